@@ -1,0 +1,3 @@
+//! kproxide: a node autoscaler for Kubernetes on Proxmox VE.
+
+pub mod kube;
