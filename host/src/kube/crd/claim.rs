@@ -20,14 +20,36 @@ use super::common::{StatusCondition, Taint};
     derive = "PartialEq",
     doc = "The record of one machine, made by kproxide. Deleting it drains the Node, under PodDisruptionBudgets and the pool's drainTimeout, and destroys the VM.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
-    printcolumn(name = "Hypervisor", type_ = "string", json_path = ".status.hypervisor"),
+    printcolumn(
+        name = "Hypervisor",
+        type_ = "string",
+        json_path = ".status.hypervisor"
+    ),
     printcolumn(name = "VMID", type_ = "integer", json_path = ".spec.vmid"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.instanceType"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Initialized\")].status"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Template", type_ = "string", json_path = ".spec.templateDigest", priority = 1),
-    printcolumn(name = "Policy", type_ = "string", json_path = ".spec.policyDigest", priority = 1)
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Initialized\")].status"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Template",
+        type_ = "string",
+        json_path = ".spec.templateDigest",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Policy",
+        type_ = "string",
+        json_path = ".spec.policyDigest",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -104,7 +126,11 @@ pub struct NodeClaimStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
     /// SMBIOS UUID of the VM, by which its Node is recognized.
-    #[serde(default, rename = "smbiosUUID", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        rename = "smbiosUUID",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub smbios_uuid: Option<String>,
     /// Volumes of the VM.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

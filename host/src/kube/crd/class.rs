@@ -20,9 +20,21 @@ use super::common::{CpuAndMemory, Period, StatusCondition};
     derive = "PartialEq",
     doc = "What machines are made from: a VM template, the sizes on offer, and how a started VM becomes a Node.",
     printcolumn(name = "Template", type_ = "string", json_path = ".spec.template.name"),
-    printcolumn(name = "Types", type_ = "string", json_path = ".spec.instanceTypes[*].name"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Types",
+        type_ = "string",
+        json_path = ".spec.instanceTypes[*].name"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClassSpec {
@@ -49,7 +61,10 @@ pub struct NodeClassSpec {
     pub join: Join,
     /// Proxmox tags for people to find the VMs by; kproxide itself never trusts tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(regex(pattern = "^[a-z0-9_][a-z0-9_+.-]*$"), length(max = 64)))]
+    #[schemars(
+        length(max = 32),
+        inner(regex(pattern = "^[a-z0-9_][a-z0-9_+.-]*$"), length(max = 64))
+    )]
     pub tags: Vec<String>,
     /// Who writes the Nodes' `spec.providerID`, which can be written only once.
     #[serde(default, rename = "providerID")]
@@ -112,7 +127,10 @@ pub enum CloneMode {
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
     /// Name of the size; the Nodes carry it as `node.kubernetes.io/instance-type`.
-    #[schemars(regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"), length(max = 63))]
+    #[schemars(
+        regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
+        length(max = 63)
+    )]
     pub name: String,
     /// Virtual cores, in one socket.
     #[schemars(range(min = 1, max = 512))]

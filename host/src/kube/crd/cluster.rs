@@ -21,23 +21,41 @@ use super::common::{CpuAndMemory, StatusCondition};
     printcolumn(name = "Reachable", type_ = "boolean", json_path = ".status.reachable"),
     printcolumn(name = "Quorate", type_ = "boolean", json_path = ".status.quorate"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool", priority = 1)
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Pool",
+        type_ = "string",
+        json_path = ".spec.pool",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxmoxClusterSpec {
     /// Base URLs of the API, such as `https://pve1.example:8006`. Any of them may serve; the next one is tried when one fails.
-    #[schemars(length(min = 1, max = 16), inner(regex(pattern = "^https?://[^/?#]+/?$"), length(max = 255)))]
+    #[schemars(
+        length(min = 1, max = 16),
+        inner(regex(pattern = "^https?://[^/?#]+/?$"), length(max = 255))
+    )]
     pub endpoints: Vec<String>,
     /// Which certificates are trusted. Not given: those that the system's CA certificates vouch for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Name of the mounted folder that holds `token-id` and `token-secret`, or `username` and `password`. Changes are picked up.
-    #[schemars(regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"), length(max = 253))]
+    #[schemars(
+        regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
+        length(max = 253)
+    )]
     pub credentials: String,
     /// The Proxmox pool that our VMs are put into. It must exist, and should hold nothing else but the templates.
     #[serde(default = "default_pool")]
-    #[schemars(regex(pattern = "^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}$"), length(max = 128))]
+    #[schemars(
+        regex(pattern = "^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}$"),
+        length(max = 128)
+    )]
     pub pool: String,
     /// Numbers that our VMs may take. Nothing else should use them.
     pub vmid_range: VmidRange,
@@ -84,7 +102,10 @@ pub struct Tls {
     pub ca_file: Option<String>,
     /// SHA-256 fingerprints of the endpoints' certificates, as Proxmox shows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 64), inner(regex(pattern = "^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$")))]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(regex(pattern = "^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$"))
+    )]
     pub fingerprints: Option<Vec<String>>,
     /// Trust anybody. Whoever is in between then owns the cluster; for trying things out only.
     #[serde(default)]

@@ -71,7 +71,6 @@ impl JsonSchema for Amount {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            "anyOf": [{ "type": "integer" }, { "type": "string" }],
             "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
         })
     }

@@ -14,7 +14,11 @@ use serde::{Deserialize, Serialize};
     category = "kproxide",
     derive = "PartialEq",
     doc = "kproxide's books: reserved, used and quarantined VM numbers and addresses. Not for editing.",
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerSpec {

@@ -4,16 +4,16 @@
 //! A field exists here only if it has an effect. Unknown fields are refused by the API server (kubectl asks for strict validation);
 //! objects read back are read leniently (see [`super::convert`]).
 
-mod class;
 mod claim;
+mod class;
 mod cluster;
 mod common;
 mod ledger;
 mod pool;
 mod schema;
 
-pub use class::*;
 pub use claim::*;
+pub use class::*;
 pub use cluster::*;
 pub use common::*;
 pub use ledger::*;

@@ -28,10 +28,28 @@ use super::common::{Amount, Period, StatusCondition, Taint};
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(name = "Min", type_ = "integer", json_path = ".spec.limits.minNodes"),
     printcolumn(name = "Max", type_ = "integer", json_path = ".spec.limits.maxNodes"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Paused", type_ = "boolean", json_path = ".spec.paused", priority = 1),
-    printcolumn(name = "Weight", type_ = "integer", json_path = ".spec.weight", priority = 1)
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Paused",
+        type_ = "boolean",
+        json_path = ".spec.paused",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Weight",
+        type_ = "integer",
+        json_path = ".spec.weight",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolSpec {

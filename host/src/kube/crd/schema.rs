@@ -62,7 +62,12 @@ fn tidy_schema(schema: &mut Value) {
             if let Some(Value::String(format)) = object.get_mut("format")
                 && format.starts_with("uint")
             {
-                *format = if format == "uint64" || format == "uint32" { "int64" } else { "int32" }.to_owned();
+                *format = if format == "uint64" || format == "uint32" {
+                    "int64"
+                } else {
+                    "int32"
+                }
+                .to_owned();
             }
             if let Some(Value::String(description)) = object.get_mut("description") {
                 *description = description
@@ -77,7 +82,10 @@ fn tidy_schema(schema: &mut Value) {
                     if let Value::Object(properties) = child {
                         properties.values_mut().for_each(tidy_schema);
                     }
-                } else if !matches!(key.as_str(), "default" | "enum" | "x-kubernetes-validations") {
+                } else if !matches!(
+                    key.as_str(),
+                    "default" | "enum" | "x-kubernetes-validations"
+                ) {
                     tidy_schema(child);
                 }
             }
@@ -96,13 +104,15 @@ mod tests {
             .into_iter()
             .find(|crd| crd.spec.names.kind == kind)
             .expect("a kind of ours");
-        serde_json::to_value(crd).unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
+        serde_json::to_value(crd).unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            .take()
     }
 
     /// The chart ships what the types say. After a change of the types: `KPROXIDE_UPDATE=1 cargo test -p kproxide --lib crds`.
     #[test]
     fn the_chart_ships_these_crds() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/kproxide/crds");
+        let folder =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/kproxide/crds");
         for crd in crds() {
             let path = folder.join(format!("{}.yaml", crd.spec.names.plural));
             let text = crd_yaml(&crd);
@@ -110,7 +120,12 @@ mod tests {
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(&path, &text).unwrap();
             }
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{}", path.display());
+            assert_eq!(
+                std::fs::read_to_string(&path).unwrap(),
+                text,
+                "{}",
+                path.display()
+            );
         }
     }
 
@@ -137,7 +152,9 @@ mod tests {
             for (name, property) in properties {
                 let path = format!("{path}.{name}");
                 assert!(
-                    property["description"].as_str().is_some_and(|text| text.len() > 4),
+                    property["description"]
+                        .as_str()
+                        .is_some_and(|text| text.len() > 4),
                     "{path} has no description"
                 );
                 walk(&path, property);
@@ -157,9 +174,18 @@ mod tests {
     fn defaults_are_those_of_the_design() {
         let pool = schema("NodePool");
         let spec = &pool["properties"]["spec"]["properties"];
-        assert_eq!(spec["limits"]["default"], json!({"minNodes": 0, "maxNodes": 3}));
-        assert_eq!(spec["limits"]["properties"]["maxNodes"]["default"], json!(3));
-        assert_eq!(spec["scaleDown"]["properties"]["loadHeadroom"]["default"], json!(0.2));
+        assert_eq!(
+            spec["limits"]["default"],
+            json!({"minNodes": 0, "maxNodes": 3})
+        );
+        assert_eq!(
+            spec["limits"]["properties"]["maxNodes"]["default"],
+            json!(3)
+        );
+        assert_eq!(
+            spec["scaleDown"]["properties"]["loadHeadroom"]["default"],
+            json!(0.2)
+        );
         assert_eq!(spec["drainTimeout"]["default"], json!("15m"));
         assert_eq!(
             spec["policies"]["properties"]["hostSelection"]["default"],
@@ -167,7 +193,10 @@ mod tests {
         );
         let cluster = schema("ProxmoxCluster");
         let spec = &cluster["properties"]["spec"]["properties"];
-        assert_eq!(spec["overcommit"]["default"], json!({"cpu": 4.0, "memory": 1.0}));
+        assert_eq!(
+            spec["overcommit"]["default"],
+            json!({"cpu": 4.0, "memory": 1.0})
+        );
         let class = schema("NodeClass");
         let spec = &class["properties"]["spec"]["properties"];
         assert_eq!(
