@@ -6,5 +6,6 @@
 pub mod args;
 pub mod admin;
 pub mod metrics;
+pub mod policy;
 pub mod telemetry;
 pub mod clock;
