@@ -8,3 +8,4 @@ pub mod admin;
 pub mod metrics;
 pub mod telemetry;
 pub mod clock;
+pub mod pve;
