@@ -52,3 +52,9 @@ pub mod convert;
 
 #[cfg(test)]
 mod canned;
+
+#[cfg(test)]
+mod conformance;
+
+#[cfg(test)]
+mod parameters;
