@@ -32,6 +32,10 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Proxmox gives up forwarding to another hypervisor after 30 s; its own verdict is worth more than ours.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(35);
 
+/// For reads that an endpoint answers from what it knows itself, while there is another endpoint to ask: one that hangs
+/// must not hold up the tick. Longer than the three seconds by which Proxmox delays a refusal.
+const LOCAL_READ_DEADLINE: Duration = Duration::from_secs(5);
+
 /// For the question whether an endpoint is healthy.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -126,8 +130,15 @@ impl Client {
             (false, _) => None,
         };
         let mut last = None;
-        for endpoint in self.order() {
-            let error = match self.attempt(endpoint, call).await {
+        let order = self.order();
+        for (position, &endpoint) in order.iter().enumerate() {
+            let local = call.repeatable && call.hypervisor.is_none();
+            let deadline = if local && position + 1 < order.len() {
+                LOCAL_READ_DEADLINE
+            } else {
+                REQUEST_DEADLINE
+            };
+            let error = match self.attempt(endpoint, call, deadline).await {
                 Ok(body) => return Ok((endpoint, body)),
                 Err(error) => error,
             };
@@ -149,7 +160,12 @@ impl Client {
     }
 
     /// The call at one endpoint, with one more login if the first is refused.
-    async fn attempt(&self, endpoint: usize, call: &Call) -> Result<Bytes, Error> {
+    async fn attempt(
+        &self,
+        endpoint: usize,
+        call: &Call,
+        deadline: Duration,
+    ) -> Result<Bytes, Error> {
         let mut logins_left = 2;
         loop {
             let mut request = call.request();
@@ -157,14 +173,12 @@ impl Client {
                 Some(generation) => generation,
                 None if logins_left > 0 => {
                     logins_left -= 1;
-                    self.log_in(endpoint, call).await?;
+                    self.log_in(endpoint, call, deadline).await?;
                     continue;
                 }
                 None => return Err(self.unauthorized(endpoint, call, String::new())),
             };
-            let answer = self
-                .exchange(endpoint, call, request, REQUEST_DEADLINE)
-                .await?;
+            let answer = self.exchange(endpoint, call, request, deadline).await?;
             if answer.status() == StatusCode::UNAUTHORIZED && logins_left > 0 {
                 logins_left -= 1;
                 if self.inner.auth.refused(generation).await {
@@ -215,7 +229,7 @@ impl Client {
     }
 
     /// Proxmox: `POST /access/ticket` needs no permission and no CSRF token, and repeating it does no harm.
-    async fn log_in(&self, endpoint: usize, call: &Call) -> Result<(), Error> {
+    async fn log_in(&self, endpoint: usize, call: &Call, deadline: Duration) -> Result<(), Error> {
         let _one_at_a_time = self.inner.login.lock().await;
         let (username, password) = match self.inner.auth.authorize(false).await {
             Ok(Authorization::Login { username, password }) => (username, password),
@@ -232,7 +246,7 @@ impl Client {
         );
         login.repeatable = true;
         let answer = self
-            .exchange(endpoint, &login, login.request(), REQUEST_DEADLINE)
+            .exchange(endpoint, &login, login.request(), deadline)
             .await?;
         let body = match self.interpret(endpoint, &login, answer) {
             Ok(body) => body,
