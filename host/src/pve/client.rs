@@ -24,13 +24,18 @@ use super::classify;
 use super::error::{Error, Executed, Failure, Meaning};
 use super::limits::{Concurrency, Limits};
 use super::request::{Call, Params};
-use super::transport::{ANSWER_BYTES_MAX, Endpoint, TransportError};
+use super::tls::Trust;
+use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
 
 /// How long a connection may take to come about; given to the transport.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Proxmox gives up forwarding to another hypervisor after 30 s; its own verdict is worth more than ours.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(35);
+
+/// For reads that an endpoint answers from what it knows itself, while there is another endpoint to ask: one that hangs
+/// must not hold up the tick. Longer than the three seconds by which Proxmox delays a refusal.
+const LOCAL_READ_DEADLINE: Duration = Duration::from_secs(5);
 
 /// For the question whether an endpoint is healthy.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -72,6 +77,23 @@ impl Client {
                 limits: Limits::new(concurrency),
             }),
         }
+    }
+
+    /// A client of the cluster behind `urls`, over HTTPS.
+    ///
+    /// # Errors
+    /// An address or the trust settings cannot be used; says which and how to write it.
+    pub fn https(
+        urls: &[String],
+        trust: &Trust,
+        credentials: CredentialSource,
+        concurrency: Concurrency,
+    ) -> Result<Client, EndpointError> {
+        let endpoints = urls
+            .iter()
+            .map(|url| https(url, trust, CONNECT_TIMEOUT))
+            .collect::<Result<_, _>>()?;
+        Ok(Client::new(endpoints, credentials, concurrency))
     }
 
     /// The cluster's semaphores; take a clone slot before cloning.
@@ -126,8 +148,15 @@ impl Client {
             (false, _) => None,
         };
         let mut last = None;
-        for endpoint in self.order() {
-            let error = match self.attempt(endpoint, call).await {
+        let order = self.order();
+        for (position, &endpoint) in order.iter().enumerate() {
+            let local = call.repeatable && call.hypervisor.is_none();
+            let deadline = if local && position + 1 < order.len() {
+                LOCAL_READ_DEADLINE
+            } else {
+                REQUEST_DEADLINE
+            };
+            let error = match self.attempt(endpoint, call, deadline).await {
                 Ok(body) => return Ok((endpoint, body)),
                 Err(error) => error,
             };
@@ -149,7 +178,12 @@ impl Client {
     }
 
     /// The call at one endpoint, with one more login if the first is refused.
-    async fn attempt(&self, endpoint: usize, call: &Call) -> Result<Bytes, Error> {
+    async fn attempt(
+        &self,
+        endpoint: usize,
+        call: &Call,
+        deadline: Duration,
+    ) -> Result<Bytes, Error> {
         let mut logins_left = 2;
         loop {
             let mut request = call.request();
@@ -157,14 +191,12 @@ impl Client {
                 Some(generation) => generation,
                 None if logins_left > 0 => {
                     logins_left -= 1;
-                    self.log_in(endpoint, call).await?;
+                    self.log_in(endpoint, call, deadline).await?;
                     continue;
                 }
                 None => return Err(self.unauthorized(endpoint, call, String::new())),
             };
-            let answer = self
-                .exchange(endpoint, call, request, REQUEST_DEADLINE)
-                .await?;
+            let answer = self.exchange(endpoint, call, request, deadline).await?;
             if answer.status() == StatusCode::UNAUTHORIZED && logins_left > 0 {
                 logins_left -= 1;
                 if self.inner.auth.refused(generation).await {
@@ -215,7 +247,7 @@ impl Client {
     }
 
     /// Proxmox: `POST /access/ticket` needs no permission and no CSRF token, and repeating it does no harm.
-    async fn log_in(&self, endpoint: usize, call: &Call) -> Result<(), Error> {
+    async fn log_in(&self, endpoint: usize, call: &Call, deadline: Duration) -> Result<(), Error> {
         let _one_at_a_time = self.inner.login.lock().await;
         let (username, password) = match self.inner.auth.authorize(false).await {
             Ok(Authorization::Login { username, password }) => (username, password),
@@ -232,7 +264,7 @@ impl Client {
         );
         login.repeatable = true;
         let answer = self
-            .exchange(endpoint, &login, login.request(), REQUEST_DEADLINE)
+            .exchange(endpoint, &login, login.request(), deadline)
             .await?;
         let body = match self.interpret(endpoint, &login, answer) {
             Ok(body) => body,

@@ -353,6 +353,20 @@ async fn silence_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_endpoint_that_hangs_does_not_hold_up_the_inventory() {
+    let silent = tower::service_fn(|_: http::Request<Bytes>| async {
+        sleep(Duration::from_secs(3600)).await;
+        Err::<Response<Bytes>, _>(TransportError::TooLarge)
+    });
+    let (second, _) = endpoint("pve2", |_| data(json!([])));
+    let client = canned::client(vec![Endpoint::new("pve1", silent), second]);
+    let before = Instant::now();
+    client.inventory().await.unwrap();
+    client.inventory().await.unwrap();
+    assert_eq!(before.elapsed(), LOCAL_READ_DEADLINE);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unreadable_answer_to_a_write_means_done() {
     let (client, _) = one(|_| data(json!({"not": "a upid"})));
     let error = client.start("pve1", 101).await.unwrap_err();
