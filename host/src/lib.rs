@@ -1,0 +1,12 @@
+//! The imperative shell of kproxide: everything that touches Proxmox, Kubernetes, files, time and wasm.
+//!
+//! What is decided, and why, is in `kproxide-planner`. In reading order: the command line and what it means ([`args`]), the loop that observes, plans and
+//! acts, and around it the adapters that alone know Kubernetes' types, Proxmox's JSON and wasmtime.
+
+pub mod admin;
+pub mod args;
+pub mod clock;
+pub mod kube;
+pub mod metrics;
+pub mod policy;
+pub mod telemetry;
