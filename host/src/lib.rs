@@ -9,4 +9,5 @@ pub mod clock;
 pub mod kube;
 pub mod metrics;
 pub mod policy;
+pub mod pve;
 pub mod telemetry;
