@@ -19,3 +19,5 @@ pub mod kube;
 pub mod pve;
 
 pub mod policy;
+
+pub mod observe;

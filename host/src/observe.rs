@@ -16,6 +16,7 @@ use crate::kube::convert::ClusterConnection;
 use crate::pve::client::Client;
 use crate::pve::convert::{inventory_facts, template_facts};
 use crate::pve::inventory::Inventory;
+use crate::pve::limits::Concurrency;
 use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster ever takes; a hung one must not hold the others up.
@@ -28,7 +29,7 @@ const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
 
 /// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
-pub type Connect = Arc<dyn Fn(&ClusterName, &ClusterConnection) -> Result<Client, String> + Send + Sync>;
+pub type Connect = Arc<dyn Fn(&ClusterConnection, Concurrency) -> Result<Client, String> + Send + Sync>;
 
 /// The Proxmox clusters by name. Clones share their state: the loop refreshes, claims' drives take clients.
 #[derive(Clone)]
@@ -40,12 +41,14 @@ pub struct Clusters {
 #[derive(Default)]
 struct State {
     clusters: BTreeMap<ClusterName, Cluster>,
+    concurrency: BTreeMap<ClusterName, Concurrency>,
     /// Which template each class wants, and whether one per hypervisor.
     wanted: BTreeMap<ClassName, (Arc<str>, bool)>,
 }
 
 struct Cluster {
     connection: ClusterConnection,
+    concurrency: Concurrency,
     /// The reason why there is no client.
     client: Result<Client, String>,
     /// When the facts were last asked for, whatever came of it.
@@ -62,21 +65,40 @@ impl Clusters {
         Self { connect, state: Arc::default() }
     }
 
-    /// Takes over a cluster's settings; `None`: it is gone, or its settings cannot be used.
+    /// Takes over a cluster's settings; no connection: it is gone, or its settings cannot be used.
     pub fn configure(&self, name: &ClusterName, connection: Option<ClusterConnection>) {
         let mut state = self.lock();
         let Some(connection) = connection else {
             state.clusters.remove(name);
             return;
         };
-        if state.clusters.get(name).is_some_and(|cluster| cluster.connection == connection) {
+        let concurrency = state.concurrency.get(name).copied().unwrap_or_default();
+        if state.clusters.get(name).is_some_and(|cluster| cluster.connection == connection && cluster.concurrency == concurrency) {
             return;
         }
-        let client = (self.connect)(name, &connection);
-        state.clusters.insert(
-            name.clone(),
-            Cluster { connection, client, asked: None, inventory: None, facts: InventoryFacts::default(), templates: None },
-        );
+        let client = (self.connect)(&connection, concurrency);
+        let cluster = Cluster {
+            connection,
+            concurrency,
+            client,
+            asked: None,
+            inventory: None,
+            facts: InventoryFacts::default(),
+            templates: None,
+        };
+        state.clusters.insert(name.clone(), cluster);
+    }
+
+    /// Takes over how much may be asked of a cluster at once; a client in use is replaced.
+    pub fn limit(&self, name: &ClusterName, concurrency: Concurrency) {
+        let connection = {
+            let mut state = self.lock();
+            state.concurrency.insert(name.clone(), concurrency);
+            state.clusters.get(name).map(|cluster| cluster.connection.clone())
+        };
+        if connection.is_some() {
+            self.configure(name, connection);
+        }
     }
 
     /// Takes over which template a class uses.
