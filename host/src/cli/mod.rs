@@ -1,0 +1,3 @@
+//! The commands beside `run`.
+
+pub mod policy;
