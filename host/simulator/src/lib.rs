@@ -11,7 +11,12 @@
 //! ```
 
 pub mod clock;
-pub mod faults;
-pub mod pve;
 pub mod rng;
+
+pub mod faults;
+pub mod holds;
+pub mod matcher;
+
+pub mod pve;
+
 pub mod wire;
