@@ -11,8 +11,14 @@
 //! ```
 
 pub mod clock;
-pub mod faults;
-pub mod kube;
-pub mod pve;
 pub mod rng;
+
+pub mod faults;
+pub mod holds;
+pub mod matcher;
+
+pub mod pve;
+
+pub mod kube;
+
 pub mod wire;

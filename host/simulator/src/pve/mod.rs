@@ -20,6 +20,7 @@ mod broadcast;
 mod clone;
 mod cluster;
 mod config;
+mod control;
 mod destroy;
 mod locks;
 mod nodes;
@@ -47,6 +48,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::holds::Holds;
 use crate::rng::{Seed, Spread};
 
 pub use observe::{AuditEntry, Birth, MachineEvent, PveSnapshot, TaskView, VmView, VolumeView};
@@ -70,6 +72,7 @@ struct Inner {
     /// Requests and tasks under way. Apart from the state, because starting a task must not need the state.
     running: Mutex<JoinSet<()>>,
     locks: Locks,
+    holds: Holds,
     timings: Timings,
     clock: Clock,
     seed: Seed,
@@ -90,6 +93,7 @@ impl Pve {
                 state: Mutex::new(State::build(topology, &clock, seed)),
                 running: Mutex::new(JoinSet::new()),
                 locks: Locks::default(),
+                holds: Holds::default(),
                 timings,
                 clock,
                 seed,

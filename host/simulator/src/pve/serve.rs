@@ -10,7 +10,9 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use tokio::sync::oneshot;
 
-use crate::faults::Cut;
+use crate::faults::{Broken, Cut};
+use crate::holds::{Hold, Holds, Passed, Phase};
+use crate::matcher::Matcher;
 
 use super::access::Identity;
 use super::answer::{Answer, Params, Refusal, Reply, respond, takes_body};
@@ -18,8 +20,8 @@ use super::observe::AuditEntry;
 use super::routes::{self, Endpoint, Route, Vars};
 use super::state::Presence;
 use super::{
-    Pve, agent, clone, cluster, config, destroy, nodes, params, pause, permission, pools, power,
-    qemu, resize, tasks,
+    Pve, agent, clone, cluster, config, control, destroy, nodes, params, pause, permission, pools,
+    power, qemu, resize, tasks,
 };
 
 /// How long a server waits for another one that takes connections and does not answer.
@@ -61,38 +63,73 @@ impl Pve {
             let _ = sender.send(response);
         });
         // Without an answer the world ended, or a handler panicked (which was reported): the connection breaks.
-        receiver.await.unwrap_or_else(|_| Cut::response())
+        let broken = |_| Cut::response(Broken::Lost);
+        receiver.await.unwrap_or_else(broken)
     }
 
     /// The API as a [`tower::Service`].
     pub fn service(&self) -> PveService {
-        PveService { pve: self.clone() }
+        PveService {
+            pve: self.clone(),
+            controlled: false,
+        }
+    }
+
+    /// The API with the control endpoint `/_sim/…` beside it, through which a test that runs in another process moves
+    /// the world. It asks for no credentials: serve it on loopback only.
+    pub fn service_with_control(&self) -> PveService {
+        PveService {
+            pve: self.clone(),
+            controlled: true,
+        }
+    }
+
+    /// Catches the next request that `matcher` covers.
+    pub fn hold(&self, matcher: Matcher, phase: Phase) -> Hold {
+        self.holds().hold(matcher, phase)
+    }
+
+    /// All holds of this server.
+    pub fn holds(&self) -> &Holds {
+        &self.inner.holds
     }
 
     async fn serve(&self, request: Request<Bytes>) -> Response<Bytes> {
         let Some(entry) = self.entry(&request) else {
-            return Cut::response();
+            return Cut::response(Broken::Refused);
         };
-        let (who, answer, record) = self.decide(&entry, &request).await;
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        if self.holds().pass(Phase::Before, &method, &path).await == Passed::Discarded {
+            return Cut::response(Broken::Lost);
+        }
+        let (who, answer, params) = self.decide(&entry, &request).await;
         if matches!(answer, Err(Refusal::Unauthorized(_))) {
             pause(Duration::from_secs_f64(self.timings().unauthorized_s)).await;
         }
-        if *request.method() != Method::GET {
-            self.record(&request, who, &answer, record);
+        if method != Method::GET {
+            self.record(&request, who, &answer, &params);
+        }
+        if self.holds().pass(Phase::After, &method, &path).await == Passed::Discarded {
+            return Cut::response(Broken::Lost);
         }
         respond(answer)
     }
 
-    /// The server that takes the request: the one that the URI names, by name or address, otherwise the first that is up.
-    /// Nobody answers for a server that is down.
+    /// The server that takes the request: the one that the URI or the `Host` header names, by name or address, otherwise
+    /// the first that is up. Nobody answers for a server that is down.
     fn entry(&self, request: &Request<Bytes>) -> Option<String> {
+        let header = request
+            .headers()
+            .get(http::header::HOST)
+            .and_then(|value| value.to_str().ok());
+        let header = header.map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
         let state = self.state();
-        let named = request.uri().host().and_then(|host| {
+        let named = request.uri().host().or(header).and_then(|host| {
             let mut nodes = state.nodes.values();
             nodes.find(|node| node.name == host || node.ip() == host)
         });
         match named {
-            Some(node) => node.is_online().then(|| node.name.clone()),
+            Some(node) => (node.presence != Presence::Offline).then(|| node.name.clone()),
             None => state
                 .nodes
                 .values()
@@ -228,7 +265,7 @@ impl Pve {
         request: &Request<Bytes>,
         who: Option<Identity>,
         answer: &Answer,
-        params: Params,
+        params: &Params,
     ) {
         let path = request.uri().path();
         let (status, outcome) = match answer {
@@ -352,6 +389,7 @@ async fn dispatch(call: Call, endpoint: Endpoint) -> Answer {
 #[derive(Clone)]
 pub struct PveService {
     pve: Pve,
+    controlled: bool,
 }
 
 impl tower::Service<Request<Bytes>> for PveService {
@@ -365,6 +403,10 @@ impl tower::Service<Request<Bytes>> for PveService {
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let pve = self.pve.clone();
+        if self.controlled && request.uri().path().starts_with("/_sim/") {
+            let response = control::control(&pve, &request);
+            return Box::pin(std::future::ready(Ok(response)));
+        }
         Box::pin(async move { Ok(pve.handle(request).await) })
     }
 }

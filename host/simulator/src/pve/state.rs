@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub(crate) births: Vec<Birth>,
     pub(crate) listeners: Vec<mpsc::UnboundedSender<MachineEvent>>,
     pub(crate) requests: u64,
+    /// So many of the next machines never boot.
+    pub(crate) duds: u32,
     pub(crate) started: Instant,
     next_pid: u32,
     rng: SmallRng,
@@ -125,6 +127,7 @@ impl State {
             births: Vec::new(),
             listeners: Vec::new(),
             requests: 0,
+            duds: 0,
             started: clock.start(),
             next_pid: 1_000,
             rng: seed.stream("state", ""),
@@ -296,6 +299,8 @@ impl State {
             at: clock.now(),
             destroyed: None,
         });
+        let never_boots = self.duds > 0;
+        self.duds = self.duds.saturating_sub(1);
         let vm = Vm {
             vmid,
             node: node.to_owned(),
@@ -306,7 +311,7 @@ impl State {
             running: None,
             status: None,
             ha_managed: false,
-            never_boots: false,
+            never_boots,
             ignores_shutdown: false,
         };
         self.vms.insert(vmid, vm);

@@ -225,6 +225,11 @@ impl Pve {
         self.with_vm(vmid, |vm| vm.never_boots = never)
     }
 
+    /// Makes the guests of the next `count` machines that come to be never come up.
+    pub fn set_next_never_boot(&self, count: u32) {
+        self.state().duds = count;
+    }
+
     /// Makes a machine's guest ignore orderly shutdowns.
     pub fn set_ignores_shutdown(&self, vmid: u32, ignores: bool) -> Result<(), UnknownVm> {
         self.with_vm(vmid, |vm| vm.ignores_shutdown = ignores)
