@@ -3,11 +3,11 @@
 //! What is decided, and why, is in `kproxide-planner`. In reading order: the command line and what it means ([`args`]), the loop that observes, plans and
 //! acts, and around it the adapters that alone know Kubernetes' types, Proxmox's JSON and wasmtime.
 
-pub mod admin;
 pub mod args;
+pub mod admin;
+pub mod metrics;
+pub mod telemetry;
 pub mod clock;
 pub mod kube;
-pub mod metrics;
-pub mod policy;
 pub mod pve;
-pub mod telemetry;
+pub mod policy;

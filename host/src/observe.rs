@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use kproxide_planner::facts::{Delta, InventoryFacts, TemplateFacts};
+use kproxide_planner::facts::{Delta, InventoryFacts};
 use kproxide_planner::ids::{ClassName, ClusterName};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::kube::convert::ClusterConnection;
 use crate::pve::client::Client;
-use crate::pve::convert::{inventory_facts, template_facts};
+use crate::pve::convert::{Lookups, inventory_facts};
 use crate::pve::inventory::Inventory;
 use crate::pve::template::Placement;
 
@@ -49,7 +49,9 @@ struct Cluster {
     asked: Option<Instant>,
     /// The last good look, for those who need Proxmox's own words (clone routes).
     inventory: Option<Arc<Inventory>>,
-    templates: Option<(Instant, BTreeMap<Arc<str>, Vec<TemplateFacts>>)>,
+    /// The same in the planner's words.
+    facts: InventoryFacts,
+    templates: Option<(Instant, Arc<Lookups>)>,
 }
 
 impl Clusters {
@@ -70,7 +72,7 @@ impl Clusters {
         let client = (self.connect)(name, &connection);
         state.clusters.insert(
             name.clone(),
-            Cluster { connection, client, asked: None, inventory: None, templates: None },
+            Cluster { connection, client, asked: None, inventory: None, facts: InventoryFacts::default(), templates: None },
         );
     }
 
@@ -120,31 +122,42 @@ impl Clusters {
         };
         let client = match client {
             Ok(client) => client,
-            Err(problem) => return Some(unreachable(problem)),
+            Err(problem) => return self.unreachable(name, problem),
         };
         let taken_at = clock.now();
         let look = async {
             let inventory = client.inventory().await?;
             let templates = match known {
                 Some(templates) => templates,
-                None => (Instant::now(), read_templates(&client, &inventory, &wanted).await),
+                None => (Instant::now(), Arc::new(read_templates(&client, &inventory, &wanted).await)),
             };
             Ok::<_, crate::pve::error::Error>((inventory, templates))
         };
         match timeout(INVENTORY_DEADLINE, look).await {
             Ok(Ok((inventory, (read, templates)))) => {
-                let facts = inventory_facts(&inventory, templates.clone(), taken_at);
+                let facts = inventory_facts(&inventory, &templates, taken_at);
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
                 cluster.inventory = Some(Arc::new(inventory));
+                cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
-                let sound = templates.values().flatten().all(|template| template.problem.is_none());
+                let sound = templates.values().all(Result::is_ok);
                 cluster.templates = sound.then_some((read, templates));
                 Some(facts)
             }
-            Ok(Err(error)) => Some(unreachable(error.chain())),
-            Err(_) => Some(unreachable(format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()))),
+            Ok(Err(error)) => self.unreachable(name, error.chain()),
+            Err(_) => self.unreachable(name, format!("no answer within {} s", INVENTORY_DEADLINE.as_secs())),
         }
+    }
+
+    /// What was known of it, no longer reachable.
+    fn unreachable(&self, name: &ClusterName, problem: String) -> Option<InventoryFacts> {
+        let mut state = self.lock();
+        let facts = &mut state.clusters.get_mut(name)?.facts;
+        facts.reachable = false;
+        facts.complete = false;
+        facts.problem = Some(problem);
+        Some(facts.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -152,18 +165,10 @@ impl Clusters {
     }
 }
 
-async fn read_templates(
-    client: &Client,
-    inventory: &Inventory,
-    wanted: &BTreeSet<(Arc<str>, bool)>,
-) -> BTreeMap<Arc<str>, Vec<TemplateFacts>> {
+async fn read_templates(client: &Client, inventory: &Inventory, wanted: &BTreeSet<(Arc<str>, bool)>) -> Lookups {
     let found = join_all(wanted.iter().map(|(name, local)| async {
         let placement = if *local { Placement::Local } else { Placement::Shared };
-        (name.clone(), template_facts(inventory, client.templates(inventory, name, placement).await))
+        (name.to_string(), client.templates(inventory, name, placement).await)
     }));
     found.await.into_iter().collect()
-}
-
-fn unreachable(problem: String) -> InventoryFacts {
-    InventoryFacts { reachable: false, problem: Some(problem), ..InventoryFacts::default() }
 }

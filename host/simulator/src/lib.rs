@@ -1,0 +1,3 @@
+pub mod clock;
+pub mod kube;
+pub mod rng;
