@@ -138,17 +138,6 @@ pub enum TemplateError {
     },
 }
 
-impl TemplateError {
-    /// The VMs that are the trouble.
-    pub fn vmids(&self) -> Vec<u32> {
-        match self {
-            TemplateError::NotATemplate { vmid, .. } => vec![*vmid],
-            TemplateError::Ambiguous { vmids, .. } => vmids.clone(),
-            TemplateError::Missing { .. } | TemplateError::Unreadable { .. } => Vec::new(),
-        }
-    }
-}
-
 /// Why a hypervisor cannot get a clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoute {
@@ -323,13 +312,6 @@ impl Templates {
 }
 
 impl Template {
-    /// True if clones can be made for other hypervisors: every drive is on shared storage.
-    pub fn is_shared(&self, inventory: &Inventory) -> bool {
-        inventory
-            .hypervisor(&self.hypervisor)
-            .is_some_and(|source| self.may_leave(source).is_ok())
-    }
-
     fn route(
         &self,
         inventory: &Inventory,
