@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use kproxide_planner::facts::{Delta, InventoryFacts};
+use kproxide_planner::facts::{Delta, InventoryFacts, TemplateFacts};
 use kproxide_planner::ids::{ClassName, ClusterName};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::kube::convert::ClusterConnection;
 use crate::pve::client::Client;
-use crate::pve::convert::{Lookups, inventory_facts};
+use crate::pve::convert::{inventory_facts, template_facts};
 use crate::pve::inventory::Inventory;
 use crate::pve::template::Placement;
 
@@ -23,6 +23,9 @@ const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
 
 /// Templates change when people change them; each costs a request.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
+
+/// The templates under each name that a class wants.
+type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
 
 /// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
 pub type Connect = Arc<dyn Fn(&ClusterName, &ClusterConnection) -> Result<Client, String> + Send + Sync>;
@@ -51,7 +54,7 @@ struct Cluster {
     inventory: Option<Arc<Inventory>>,
     /// The same in the planner's words.
     facts: InventoryFacts,
-    templates: Option<(Instant, Arc<Lookups>)>,
+    templates: Option<(Instant, Lookups)>,
 }
 
 impl Clusters {
@@ -129,19 +132,19 @@ impl Clusters {
             let inventory = client.inventory().await?;
             let templates = match known {
                 Some(templates) => templates,
-                None => (Instant::now(), Arc::new(read_templates(&client, &inventory, &wanted).await)),
+                None => (Instant::now(), read_templates(&client, &inventory, &wanted).await),
             };
             Ok::<_, crate::pve::error::Error>((inventory, templates))
         };
         match timeout(INVENTORY_DEADLINE, look).await {
             Ok(Ok((inventory, (read, templates)))) => {
-                let facts = inventory_facts(&inventory, &templates, taken_at);
+                let facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
                 cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
-                let sound = templates.values().all(Result::is_ok);
+                let sound = templates.values().flatten().all(|template| template.problem.is_none());
                 cluster.templates = sound.then_some((read, templates));
                 Some(facts)
             }
@@ -168,7 +171,7 @@ impl Clusters {
 async fn read_templates(client: &Client, inventory: &Inventory, wanted: &BTreeSet<(Arc<str>, bool)>) -> Lookups {
     let found = join_all(wanted.iter().map(|(name, local)| async {
         let placement = if *local { Placement::Local } else { Placement::Shared };
-        (name.to_string(), client.templates(inventory, name, placement).await)
+        (name.clone(), template_facts(inventory, client.templates(inventory, name, placement).await))
     }));
     found.await.into_iter().collect()
 }

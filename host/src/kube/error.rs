@@ -95,7 +95,7 @@ impl Error {
         }
     }
 
-    fn from_status(request: Request, status: Status) -> Self {
+    pub(super) fn from_status(request: Request, status: Status) -> Self {
         let Status {
             code,
             message,

@@ -11,6 +11,8 @@ pub mod crd;
 
 pub mod convert;
 
+mod view;
+
 pub mod error;
 
 pub mod client;
@@ -18,3 +20,11 @@ pub mod client;
 pub mod claims;
 
 pub mod ledger;
+
+pub mod nodes;
+
+pub mod pods;
+
+pub mod evict;
+
+pub mod identity;

@@ -56,9 +56,14 @@ pub struct Programs {
 ///
 /// With `CI=true`, where skipping would hide that nothing was tested.
 pub fn require_controlplane() -> Option<Programs> {
-    match Programs::availability() {
+    let must_run = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    unless_missing(Programs::availability(), must_run)
+}
+
+fn unless_missing(availability: Availability, must_run: bool) -> Option<Programs> {
+    match availability {
         Availability::Ready(programs) => Some(programs),
-        Availability::Missing(reason) if std::env::var("CI").is_ok_and(|ci| ci == "true") => {
+        Availability::Missing(reason) if must_run => {
             panic!("the real control plane is missing, and CI=true forbids to skip: {reason}")
         }
         Availability::Missing(reason) => {
@@ -74,7 +79,7 @@ impl Programs {
     pub fn availability() -> Availability {
         static FOUND: OnceLock<Availability> = OnceLock::new();
         FOUND
-            .get_or_init(|| match find_or_build(&cache_folder()) {
+            .get_or_init(|| match find_or_build(&cache_folder(), go_is_installed()) {
                 Ok(path) => Availability::Ready(Programs { path }),
                 Err(error) => Availability::Missing(error.to_string()),
             })
@@ -202,7 +207,7 @@ fn key(sources: &[(&str, &str)]) -> String {
         .collect()
 }
 
-fn find_or_build(cache: &Path) -> Result<PathBuf, BuildError> {
+fn find_or_build(cache: &Path, go: bool) -> Result<PathBuf, BuildError> {
     let folder = cache.join(key(&SOURCES));
     let executable = folder.join("controlplane");
     if executable.exists() {
@@ -212,7 +217,7 @@ fn find_or_build(cache: &Path) -> Result<PathBuf, BuildError> {
         folder: folder.display().to_string(),
         source,
     };
-    if !go_is_installed() {
+    if !go {
         return Err(BuildError::NoGo);
     }
     fs::create_dir_all(&folder).map_err(in_cache)?;
@@ -294,5 +299,28 @@ mod tests {
         assert_eq!(one.len(), 64);
         assert_ne!(one, key(&[("a", "xy"), ("b", "Z")]));
         assert_ne!(one, key(&[("a", "x"), ("b", "yz")]));
+    }
+
+    #[test]
+    fn without_go_the_reason_says_so_and_what_is_built_is_still_found() {
+        let cache = tempfile::tempdir().unwrap();
+        let reason = find_or_build(cache.path(), false).unwrap_err().to_string();
+        assert!(reason.contains("no `go` on PATH"), "{reason}");
+
+        let built = cache.path().join(key(&SOURCES)).join("controlplane");
+        fs::create_dir_all(built.parent().unwrap()).unwrap();
+        fs::write(&built, "").unwrap();
+        assert_eq!(find_or_build(cache.path(), false).unwrap(), built);
+    }
+
+    #[test]
+    fn a_missing_control_plane_skips_a_test() {
+        assert!(unless_missing(Availability::Missing("no Go".to_owned()), false).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "CI=true forbids to skip: no Go")]
+    fn a_missing_control_plane_fails_a_test_in_ci() {
+        unless_missing(Availability::Missing("no Go".to_owned()), true);
     }
 }

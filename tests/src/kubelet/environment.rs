@@ -1,7 +1,7 @@
 //! A container's mount points, environment and arguments, by the kubelet's rules.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    pub(super) fn of(container: &Value, folder: &Path) -> Result<Self, LaunchError> {
+    pub(super) fn of(container: &Value, root: PathBuf) -> Result<Self, LaunchError> {
         let mut list = Vec::new();
         for mount in container["volumeMounts"].as_array().into_iter().flatten() {
             let (Some(path), Some(volume)) = (mount["mountPath"].as_str(), mount["name"].as_str())
@@ -34,10 +34,7 @@ impl Mounts {
             list.push((path.trim_end_matches('/').to_owned(), volume.to_owned()));
         }
         list.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
-        Ok(Mounts {
-            root: folder.join("root"),
-            list,
-        })
+        Ok(Mounts { root, list })
     }
 
     /// Each volume's name with the folder that it fills.
@@ -279,7 +276,7 @@ mod tests {
             { "name": "etc", "mountPath": "/etc/kproxide/" },
             { "name": "tmp", "mountPath": "/tmp" },
         ]});
-        Mounts::of(&container, Path::new("/T")).unwrap()
+        Mounts::of(&container, PathBuf::from("/T/root")).unwrap()
     }
 
     #[test]
@@ -313,7 +310,7 @@ mod tests {
     fn a_sub_path_is_refused_by_name() {
         let container =
             json!({ "volumeMounts": [{ "name": "v", "mountPath": "/a", "subPath": "b" }] });
-        let error = Mounts::of(&container, Path::new("/T"))
+        let error = Mounts::of(&container, PathBuf::from("/T/root"))
             .unwrap_err()
             .to_string();
         assert!(error.contains("subPath at /a"), "{error}");

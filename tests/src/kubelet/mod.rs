@@ -102,6 +102,7 @@ pub struct PodLauncher {
     api: Api,
     binary: PathBuf,
     more_env: BTreeMap<String, String>,
+    root: Option<PathBuf>,
     deadline: Duration,
 }
 
@@ -112,6 +113,7 @@ impl PodLauncher {
             api: cluster.api().clone(),
             binary: binary.into(),
             more_env: BTreeMap::new(),
+            root: None,
             deadline: Duration::from_secs(60),
         }
     }
@@ -120,6 +122,14 @@ impl PodLauncher {
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.more_env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Puts the mounts below `folder` instead of a temporary one: `/etc/kproxide/ca` becomes `folder/etc/kproxide/ca`.
+    /// For paths that are in objects, where nobody rewrites them. One pod at a time can use a folder.
+    #[must_use]
+    pub fn mounts_below(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.root = Some(folder.into());
         self
     }
 
@@ -136,7 +146,11 @@ impl PodLauncher {
             .tempdir()
             .map_err(LaunchError::io("making its folder"))?;
         let container = only_container(&pod)?.clone();
-        let mounts = Mounts::of(&container, folder.path())?;
+        let root = self
+            .root
+            .clone()
+            .unwrap_or_else(|| folder.path().join("root"));
+        let mounts = Mounts::of(&container, root)?;
         volumes::mount_all(&self.api, &pod, &mounts).await?;
 
         let mut env = environment::base(&pod);

@@ -80,7 +80,9 @@ async fn a_deployments_pod_runs_reloads_dies_and_comes_back() {
     .await
     .unwrap();
 
-    let launcher = PodLauncher::new(&cluster, &binary).env("EXTRA", "more");
+    let launcher = PodLauncher::new(&cluster, &binary)
+        .env("EXTRA", "more")
+        .mounts_below(folder.path().join("pod"));
     let mut pod = launcher.launch("default", "app=probe").await.unwrap();
     let log = pod.log_path().to_owned();
     let seen = eventually(
@@ -96,7 +98,8 @@ async fn a_deployments_pod_runs_reloads_dies_and_comes_back() {
         },
     )
     .await;
-    let mounted = pod.path_of("/etc/probe").unwrap();
+    let mounted = folder.path().join("pod/etc/probe");
+    assert_eq!(pod.path_of("/etc/probe"), Some(mounted.clone()));
     for line in [
         format!(
             "args: run --config={} --name={}",

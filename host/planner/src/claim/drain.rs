@@ -106,10 +106,12 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
                 let limit = subject.settings.drain_timeout;
                 return Course::Abandon(format!("it was not empty within {limit:#}"));
             }
-            if let Some(why) = blocked(subject, observed) {
-                return Course::Abandon(why);
+            match blocked(subject, observed, *reason) {
+                // Asked for, so it is asked for again at once: better to wait than to come and go.
+                Some(why) if *reason == RemovalReason::Replace => Course::Wait(soon(now, why)),
+                Some(why) => Course::Abandon(why),
+                None => Course::GoOn(*reason),
             }
-            Course::GoOn(*reason)
         }
     }
 }
@@ -133,6 +135,14 @@ fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     }
 }
 
+/// The reason stays on the condition for the whole drain: the planner reads there why it began.
+fn recorded_word<'a>(subject: &Subject<'a>) -> &'a str {
+    let mut conditions = subject.status().conditions.iter();
+    conditions
+        .find(|c| c.kind == Condition::Drained)
+        .map_or("Deleted", |c| &c.reason)
+}
+
 fn drained_for(subject: &Subject<'_>, reason: RemovalReason) -> bool {
     subject
         .status()
@@ -142,18 +152,21 @@ fn drained_for(subject: &Subject<'_>, reason: RemovalReason) -> bool {
 }
 
 /// A pod that keeps its Node, and that the simulation of this removal had not seen.
-fn blocked(subject: &Subject<'_>, observed: &Observed) -> Option<String> {
+fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<String> {
     let pods = observed.pods.as_deref().unwrap_or_default();
-    let rules = &subject.settings.blocked_by;
+    // Whoever asks for a replacement means the pods that would block a removal nobody asked for.
+    let rules = (reason != RemovalReason::Replace).then_some(&subject.settings.blocked_by);
     pods.iter()
         .filter(|pod| pod.must_leave() && !pod.deleting)
         .find_map(|pod| Some(format!("pod {} {}", pod.key, blocks(pod, rules)?)))
 }
 
-fn blocks(pod: &PodOnNode, rules: &BlockedBy) -> Option<&'static str> {
+fn blocks(pod: &PodOnNode, rules: Option<&BlockedBy>) -> Option<&'static str> {
     if pod.do_not_disrupt {
-        Some("is not to be disrupted")
-    } else if rules.bare_pods && pod.bare {
+        return Some("is not to be disrupted");
+    }
+    let rules = rules?;
+    if rules.bare_pods && pod.bare {
         Some("has no controller that would recreate it")
     } else if rules.unfinished_jobs && pod.unfinished_job {
         Some("belongs to an unfinished Job")
@@ -297,11 +310,6 @@ fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
         Some(refusal) => format!("pod {} cannot be evicted: {}", refusal.pod, refusal.why),
         None => "no pod can be evicted".to_owned(),
     };
-    let reason = if first.is_some_and(|refusal| refusal.by_budget) {
-        "DisruptionBudget"
-    } else {
-        "EvictionFailed"
-    };
     let patient = subject
         .status()
         .draining_since
@@ -310,12 +318,18 @@ fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
         .status()
         .conditions
         .iter()
-        .any(|c| c.kind == Condition::Drained && c.reason == reason && c.message == why);
+        .any(|c| c.kind == Condition::Drained && c.message == why);
     if patient || said {
         return Step::back_off(again, why);
     }
     StatusChange::default()
-        .condition(Condition::Drained, false, reason, why.clone(), now)
+        .condition(
+            Condition::Drained,
+            false,
+            recorded_word(subject),
+            why.clone(),
+            now,
+        )
         .warn("ScaleDownHeldUp", why.clone())
         .record_and_back_off(again, why)
 }
@@ -336,7 +350,7 @@ fn detach(subject: &Subject<'_>, observed: &Observed, left: &[&PodOnNode], now: 
         let mut change = StatusChange::default();
         if left.is_empty() && attachments.is_empty() {
             change = change
-                .condition(Condition::Drained, true, "Drained", "", now)
+                .condition(Condition::Drained, true, recorded_word(subject), "", now)
                 .condition(Condition::VolumesDetached, true, "Detached", "", now);
         } else {
             let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
@@ -348,7 +362,13 @@ fn detach(subject: &Subject<'_>, observed: &Observed, left: &[&PodOnNode], now: 
                 attachments.join(", ")
             );
             change = change
-                .condition(Condition::Drained, true, "Forced", message.clone(), now)
+                .condition(
+                    Condition::Drained,
+                    true,
+                    recorded_word(subject),
+                    message.clone(),
+                    now,
+                )
                 .warn("DrainForced", message);
         }
         return change.record();

@@ -20,8 +20,6 @@ pub struct Looks {
     pub presence: Need,
     /// The VM's configuration and power state.
     pub machine: Need,
-    /// Compare the configuration with what the claim asks for.
-    pub configuration: bool,
     /// Quorum of the Proxmox cluster.
     pub quorum: Need,
     /// The Node with the machine's UUID, fresh.
@@ -64,10 +62,7 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
                 | Op::Stop
                 | Op::Tombstone
                 | Op::Destroy,
-            ) => Looks {
-                configuration: true,
-                ..machine()
-            },
+            ) => machine(),
         },
         Phase::Launched | Phase::Registered | Phase::Initialized => in_service(subject),
         Phase::Draining => Looks {

@@ -74,8 +74,6 @@ pub struct Machine {
     /// Those of its volumes that are PersistentVolumes'.
     pub persistent: Vec<Arc<str>>,
     pub digest: Arc<str>,
-    /// Its configuration is what the claim asks for; `None`: not compared.
-    pub configured: Option<bool>,
     /// Its boot disk is smaller than the claim asks for; the size wanted in bytes.
     pub grow_to: Option<u64>,
 }

@@ -8,7 +8,9 @@ mod claim;
 mod class;
 mod cluster;
 mod ledger;
+mod node;
 mod period;
+mod pod;
 mod pool;
 
 pub use claim::{claim_facts, claim_object, status_object};
@@ -19,6 +21,9 @@ pub use cluster::{ClusterConnection, TrustSettings, cluster_facts};
 pub use ledger::{ledger_facts, ledger_object};
 pub use period::parse_period;
 pub use pool::pool_facts;
+
+pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_facts};
+pub(super) use pod::{daemon_set_facts, object_key, pod_facts};
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{self, Labels};
@@ -142,6 +147,6 @@ pub(super) fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -118,6 +118,7 @@ fn a_strangers_vm_of_our_number_is_never_touched() {
         machine: fixture::machine(),
         visible_at: fixture::t0(),
         started_at: None,
+        configured: false,
         stranger: true,
     };
     // It came between the reservation and the clone.

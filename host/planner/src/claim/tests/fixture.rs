@@ -205,7 +205,6 @@ pub(super) fn machine() -> Machine {
         disks: vec![DISK.into()],
         persistent: vec![],
         digest: "d".into(),
-        configured: Some(true),
         grow_to: None,
     }
 }

@@ -128,14 +128,13 @@ fn machines() -> Vec<Option<MachineLook>> {
         Marker::Missing,
     ] {
         for power in [Power::On, Power::Off, Power::Unknown] {
-            let changes: [fn(&mut Machine); 9] = [
+            let changes: [fn(&mut Machine); 8] = [
                 |_| {},
                 |m| m.name = Some("pet".into()),
                 |m| m.pool = None,
                 |m| m.smbios_uuid = Some("11111111-1b04-4b04-ba4f-c09d2b1c5a16".into()),
                 |m| m.protected = true,
                 |m| m.lock = Some("clone".into()),
-                |m| m.configured = Some(false),
                 |m| m.grow_to = Some(1),
                 |m| m.disks.push("x:vm-1-disk-0".into()),
             ];

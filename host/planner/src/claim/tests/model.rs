@@ -51,6 +51,7 @@ pub(super) struct Vm {
     /// The clone is finished and in its pool from then on.
     pub visible_at: Timestamp,
     pub started_at: Option<Timestamp>,
+    pub configured: bool,
     pub stranger: bool,
 }
 
@@ -271,17 +272,17 @@ impl World {
                 self.clones += 1;
                 let mut machine = fixture::machine();
                 machine.power = Power::Off;
-                machine.configured = Some(false);
                 machine.grow_to = Some(1 << 35);
                 self.vm = Some(Vm {
                     machine,
                     visible_at: self.now + SignedDuration::from_secs(12),
                     started_at: None,
+                    configured: false,
                     stranger: false,
                 });
                 return Outcome::Running("clone".into());
             }
-            Step::Configure(_) => self.vm_mut().machine.configured = Some(true),
+            Step::Configure(_) => self.vm_mut().configured = true,
             Step::Resize(..) => {
                 self.vm_mut().machine.grow_to = None;
                 return Outcome::Running("resize".into());
@@ -289,6 +290,7 @@ impl World {
             Step::Start(_) => {
                 let now = self.now;
                 let vm = self.vm_mut();
+                assert!(vm.configured && vm.machine.grow_to.is_none());
                 vm.machine.power = Power::On;
                 vm.started_at = Some(now);
                 return Outcome::Running("start".into());

@@ -226,15 +226,15 @@ fn a_launch_goes_on_from_configure_to_start() {
         case.claim.status.disks = vec![DISK.into()];
         case
     };
-    let case = launching(Op::Configure).with(|case| {
-        case.observed.machine = visible(|m| {
-            m.power = Power::Off;
-            m.configured = Some(false);
-        });
-    });
+    let off =
+        |case: Case| case.with(|case| case.observed.machine = visible(|m| m.power = Power::Off));
+    let case = off(launching(Op::Configure));
     assert!(matches!(case.next(), Step::Configure(_)));
+    let case = case.with(|case| case.observed.last = did(Did::Configure, Outcome::Done));
+    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
 
     let case = launching(Op::Configure).with(|case| {
+        case.observed.last = did(Did::Configure, Outcome::Done);
         case.observed.machine = visible(|m| {
             m.power = Power::Off;
             m.grow_to = Some(1 << 35);
