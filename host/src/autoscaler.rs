@@ -3,7 +3,8 @@
 //! Events are hints to look sooner; a tick takes no input but the world, so that a missed one costs latency, never correctness. Nothing that waits for Proxmox or
 //! for a drain is awaited here: claims are driven by [`Actor`] beside the loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_planner::facts::{Delta, HostFacts};
@@ -12,12 +13,15 @@ use kproxide_planner::{Limits, Planning, World};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::act::Actor;
+use crate::act::{Actor, ClaimNote, Machines};
 use crate::clock::Clock;
-use crate::kube::lease::Leadership;
+use crate::kube::lease::Fence;
+use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
 use crate::observe::Clusters;
+use crate::pve::limits::Concurrency;
 use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::reporter::Reporter;
 
@@ -37,14 +41,15 @@ pub struct Timing {
 /// Where the loop's events come from.
 #[derive(Debug)]
 pub struct Inputs {
-    pub deltas: mpsc::Receiver<Vec<Delta>>,
-    /// Every watch has delivered its first list.
-    pub synced: watch::Receiver<bool>,
-    pub leadership: watch::Receiver<Leadership>,
+    pub watches: mpsc::Receiver<Report>,
+    /// Whether we lead; a dry run plans as if it did.
+    pub fence: Fence,
     pub policy_files: mpsc::Receiver<PolicyFiles>,
+    /// What drives want said about their claims.
+    pub notes: mpsc::Receiver<ClaimNote>,
     pub debug_plan: mpsc::Receiver<oneshot::Sender<Vec<u8>>>,
-    /// Becomes true when the process shall end.
-    pub stop: watch::Receiver<bool>,
+    /// The process shall end.
+    pub stop: CancellationToken,
 }
 
 /// The loop's own state: the world, and nothing that a new list would not rebuild.
@@ -55,20 +60,35 @@ pub struct Autoscaler {
     pub world: World,
     pub host: HostFacts,
     pub clusters: Clusters,
+    pub machines: Machines,
     pub policies: Library,
     pub actor: Actor,
     pub reporter: Reporter,
     pub metrics: Metrics,
     /// Tells the admin endpoints that the loop turns.
     pub turned: watch::Sender<Instant>,
+    /// Tells them that every watch has delivered its first list.
+    pub synced: watch::Sender<bool>,
+    pub term: Term,
+}
+
+/// Our present term as leader.
+#[derive(Debug, Default)]
+pub struct Term {
+    epoch: Option<Arc<str>>,
+    /// When it began, and how many ticks it has had.
+    since: jiff::Timestamp,
+    ticks: u32,
+    kinds_synced: BTreeSet<kube_watch::Kind>,
 }
 
 /// Everything that can make the loop turn.
 enum Event {
-    Changed(Vec<Delta>),
+    Watched(Report),
     Files(PolicyFiles),
     Leadership,
     Acted,
+    Note(ClaimNote),
     Debug(oneshot::Sender<Vec<u8>>),
     Due,
     Stop,
@@ -111,8 +131,8 @@ impl Autoscaler {
         loop {
             self.turned.send_replace(Instant::now());
             match self.next_event(&mut inputs, schedule.due(&self.timing)).await {
-                Event::Changed(deltas) => {
-                    if self.apply(deltas).await {
+                Event::Watched(report) => {
+                    if self.take_report(report) {
                         schedule.nudge();
                     }
                 }
@@ -121,14 +141,18 @@ impl Autoscaler {
                         schedule.nudge();
                     }
                 }
-                Event::Leadership | Event::Acted => schedule.nudge(),
+                Event::Leadership => {
+                    if self.take_leadership(&inputs.fence) {
+                        schedule.nudge();
+                    }
+                }
+                Event::Acted => schedule.nudge(),
+                Event::Note(note) => self.reporter.note(&note),
                 Event::Debug(answer) => self.show(last_plan.as_ref(), answer),
                 Event::Due => {
                     schedule = Schedule { poll: Instant::now() + self.timing.poll_interval, changed: None };
-                    let leadership = inputs.leadership.borrow().clone();
-                    if *inputs.synced.borrow()
-                        && let Some(plan) = self.tick(&leadership).await
-                    {
+                    self.take_leadership(&inputs.fence);
+                    if let Some(plan) = self.tick().await {
                         schedule.poll = schedule.poll.min(self.instant(plan.wake_at));
                         last_plan = Some(plan);
                     }
@@ -143,37 +167,37 @@ impl Autoscaler {
     async fn next_event(&mut self, inputs: &mut Inputs, due: Instant) -> Event {
         tokio::select! {
             biased;
-            _ = inputs.stop.wait_for(|stop| *stop) => Event::Stop,
-            Ok(()) = inputs.leadership.changed() => Event::Leadership,
+            () = inputs.stop.cancelled() => Event::Stop,
+            () = inputs.fence.changed() => Event::Leadership,
             Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
             Some(files) = inputs.policy_files.recv() => Event::Files(files),
-            Some(deltas) = inputs.deltas.recv() => Event::Changed(deltas),
+            Some(note) = inputs.notes.recv() => Event::Note(note),
+            Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
             () = tokio::time::sleep_until(due) => Event::Due,
         }
     }
 
-    /// One pass: observe, plan, act. `None`: somebody else leads, or nothing can be planned yet.
-    async fn tick(&mut self, leadership: &Leadership) -> Option<Plan> {
-        let started = Instant::now();
-        let leads = leadership.is_leader();
-        self.metrics.leader.set(i64::from(leads));
-        if !leads && !self.host.dry_run {
-            self.host.armed_at = None;
+    /// One pass: observe, plan, act. `None`: somebody else leads, or the first lists are not complete.
+    async fn tick(&mut self) -> Option<Plan> {
+        if self.term.epoch.is_none() || !*self.synced.borrow() {
             return None;
         }
-        let now = self.clock.now();
-        self.arm(leadership, now);
+        let started = Instant::now();
         for delta in self.clusters.refresh(self.timing.inventory_max_age, &self.clock).await {
             self.world.apply(delta);
         }
+        let now = self.clock.now();
+        self.arm();
         let plan = self.plan(now).await;
         self.metrics.ticks.inc();
         self.metrics.tick_seconds.observe(started.elapsed().as_secs_f64());
-        self.world.remember(&plan.decorations);
+        self.world.remember(&plan);
         self.reporter.report(&plan, &self.world, now).await;
-        if !self.host.dry_run {
-            self.actor.start(&plan, &self.world, leadership).await;
+        if !self.host.dry_run
+            && let Some(ledger) = self.actor.start(&plan, &self.world).await
+        {
+            self.world.apply(Delta::Ledger(Some(Box::new(ledger))));
         }
         Some(plan)
     }
@@ -190,31 +214,95 @@ impl Autoscaler {
     }
 
     /// Nothing is destroyed before two full ticks and the cold-start time as leader: the first lists may be those of a cluster that is itself starting.
-    fn arm(&mut self, leadership: &Leadership, now: jiff::Timestamp) {
-        if self.host.armed_at.is_none() {
-            let since = leadership.since().unwrap_or(now);
+    fn arm(&mut self) {
+        self.term.ticks = self.term.ticks.saturating_add(1);
+        if self.host.armed_at.is_none() && self.term.ticks > 2 {
             let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start).unwrap_or(jiff::SignedDuration::MAX);
-            let earliest = since.checked_add(cold_start).unwrap_or(jiff::Timestamp::MAX);
-            // A second tick comes after this one: never at this very moment.
-            self.host.armed_at = Some(earliest.max(now.checked_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(now)));
+            self.host.armed_at = Some(self.term.since.saturating_add(cold_start).unwrap_or(jiff::Timestamp::MAX));
             self.world.apply(Delta::Host(self.host.clone()));
         }
     }
 
-    /// True if a tick is worthwhile.
-    async fn apply(&mut self, deltas: Vec<Delta>) -> bool {
-        let mut nudge = false;
-        for delta in deltas {
-            nudge |= is_news(&delta);
-            self.world.apply(delta);
+    /// True if a term began: a tick is worthwhile.
+    fn take_leadership(&mut self, fence: &Fence) -> bool {
+        let epoch = fence.leads().then(|| fence.epoch());
+        if epoch == self.term.epoch {
+            return false;
         }
-        nudge
+        self.metrics.leader.set(i64::from(epoch.is_some()));
+        match &epoch {
+            Some(epoch) => tracing::info!(%epoch, "leading"),
+            None => tracing::info!("somebody else leads"),
+        }
+        (self.term.since, self.term.ticks) = (self.clock.now(), 0);
+        self.term.epoch = epoch;
+        self.host.armed_at = None;
+        self.world.apply(Delta::Host(self.host.clone()));
+        self.term.epoch.is_some()
+    }
+
+    /// True if a tick is worthwhile.
+    fn take_report(&mut self, report: Report) -> bool {
+        match report {
+            Report::Changes(_, changes) => {
+                let mut nudge = false;
+                for change in changes {
+                    nudge |= self.take_change(change);
+                }
+                nudge
+            }
+            Report::Synced(kind) => {
+                self.term.kinds_synced.insert(kind);
+                let all = kube_watch::Kind::ALL.iter().all(|kind| self.term.kinds_synced.contains(kind));
+                if all && !self.synced.send_replace(true) {
+                    tracing::info!("the first lists are complete");
+                }
+                all
+            }
+            Report::Failed(kind, problem) => {
+                tracing::warn!(%kind, problem, "a watch failed and is tried again");
+                false
+            }
+            Report::Recovered(kind) => {
+                tracing::info!(%kind, "a watch works again");
+                true
+            }
+        }
+    }
+
+    fn take_change(&mut self, change: Change) -> bool {
+        match change {
+            Change::Delta(delta) => {
+                if let Delta::Class(class, facts) = &delta {
+                    let template = facts.as_ref().map(|facts| (facts.template.clone(), facts.local_template));
+                    self.clusters.want_template(class, template);
+                }
+                if let Delta::Cluster(cluster, Some(facts)) = &delta {
+                    self.clusters.limit(cluster, Concurrency { per_storage: facts.clones_per_storage as usize, per_hypervisor: facts.clones_per_hypervisor as usize });
+                }
+                let news = is_news(&delta);
+                self.world.apply(delta);
+                news
+            }
+            Change::Connection(cluster, connection) => {
+                self.clusters.configure(&cluster, connection);
+                true
+            }
+            Change::Machines(class, settings) => {
+                self.machines.configure(&class, settings.map(|settings| *settings));
+                true
+            }
+            Change::Unreadable { object, problem } => {
+                tracing::warn!(object, problem, "an object cannot be read; what was known of it still counts");
+                false
+            }
+        }
     }
 
     async fn take_policies(&mut self, files: PolicyFiles) -> bool {
         let reloads: Vec<Reload> = self.policies.sync(files).await;
         for reload in &reloads {
-            self.reporter.policy_reloaded(reload).await;
+            self.reporter.policy_reloaded(reload, &self.world);
         }
         self.tell_policies();
         !reloads.is_empty()

@@ -3,6 +3,7 @@
 //! Names of our own begin with `kproxide_`. The eight unprefixed gauges are kproximate's, with its meanings, so that dashboards made for it go on
 //! working; `_total` on a gauge is its spelling, not ours.
 
+use kproxide_planner::question::{Answer, AnswerBody, Question};
 use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
@@ -113,6 +114,18 @@ impl Metrics {
             kproximate,
             registry: registry.clone(),
         })
+    }
+
+    pub fn count_answer(&self, question: &Question, answer: &Answer) {
+        let result = match (&answer.body, &answer.fallback) {
+            (AnswerBody::Deferred, _) => "deferred",
+            (AnswerBody::Failed(_), _) => "failed",
+            (_, Some(_)) => "fallback",
+            (AnswerBody::NoCandidate(_), None) => "no-candidate",
+            (AnswerBody::Ranking(_) | AnswerBody::Removals(_) | AnswerBody::Decorations(_), None) => "answered",
+        };
+        let policy = &question.policy().policy;
+        self.policy_calls.with_label_values(&[policy.kind.as_str(), &policy.name, result]).inc();
     }
 
     pub fn set_kproximate(&self, gauges: &KproximateGauges) {

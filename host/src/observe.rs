@@ -16,6 +16,7 @@ use crate::kube::convert::ClusterConnection;
 use crate::pve::client::Client;
 use crate::pve::convert::{inventory_facts, template_facts};
 use crate::pve::inventory::Inventory;
+use crate::pve::limits::Concurrency;
 use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster ever takes; a hung one must not hold the others up.
@@ -24,8 +25,11 @@ const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
 /// Templates change when people change them; each costs a request.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 
+/// The templates under each name that a class wants.
+type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
+
 /// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
-pub type Connect = Arc<dyn Fn(&ClusterName, &ClusterConnection) -> Result<Client, String> + Send + Sync>;
+pub type Connect = Arc<dyn Fn(&ClusterConnection, Concurrency) -> Result<Client, String> + Send + Sync>;
 
 /// The Proxmox clusters by name. Clones share their state: the loop refreshes, claims' drives take clients.
 #[derive(Clone)]
@@ -37,19 +41,23 @@ pub struct Clusters {
 #[derive(Default)]
 struct State {
     clusters: BTreeMap<ClusterName, Cluster>,
+    concurrency: BTreeMap<ClusterName, Concurrency>,
     /// Which template each class wants, and whether one per hypervisor.
     wanted: BTreeMap<ClassName, (Arc<str>, bool)>,
 }
 
 struct Cluster {
     connection: ClusterConnection,
+    concurrency: Concurrency,
     /// The reason why there is no client.
     client: Result<Client, String>,
     /// When the facts were last asked for, whatever came of it.
     asked: Option<Instant>,
     /// The last good look, for those who need Proxmox's own words (clone routes).
     inventory: Option<Arc<Inventory>>,
-    templates: Option<(Instant, BTreeMap<Arc<str>, Vec<TemplateFacts>>)>,
+    /// The same in the planner's words.
+    facts: InventoryFacts,
+    templates: Option<(Instant, Lookups)>,
 }
 
 impl Clusters {
@@ -57,21 +65,40 @@ impl Clusters {
         Self { connect, state: Arc::default() }
     }
 
-    /// Takes over a cluster's settings; `None`: it is gone, or its settings cannot be used.
+    /// Takes over a cluster's settings; no connection: it is gone, or its settings cannot be used.
     pub fn configure(&self, name: &ClusterName, connection: Option<ClusterConnection>) {
         let mut state = self.lock();
         let Some(connection) = connection else {
             state.clusters.remove(name);
             return;
         };
-        if state.clusters.get(name).is_some_and(|cluster| cluster.connection == connection) {
+        let concurrency = state.concurrency.get(name).copied().unwrap_or_default();
+        if state.clusters.get(name).is_some_and(|cluster| cluster.connection == connection && cluster.concurrency == concurrency) {
             return;
         }
-        let client = (self.connect)(name, &connection);
-        state.clusters.insert(
-            name.clone(),
-            Cluster { connection, client, asked: None, inventory: None, templates: None },
-        );
+        let client = (self.connect)(&connection, concurrency);
+        let cluster = Cluster {
+            connection,
+            concurrency,
+            client,
+            asked: None,
+            inventory: None,
+            facts: InventoryFacts::default(),
+            templates: None,
+        };
+        state.clusters.insert(name.clone(), cluster);
+    }
+
+    /// Takes over how much may be asked of a cluster at once; a client in use is replaced.
+    pub fn limit(&self, name: &ClusterName, concurrency: Concurrency) {
+        let connection = {
+            let mut state = self.lock();
+            state.concurrency.insert(name.clone(), concurrency);
+            state.clusters.get(name).map(|cluster| cluster.connection.clone())
+        };
+        if connection.is_some() {
+            self.configure(name, connection);
+        }
     }
 
     /// Takes over which template a class uses.
@@ -120,7 +147,7 @@ impl Clusters {
         };
         let client = match client {
             Ok(client) => client,
-            Err(problem) => return Some(unreachable(problem)),
+            Err(problem) => return self.unreachable(name, problem),
         };
         let taken_at = clock.now();
         let look = async {
@@ -137,14 +164,25 @@ impl Clusters {
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
                 cluster.inventory = Some(Arc::new(inventory));
+                cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
                 let sound = templates.values().flatten().all(|template| template.problem.is_none());
                 cluster.templates = sound.then_some((read, templates));
                 Some(facts)
             }
-            Ok(Err(error)) => Some(unreachable(error.chain())),
-            Err(_) => Some(unreachable(format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()))),
+            Ok(Err(error)) => self.unreachable(name, error.chain()),
+            Err(_) => self.unreachable(name, format!("no answer within {} s", INVENTORY_DEADLINE.as_secs())),
         }
+    }
+
+    /// What was known of it, no longer reachable.
+    fn unreachable(&self, name: &ClusterName, problem: String) -> Option<InventoryFacts> {
+        let mut state = self.lock();
+        let facts = &mut state.clusters.get_mut(name)?.facts;
+        facts.reachable = false;
+        facts.complete = false;
+        facts.problem = Some(problem);
+        Some(facts.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -152,18 +190,10 @@ impl Clusters {
     }
 }
 
-async fn read_templates(
-    client: &Client,
-    inventory: &Inventory,
-    wanted: &BTreeSet<(Arc<str>, bool)>,
-) -> BTreeMap<Arc<str>, Vec<TemplateFacts>> {
+async fn read_templates(client: &Client, inventory: &Inventory, wanted: &BTreeSet<(Arc<str>, bool)>) -> Lookups {
     let found = join_all(wanted.iter().map(|(name, local)| async {
         let placement = if *local { Placement::Local } else { Placement::Shared };
         (name.clone(), template_facts(inventory, client.templates(inventory, name, placement).await))
     }));
     found.await.into_iter().collect()
-}
-
-fn unreachable(problem: String) -> InventoryFacts {
-    InventoryFacts { reachable: false, problem: Some(problem), ..InventoryFacts::default() }
 }

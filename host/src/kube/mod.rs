@@ -28,3 +28,7 @@ pub mod pods;
 pub mod evict;
 
 pub mod identity;
+
+pub mod status;
+
+pub mod watch;

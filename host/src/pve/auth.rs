@@ -26,6 +26,11 @@ const TICKET_RENEWAL: Duration = Duration::from_secs(60 * 60);
 /// Proxmox delays every refusal by three seconds and logs it; the same wrong credentials are not shown again sooner.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
+/// The source that reads a mounted Secret anew each time it is asked.
+pub fn mounted(folder: std::path::PathBuf) -> CredentialSource {
+    Arc::new(move || Credentials::read_folder(&folder))
+}
+
 /// What Proxmox knows us by.
 #[derive(Debug, Clone)]
 pub enum Credentials {

@@ -24,7 +24,8 @@ use super::classify;
 use super::error::{Error, Executed, Failure, Meaning};
 use super::limits::{Concurrency, Limits};
 use super::request::{Call, Params};
-use super::transport::{ANSWER_BYTES_MAX, Endpoint, TransportError};
+use super::tls::Trust;
+use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
 
 /// How long a connection may take to come about; given to the transport.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -76,6 +77,23 @@ impl Client {
                 limits: Limits::new(concurrency),
             }),
         }
+    }
+
+    /// A client of the cluster behind `urls`, over HTTPS.
+    ///
+    /// # Errors
+    /// An address or the trust settings cannot be used; says which and how to write it.
+    pub fn https(
+        urls: &[String],
+        trust: &Trust,
+        credentials: CredentialSource,
+        concurrency: Concurrency,
+    ) -> Result<Client, EndpointError> {
+        let endpoints = urls
+            .iter()
+            .map(|url| https(url, trust, CONNECT_TIMEOUT))
+            .collect::<Result<_, _>>()?;
+        Ok(Client::new(endpoints, credentials, concurrency))
     }
 
     /// The cluster's semaphores; take a clone slot before cloning.

@@ -58,3 +58,6 @@ mod conformance;
 
 #[cfg(test)]
 mod parameters;
+
+#[cfg(all(test, feature = "simulator"))]
+mod simulated;

@@ -307,7 +307,7 @@ fn condition_object(condition: &ClaimCondition) -> StatusCondition {
 }
 
 /// The schema bounds these texts in characters.
-fn truncated(text: &str, longest: usize) -> String {
+pub(in crate::kube) fn truncated(text: &str, longest: usize) -> String {
     text.chars().take(longest).collect()
 }
 

@@ -188,6 +188,19 @@ async fn a_closed_connection_means_nobody_knows() {
     );
 }
 
+#[tokio::test]
+async fn the_systems_certificates_are_there_or_the_way_out_is_named() {
+    // An image without CA certificates is as usual as a machine with them.
+    match https("pve1", &Trust::System, Duration::from_secs(3)) {
+        Ok(endpoint) => assert_eq!(endpoint.name, "pve1:8006"),
+        Err(error) => assert!(
+            error
+                .to_string()
+                .contains("`tls.caFile` or `tls.fingerprints`")
+        ),
+    }
+}
+
 #[test]
 fn endpoints_are_read_as_people_write_them() {
     for (written, url) in [
