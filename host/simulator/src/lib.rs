@@ -1,3 +1,4 @@
 pub mod clock;
 pub mod kube;
+pub mod kubelet;
 pub mod rng;
