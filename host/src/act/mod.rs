@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::World;
+use kproxide_planner::world::World;
 use kproxide_planner::claim::Note;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, Uid};

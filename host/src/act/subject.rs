@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::World;
+use kproxide_planner::world::World;
 use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Step, Subject, looks, next,
 };
