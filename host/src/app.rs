@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::error::Error as KubeError;
-use crate::kube::events::{self, Events};
+use crate::kube::events;
 use crate::kube::lease::{self, Fence, LeaseSettings};
 use crate::kube::{identity, ledger, watch as kube_watch};
 use crate::metrics::Metrics;
@@ -151,17 +151,11 @@ impl App {
             });
             fence
         };
-        let events = if config.dry_run {
-            Events::silent()
-        } else {
-            let speaker = events::Reporter { instance: config.identity.clone() };
-            let (events, writer) = events::writer(kube.clone(), speaker, clock);
-            tasks.spawn(async move {
-                writer.await;
-                "event writer".to_owned()
-            });
-            events
-        };
+        let (events, writer) = events::writer(kube.clone(), clock, &config.name, &config.identity, config.dry_run);
+        tasks.spawn(async move {
+            writer.await;
+            "event writer".to_owned()
+        });
 
         let (notes, notes_taken) = mpsc::channel(NOTES_MAX);
         let clusters = Clusters::new(connect);
