@@ -1,0 +1,165 @@
+//! What Kubernetes knows: pods, Nodes and what constrains moving pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{NodeName, Uid};
+use crate::resources::Resources;
+
+/// Labels or annotations.
+pub type Labels = BTreeMap<String, String>;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PodFacts {
+    pub uid: Uid,
+    pub created: Timestamp,
+    /// The Node that it is bound to.
+    pub node: Option<NodeName>,
+    pub phase: PodPhase,
+    /// The scheduler has said `PodScheduled=False` with reason `Unschedulable`, since this moment. Its message is never read.
+    pub unschedulable_since: Option<Timestamp>,
+    pub ready: bool,
+    pub deleting: bool,
+    /// The controller that made it, if any.
+    pub owner: Option<Owner>,
+    /// A static pod's mirror in the API: it lives and dies with its kubelet.
+    pub mirror: bool,
+    /// Carries `kproxide.dev/do-not-disrupt: "true"` (or Cluster Autoscaler's `safe-to-evict: "false"`).
+    pub do_not_disrupt: bool,
+    pub labels: Labels,
+    /// What the scheduler looks at; equal for the pods of one template.
+    pub spec: PodSpec,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PodPhase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Owner {
+    pub kind: Arc<str>,
+    pub name: Arc<str>,
+    pub uid: Uid,
+}
+
+/// The part of a pod that decides where it can run and whether it can move. Pods with equal specs, namespaces and relevant labels share one shape.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PodSpec {
+    /// Effective requests: containers, init and sidecar containers, overhead, and 1 of `pods`. See [`crate::resources::pod_requests`].
+    pub requests: Resources,
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity: terms are alternatives. `None`: no such requirement; an empty list matches nothing.
+    pub node_affinity: Option<Vec<NodeSelectorTerm>>,
+    pub tolerations: Vec<Toleration>,
+    pub priority: i32,
+    pub scheduler_name: Option<Arc<str>>,
+    /// Uses `hostPath` or a local volume whose data would be lost.
+    pub local_volumes: bool,
+    pub empty_dir: bool,
+    /// Fields of the spec that the planner does not evaluate yet, such as `spec.topologySpreadConstraints`, or a value that could not be
+    /// read. A pending pod with any gets "not supported yet: FIELD"; one on a Node keeps that Node from going.
+    pub unsupported: Vec<Arc<str>>,
+}
+
+/// All expressions of both lists must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeSelectorTerm {
+    pub match_expressions: Vec<Requirement>,
+    /// Only `metadata.name` exists.
+    pub match_fields: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Requirement {
+    pub key: Arc<str>,
+    pub operator: Operator,
+    pub values: Vec<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    Gt,
+    Lt,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Toleration {
+    /// `None` with `exists` tolerates every taint.
+    pub key: Option<Arc<str>>,
+    /// Operator `Exists`; otherwise `Equal` to `value`.
+    pub exists: bool,
+    pub value: Arc<str>,
+    /// `None`: every effect.
+    pub effect: Option<TaintEffect>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Taint {
+    pub key: Arc<str>,
+    pub value: Arc<str>,
+    pub effect: TaintEffect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum TaintEffect {
+    NoSchedule,
+    PreferNoSchedule,
+    NoExecute,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    pub uid: Uid,
+    pub created: Timestamp,
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    pub ready: bool,
+    /// When `Ready` last changed.
+    pub ready_since: Timestamp,
+    pub allocatable: Resources,
+    pub capacity: Resources,
+    pub provider_id: Option<Arc<str>>,
+    /// `status.nodeInfo.systemUUID`, lower case.
+    pub system_uuid: Option<Uid>,
+    pub deleting: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonSetFacts {
+    /// What one of its pods asks; its own template's selector and affinity included.
+    pub spec: PodSpec,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DisruptionBudgetFacts {
+    /// `None` matches nothing; an empty selector everything in the namespace.
+    pub selector: Option<LabelSelector>,
+    /// `status.disruptionsAllowed`.
+    pub disruptions_allowed: i32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LabelSelector {
+    pub match_labels: BTreeMap<String, String>,
+    pub match_expressions: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeAttachmentFacts {
+    pub node: NodeName,
+    pub volume: Option<Arc<str>>,
+}

@@ -1,0 +1,56 @@
+//! Facts: what the shell tells the planner about the world, already converted and checked at the edge.
+//!
+//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`], the operator's objects and our own records in
+//! [`objects`], Proxmox's side in [`proxmox`]. Everything that changes arrives as a [`Delta`].
+
+mod kubernetes;
+mod objects;
+mod proxmox;
+
+use serde::{Deserialize, Serialize};
+
+pub use kubernetes::*;
+pub use objects::*;
+pub use proxmox::*;
+
+use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName};
+
+/// One change of the world. `None` means that the object is gone.
+///
+/// Deltas of one object arrive in their order; those of different objects in any. Applying all of them in any such order gives
+/// the world that its final objects give (a property test holds the World to it).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Delta {
+    Pod(PodKey, Option<Box<PodFacts>>),
+    Node(NodeName, Option<Box<NodeFacts>>),
+    DaemonSet(ObjectKey, Option<Box<DaemonSetFacts>>),
+    DisruptionBudget(ObjectKey, Option<Box<DisruptionBudgetFacts>>),
+    /// Volume attachments per Node, by name of the attachment.
+    VolumeAttachment(String, Option<VolumeAttachmentFacts>),
+    Cluster(ClusterName, Option<Box<ClusterFacts>>),
+    Class(ClassName, Option<Box<ClassFacts>>),
+    Pool(PoolName, Option<Box<PoolFacts>>),
+    Claim(ClaimName, Option<Box<ClaimFacts>>),
+    Ledger(Option<Box<LedgerFacts>>),
+    /// What one Proxmox cluster says of itself; replaces what was known.
+    Inventory(ClusterName, Option<Box<InventoryFacts>>),
+    /// Which policy module serves which name now.
+    Policy(PolicyRef, Option<PolicyFacts>),
+    /// Facts about kproxide itself.
+    Host(HostFacts),
+}
+
+/// Facts about the running host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Identity of the Kubernetes cluster: UID of the `kube-system` namespace.
+    pub cluster_id: String,
+    /// The Node that this process runs on, if known: never drained.
+    pub own_node: Option<NodeName>,
+    /// No destructive step is taken before this moment (cold start: two ticks and 60 s since leadership began).
+    pub armed_at: Option<jiff::Timestamp>,
+    /// Plans that are shown but not acted on.
+    pub dry_run: bool,
+    /// The key for ownership proofs is at hand. Without it nothing is launched or destroyed.
+    pub key_known: bool,
+}

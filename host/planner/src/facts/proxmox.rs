@@ -1,0 +1,92 @@
+//! What Proxmox says of its servers, in words that the planner shares with policies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{StorageName, Uid, Vmid};
+
+/// One Proxmox cluster at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InventoryFacts {
+    /// When it was read; `None` if it could never be read.
+    pub taken_at: Option<Timestamp>,
+    /// The cluster answers and our credentials work.
+    pub reachable: bool,
+    /// Why not, for the user.
+    pub problem: Option<String>,
+    /// Writes are possible. Without quorum nothing is launched or destroyed.
+    pub quorate: bool,
+    /// Every hypervisor's part is known: only then is "not listed" a hint of absence (never a proof).
+    pub complete: bool,
+    pub hypervisors: BTreeMap<Arc<str>, HypervisorFacts>,
+    pub guests: BTreeMap<Vmid, GuestFacts>,
+    /// The templates of each class that uses this cluster, by template name.
+    pub templates: BTreeMap<Arc<str>, Vec<TemplateFacts>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HypervisorFacts {
+    pub online: bool,
+    /// The HA manager's maintenance mode.
+    pub maintenance: bool,
+    pub threads: u32,
+    pub memory_bytes: u64,
+    pub memory_used_bytes: u64,
+    /// 0.0 to 1.0, as Proxmox measures it.
+    pub cpu_usage: f64,
+    /// Sum of the configured threads and memory of guests that are not templates; stopped ones count, they may be started.
+    pub committed_threads: u64,
+    pub committed_memory_bytes: u64,
+    pub storages: BTreeMap<StorageName, StorageFacts>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StorageFacts {
+    pub kind: Arc<str>,
+    pub shared: bool,
+    pub active: bool,
+    pub available_bytes: u64,
+    pub total_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuestFacts {
+    pub hypervisor: Arc<str>,
+    pub name: Option<Arc<str>>,
+    pub status: GuestStatus,
+    pub template: bool,
+    pub lock: Option<Arc<str>>,
+    pub pool: Option<Arc<str>>,
+    pub max_threads: u32,
+    pub max_memory_bytes: u64,
+}
+
+/// Up to 10 s old, and `Unknown` for guests of a hypervisor that is not online.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum GuestStatus {
+    Running,
+    Stopped,
+    Unknown,
+}
+
+/// One VM template that a class may be cloned from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TemplateFacts {
+    pub vmid: Vmid,
+    /// Where it stands: the clone request goes there.
+    pub hypervisor: Arc<str>,
+    /// Its disks are on shared storage, so a clone may be made for any hypervisor that has that storage.
+    pub shared: bool,
+    /// The storage of its boot disk.
+    pub storage: Option<StorageName>,
+    pub disk_bytes: u64,
+    /// Changes when the template's configuration changes: what drift is measured by.
+    pub digest: String,
+    /// The VM of that name is no template, or has a problem that forbids cloning; says which.
+    pub problem: Option<String>,
+    /// SMBIOS UUID, so that a clone is never confused with it.
+    pub smbios_uuid: Option<Uid>,
+}

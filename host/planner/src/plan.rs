@@ -1,0 +1,150 @@
+//! What a tick decides: everything concrete, nothing left to choose.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{ClaimSpec, LedgerFacts, PolicyUse};
+use crate::ids::{ClaimName, Digest, Uid};
+use crate::question::{Decoration, HypervisorDescription, Machine};
+use crate::report::Report;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use = "a plan does nothing until it is acted on"]
+pub struct Plan {
+    /// The Ledger as it must stand before anything of this plan is done: one `replace` with the resource version that was planned on. `None`:
+    /// it stands as it should. If the write conflicts, `launches` are dropped and the next tick plans anew.
+    pub ledger: Option<LedgerFacts>,
+    pub launches: Vec<Launch>,
+    /// One for every claim that exists, by name: how far the world lets it go.
+    pub advances: Vec<Advance>,
+    /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
+    #[serde(default)]
+    pub unneeded: Vec<Unneeded>,
+    /// Answers of label policies of this tick, for [`crate::world::World::remember`].
+    #[serde(default)]
+    pub decorations: Vec<DecorationMemo>,
+    pub report: Report,
+    /// When a tick is worthwhile even if nothing changes.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// A machine to be made: its reservation is in `Plan::ledger`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    pub claim: ClaimName,
+    pub spec: ClaimSpec,
+    /// For the Event and the decision log.
+    pub reason: String,
+}
+
+/// The Node of this claim could go, or no longer can: its condition `Unneeded` changes to this.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unneeded {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub unneeded: bool,
+}
+
+/// What a label policy answered, with everything that the answer depends on: it holds until one of them changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecorationMemo {
+    /// Of the module that answered.
+    pub digest: Digest,
+    pub policy: PolicyUse,
+    pub machine: Machine,
+    pub hypervisors: Vec<HypervisorDescription>,
+    /// One per hypervisor, in their order.
+    pub decorations: Vec<Decoration>,
+}
+
+/// Drive this claim on: `act` loops observe → `claim::next` → perform with this verdict until it must wait.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advance {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub verdict: Verdict,
+}
+
+/// What the whole world says about one claim; the claim alone cannot know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Launch, register, keep: nothing is to be removed.
+    Keep,
+    /// Remove it: begin the drain, or go on with it (the removal was simulated again on this tick's world).
+    Remove(RemovalReason),
+    /// A drain is under way that must be given up: uncordon, for this reason.
+    GiveUp(String),
+    /// Leave it exactly as it is (paused, cold start, no quorum, no key, frozen): no effect, for this reason.
+    Hold(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RemovalReason {
+    /// No pods that would have to move.
+    Empty,
+    Underutilized,
+    /// The annotation `kproxide.dev/replace`.
+    Replace,
+    /// Not Ready for too long.
+    Repair,
+    /// The launch failed or its deadline passed.
+    LaunchFailed,
+    /// Its claim was deleted by somebody.
+    Deleted,
+    /// The VM is gone.
+    Lost,
+}
+
+impl RemovalReason {
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Replace,
+        Self::Repair,
+        Self::LaunchFailed,
+        Self::Deleted,
+        Self::Lost,
+    ];
+
+    /// One word, as conditions and Events carry it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Underutilized => "Underutilized",
+            Self::Replace => "Replace",
+            Self::Repair => "Repair",
+            Self::LaunchFailed => "LaunchFailed",
+            Self::Deleted => "Deleted",
+            Self::Lost => "Lost",
+        }
+    }
+
+    /// The reason that a condition's word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
+    /// Kept up only as long as the world still wants it: a drain for such a reason is given up when it no longer holds.
+    pub fn is_voluntary(self) -> bool {
+        match self {
+            Self::Empty | Self::Underutilized => true,
+            Self::Replace | Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
+        }
+    }
+}
+
+impl fmt::Display for RemovalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "no pod needs it",
+            Self::Underutilized => "its pods fit on other Nodes",
+            Self::Replace => "its replacement was asked for",
+            Self::Repair => "it has not been Ready for too long",
+            Self::LaunchFailed => "its launch failed",
+            Self::Deleted => "its claim was deleted",
+            Self::Lost => "its VM is gone",
+        })
+    }
+}

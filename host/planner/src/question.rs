@@ -1,0 +1,214 @@
+//! What the planner asks of policies, and what it may be told.
+//!
+//! Plain serde data: these are the arguments of `wit/policy.wit` in the planner's words, the decision log, and the input of a replay.
+//! Whoever answers (the wasm engine, a test) validates only the form; the planner judges the content.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{Labels, PolicyUse, Taint};
+use crate::ids::{Digest, HypervisorId, InstanceTypeName, NodeName, PoolName};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Question {
+    Rank(RankQuestion),
+    Order(OrderQuestion),
+    Decorate(DecorateQuestion),
+}
+
+impl Question {
+    /// Which policy is asked, with which settings.
+    pub fn policy(&self) -> &PolicyUse {
+        match self {
+            Self::Rank(question) => &question.policy,
+            Self::Order(question) => &question.policy,
+            Self::Decorate(question) => &question.policy,
+        }
+    }
+
+    pub fn pool(&self) -> &PoolName {
+        match self {
+            Self::Rank(question) => &question.machine.pool,
+            Self::Order(question) => &question.pool,
+            Self::Decorate(question) => &question.machine.pool,
+        }
+    }
+}
+
+/// On which hypervisor shall this machine be made?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankQuestion {
+    pub policy: PolicyUse,
+    pub context: Context,
+    pub machine: Machine,
+    /// Machines placed before this one in the same tick, and how many there will be.
+    pub batch_index: u32,
+    pub batch_size: u32,
+    /// Placements ever made for this pool; survives restarts.
+    pub sequence: u64,
+    pub previous: Option<HypervisorId>,
+    /// Every hypervisor of the pool's clusters, by cluster and name.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Which of these Nodes, all removable, shall go first?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OrderQuestion {
+    pub policy: PolicyUse,
+    pub context: Context,
+    pub pool: PoolName,
+    pub nodes: Vec<RemovableNode>,
+    pub hypervisors: Vec<Candidate>,
+    pub max_removals: u32,
+}
+
+/// Which labels, annotations and taints does a machine of this kind get on each hypervisor?
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecorateQuestion {
+    pub policy: PolicyUse,
+    pub machine: Machine,
+    pub hypervisors: Vec<HypervisorDescription>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// Identity of the Kubernetes cluster.
+    pub cluster: Arc<str>,
+    /// Seconds since the epoch.
+    pub now: i64,
+    /// Stable for one decision.
+    pub seed: u64,
+    pub dry_run: bool,
+    /// At most 4096 bytes.
+    pub state: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub pool: PoolName,
+    pub instance_type: InstanceTypeName,
+    pub size: Size,
+    pub attributes: Vec<Attribute>,
+}
+
+/// WIT's `resources`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    pub milli_cores: u64,
+    pub memory_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attribute {
+    pub key: Arc<str>,
+    pub value: AttributeValue,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum AttributeValue {
+    Text(Arc<str>),
+    Integer(i64),
+    Number(f64),
+    Boolean(bool),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HypervisorDescription {
+    pub id: HypervisorId,
+    pub zone: Arc<str>,
+    pub capacity: Size,
+    pub attributes: Vec<Attribute>,
+}
+
+/// A hypervisor as it stands at this decision; the field comments of `wit/policy.wit` hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    pub hypervisor: HypervisorDescription,
+    /// Why no machine may be placed here; `None`: it may.
+    pub ineligible: Option<String>,
+    pub used: Size,
+    pub committed: Size,
+    pub system_reserved: Size,
+    pub in_flight: Size,
+    pub available: Size,
+    pub cpu_usage: f64,
+    pub machines: u32,
+    pub machines_of_pool: u32,
+    pub storage_free: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RemovableNode {
+    pub name: NodeName,
+    pub instance_type: InstanceTypeName,
+    /// Index into the hypervisors given.
+    pub on: Option<u32>,
+    pub created: i64,
+    pub unneeded_seconds: u64,
+    pub allocatable: Size,
+    pub requested: Size,
+    pub movable_pods: u32,
+    pub labels: Labels,
+    pub attributes: Vec<Attribute>,
+}
+
+/// One answer, with what gave it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Digest of the module that answered.
+    pub digest: Digest,
+    /// The policy asked for failed, for this reason, and another one (host-selection: the built-in `spread`) answered instead.
+    pub fallback: Option<String>,
+    pub body: AnswerBody,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum AnswerBody {
+    Ranking(Ranking),
+    Removals(Removals),
+    Decorations(Vec<Decoration>),
+    /// The policy wants nothing done now: an answer, not an error.
+    NoCandidate(String),
+    /// Policy and fallback failed, or the kind has no fallback.
+    Failed(String),
+    /// The tick's budget for policy calls is used up: ask again next tick.
+    Deferred,
+}
+
+/// Placements and rejections, by index into the candidates; already checked for form (indices known, unique and eligible, scores finite and
+/// within 0..=1), in the order of the answer, which means nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ranking {
+    pub placements: Vec<Scored>,
+    pub rejected: Vec<Rejected>,
+    /// `None` leaves the stored state as it is.
+    pub state: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scored {
+    pub index: u32,
+    pub score: f64,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rejected {
+    pub index: u32,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Removals {
+    pub removals: Vec<Scored>,
+    pub state: Option<Vec<u8>>,
+}
+
+/// One per hypervisor asked about, in their order; labels, annotations and taints already checked for Kubernetes' syntax and reserved keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Decoration {
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub taints: Vec<Taint>,
+}

@@ -1,0 +1,160 @@
+//! Why: a reason for every pending shape, every Node kept, every hypervisor refused. Enums, so that callers can act on them; `Display` is what people read.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClaimName, HypervisorId, NodeName, PodKey, PoolName};
+
+/// Everything that a tick has to say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use = "an unread report is not actionable"]
+pub struct Report {
+    /// One per shape of pending pods.
+    pub pending: Vec<PendingShape>,
+    /// Orders that were placed, with the score and the reason that the policy gave.
+    pub placements: Vec<PlacementReport>,
+    /// Hypervisors that could not take a machine this tick, each with its reason (only while something is to be placed).
+    pub rejected: Vec<RejectedHypervisor>,
+    /// Managed Nodes, each with why it stays or goes.
+    pub nodes: Vec<NodeReport>,
+    /// Proposals that `check` dropped, and anything odd in the input.
+    pub findings: Vec<Finding>,
+}
+
+/// Pods of one shape that no Node takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PendingShape {
+    /// First pod of the shape by name, for examples.
+    pub example: PodKey,
+    /// All of them, at most 1000.
+    pub pods: Vec<PodKey>,
+    pub count: u32,
+    pub outcome: PendingOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum PendingOutcome {
+    /// Fits a Node that is there: the scheduler will find it.
+    FitsNode(NodeName),
+    /// Will fit a machine that is on its way.
+    FitsClaim(ClaimName),
+    /// Machines are being made for them in this tick.
+    Launching(Vec<ClaimName>),
+    /// No machine helps, or none may be made: the reason per pool, by name.
+    Unhelped(Vec<(PoolName, Why)>),
+    /// The planner does not evaluate this yet.
+    NotSupported(String),
+    /// There is no pool at all.
+    NoPool,
+}
+
+/// Why no machine of a pool is made for a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Why {
+    /// Larger than every instance type; names the largest and the resource that lacks.
+    TooBig {
+        resource: String,
+        requested: String,
+        largest: String,
+    },
+    /// The labels of no machine to come satisfy the selector or the affinity.
+    Selector(String),
+    /// A taint that the pod does not tolerate.
+    Taint(String),
+    /// A limit of the pool is reached.
+    Limit(String),
+    /// No hypervisor can take it; each one's reason is in [`Report::rejected`].
+    NoHypervisor(Vec<(HypervisorId, String)>),
+    /// A policy refused, failed or was deferred.
+    Policy(String),
+    /// The pool, its class or its cluster cannot be used; says why.
+    Unusable(String),
+    /// Too many launches in one tick; the rest follows.
+    NextTick,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacementReport {
+    pub claim: ClaimName,
+    pub pool: PoolName,
+    pub hypervisor: HypervisorId,
+    pub score: f64,
+    pub reason: String,
+    /// The policy asked for did not answer; why.
+    pub fallback: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RejectedHypervisor {
+    pub pool: PoolName,
+    pub hypervisor: HypervisorId,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    pub node: NodeName,
+    pub claim: ClaimName,
+    pub pool: PoolName,
+    pub outcome: NodeOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum NodeOutcome {
+    Removing(crate::plan::RemovalReason),
+    Kept(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    pub severity: Severity,
+    /// What it is about, such as `NodePool/workers`.
+    pub about: String,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Severity {
+    Notice,
+    Warning,
+    /// An invariant of ours broke.
+    Defect,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooBig {
+                resource,
+                requested,
+                largest,
+            } => {
+                write!(
+                    f,
+                    "asks for {requested} of {resource}; the largest machine offers {largest}"
+                )
+            }
+            Self::Selector(text) => write!(
+                f,
+                "no machine of this pool would carry the labels it needs: {text}"
+            ),
+            Self::Taint(text) => write!(f, "does not tolerate the taint {text}"),
+            Self::Limit(text) | Self::Policy(text) | Self::Unusable(text) => f.write_str(text),
+            Self::NoHypervisor(reasons) => {
+                f.write_str("no hypervisor can take the machine")?;
+                for (index, (hypervisor, reason)) in reasons.iter().enumerate() {
+                    write!(
+                        f,
+                        "{} {hypervisor}: {reason}",
+                        if index == 0 { ":" } else { ";" }
+                    )?;
+                }
+                Ok(())
+            }
+            Self::NextTick => {
+                f.write_str("enough machines for one tick are being made; the rest follows")
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Label selectors and node selectors, with Kubernetes' exact meaning (`k8s.io/apimachinery/pkg/labels`, `component-helpers/scheduling`).
+
+use std::fmt;
+
+use crate::facts::{LabelSelector, Labels, NodeSelectorTerm, Operator, PodSpec, Requirement};
+
+/// Does the selector select what carries these labels? An empty selector selects everything.
+pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+    let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+    selector.match_labels.iter().all(equal)
+        && selector.match_expressions.iter().all(|requirement| {
+            holds(
+                requirement,
+                labels.get(&*requirement.key).map(String::as_str),
+            )
+        })
+}
+
+/// May a pod of this spec stand on a Node of this name with these labels, as far as its node selector and its required node affinity say?
+pub fn node_matches(spec: &PodSpec, name: &str, labels: &Labels) -> bool {
+    spec.node_selector
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+        && spec
+            .node_affinity
+            .as_ref()
+            .is_none_or(|terms| terms.iter().any(|term| term_matches(term, name, labels)))
+}
+
+/// The first thing that the spec demands of a Node's labels and that these lack, in the words of a manifest; `None` if they satisfy it.
+pub fn unmatched(spec: &PodSpec, name: &str, labels: &Labels) -> Option<String> {
+    if let Some((key, value)) = spec
+        .node_selector
+        .iter()
+        .find(|(key, value)| labels.get(*key) != Some(value))
+    {
+        return Some(format!("nodeSelector {key}={value}"));
+    }
+    let terms = spec.node_affinity.as_ref()?;
+    if terms.iter().any(|term| term_matches(term, name, labels)) {
+        return None;
+    }
+    let mut text = "node affinity".to_owned();
+    for (index, term) in terms.iter().enumerate() {
+        text.push_str(if index == 0 { " " } else { " or " });
+        text.push_str(&term_text(term));
+    }
+    Some(text)
+}
+
+/// An empty term matches no Node, as the API says.
+fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &Labels) -> bool {
+    let NodeSelectorTerm {
+        match_expressions,
+        match_fields,
+    } = term;
+    if match_expressions.is_empty() && match_fields.is_empty() {
+        return false;
+    }
+    match_expressions.iter().all(|requirement| {
+        holds(
+            requirement,
+            labels.get(&*requirement.key).map(String::as_str),
+        )
+    }) && match_fields
+        .iter()
+        .all(|requirement| &*requirement.key == "metadata.name" && holds(requirement, Some(name)))
+}
+
+/// `NotIn` and `DoesNotExist` hold for a label that is absent; `Gt` and `Lt` compare whole numbers and never hold for anything else.
+fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
+    let listed = |value: &str| requirement.values.iter().any(|listed| &**listed == value);
+    match requirement.operator {
+        Operator::In => value.is_some_and(listed),
+        Operator::NotIn => !value.is_some_and(listed),
+        Operator::Exists => value.is_some(),
+        Operator::DoesNotExist => value.is_none(),
+        Operator::Gt => compared(requirement, value).is_some_and(|(value, bound)| value > bound),
+        Operator::Lt => compared(requirement, value).is_some_and(|(value, bound)| value < bound),
+    }
+}
+
+fn compared(requirement: &Requirement, value: Option<&str>) -> Option<(i64, i64)> {
+    let [bound] = &requirement.values[..] else {
+        return None;
+    };
+    Some((value?.parse().ok()?, bound.parse().ok()?))
+}
+
+fn term_text(term: &NodeSelectorTerm) -> String {
+    let parts: Vec<String> = term
+        .match_expressions
+        .iter()
+        .chain(&term.match_fields)
+        .map(|requirement| RequirementText(requirement).to_string())
+        .collect();
+    match parts.is_empty() {
+        true => "(an empty term, which matches nothing)".to_owned(),
+        false => parts.join(" and "),
+    }
+}
+
+struct RequirementText<'a>(&'a Requirement);
+
+impl fmt::Display for RequirementText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Requirement {
+            key,
+            operator,
+            values,
+        } = self.0;
+        let values = values.join(", ");
+        match operator {
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} not in ({values})"),
+            Operator::Exists => write!(f, "{key} exists"),
+            Operator::DoesNotExist => write!(f, "{key} does not exist"),
+            Operator::Gt => write!(f, "{key} > {values}"),
+            Operator::Lt => write!(f, "{key} < {values}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn labels(text: &str) -> Labels {
+        text.split_whitespace()
+            .map(|pair| pair.split_once('=').unwrap())
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
+        Requirement {
+            key: key.into(),
+            operator,
+            values: values.iter().map(|value| Arc::from(*value)).collect(),
+        }
+    }
+
+    fn affinity(terms: Vec<NodeSelectorTerm>) -> PodSpec {
+        PodSpec {
+            node_affinity: Some(terms),
+            ..PodSpec::default()
+        }
+    }
+
+    fn term(expressions: Vec<Requirement>) -> NodeSelectorTerm {
+        NodeSelectorTerm {
+            match_expressions: expressions,
+            match_fields: vec![],
+        }
+    }
+
+    #[test]
+    fn operators_mean_what_kubernetes_says() {
+        use Operator::{DoesNotExist, Exists, Gt, In, Lt, NotIn};
+        for (operator, values, value, expected) in [
+            (In, &["a", "b"][..], Some("b"), true),
+            (In, &["a"], Some("b"), false),
+            (In, &["a"], None, false),
+            (NotIn, &["a"], Some("b"), true),
+            (NotIn, &["a"], Some("a"), false),
+            (NotIn, &["a"], None, true),
+            (Exists, &[], Some(""), true),
+            (Exists, &[], None, false),
+            (DoesNotExist, &[], None, true),
+            (DoesNotExist, &[], Some("x"), false),
+            (Gt, &["4"], Some("5"), true),
+            (Gt, &["4"], Some("4"), false),
+            (Gt, &["4"], Some("many"), false),
+            (Gt, &["few"], Some("5"), false),
+            (Gt, &["4", "5"], Some("6"), false),
+            (Gt, &["4"], None, false),
+            (Lt, &["4"], Some("-1"), true),
+            (Lt, &["4"], Some("4"), false),
+        ] {
+            let requirement = requirement("k", operator, values);
+            assert_eq!(
+                holds(&requirement, value),
+                expected,
+                "{} with {value:?}",
+                RequirementText(&requirement)
+            );
+        }
+    }
+
+    #[test]
+    fn terms_are_alternatives_and_expressions_conditions() {
+        let zone = |zone| requirement("zone", Operator::In, &[zone]);
+        let ssd = requirement("ssd", Operator::Exists, &[]);
+        let spec = affinity(vec![term(vec![zone("a"), ssd]), term(vec![zone("b")])]);
+        assert!(node_matches(&spec, "n", &labels("zone=a ssd=yes")));
+        assert!(node_matches(&spec, "n", &labels("zone=b")));
+        assert!(!node_matches(&spec, "n", &labels("zone=a")));
+        assert_eq!(
+            unmatched(&spec, "n", &labels("zone=c")).as_deref(),
+            Some("node affinity zone in (a) and ssd exists or zone in (b)")
+        );
+    }
+
+    #[test]
+    fn an_affinity_without_terms_or_with_an_empty_one_matches_nothing() {
+        assert!(!node_matches(&affinity(vec![]), "n", &labels("")));
+        assert!(!node_matches(
+            &affinity(vec![term(vec![])]),
+            "n",
+            &labels("")
+        ));
+        assert!(node_matches(&PodSpec::default(), "n", &labels("")));
+    }
+
+    #[test]
+    fn fields_know_the_name_alone() {
+        let by = |key: &str| {
+            affinity(vec![NodeSelectorTerm {
+                match_expressions: vec![],
+                match_fields: vec![requirement(key, Operator::In, &["node-1"])],
+            }])
+        };
+        assert!(node_matches(&by("metadata.name"), "node-1", &labels("")));
+        assert!(!node_matches(&by("metadata.name"), "node-2", &labels("")));
+        assert!(!node_matches(
+            &by("spec.unschedulable"),
+            "node-1",
+            &labels("")
+        ));
+    }
+
+    #[test]
+    fn selector_and_affinity_must_both_hold() {
+        let mut spec = affinity(vec![term(vec![requirement("b", Operator::Exists, &[])])]);
+        spec.node_selector = labels("a=1");
+        assert!(node_matches(&spec, "n", &labels("a=1 b=2")));
+        assert_eq!(
+            unmatched(&spec, "n", &labels("a=2 b=2")).as_deref(),
+            Some("nodeSelector a=1")
+        );
+        assert!(!node_matches(&spec, "n", &labels("a=1")));
+    }
+
+    #[test]
+    fn label_selectors_combine_labels_and_expressions() {
+        let selector = LabelSelector {
+            match_labels: labels("app=web"),
+            match_expressions: vec![requirement("tier", Operator::NotIn, &["canary"])],
+        };
+        assert!(selects(&selector, &labels("app=web")));
+        assert!(!selects(&selector, &labels("app=web tier=canary")));
+        assert!(!selects(&selector, &labels("tier=stable")));
+        assert!(selects(&LabelSelector::default(), &labels("")));
+    }
+}

@@ -1,0 +1,162 @@
+//! Taints and tolerations, with Kubernetes' exact meaning (`k8s.io/api/core/v1`, `ToleratesTaint`).
+
+use std::fmt;
+
+use crate::facts::{Taint, TaintEffect, Toleration};
+
+/// Set by us on a joining Node until it is registered.
+pub const UNREGISTERED: &str = "kproxide.dev/unregistered";
+/// Set by us on a Node that is being drained.
+pub const DRAINING: &str = "kproxide.dev/draining";
+/// Set by Kubernetes on a cordoned Node.
+pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Taints that a Node carries only on its way into service: set and removed by its kubelet, by Kubernetes' controllers, by a cloud controller, by us.
+/// A machine to come is looked at as if they were gone.
+const PASSING: [&str; 6] = [
+    UNREGISTERED,
+    UNSCHEDULABLE,
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/network-unavailable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+];
+
+pub fn is_passing(taint: &Taint) -> bool {
+    PASSING.contains(&&*taint.key)
+}
+
+/// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` keeps nobody away.
+pub fn untolerated<'t>(
+    tolerations: &[Toleration],
+    taints: impl IntoIterator<Item = &'t Taint>,
+) -> Option<&'t Taint> {
+    taints.into_iter().find(|taint| {
+        let keeps_away = match taint.effect {
+            TaintEffect::NoSchedule | TaintEffect::NoExecute => true,
+            TaintEffect::PreferNoSchedule => false,
+        };
+        keeps_away
+            && !tolerations
+                .iter()
+                .any(|toleration| tolerates(toleration, taint))
+    })
+}
+
+/// A cordoned Node takes only pods that tolerate the taint which stands for the cordon.
+pub fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
+    let cordon = Taint {
+        key: UNSCHEDULABLE.into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    };
+    untolerated(tolerations, [&cordon]).is_none()
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let Toleration {
+        key,
+        exists,
+        value,
+        effect,
+    } = toleration;
+    effect.is_none_or(|effect| effect == taint.effect)
+        && match key.as_deref() {
+            None | Some("") => *exists,
+            Some(key) => key == &*taint.key && (*exists || value == &taint.value),
+        }
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, effect } = self;
+        match &**value {
+            "" => write!(f, "{key}:{effect}"),
+            value => write!(f, "{key}={value}:{effect}"),
+        }
+    }
+}
+
+impl fmt::Display for TaintEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taint(key: &str, value: &str, effect: TaintEffect) -> Taint {
+        Taint {
+            key: key.into(),
+            value: value.into(),
+            effect,
+        }
+    }
+
+    fn toleration(
+        key: Option<&str>,
+        exists: bool,
+        value: &str,
+        effect: Option<TaintEffect>,
+    ) -> Toleration {
+        Toleration {
+            key: key.map(Into::into),
+            exists,
+            value: value.into(),
+            effect,
+        }
+    }
+
+    #[test]
+    fn tolerations_mean_what_kubernetes_says() {
+        use TaintEffect::{NoExecute, NoSchedule};
+        let taint = taint("gpu", "a", NoSchedule);
+        for (toleration, expected) in [
+            (toleration(Some("gpu"), false, "a", Some(NoSchedule)), true),
+            (toleration(Some("gpu"), false, "a", None), true),
+            (toleration(Some("gpu"), true, "", None), true),
+            (toleration(None, true, "", None), true),
+            (toleration(Some(""), true, "", None), true),
+            (toleration(None, false, "a", None), false),
+            (toleration(Some("gpu"), false, "b", None), false),
+            (toleration(Some("gpu"), false, "", None), false),
+            (toleration(Some("gpu"), true, "", Some(NoExecute)), false),
+            (toleration(Some("cpu"), true, "", None), false),
+        ] {
+            assert_eq!(tolerates(&toleration, &taint), expected, "{toleration:?}");
+        }
+    }
+
+    #[test]
+    fn preferences_keep_nobody_away() {
+        let taints = [
+            taint("soft", "", TaintEffect::PreferNoSchedule),
+            taint("hard", "x", TaintEffect::NoExecute),
+        ];
+        assert_eq!(
+            untolerated(&[], &taints)
+                .map(ToString::to_string)
+                .as_deref(),
+            Some("hard=x:NoExecute")
+        );
+        assert_eq!(untolerated(&[], &taints[..1]), None);
+    }
+
+    #[test]
+    fn a_cordon_is_tolerated_like_its_taint() {
+        assert!(!tolerates_cordon(&[]));
+        assert!(tolerates_cordon(&[toleration(
+            Some(UNSCHEDULABLE),
+            true,
+            "",
+            None
+        )]));
+        assert!(tolerates_cordon(&[toleration(None, true, "", None)]));
+    }
+}
