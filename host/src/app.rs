@@ -259,11 +259,8 @@ async fn identity_once(kube: &Client, config: &Config, random: &Random) -> Resul
         identity::ownership_key(kube, &config.namespace, &secret).await?
     } else {
         ledger::get_or_create(kube).await?;
-        let fresh = || {
-            let mut bytes = [0; 32];
-            random(&mut bytes);
-            bytes
-        };
+        let mut fresh = [0; 32];
+        random(&mut fresh);
         Some(identity::ownership_key_or_create(kube, &config.namespace, &secret, fresh).await?)
     };
     Ok((cluster_id, key.map(|key| key.bytes().to_vec())))

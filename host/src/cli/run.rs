@@ -65,7 +65,9 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let running = app.run();
     tokio::pin!(running);
     let aside = async {
-        tokio::join!(admin.into_future(), watch_directories(policy_dirs, files));
+        // Neither ends by itself; whatever made one end, the process cannot do without it.
+        let (served, ()) = tokio::join!(admin.into_future(), watch_directories(policy_dirs, files));
+        served
     };
     tokio::pin!(aside);
     let mut asked = 0;
@@ -78,7 +80,10 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
             }
             _ = terminate.recv() => asked += 1,
             _ = interrupt.recv() => asked += 1,
-            () = &mut aside => return Err("the admin endpoints ended".into()),
+            served = &mut aside => {
+                served?;
+                return Err("the admin endpoints ended".into());
+            }
         }
         // The first signal lets running steps reach a safe point; whoever asks twice cannot wait.
         if asked > 1 {

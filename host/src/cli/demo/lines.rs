@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::time::Duration;
 
 use kproxide_simulator::pve::MachineEvent;
 use serde_json::Value;

@@ -27,8 +27,8 @@ pub(super) enum DemoError {
     Host(#[source] AppError),
     #[error("the host ended before the demo did")]
     HostEnded,
-    #[error("waited {} minutes in vain until {0}", PATIENCE.as_secs() / 60)]
-    InVain(&'static str),
+    #[error("waited {minutes} minutes in vain until {what}", minutes = PATIENCE.as_secs() / 60)]
+    InVain { what: &'static str },
     #[error("{0}")]
     Incomplete(String),
     #[error("the output is closed")]
@@ -130,7 +130,7 @@ async fn until(
     let end = Instant::now() + PATIENCE;
     while !reached() {
         if Instant::now() >= end {
-            return Err(DemoError::InVain(what));
+            return Err(DemoError::InVain { what });
         }
         pass(lab, lines, out, LOOK).await?;
     }
