@@ -32,3 +32,7 @@ pub mod identity;
 pub mod status;
 
 pub mod watch;
+
+pub mod lease;
+
+pub mod events;
