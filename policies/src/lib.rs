@@ -1,0 +1,35 @@
+//! kproxide's built-in policies: the WebAssembly components, embedded.
+//!
+//! They go through the same engine as anybody's policy, and a file of the same name in a policy directory takes the
+//! place of one. `build.rs` builds them from the crates beside this one.
+
+/// One built-in policy.
+#[derive(Debug, Clone, Copy)]
+pub struct Builtin {
+    /// What an operator writes in `policies.*.use`, for example `spread`.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// The component's bytes.
+    pub wasm: &'static [u8],
+    /// SHA-256 of the bytes in lower-case hexadecimal digits.
+    pub sha256: &'static str,
+}
+
+/// The question that a policy answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    HostSelection,
+    ScaleDown,
+    Labels,
+}
+
+/// All built-in policies; the first of each kind is that kind's default.
+pub const BUILTINS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
+
+/// The built-in policy of that name.
+pub fn builtin(name: &str) -> Option<&'static Builtin> {
+    BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+#[cfg(test)]
+mod tests;

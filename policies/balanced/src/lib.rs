@@ -1,0 +1,112 @@
+//! `balanced`: CPU and memory count alike.
+
+use kproxide_policy_sdk::{
+    About, Candidate, Context, HostSelection, NoSettings, Policy, PolicyError, Ranking, Request,
+    percent,
+};
+
+/// Neither a busy CPU nor a full memory shall be overlooked.
+pub struct Balanced;
+
+impl Policy for Balanced {
+    const ABOUT: About = About {
+        name: "balanced",
+        version: env!("CARGO_PKG_VERSION"),
+        description: "the mean of the idle share of the CPU and the available share of the memory",
+        settings_schema: NoSettings::SCHEMA,
+    };
+    type Settings = NoSettings;
+}
+
+impl HostSelection for Balanced {
+    fn rank(
+        _: &Context,
+        _: &NoSettings,
+        _: &Request,
+        candidates: &[Candidate],
+    ) -> Result<Ranking, PolicyError> {
+        Ok(Ranking::by_score(candidates, score))
+    }
+}
+
+fn score(candidate: &Candidate) -> (f64, String) {
+    let (cpu, memory) = (candidate.cpu_share(), candidate.memory_share());
+    let reason = format!(
+        "{} % of its CPU is idle, {} % of its memory is available",
+        percent(cpu),
+        percent(memory)
+    );
+    (f64::midpoint(cpu, memory), reason)
+}
+
+kproxide_policy_sdk::export_host_selection!(Balanced);
+
+#[cfg(test)]
+mod tests {
+    use kproxide_policy_sdk::testkit::{
+        assert_ranking_ignores_order, assert_valid_ranking, candidate_with, ineligible, resources,
+        tried_in_order,
+    };
+
+    use super::*;
+
+    fn rank(candidates: &[Candidate]) -> Ranking {
+        Ranking::by_score(candidates, score)
+    }
+
+    fn loaded(name: &str, cpu_usage: f64, committed_gib: u64) -> Candidate {
+        Candidate {
+            cpu_usage,
+            ..candidate_with(name, committed_gib)
+        }
+    }
+
+    #[test]
+    fn the_mean_decides() {
+        // Means: 0.5, 0.625, 0.5625.
+        let candidates = [
+            loaded("a", 0.0, 64),
+            loaded("b", 0.5, 16),
+            loaded("c", 0.875, 0),
+        ];
+        let ranking = rank(&candidates);
+        assert_eq!(tried_in_order(&ranking, &candidates), ["b", "c", "a"]);
+        assert_eq!(ranking.placements[1].score, 0.625);
+        assert_eq!(
+            ranking.placements[1].reason,
+            "50 % of its CPU is idle, 75 % of its memory is available"
+        );
+    }
+
+    #[test]
+    fn equals_go_by_name() {
+        let candidates = [loaded("b", 0.5, 0), loaded("a", 0.0, 32)];
+        assert_eq!(tried_in_order(&rank(&candidates), &candidates), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_hypervisor_that_reports_nothing_comes_last() {
+        let nothing = resources(0, 0);
+        let silent = Candidate {
+            cpu_usage: f64::NAN,
+            available: nothing,
+            ..candidate_with("a", 0)
+        };
+        let candidates = [silent, loaded("b", 0.99, 63), ineligible("c", "offline")];
+        let ranking = rank(&candidates);
+        assert_valid_ranking(&ranking, &candidates);
+        assert_eq!(tried_in_order(&ranking, &candidates), ["b", "a"]);
+        assert_eq!(ranking.rejected[0].reason, "offline");
+    }
+
+    #[test]
+    fn the_order_given_does_not_matter() {
+        let candidates = [
+            loaded("a", 0.3, 3),
+            loaded("b", 0.3, 3),
+            ineligible("c", "offline"),
+            loaded("d", 0.9, 1),
+        ];
+        assert_ranking_ignores_order(&candidates, |candidates| Ok(rank(candidates)));
+    }
+}

@@ -1,9 +1,62 @@
 //! The life of one claim: from a reservation to a Node, and back to nothing.
 //!
 //! [`Phase`] is where it stands, [`Intent`] what was about to be done to its machine when the status was last written. The decision what to
-//! do next is a pure function of the claim and of what was just observed of its machine.
+//! do next is a pure function of the claim and of what was just observed of its machine:
+//!
+//! ```text
+//! looks(subject) ─► act reads ─► Observed ─► next(subject, observed, now) ─► Step ─► act performs ─► (again, until it waits)
+//! ```
+//!
+//! Up: `launch` (clone, configure, start), `register` (join, label), `service` (keep).
+//! Down: `drain` (reversible), `terminate` (proof, tombstone, stop, destroy, proof of absence).
+
+mod subject;
+
+mod observed;
+
+mod looks;
+
+mod step;
+
+mod ownership;
+
+mod next;
+
+mod launch;
+
+mod register;
+
+mod service;
+
+mod drain;
+
+mod terminate;
+
+mod ledger;
+
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
+
+pub use ledger::{Closing, close, entry_of};
+pub use looks::{Looks, Need, looks};
+pub use next::next;
+pub use observed::{
+    Attempted, ClaimLook, Did, EntryLook, Failure, JoinLook, Machine, MachineLook, Marker,
+    NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
+};
+pub use ownership::{Mismatch, Proven, same_uuid};
+pub use register::provider_id;
+pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
+pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};
+
+/// The taint that a kubelet registers with and that is removed once its Node is labelled (effect `NoExecute`).
+pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
+/// The taint of a Node that is being emptied (effect `NoSchedule`).
+pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
+/// Kubernetes: the taint of a Node that a cloud controller manager will initialize, provider ID included.
+pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,0 +1,112 @@
+{{/* The chart's name. */}}
+{{- define "kproxide.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/*
+The name of everything in this release, and of the Lease and the key Secret that kproxide makes by itself.
+At most 48 characters, so that "-ownership-key" and "-credentials" still fit into 63.
+*/}}
+{{- define "kproxide.fullname" -}}
+{{- $name := include "kproxide.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 48 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kproxide.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "kproxide.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "kproxide.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "kproxide.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "kproxide.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "kproxide.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with Proxmox's credentials. */}}
+{{- define "kproxide.credentialsSecret" -}}
+{{- .Values.proxmox.credentials.existingSecret | default (printf "%s-credentials" (include "kproxide.fullname" .)) -}}
+{{- end -}}
+
+{{/* Which kind of credentials: "token" or "password". Given ones show their kind by themselves. */}}
+{{- define "kproxide.credentialsKind" -}}
+{{- $credentials := .Values.proxmox.credentials -}}
+{{- if $credentials.existingSecret -}}
+{{- $credentials.kind -}}
+{{- else if $credentials.password -}}
+password
+{{- else -}}
+token
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the join script, or nothing if the template joins by itself. */}}
+{{- define "kproxide.joinSecret" -}}
+{{- $exec := .Values.nodeClass.join.guestExec -}}
+{{- if $exec.existingSecret -}}
+{{- $exec.existingSecret -}}
+{{- else if $exec.command -}}
+{{- printf "%s-join" (include "kproxide.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kproxide.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Fails with all that is missing or contradictory at once, so that nobody has to run into one after the other.
+What a value may look like is said by values.schema.json; this is about values that depend on each other.
+*/}}
+{{- define "kproxide.check" -}}
+{{- $problems := list -}}
+{{- $credentials := .Values.proxmox.credentials -}}
+{{- $token := and $credentials.tokenId $credentials.tokenSecret -}}
+{{- $password := and $credentials.username $credentials.password -}}
+{{- if not .Values.proxmox.endpoints -}}
+{{- $problems = append $problems "proxmox.endpoints: where Proxmox VE answers, such as {https://pve1.example:8006}" -}}
+{{- end -}}
+{{- if not (or $credentials.existingSecret $token $password) -}}
+{{- $problems = append $problems "proxmox.credentials: an API token, as existingSecret (keys token-id and token-secret) or as tokenId and tokenSecret" -}}
+{{- end -}}
+{{- if not .Values.nodeClass.template.name -}}
+{{- $problems = append $problems "nodeClass.template.name: the name of the VM template to clone" -}}
+{{- end -}}
+{{- if and $credentials.existingSecret (or $token $password) -}}
+{{- $problems = append $problems "proxmox.credentials: either existingSecret or the credentials themselves, not both" -}}
+{{- end -}}
+{{- if and $token $password -}}
+{{- $problems = append $problems "proxmox.credentials: either tokenId and tokenSecret or username and password, not both" -}}
+{{- end -}}
+{{- $tls := .Values.proxmox.tls -}}
+{{- if or (and $tls.fingerprints $tls.caConfigMap.name) (and $tls.insecureSkipVerify (or $tls.fingerprints $tls.caConfigMap.name)) -}}
+{{- $problems = append $problems "proxmox.tls: at most one of fingerprints, caConfigMap.name and insecureSkipVerify" -}}
+{{- end -}}
+{{- if and .Values.nodeClass.join.guestExec.existingSecret .Values.nodeClass.join.guestExec.command -}}
+{{- $problems = append $problems "nodeClass.join.guestExec: either existingSecret or command, not both" -}}
+{{- end -}}
+{{- if $problems -}}
+{{- fail (printf "\n\nkproxide cannot be installed with these values. Missing or contradictory:\n  - %s\n" (join "\n  - " $problems)) -}}
+{{- end -}}
+{{- end -}}

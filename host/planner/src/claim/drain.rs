@@ -1,0 +1,432 @@
+//! Down, the reversible half: the Node is tainted, its pods are evicted, its volumes are detached. Then the claim is deleted.
+//!
+//! Every error counts as "still there".
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::next::{failed, proven_absent, refuse, soon, unread};
+use super::observed::{Did, MachineLook, NodeLook, Observed, Outcome, PodOnNode, Power, Refusal};
+use super::ownership::{Mismatch, is_another};
+use super::step::{Change, NodeRef, PodRef, StatusChange, Step};
+use super::subject::{GuestHint, Subject, later};
+use super::{Condition, DRAINING_TAINT, Op, Phase};
+use crate::facts::{BlockedBy, NodeFacts};
+use crate::ids::NodeName;
+use crate::plan::{RemovalReason, Verdict};
+
+/// Between two attempts to evict the same pod.
+const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+/// A drain that is held up is told of after this long.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Write down that the claim is on its way out; nothing is touched before that is written.
+pub(super) fn begin(subject: &Subject<'_>, reason: RemovalReason, now: Timestamp) -> Step {
+    let why = match reason {
+        RemovalReason::Empty => "no pod needs it",
+        RemovalReason::Underutilized => "its pods fit elsewhere",
+        RemovalReason::Replace => "its replacement was asked for",
+        RemovalReason::Repair => "its Node has not been Ready for too long",
+        RemovalReason::LaunchFailed => "its launch failed",
+        RemovalReason::Deleted => "the claim was deleted",
+        RemovalReason::Lost => "its VM has gone",
+    };
+    begin_because(subject, reason, why.to_owned(), now)
+}
+
+pub(super) fn begin_because(
+    subject: &Subject<'_>,
+    reason: RemovalReason,
+    why: String,
+    now: Timestamp,
+) -> Step {
+    if !subject.armed(now) {
+        return unarmed(subject);
+    }
+    let message = format!("{}: {why}", subject.name);
+    let mut change = StatusChange::default()
+        .phase(Phase::Draining)
+        .condition(Condition::Drained, false, word(reason), why, now)
+        .say("ScaleDown", message);
+    change.draining_since = Change::Set(now);
+    change.record()
+}
+
+pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if let Some(NodeLook::Several(names)) = &observed.node {
+        let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
+        return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+    }
+    match course(subject, observed, now) {
+        Course::Abandon(why) => abandon(subject, observed, &why, now),
+        Course::Wait(step) => step,
+        Course::GoOn(_) if !subject.armed(now) => unarmed(subject),
+        Course::GoOn(reason) => empty(subject, observed, reason, now),
+    }
+}
+
+fn unarmed(subject: &Subject<'_>) -> Step {
+    Step::wait(
+        subject.settings.armed_at,
+        "to be removed, once the cold start is over",
+    )
+}
+
+enum Course {
+    GoOn(RemovalReason),
+    Abandon(String),
+    Wait(Step),
+}
+
+/// Is this drain still wanted? A deleted claim cannot come back, and one that was never in service has nowhere to go back to.
+fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
+    let late = now >= subject.drain_deadline();
+    if subject.deleting() {
+        return Course::GoOn(RemovalReason::Deleted);
+    }
+    if !subject.was_in_service() {
+        return Course::GoOn(RemovalReason::LaunchFailed);
+    }
+    let suspect = match subject.hint.guest {
+        GuestHint::Stopped | GuestHint::Absent => true,
+        GuestHint::Unknown | GuestHint::Running => false,
+    };
+    match subject.verdict {
+        Verdict::Remove(RemovalReason::Lost) => lost(subject, observed, now),
+        _ if suspect && drained_for(subject, RemovalReason::Lost) => lost(subject, observed, now),
+        Verdict::GiveUp(why) => Course::Abandon(why.clone()),
+        Verdict::Keep => Course::Abandon("it is no longer to be removed".to_owned()),
+        Verdict::Hold(why) => Course::Wait(Step::wait(None, why.clone())),
+        Verdict::Remove(
+            reason @ (RemovalReason::Repair | RemovalReason::Deleted | RemovalReason::LaunchFailed),
+        ) => Course::GoOn(*reason),
+        Verdict::Remove(
+            reason @ (RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace),
+        ) => {
+            if late {
+                let limit = subject.settings.drain_timeout;
+                return Course::Abandon(format!("it was not empty within {limit:#}"));
+            }
+            match blocked(subject, observed, *reason) {
+                // Asked for, so it is asked for again at once: better to wait than to come and go.
+                Some(why) if *reason == RemovalReason::Replace => Course::Wait(soon(now, why)),
+                Some(why) => Course::Abandon(why),
+                None => Course::GoOn(*reason),
+            }
+        }
+    }
+}
+
+/// The VM is said to be gone; the inventory alone is not believed.
+fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
+    let gone = Course::GoOn(RemovalReason::Lost);
+    if proven_absent(observed) {
+        return gone;
+    }
+    match &observed.machine {
+        Some(MachineLook::Visible(machine)) if is_another(subject, machine) => gone,
+        Some(MachineLook::Visible(machine)) => match machine.power {
+            Power::Off if drained_for(subject, RemovalReason::Lost) => gone,
+            Power::On | Power::Off => Course::Abandon("its VM is there after all".to_owned()),
+            Power::Unknown => Course::Wait(soon(now, "whether the VM runs is not known")),
+        },
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
+            Course::Wait(unread(observed, "the machine", now))
+        }
+    }
+}
+
+/// The reason stays on the condition for the whole drain: the planner reads there why it began.
+fn recorded_word<'a>(subject: &Subject<'a>) -> &'a str {
+    let mut conditions = subject.status().conditions.iter();
+    conditions
+        .find(|c| c.kind == Condition::Drained)
+        .map_or("Deleted", |c| &c.reason)
+}
+
+fn drained_for(subject: &Subject<'_>, reason: RemovalReason) -> bool {
+    subject
+        .status()
+        .conditions
+        .iter()
+        .any(|c| c.kind == Condition::Drained && c.reason == word(reason))
+}
+
+/// A pod that keeps its Node, and that the simulation of this removal had not seen.
+fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<String> {
+    let pods = observed.pods.as_deref().unwrap_or_default();
+    // Whoever asks for a replacement means the pods that would block a removal nobody asked for.
+    let rules = (reason != RemovalReason::Replace).then_some(&subject.settings.blocked_by);
+    pods.iter()
+        .filter(|pod| pod.must_leave() && !pod.deleting)
+        .find_map(|pod| Some(format!("pod {} {}", pod.key, blocks(pod, rules)?)))
+}
+
+fn blocks(pod: &PodOnNode, rules: Option<&BlockedBy>) -> Option<&'static str> {
+    if pod.do_not_disrupt {
+        return Some("is not to be disrupted");
+    }
+    let rules = rules?;
+    if rules.bare_pods && pod.bare {
+        Some("has no controller that would recreate it")
+    } else if rules.unfinished_jobs && pod.unfinished_job {
+        Some("belongs to an unfinished Job")
+    } else if rules.local_volumes && pod.local_volumes {
+        Some("has local volumes")
+    } else if rules.empty_dir && pod.empty_dir {
+        Some("has an emptyDir")
+    } else if rules.kube_system && &*pod.key.namespace == "kube-system" {
+        Some("is in kube-system")
+    } else {
+        None
+    }
+}
+
+/// Give the Node back, then write that it is back.
+fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
+    match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::One(name, node)) if is_cordoned_by_us(node) => {
+            if let Some(last) = &observed.last
+                && last.did == Did::Uncordon
+                && let Some((_, text)) = failed(Some(last))
+            {
+                return soon(now, format!("Node {name} could not be uncordoned: {text}"));
+            }
+            return Step::Uncordon(node_ref(name, node));
+        }
+        Some(NodeLook::One(..) | NodeLook::Absent | NodeLook::Several(_)) => {}
+    }
+    let message = format!("{} stays: {why}", subject.name);
+    let mut change = StatusChange::default()
+        .phase(subject.phase_before_drain())
+        .condition(Condition::Drained, false, "GivenUp", why, now)
+        .condition(Condition::VolumesDetached, false, "GivenUp", "", now)
+        .warn("ScaleDownFailed", message);
+    change.draining_since = Change::Clear;
+    change.record()
+}
+
+/// Taint, list, evict, detach, delete: the first that is not done.
+fn empty(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    now: Timestamp,
+) -> Step {
+    if reason == RemovalReason::Lost {
+        return emptied(subject, observed, now);
+    }
+    match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::One(name, node)) => {
+            if !is_cordoned(node) {
+                return match failed(observed.last.as_ref().filter(|l| l.did == Did::Cordon)) {
+                    Some((_, text)) => {
+                        soon(now, format!("Node {name} could not be cordoned: {text}"))
+                    }
+                    None => Step::Cordon(node_ref(name, node)),
+                };
+            }
+        }
+        Some(NodeLook::Absent | NodeLook::Several(_)) => {}
+    }
+    let Some(pods) = &observed.pods else {
+        return unread(observed, "the pods of its Node", now);
+    };
+    let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
+    let late = now >= subject.drain_deadline();
+    if leaving.is_empty() || (late && subject.deleting()) {
+        return detach(subject, observed, &leaving, now);
+    }
+    if late && stuck(reason, &leaving) {
+        return detach(subject, observed, &leaving, now);
+    }
+    // The removal is simulated again with the Node tainted, before the first pod has to go.
+    let just_cordoned = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Cordon);
+    if just_cordoned && voluntary(reason) {
+        return Step::wait(
+            Some(later(now, SignedDuration::from_secs(1))),
+            "the Node is tainted; its removal is simulated again",
+        );
+    }
+    evict(subject, observed, &leaving, now)
+}
+
+/// Nobody forces this removal, so it is given up rather than forced.
+fn voluntary(reason: RemovalReason) -> bool {
+    match reason {
+        RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace => true,
+        RemovalReason::Repair
+        | RemovalReason::LaunchFailed
+        | RemovalReason::Deleted
+        | RemovalReason::Lost => false,
+    }
+}
+
+/// Pods of a dead kubelet that were evicted and cannot finish: their budgets have agreed already.
+fn stuck(reason: RemovalReason, leaving: &[&PodOnNode]) -> bool {
+    !voluntary(reason) && leaving.iter().all(|pod| pod.deleting)
+}
+
+fn evict(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    leaving: &[&PodOnNode],
+    now: Timestamp,
+) -> Step {
+    let again = later(now, EVICTION_PAUSE);
+    let staying: Vec<_> = leaving.iter().filter(|pod| !pod.deleting).collect();
+    let last = observed.last.as_ref().filter(|last| last.did == Did::Evict);
+    if let Some((_, text)) = failed(last) {
+        return soon(now, format!("its pods could not be evicted: {text}"));
+    }
+    if let Some(Outcome::Evicted { refused }) = last.map(|last| &last.outcome)
+        && !refused.is_empty()
+    {
+        return held_up(subject, refused, now);
+    }
+    if staying.is_empty() || last.is_some() {
+        let names: Vec<_> = leaving.iter().take(3).map(|p| p.key.to_string()).collect();
+        return Step::wait(
+            Some(again),
+            format!("{} pods are leaving: {}", leaving.len(), names.join(", ")),
+        );
+    }
+    let pods = staying.into_iter().map(|pod| PodRef {
+        key: pod.key.clone(),
+        uid: pod.uid.clone(),
+    });
+    Step::Evict(pods.collect())
+}
+
+/// Some pods may not leave yet. Said once per pod that holds the drain up.
+fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
+    let again = later(now, EVICTION_PAUSE);
+    let first = refused.iter().find(|r| r.by_budget).or(refused.first());
+    let why = match first {
+        Some(refusal) => format!("pod {} cannot be evicted: {}", refusal.pod, refusal.why),
+        None => "no pod can be evicted".to_owned(),
+    };
+    let patient = subject
+        .status()
+        .draining_since
+        .is_some_and(|since| now < later(since, PATIENCE));
+    let said = subject
+        .status()
+        .conditions
+        .iter()
+        .any(|c| c.kind == Condition::Drained && c.message == why);
+    if patient || said {
+        return Step::back_off(again, why);
+    }
+    StatusChange::default()
+        .condition(
+            Condition::Drained,
+            false,
+            recorded_word(subject),
+            why.clone(),
+            now,
+        )
+        .warn("ScaleDownHeldUp", why.clone())
+        .record_and_back_off(again, why)
+}
+
+/// No pod is left that has to leave. The volumes' turn.
+fn detach(subject: &Subject<'_>, observed: &Observed, left: &[&PodOnNode], now: Timestamp) -> Step {
+    let Some(attachments) = &observed.attachments else {
+        return unread(observed, "the volumes of its Node", now);
+    };
+    let forced = now >= subject.drain_deadline() && subject.deleting();
+    if !attachments.is_empty() && !forced {
+        return soon(
+            now,
+            format!("volumes are still attached: {}", attachments.join(", ")),
+        );
+    }
+    if subject.status().since(Condition::Drained).is_none() {
+        let mut change = StatusChange::default();
+        if left.is_empty() && attachments.is_empty() {
+            change = change
+                .condition(Condition::Drained, true, recorded_word(subject), "", now)
+                .condition(Condition::VolumesDetached, true, "Detached", "", now);
+        } else {
+            let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
+            let message = format!(
+                "not empty within {:#}, and goes on: {} pods ({}), volumes: {}",
+                subject.settings.drain_timeout,
+                left.len(),
+                pods.join(", "),
+                attachments.join(", ")
+            );
+            change = change
+                .condition(
+                    Condition::Drained,
+                    true,
+                    recorded_word(subject),
+                    message.clone(),
+                    now,
+                )
+                .warn("DrainForced", message);
+        }
+        return change.record();
+    }
+    emptied(subject, observed, now)
+}
+
+/// The point of no return, and the first step after it.
+fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    let last = observed
+        .last
+        .as_ref()
+        .filter(|last| last.did == Did::DeleteClaim);
+    if let Some((_, text)) = failed(last) {
+        return soon(now, format!("the claim could not be deleted: {text}"));
+    }
+    if !subject.deleting() {
+        return Step::DeleteClaim;
+    }
+    StatusChange::default()
+        .phase(Phase::Terminating)
+        .intent(Op::Tombstone, 1)
+        .condition(Condition::InstanceTerminating, true, "Terminating", "", now)
+        .record()
+}
+
+/// No pod can come to this Node: our taint stands, and it is marked for people and tools.
+pub(super) fn is_cordoned(node: &NodeFacts) -> bool {
+    node.unschedulable && has_our_taint(node)
+}
+
+/// Something of [`is_cordoned`] is there that we have put. A mark without our taint is somebody else's.
+fn is_cordoned_by_us(node: &NodeFacts) -> bool {
+    has_our_taint(node)
+}
+
+fn has_our_taint(node: &NodeFacts) -> bool {
+    node.taints
+        .iter()
+        .any(|taint| &*taint.key == DRAINING_TAINT)
+}
+
+pub(super) fn node_ref(name: &NodeName, node: &NodeFacts) -> NodeRef {
+    NodeRef {
+        name: name.clone(),
+        uid: node.uid.clone(),
+    }
+}
+
+/// Stable word for a condition's reason.
+fn word(reason: RemovalReason) -> &'static str {
+    match reason {
+        RemovalReason::Empty => "Empty",
+        RemovalReason::Underutilized => "Underutilized",
+        RemovalReason::Replace => "Replace",
+        RemovalReason::Repair => "Repair",
+        RemovalReason::LaunchFailed => "LaunchFailed",
+        RemovalReason::Deleted => "Deleted",
+        RemovalReason::Lost => "Lost",
+    }
+}

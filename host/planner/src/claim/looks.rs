@@ -1,0 +1,132 @@
+//! What `act` has to read before it asks for the next step: as little as the claim's phase needs, since every claim is driven in every tick.
+
+use std::sync::Arc;
+
+use super::observed::{Attempted, Did};
+use super::service;
+use super::subject::{GuestHint, Subject};
+use super::{Op, Phase};
+use crate::facts::Join;
+use crate::plan::{RemovalReason, Verdict};
+
+/// What to read, in this order. What is not asked for stays `None` in [`super::Observed`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// The Ledger's entry, by a fresh read.
+    pub entry: bool,
+    /// The status of this task.
+    pub task: Option<Arc<str>>,
+    /// Is the VMID taken anywhere?
+    pub presence: Need,
+    /// The VM's configuration and power state.
+    pub machine: Need,
+    /// Quorum of the Proxmox cluster.
+    pub quorum: Need,
+    /// The Node with the machine's UUID, fresh.
+    pub node: bool,
+    /// The join command in the guest, if no Node is there.
+    pub join: bool,
+    /// Every pod on that Node (or on the one recorded, if it has gone), by a fresh list, after the Node was read. None, if there never
+    /// was a Node.
+    pub pods: bool,
+    /// VolumeAttachments of the same Node.
+    pub attachments: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Need {
+    #[default]
+    No,
+    /// For the machine: if the VMID is taken. For presence and quorum: if the machine is not visible.
+    IfNeeded,
+    Always,
+}
+
+/// What the next decision about this claim needs to know.
+pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
+    match subject.verdict {
+        Verdict::Hold(_) => return Looks::default(),
+        Verdict::Keep | Verdict::Remove(_) | Verdict::GiveUp(_) => {}
+    }
+    let status = subject.status();
+    match status.phase {
+        Phase::Pending => Looks::default(),
+        Phase::Launching => match status.intent.as_ref().map(|intent| intent.op) {
+            None | Some(Op::Clone) => cloning(subject, last),
+            Some(
+                Op::Configure
+                | Op::Resize
+                | Op::Start
+                | Op::Join
+                | Op::Shutdown
+                | Op::Stop
+                | Op::Tombstone
+                | Op::Destroy,
+            ) => machine(),
+        },
+        Phase::Launched | Phase::Registered | Phase::Initialized => in_service(subject),
+        Phase::Draining => Looks {
+            node: true,
+            pods: true,
+            attachments: true,
+            ..if vm_is_suspect(subject) {
+                machine()
+            } else {
+                Looks::default()
+            }
+        },
+        Phase::Terminating => Looks {
+            entry: true,
+            task: status.upid.clone(),
+            node: true,
+            quorum: Need::Always,
+            ..machine()
+        },
+    }
+}
+
+fn cloning(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
+    let about_to_clone = last.is_some_and(|attempted| attempted.did == Did::Record);
+    Looks {
+        entry: about_to_clone,
+        task: subject.status().upid.clone(),
+        presence: Need::Always,
+        machine: Need::IfNeeded,
+        ..Looks::default()
+    }
+}
+
+fn in_service(subject: &Subject<'_>) -> Looks {
+    let status = subject.status();
+    let initialized = status.phase == Phase::Initialized;
+    let joins_by_guest =
+        status.phase == Phase::Launched && subject.settings.join == Join::GuestExec;
+    let unsettled = service::restarted(subject);
+    Looks {
+        node: !initialized || unsettled,
+        join: joins_by_guest,
+        ..if vm_is_suspect(subject) || joins_by_guest || unsettled {
+            machine()
+        } else {
+            Looks::default()
+        }
+    }
+}
+
+fn machine() -> Looks {
+    Looks {
+        machine: Need::Always,
+        presence: Need::IfNeeded,
+        quorum: Need::IfNeeded,
+        ..Looks::default()
+    }
+}
+
+/// There is a reason to doubt that the VM runs.
+fn vm_is_suspect(subject: &Subject<'_>) -> bool {
+    let listed = match subject.hint.guest {
+        GuestHint::Stopped | GuestHint::Absent => true,
+        GuestHint::Unknown | GuestHint::Running => false,
+    };
+    listed || *subject.verdict == Verdict::Remove(RemovalReason::Lost)
+}

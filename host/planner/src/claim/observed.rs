@@ -1,0 +1,253 @@
+//! What was just read of one claim's machine and surroundings. `None` means "not looked at, or not answered": never "not there".
+
+use std::sync::Arc;
+
+use crate::facts::{NodeFacts, PodFacts, PodPhase};
+use crate::ids::{NodeName, PodKey, Uid};
+
+/// One observation. Everything in it was read after the last step was performed; pods after the Node, so that a list is newer than
+/// the taint that the Node shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    pub claim: ClaimLook,
+    /// Our present leadership wrote the claim's intent.
+    pub own_intent: bool,
+    /// The Proxmox cluster can agree on writes.
+    pub quorate: Option<bool>,
+    pub presence: Option<Presence>,
+    pub machine: Option<MachineLook>,
+    /// How the task stands whose number the claim has recorded.
+    pub task: Option<Outcome>,
+    pub node: Option<NodeLook>,
+    /// Every pod bound to the Node, by a fresh list.
+    pub pods: Option<Vec<PodOnNode>>,
+    /// Volumes attached to the Node, by name of the volume or else of the attachment.
+    pub attachments: Option<Vec<String>>,
+    pub join: Option<JoinLook>,
+    pub entry: Option<EntryLook>,
+    /// The step before this observation, if there was one in this drive.
+    pub last: Option<Attempted>,
+    /// What could not be read, and why: for people.
+    pub unread: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimLook {
+    #[default]
+    Here,
+    /// No claim of that name, or another one (by UID).
+    Gone,
+}
+
+/// Is there a VM of this VMID anywhere in the cluster, visible to us or not?
+/// Proxmox: `GET /cluster/nextid?vmid=` needs no privilege and sees VMs that our token does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Free,
+    Taken,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum MachineLook {
+    Visible(Box<Machine>),
+    /// The complete list of VMs does not show us one of this VMID.
+    Invisible,
+    /// A hypervisor that may hold it cannot be asked; says why.
+    Unreachable(String),
+}
+
+/// A VM as its configuration and status show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    pub hypervisor: Arc<str>,
+    pub name: Option<Arc<str>>,
+    pub pool: Option<Arc<str>>,
+    pub marker: Marker,
+    pub smbios_uuid: Option<Uid>,
+    pub lock: Option<Arc<str>>,
+    pub power: Power,
+    pub protected: bool,
+    pub template: bool,
+    pub ha_managed: bool,
+    /// Its volumes, PersistentVolumes' excepted.
+    pub disks: Vec<Arc<str>>,
+    /// Those of its volumes that are PersistentVolumes'.
+    pub persistent: Vec<Arc<str>>,
+    pub digest: Arc<str>,
+    /// Its boot disk is smaller than the claim asks for; the size wanted in bytes.
+    pub grow_to: Option<u64>,
+}
+
+/// What the ownership marker in the description says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// Valid, and of this claim, VMID and nonce.
+    Ours,
+    /// The same, and its machine is being terminated.
+    Tombstoned,
+    /// There is one that is not valid for this claim and VMID.
+    Foreign,
+    Missing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// Anything that is not stopped: running, paused, suspended.
+    On,
+    Off,
+    Unknown,
+}
+
+/// How an effect or a Proxmox task stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Done,
+    /// Done, with so many warnings. Proxmox: after a destroy, volumes that stayed behind.
+    Warnings(u32),
+    /// A task has begun, or is still under way.
+    Running(Arc<str>),
+    Failed {
+        failure: Failure,
+        text: String,
+    },
+    /// Whether it took effect is not known: the world must be looked at.
+    Unknown(String),
+    /// Evictions, those refused or failed listed. The others were accepted.
+    Evicted {
+        refused: Vec<Refusal>,
+    },
+}
+
+/// What a failure asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failure {
+    /// The same again after a while.
+    Retry,
+    /// This hypervisor or storage cannot do it.
+    Elsewhere,
+    /// Repeating cannot help; a human must change something.
+    GiveUp,
+    /// The VMID exists already.
+    VmidTaken,
+    /// The whole cluster refuses writes or our credentials.
+    Freeze,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub pod: PodKey,
+    /// Refused by a PodDisruptionBudget (429), in the API server's words; otherwise an error.
+    pub by_budget: bool,
+    pub why: String,
+}
+
+/// What the last step of this drive was, and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempted {
+    pub did: Did,
+    pub outcome: Outcome,
+}
+
+/// The kinds of steps, as far as the next decision needs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    Record,
+    Clone,
+    Configure,
+    Resize,
+    Start,
+    Join,
+    PatchNode,
+    Cordon,
+    Uncordon,
+    Evict,
+    DeleteClaim,
+    Tombstone,
+    Shutdown,
+    Stop,
+    Destroy,
+    DeleteNode,
+    Quarantine,
+    RemoveFinalizer,
+}
+
+/// The Kubernetes Node whose `systemUUID` is the machine's SMBIOS UUID.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeLook {
+    Absent,
+    One(NodeName, Box<NodeFacts>),
+    /// More than one claims to be this machine.
+    Several(Vec<NodeName>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodOnNode {
+    pub key: PodKey,
+    pub uid: Uid,
+    pub deleting: bool,
+    /// Succeeded or Failed: it runs no more.
+    pub finished: bool,
+    pub mirror: bool,
+    pub daemon_set: bool,
+    pub bare: bool,
+    pub unfinished_job: bool,
+    pub do_not_disrupt: bool,
+    pub local_volumes: bool,
+    pub empty_dir: bool,
+}
+
+impl PodOnNode {
+    /// The part of a pod that a drain looks at.
+    pub fn of(key: &PodKey, pod: &PodFacts) -> Self {
+        let finished = match pod.phase {
+            PodPhase::Succeeded | PodPhase::Failed => true,
+            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown => false,
+        };
+        let owned_by = |kind: &str| pod.owner.as_ref().is_some_and(|o| &*o.kind == kind);
+        Self {
+            key: key.clone(),
+            uid: pod.uid.clone(),
+            deleting: pod.deleting,
+            finished,
+            mirror: pod.mirror,
+            daemon_set: owned_by("DaemonSet"),
+            bare: pod.owner.is_none() && !pod.mirror,
+            unfinished_job: owned_by("Job") && !finished,
+            do_not_disrupt: pod.do_not_disrupt,
+            local_volumes: pod.spec.local_volumes,
+            empty_dir: pod.spec.empty_dir,
+        }
+    }
+
+    /// It has to leave before its Node may go: it still runs, and neither a DaemonSet's nor the kubelet's own.
+    pub fn must_leave(&self) -> bool {
+        !self.finished && !self.mirror && !self.daemon_set
+    }
+}
+
+/// How the join command in the guest stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinLook {
+    /// The guest agent does not answer (yet).
+    AgentSilent(String),
+    /// cloud-init has not finished.
+    Booting,
+    NotRun,
+    Running,
+    Succeeded,
+    Failed {
+        exit_code: i64,
+        /// Its last lines, for the user.
+        output: String,
+    },
+}
+
+/// The claim's entry in the Ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryLook {
+    /// Reserved or live, for this claim and VMID.
+    Ours,
+    Quarantined,
+    /// Not there, or of another VMID.
+    Missing,
+}

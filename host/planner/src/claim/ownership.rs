@@ -1,0 +1,221 @@
+//! The proof that a VM is a claim's, without which nothing is done to it. A VMID alone proves nothing: numbers are reused and people clone VMs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::observed::{Machine, Marker};
+use super::subject::Subject;
+use crate::ids::{Uid, Vmid};
+
+/// A VM that was just proven to be the claim's. Made by [`prove`] only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proven {
+    vmid: Vmid,
+    hypervisor: Arc<str>,
+    digest: Arc<str>,
+}
+
+impl Proven {
+    pub fn vmid(&self) -> Vmid {
+        self.vmid
+    }
+
+    /// Where the VM is now.
+    pub fn hypervisor(&self) -> &Arc<str> {
+        &self.hypervisor
+    }
+
+    /// Of the configuration that the proof was read from: writes are refused by Proxmox if it has changed since.
+    pub fn digest(&self) -> &Arc<str> {
+        &self.digest
+    }
+}
+
+/// Why a VM of the claim's VMID may not be touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    Marker(Marker),
+    Name(Option<Arc<str>>),
+    Pool(Option<Arc<str>>),
+    SmbiosUuid(Option<Uid>),
+    OutOfRange,
+    Template,
+    HaManaged,
+    Protected,
+    UnknownDisks(Vec<Arc<str>>),
+    /// There is a VM of that VMID which our token cannot see.
+    Invisible,
+    /// More than one Node carries the VM's UUID.
+    SeveralNodes(String),
+}
+
+/// How much of a machine the claim can know yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Disks {
+    /// Before its first start, volumes may still be added by ourselves.
+    Growing,
+    /// Every volume must be one that the claim has recorded.
+    Recorded,
+}
+
+/// Is this VM the claim's, and may it be touched?
+pub(super) fn prove(
+    subject: &Subject<'_>,
+    machine: &Machine,
+    disks: Disks,
+) -> Result<Proven, Mismatch> {
+    let spec = &subject.claim.spec;
+    let status = subject.status();
+    let settings = subject.settings;
+    match machine.marker {
+        Marker::Ours | Marker::Tombstoned => {}
+        Marker::Foreign | Marker::Missing => return Err(Mismatch::Marker(machine.marker)),
+    }
+    if machine.name.as_deref() != Some(&*spec.vm_name) {
+        return Err(Mismatch::Name(machine.name.clone()));
+    }
+    if machine.pool.as_deref() != Some(&*settings.pool) {
+        return Err(Mismatch::Pool(machine.pool.clone()));
+    }
+    if let Some(recorded) = &status.smbios_uuid
+        && !machine
+            .smbios_uuid
+            .as_ref()
+            .is_some_and(|uuid| same_uuid(uuid, recorded))
+    {
+        return Err(Mismatch::SmbiosUuid(machine.smbios_uuid.clone()));
+    }
+    if !(settings.vmid_first..=settings.vmid_last).contains(&spec.vmid) {
+        return Err(Mismatch::OutOfRange);
+    }
+    if machine.template {
+        return Err(Mismatch::Template);
+    }
+    if machine.ha_managed {
+        return Err(Mismatch::HaManaged);
+    }
+    if machine.protected {
+        return Err(Mismatch::Protected);
+    }
+    if disks == Disks::Recorded {
+        let unknown: Vec<_> = machine
+            .disks
+            .iter()
+            .filter(|disk| !status.disks.contains(disk))
+            .cloned()
+            .collect();
+        if !unknown.is_empty() {
+            return Err(Mismatch::UnknownDisks(unknown));
+        }
+    }
+    Ok(Proven {
+        vmid: spec.vmid,
+        hypervisor: machine.hypervisor.clone(),
+        digest: machine.digest.clone(),
+    })
+}
+
+/// The VM that now has our VMID is certainly another one, so ours does not exist (a VMID has one VM).
+///
+/// With the UUID recorded, a different UUID says so. Before that, a finished clone without our marker does: the clone request itself writes
+/// the marker. A missing marker on a VM with our UUID means that somebody edited ours.
+pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
+    match (&subject.status().smbios_uuid, &machine.smbios_uuid) {
+        (Some(recorded), Some(uuid)) => !same_uuid(recorded, uuid),
+        (Some(_), None) => false,
+        (None, _) => {
+            machine.lock.is_none()
+                && match machine.marker {
+                    Marker::Foreign | Marker::Missing => true,
+                    Marker::Ours | Marker::Tombstoned => false,
+                }
+        }
+    }
+}
+
+/// Equal UUIDs, whatever their letters' case, and in either byte order: SMBIOS before 2.6 and some firmware show the first three groups with
+/// their bytes swapped.
+pub fn same_uuid(a: &Uid, b: &Uid) -> bool {
+    let (a, b) = (hex_digits(a), hex_digits(b));
+    a.len() == 32 && (a == b || swapped(&a) == b)
+}
+
+fn hex_digits(uuid: &Uid) -> Vec<u8> {
+    uuid.as_str()
+        .bytes()
+        .filter(|byte| *byte != b'-')
+        .map(|byte| byte.to_ascii_lowercase())
+        .collect()
+}
+
+/// Bytes 0–3, 4–5 and 6–7 reversed, two digits each.
+fn swapped(digits: &[u8]) -> Vec<u8> {
+    const ORDER: [usize; 16] = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+    ORDER
+        .iter()
+        .flat_map(|byte| &digits[2 * byte..2 * byte + 2])
+        .copied()
+        .collect()
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &Option<Arc<str>>| text.as_deref().unwrap_or("none").to_owned();
+        match self {
+            Self::Marker(Marker::Foreign) => {
+                f.write_str("the marker in its description belongs to something else")
+            }
+            Self::Marker(Marker::Missing | Marker::Ours | Marker::Tombstoned) => {
+                f.write_str("its description carries no marker of ours")
+            }
+            Self::Name(name) => write!(f, "its name is {}", shown(name)),
+            Self::Pool(pool) => write!(f, "its pool is {}", shown(pool)),
+            Self::SmbiosUuid(uuid) => write!(
+                f,
+                "its SMBIOS UUID is {}",
+                uuid.as_ref().map_or("none", Uid::as_str)
+            ),
+            Self::OutOfRange => f.write_str("its VMID is outside of the cluster's vmidRange"),
+            Self::Template => f.write_str("it is a template"),
+            Self::HaManaged => f.write_str("it is managed by Proxmox's HA manager"),
+            Self::Protected => f.write_str("its protection flag is set"),
+            Self::UnknownDisks(disks) => write!(
+                f,
+                "it has disks that the claim does not know: {}",
+                disks.join(", ")
+            ),
+            Self::Invisible => f.write_str(
+                "a VM has this VMID, but our credentials do not show it: it is not in our pool",
+            ),
+            Self::SeveralNodes(names) => {
+                write!(f, "several Nodes have its SMBIOS UUID: {names}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_match_in_either_case_and_byte_order() {
+        let uuid = Uid::from("0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16");
+        for same in [
+            "0DC58EEA-1B04-4B04-BA4F-C09D2B1C5A16",
+            "ea8ec50d-041b-044b-ba4f-c09d2b1c5a16",
+        ] {
+            assert!(same_uuid(&uuid, &Uid::from(same)), "{same}");
+            assert!(same_uuid(&Uid::from(same), &uuid), "{same}");
+        }
+    }
+
+    #[test]
+    fn other_or_broken_uuids_do_not_match() {
+        let uuid = Uid::from("0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16");
+        for other in ["0dc58eea-1b04-4b04-ba4f-c09d2b1c5a17", "", "0dc58eea"] {
+            assert!(!same_uuid(&uuid, &Uid::from(other)), "{other}");
+        }
+        assert!(!same_uuid(&Uid::from(""), &Uid::from("")));
+    }
+}

@@ -1,0 +1,322 @@
+//! Up, second half: the started VM joins, its Node is labelled, becomes Ready, and is in service.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::launch::fail;
+use super::next::{failed, refuse, soon, unread};
+use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
+use super::ownership::{Disks, Mismatch, prove};
+use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
+use super::subject::{ProviderId, Subject, later};
+use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
+use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
+use crate::ids::NodeName;
+
+/// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
+const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
+
+/// Labels that the kubelet sets about itself and that are never overwritten.
+const KUBELET_LABELS: [&str; 3] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+];
+
+/// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
+pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if let Some(step) = service::check_power(subject, observed, now) {
+        return step;
+    }
+    match &observed.node {
+        None => unread(observed, "the Node", now),
+        Some(NodeLook::Several(names)) => several(subject, names, now),
+        Some(NodeLook::One(name, node)) => {
+            match adopt(subject, observed, name, node, now) {
+                Some(step) => step,
+                // The Node is as it should be, and still to be written down.
+                None => registered_as(subject, name, node, now),
+            }
+        }
+        Some(NodeLook::Absent) if now >= subject.join_deadline() => fail(
+            Condition::Registered,
+            "JoinTimeout",
+            format!(
+                "no Node joined within {:#} of its start",
+                subject.settings.timeouts.join
+            ),
+            now,
+        ),
+        Some(NodeLook::Absent) => match subject.settings.join {
+            Join::Template => Step::wait(Some(subject.join_deadline()), "its Node is awaited"),
+            Join::GuestExec => join(subject, observed, now),
+        },
+    }
+}
+
+/// Its Node is known; it comes into service once it is Ready and free of startup taints.
+pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if let Some(step) = service::check_power(subject, observed, now) {
+        return step;
+    }
+    let not_ready = || {
+        fail(
+            Condition::Initialized,
+            "NotReadyTimeout",
+            format!(
+                "its Node was not Ready within {:#} of its start",
+                subject.settings.timeouts.join
+            ),
+            now,
+        )
+    };
+    let late = now >= subject.join_deadline();
+    let (name, node) = match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::Several(names)) => return several(subject, names, now),
+        Some(NodeLook::Absent) if late => return not_ready(),
+        Some(NodeLook::Absent) => {
+            return Step::wait(Some(subject.join_deadline()), "its Node has gone again");
+        }
+        Some(NodeLook::One(name, node)) => (name, node),
+    };
+    if let Some(step) = adopt(subject, observed, name, node, now) {
+        return step;
+    }
+    if subject.status().node_uid.as_ref() != Some(&node.uid) {
+        return registered_as(subject, name, node, now);
+    }
+    if !node.ready {
+        return if late {
+            not_ready()
+        } else {
+            Step::wait(Some(subject.join_deadline()), "its Node is not Ready yet")
+        };
+    }
+    let startup = node
+        .taints
+        .iter()
+        .find(|taint| has(&subject.settings.startup_taints, taint));
+    if let Some(taint) = startup {
+        return Step::wait(None, format!("its Node still has the taint {}", taint.key));
+    }
+    StatusChange::default()
+        .phase(Phase::Initialized)
+        .condition(Condition::Initialized, true, "Ready", "", now)
+        .say("Initialized", format!("Node {name} is in service"))
+        .record()
+}
+
+/// Brings a Node that carries the machine's UUID to what the claim says. `None`: it is so.
+pub(super) fn adopt(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    name: &NodeName,
+    node: &NodeFacts,
+    now: Timestamp,
+) -> Option<Step> {
+    if node.deleting {
+        return Some(soon(now, format!("Node {name} is being deleted")));
+    }
+    let patch = patch(subject, node)?;
+    if let Some(last) = &observed.last
+        && last.did == Did::PatchNode
+        && let Some((_, text)) = failed(Some(last))
+    {
+        return Some(soon(
+            now,
+            format!("Node {name} could not be labelled: {text}"),
+        ));
+    }
+    let node = NodeRef {
+        name: name.clone(),
+        uid: node.uid.clone(),
+    };
+    Some(Step::PatchNode(node, Box::new(patch)))
+}
+
+/// Writes down which Node the machine became.
+pub(super) fn registered_as(
+    subject: &Subject<'_>,
+    name: &NodeName,
+    node: &NodeFacts,
+    now: Timestamp,
+) -> Step {
+    let mut remarks = Vec::new();
+    let spec = &subject.claim.spec;
+    if name.as_str() != &*spec.vm_name {
+        remarks.push(format!("the Node is named {name}, the VM {}", spec.vm_name));
+    }
+    let expected = provider_id(spec);
+    if let Some(found) = &node.provider_id
+        && **found != *expected
+    {
+        remarks.push(format!("its provider ID is {found}, not {expected}"));
+    }
+    let in_service = subject.was_in_service();
+    let mut change = StatusChange::default()
+        .condition(
+            Condition::Registered,
+            true,
+            "Registered",
+            remarks.join("; "),
+            now,
+        )
+        .say("Registered", format!("the machine is Node {name}"));
+    if !in_service {
+        change = change.phase(Phase::Registered);
+        change.intent = Change::Clear;
+    }
+    change.node = Some(NodeRef {
+        name: name.clone(),
+        uid: node.uid.clone(),
+    });
+    change.record()
+}
+
+fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp) -> Step {
+    let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
+    refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now)
+}
+
+/// The join command runs once per claim: a lock and a result file in the guest, by claim UID, say whether it did.
+fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    let again = later(now, AGENT_PAUSE);
+    if let Some(last) = &observed.last
+        && last.did == Did::Join
+        && let Some((_, text)) = failed(Some(last))
+    {
+        return soon(
+            now,
+            format!("the join command could not be started: {text}"),
+        );
+    }
+    match &observed.join {
+        None => unread(observed, "the join command's result", now),
+        Some(JoinLook::AgentSilent(why)) if now >= subject.agent_deadline() => fail(
+            Condition::Registered,
+            "AgentTimeout",
+            format!(
+                "the guest agent did not answer within {:#}: {why}",
+                subject.settings.timeouts.agent
+            ),
+            now,
+        ),
+        Some(JoinLook::AgentSilent(why)) => {
+            Step::back_off(again, format!("the guest agent does not answer yet: {why}"))
+        }
+        Some(JoinLook::Booting) => Step::back_off(again, "cloud-init has not finished"),
+        Some(JoinLook::NotRun) => {
+            let intent = subject.status().intent.as_ref().map(|intent| intent.op);
+            if intent != Some(Op::Join) {
+                return StatusChange::default().intent(Op::Join, 1).record();
+            }
+            match &observed.machine {
+                Some(MachineLook::Visible(machine)) => {
+                    match prove(subject, machine, Disks::Recorded) {
+                        Ok(proven) => Step::Join(proven),
+                        Err(mismatch) => refuse(subject, &mismatch, now),
+                    }
+                }
+                Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
+                    unread(observed, "the machine", now)
+                }
+            }
+        }
+        Some(JoinLook::Running) => Step::back_off(again, "the join command is running"),
+        Some(JoinLook::Succeeded) => Step::wait(
+            Some(subject.join_deadline()),
+            "the join command has succeeded; its Node is awaited",
+        ),
+        Some(JoinLook::Failed { exit_code, output }) => fail(
+            Condition::Registered,
+            "JoinFailed",
+            format!("the join command failed with exit code {exit_code}: {output}"),
+            now,
+        ),
+    }
+}
+
+/// What the Node lacks. Taints are given once, at registration: afterwards they are the operator's.
+fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
+    let first = subject.status().node_uid.as_ref() != Some(&node.uid);
+    let spec = &subject.claim.spec;
+    let labels = wanted_labels(subject, node)
+        .into_iter()
+        .filter(|(key, value)| node.labels.get(key) != Some(value))
+        .collect();
+    let annotations = spec
+        .annotations
+        .iter()
+        .filter(|(key, value)| node.annotations.get(*key) != Some(value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let add_taints = if first {
+        spec.taints
+            .iter()
+            .filter(|taint| !has(&node.taints, taint))
+            .cloned()
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let expects_ccm = node.taints.iter().any(|t| &*t.key == UNINITIALIZED_TAINT);
+    let provider_id = match subject.settings.provider_id {
+        ProviderId::Auto if node.provider_id.is_none() && !expects_ccm => Some(provider_id(spec)),
+        ProviderId::Auto | ProviderId::Kubelet | ProviderId::Ccm | ProviderId::None => None,
+    };
+    let patch = NodePatch {
+        labels,
+        annotations,
+        add_taints,
+        remove_unregistered: node.taints.iter().any(|t| &*t.key == UNREGISTERED_TAINT),
+        provider_id,
+    };
+    (patch != NodePatch::default()).then_some(patch)
+}
+
+/// The claim's labels, ours first of all; region, zone and type only where nobody has said them.
+fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
+    let spec = &subject.claim.spec;
+    let hypervisor = subject.status().hypervisor.as_ref();
+    let defaults = [
+        ("topology.kubernetes.io/region", spec.cluster.as_str()),
+        (
+            "topology.kubernetes.io/zone",
+            hypervisor.unwrap_or(&spec.hypervisor),
+        ),
+        (
+            "node.kubernetes.io/instance-type",
+            spec.instance_type.as_str(),
+        ),
+    ];
+    let mut labels: Labels = defaults
+        .into_iter()
+        .filter(|(key, _)| !node.labels.contains_key(*key))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    labels.extend(
+        spec.labels
+            .iter()
+            .filter(|(key, _)| !KUBELET_LABELS.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone())),
+    );
+    let ours = [
+        ("kproxide.dev/pool", spec.pool.as_str()),
+        ("kproxide.dev/class", spec.class.as_str()),
+        ("kproxide.dev/claim", subject.name.as_str()),
+    ];
+    labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels
+}
+
+/// As Proxmox's cloud controller manager writes it.
+pub fn provider_id(spec: &ClaimSpec) -> String {
+    format!("proxmox://{}/{}", spec.cluster, spec.vmid)
+}
+
+/// Kubernetes: a taint is known by its key and effect.
+fn has(taints: &[Taint], wanted: &Taint) -> bool {
+    taints
+        .iter()
+        .any(|taint| taint.key == wanted.key && taint.effect == wanted.effect)
+}

@@ -1,0 +1,354 @@
+//! The steps that `act` can perform: concrete effects, nothing left to choose.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::observed::{Did, Failure};
+use super::ownership::Proven;
+use super::{Condition, Intent, Op, Phase};
+use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
+use crate::ids::{NodeName, PodKey, Uid};
+
+/// What is to be done now for one claim.
+///
+/// A step that changes a VM carries the [`Proven`] that the VM is the claim's: there is no other way to get one.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a step is an order, not an effect"]
+pub enum Step {
+    /// Write the status, compare-and-set on the version that was decided on; then say the note, if any, as an Event.
+    Record {
+        change: Box<StatusChange>,
+        then: Then,
+    },
+    /// Ask for the clone, into the claim's VMID.
+    Clone,
+    /// Wait for a task's end, at most half a minute, then look again.
+    Follow {
+        upid: Arc<str>,
+        did: Did,
+    },
+    /// Write the configuration, if its digest is still the proven one.
+    Configure(Proven),
+    /// Grow the boot disk to so many bytes.
+    Resize(Proven, u64),
+    Start(Proven),
+    /// Run the join command in the guest, unless it has run there.
+    Join(Proven),
+    PatchNode(NodeRef, Box<NodePatch>),
+    /// Put our drain taint on the Node and mark it unschedulable.
+    Cordon(NodeRef),
+    /// Undo [`Step::Cordon`].
+    Uncordon(NodeRef),
+    /// Through the Eviction API, each with its UID as precondition.
+    Evict(Vec<PodRef>),
+    /// The point of no return; with the UID as precondition.
+    DeleteClaim,
+    /// Mark the VM as condemned, if its digest is still the proven one.
+    Tombstone(Proven),
+    Shutdown(Proven, SignedDuration),
+    Stop(Proven),
+    /// With `purge`, and never with the removal of unreferenced disks.
+    Destroy(Proven),
+    /// With the UID as precondition.
+    DeleteNode(NodeRef),
+    /// Take the VMID and the address out of use until then, and out of the limits; note the failure, if it was one, against its
+    /// hypervisor and storage.
+    Quarantine {
+        until: Timestamp,
+        failure: Option<Arc<str>>,
+    },
+    /// The claim is closed.
+    RemoveFinalizer,
+    /// Nothing until something changes, or that moment.
+    Wait {
+        until: Option<Timestamp>,
+        why: String,
+    },
+    /// Nothing before that moment, whatever changes.
+    BackOff {
+        until: Timestamp,
+        why: String,
+    },
+    /// There is no such claim any more.
+    Done,
+}
+
+/// What follows a record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Then {
+    Continue,
+    BackOff { until: Timestamp, why: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRef {
+    pub name: NodeName,
+    pub uid: Uid,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRef {
+    pub key: PodKey,
+    pub uid: Uid,
+}
+
+/// What a Node lacks: only what differs is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePatch {
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub add_taints: Vec<Taint>,
+    /// Remove `kproxide.dev/unregistered`.
+    pub remove_unregistered: bool,
+    pub provider_id: Option<String>,
+}
+
+/// An Event about the claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// A change of one field of the status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    #[default]
+    Keep,
+    Clear,
+    Set(T),
+}
+
+/// A change of the status; what is not mentioned stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StatusChange {
+    pub phase: Option<Phase>,
+    /// The operation and its attempt; `act` adds its epoch.
+    pub intent: Change<(Op, u32)>,
+    /// `act` draws a new nonce.
+    pub fresh_nonce: bool,
+    pub upid: Change<Arc<str>>,
+    pub smbios_uuid: Option<Uid>,
+    pub disks: Option<Vec<Arc<str>>>,
+    pub node: Option<NodeRef>,
+    pub hypervisor: Option<Arc<str>>,
+    pub started_at: Option<Timestamp>,
+    pub draining_since: Change<Timestamp>,
+    pub conditions: Vec<ClaimCondition>,
+    pub note: Option<Note>,
+}
+
+impl StatusChange {
+    /// The status after this change. `epoch` names who writes it, `nonce` is used if a fresh one is asked for.
+    pub fn apply(&self, status: &mut ClaimStatus, epoch: &str, nonce: &str) {
+        let Self {
+            phase,
+            intent,
+            fresh_nonce,
+            upid,
+            smbios_uuid,
+            disks,
+            node,
+            hypervisor,
+            started_at,
+            draining_since,
+            conditions,
+            note: _,
+        } = self;
+        if let Some(phase) = phase {
+            status.phase = *phase;
+        }
+        match intent {
+            Change::Keep => {}
+            Change::Clear => status.intent = None,
+            Change::Set((op, attempt)) => {
+                status.intent = Some(Intent {
+                    op: *op,
+                    attempt: *attempt,
+                    epoch: epoch.to_owned(),
+                });
+            }
+        }
+        if *fresh_nonce {
+            status.nonce = Some(nonce.into());
+        }
+        upid.clone().onto(&mut status.upid);
+        draining_since.clone().onto(&mut status.draining_since);
+        if let Some(uuid) = smbios_uuid {
+            status.smbios_uuid = Some(uuid.clone());
+        }
+        if let Some(disks) = disks {
+            status.disks.clone_from(disks);
+        }
+        if let Some(node) = node {
+            status.node_name = Some(node.name.clone());
+            status.node_uid = Some(node.uid.clone());
+        }
+        if let Some(hypervisor) = hypervisor {
+            status.hypervisor = Some(hypervisor.clone());
+        }
+        if let Some(at) = started_at {
+            status.started_at = Some(*at);
+        }
+        for condition in conditions {
+            set_condition(&mut status.conditions, condition);
+        }
+    }
+
+    pub(super) fn phase(mut self, phase: Phase) -> Self {
+        self.phase = Some(phase);
+        self
+    }
+
+    pub(super) fn intent(mut self, op: Op, attempt: u32) -> Self {
+        self.intent = Change::Set((op, attempt));
+        self
+    }
+
+    pub(super) fn condition(
+        mut self,
+        kind: Condition,
+        status: bool,
+        reason: &str,
+        message: impl Into<String>,
+        since: Timestamp,
+    ) -> Self {
+        self.conditions.push(ClaimCondition {
+            kind,
+            status,
+            since,
+            reason: reason.to_owned(),
+            message: message.into(),
+        });
+        self
+    }
+
+    pub(super) fn say(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.note = Some(Note {
+            warning: false,
+            reason,
+            message: message.into(),
+        });
+        self
+    }
+
+    pub(super) fn warn(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.note = Some(Note {
+            warning: true,
+            reason,
+            message: message.into(),
+        });
+        self
+    }
+
+    pub(super) fn record(self) -> Step {
+        Step::Record {
+            change: Box::new(self),
+            then: Then::Continue,
+        }
+    }
+
+    pub(super) fn record_and_back_off(self, until: Timestamp, why: impl Into<String>) -> Step {
+        Step::Record {
+            change: Box::new(self),
+            then: Then::BackOff {
+                until,
+                why: why.into(),
+            },
+        }
+    }
+}
+
+impl<T> Change<T> {
+    fn onto(self, field: &mut Option<T>) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *field = None,
+            Self::Set(value) => *field = Some(value),
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn wait(until: Option<Timestamp>, why: impl Into<String>) -> Self {
+        Self::Wait {
+            until,
+            why: why.into(),
+        }
+    }
+
+    pub(super) fn back_off(until: Timestamp, why: impl Into<String>) -> Self {
+        Self::BackOff {
+            until,
+            why: why.into(),
+        }
+    }
+
+    /// The kind of step, for what it attempts; `None` for those that only wait.
+    pub fn did(&self) -> Option<Did> {
+        match self {
+            Self::Record { .. } => Some(Did::Record),
+            Self::Clone => Some(Did::Clone),
+            Self::Follow { did, .. } => Some(*did),
+            Self::Configure(_) => Some(Did::Configure),
+            Self::Resize(..) => Some(Did::Resize),
+            Self::Start(_) => Some(Did::Start),
+            Self::Join(_) => Some(Did::Join),
+            Self::PatchNode(..) => Some(Did::PatchNode),
+            Self::Cordon(_) => Some(Did::Cordon),
+            Self::Uncordon(_) => Some(Did::Uncordon),
+            Self::Evict(_) => Some(Did::Evict),
+            Self::DeleteClaim => Some(Did::DeleteClaim),
+            Self::Tombstone(_) => Some(Did::Tombstone),
+            Self::Shutdown(..) => Some(Did::Shutdown),
+            Self::Stop(_) => Some(Did::Stop),
+            Self::Destroy(_) => Some(Did::Destroy),
+            Self::DeleteNode(_) => Some(Did::DeleteNode),
+            Self::Quarantine { .. } => Some(Did::Quarantine),
+            Self::RemoveFinalizer => Some(Did::RemoveFinalizer),
+            Self::Wait { .. } | Self::BackOff { .. } | Self::Done => None,
+        }
+    }
+}
+
+impl Failure {
+    /// Stable word, used as a condition's reason and as the class of a back-off.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "Retry",
+            Self::Elsewhere => "NoRoom",
+            Self::GiveUp => "Refused",
+            Self::VmidTaken => "VmidTaken",
+            Self::Freeze => "Frozen",
+        }
+    }
+}
+
+/// The record that a claim's Node could go, or no longer can: since when is what the planner reads.
+pub fn unneeded(unneeded: bool, now: Timestamp) -> StatusChange {
+    let reason = if unneeded { "CouldGo" } else { "Needed" };
+    StatusChange::default().condition(Condition::Unneeded, unneeded, reason, "", now)
+}
+
+/// `since` moves only when the status changes, as Kubernetes' `lastTransitionTime` does.
+fn set_condition(conditions: &mut Vec<ClaimCondition>, new: &ClaimCondition) {
+    match conditions.iter_mut().find(|c| c.kind == new.kind) {
+        Some(old) => {
+            let since = if old.status == new.status {
+                old.since
+            } else {
+                new.since
+            };
+            *old = ClaimCondition {
+                since,
+                ..new.clone()
+            };
+        }
+        None => {
+            conditions.push(new.clone());
+            conditions.sort_by_key(|c| c.kind);
+        }
+    }
+}

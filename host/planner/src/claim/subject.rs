@@ -1,0 +1,157 @@
+//! The claim whose next step is asked for, with everything about its surroundings that changes rarely.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Condition, Phase};
+use crate::facts::{BlockedBy, ClaimFacts, ClaimStatus, Join, Taint, Timeouts};
+use crate::ids::{ClaimName, Vmid};
+use crate::plan::Verdict;
+
+/// One claim, what the world says about it, and the rules that apply to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub name: &'a ClaimName,
+    /// As last read or written; the drive keeps it current.
+    pub claim: &'a ClaimFacts,
+    pub verdict: &'a Verdict,
+    pub settings: &'a Settings,
+    pub hint: &'a Hint,
+}
+
+/// What its class, pool and cluster say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    pub vmid_first: Vmid,
+    /// Inclusive.
+    pub vmid_last: Vmid,
+    /// The Proxmox pool that our VMs are in.
+    pub pool: Arc<str>,
+    pub timeouts: Timeouts,
+    pub join: Join,
+    pub provider_id: ProviderId,
+    /// The pool's: awaited to go before a Node counts as Initialized.
+    pub startup_taints: Vec<Taint>,
+    pub blocked_by: BlockedBy,
+    pub drain_timeout: SignedDuration,
+    /// From the tombstone to a hard stop.
+    pub shutdown_timeout: SignedDuration,
+    /// For how long the VMID and address of a closed claim are not used again.
+    pub quarantine: SignedDuration,
+    /// Nothing destructive is done before this moment; `None`: not at all.
+    pub armed_at: Option<Timestamp>,
+}
+
+/// Who writes a Node's provider ID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProviderId {
+    /// We, where it is empty and no cloud controller manager is expected to do it.
+    #[default]
+    Auto,
+    /// The kubelet, by its own configuration.
+    Kubelet,
+    /// Proxmox's cloud controller manager.
+    Ccm,
+    /// Nobody.
+    None,
+}
+
+/// What the last inventory said of the machine: up to 15 s old, so a reason to look, never evidence.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hint {
+    pub guest: GuestHint,
+    /// Where the inventory lists it.
+    pub hypervisor: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestHint {
+    /// No inventory, or an incomplete one, or its hypervisor is not online.
+    #[default]
+    Unknown,
+    Running,
+    Stopped,
+    /// A complete inventory does not list it.
+    Absent,
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn status(&self) -> &'a ClaimStatus {
+        &self.claim.status
+    }
+
+    pub(super) fn deleting(&self) -> bool {
+        self.claim.deleting_since.is_some()
+    }
+
+    /// Destructive steps are allowed now.
+    pub(super) fn armed(&self, now: Timestamp) -> bool {
+        self.settings.armed_at.is_some_and(|at| at <= now)
+    }
+
+    /// The claim has been in service: taking it out may be given up.
+    pub(super) fn was_in_service(&self) -> bool {
+        self.status().since(Condition::Initialized).is_some()
+    }
+
+    /// By when the VM must run. Counted from the first clone intent.
+    pub(super) fn provision_deadline(&self) -> Timestamp {
+        let began = self.status().since(Condition::Reserved);
+        later(
+            began.unwrap_or(self.claim.created),
+            self.settings.timeouts.provision,
+        )
+    }
+
+    /// By when the guest agent must have answered.
+    pub(super) fn agent_deadline(&self) -> Timestamp {
+        later(self.started_at(), self.settings.timeouts.agent)
+    }
+
+    /// By when its Node must be Ready.
+    pub(super) fn join_deadline(&self) -> Timestamp {
+        later(self.started_at(), self.settings.timeouts.join)
+    }
+
+    /// By when its Node must be empty.
+    pub(super) fn drain_deadline(&self) -> Timestamp {
+        let began = self.status().draining_since;
+        later(
+            began.unwrap_or(self.claim.created),
+            self.settings.drain_timeout,
+        )
+    }
+
+    /// From when the VM is stopped hard.
+    pub(super) fn stop_deadline(&self) -> Timestamp {
+        let began = self.status().since(Condition::InstanceTerminating);
+        later(
+            began.unwrap_or(self.claim.created),
+            self.settings.shutdown_timeout,
+        )
+    }
+
+    /// Where a drain that is given up goes back to.
+    pub(super) fn phase_before_drain(&self) -> Phase {
+        let status = self.status();
+        if status.since(Condition::Initialized).is_some() {
+            Phase::Initialized
+        } else if status.since(Condition::Registered).is_some() {
+            Phase::Registered
+        } else if status.started_at.is_some() {
+            Phase::Launched
+        } else {
+            Phase::Launching
+        }
+    }
+
+    fn started_at(&self) -> Timestamp {
+        self.status().started_at.unwrap_or(self.claim.created)
+    }
+}
+
+/// A moment after another; the end of time where there is no such moment.
+pub(super) fn later(from: Timestamp, by: SignedDuration) -> Timestamp {
+    from.checked_add(by).unwrap_or(Timestamp::MAX)
+}

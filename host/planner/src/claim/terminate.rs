@@ -1,0 +1,375 @@
+//! Down, past the point of no return: proof, tombstone, shutdown, stop, destroy, proof of absence, and the records are closed.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::launch::VMID_TAKEN;
+use super::next::{
+    ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
+};
+use super::observed::{
+    Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
+    Presence,
+};
+use super::ownership::{Disks, Mismatch, Proven, is_another, prove};
+use super::step::{Change, StatusChange, Step};
+use super::subject::{Subject, later};
+use super::{Condition, Op, drain};
+
+/// A lock that nobody works under is looked at again after this long.
+const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);
+
+pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if !subject.deleting() {
+        return Step::DeleteClaim;
+    }
+    // A task that is still under way is let finish: what it leaves is looked at then.
+    if subject.status().upid.is_some()
+        && let Some(step) = task(subject, observed, now)
+    {
+        return step;
+    }
+    if observed.quorate != Some(true) {
+        return match observed.quorate {
+            Some(false) => soon(now, "the Proxmox cluster has no quorum"),
+            Some(true) | None => unread(observed, "the quorum of the Proxmox cluster", now),
+        };
+    }
+    match &observed.machine {
+        Some(MachineLook::Visible(machine))
+            if is_another(subject, machine) || is_not_made(subject, machine) =>
+        {
+            close(subject, observed, now)
+        }
+        Some(MachineLook::Visible(machine)) => remove(subject, observed, machine, now),
+        // Proxmox: the numbers of VMs on offline hypervisors are known to the others.
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
+            if proven_absent(observed) =>
+        {
+            close(subject, observed, now)
+        }
+        Some(MachineLook::Invisible) if never_made(subject) => close(subject, observed, now),
+        Some(MachineLook::Invisible)
+            if observed.presence == Some(Presence::Taken)
+                && subject.status().smbios_uuid.is_none() =>
+        {
+            stuck(
+                subject,
+                observed,
+                "its clone was interrupted, or the VMID is somebody else's: our credentials do not show the VM",
+                now,
+            )
+        }
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
+            not_visible(subject, observed, now)
+        }
+    }
+}
+
+/// The recorded task. `None`: it has ended, and the VM says the rest.
+fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
+    let destroying = subject
+        .status()
+        .intent
+        .as_ref()
+        .is_some_and(|intent| intent.op == Op::Destroy);
+    let ended = StatusChange {
+        upid: Change::Clear,
+        ..StatusChange::default()
+    };
+    Some(match &observed.task {
+        None => unread(observed, "its task", now),
+        Some(Outcome::Running(upid)) => Step::Follow {
+            upid: upid.clone(),
+            did: if destroying { Did::Destroy } else { Did::Clone },
+        },
+        Some(Outcome::Warnings(count)) if destroying => {
+            let message = format!(
+                "VM {} is destroyed, but {count} of its volumes may have stayed behind: see the task's log on the hypervisor",
+                subject.claim.spec.vmid
+            );
+            ended.warn("LeakedVolume", message).record()
+        }
+        Some(Outcome::Failed { text, .. }) if destroying => {
+            let why = format!("destroying VM {} failed: {text}", subject.claim.spec.vmid);
+            ended
+                .warn("FailedToDestroy", why.clone())
+                .record_and_back_off(later(now, LOCK_PAUSE), why)
+        }
+        Some(
+            Outcome::Done
+            | Outcome::Warnings(_)
+            | Outcome::Failed { .. }
+            | Outcome::Unknown(_)
+            | Outcome::Evicted { .. },
+        ) => ended.record(),
+    })
+}
+
+/// A clone of ours has certainly never been made: it was refused because of its VMID, or never asked for.
+fn never_made(subject: &Subject<'_>) -> bool {
+    let status = subject.status();
+    let refused = status
+        .conditions
+        .iter()
+        .any(|c| c.kind == Condition::Launched && !c.status && c.reason == VMID_TAKEN);
+    let never_asked = status.since(Condition::Reserved).is_none();
+    status.smbios_uuid.is_none() && (refused || never_asked)
+}
+
+/// [`never_made`], and the VM does not say otherwise.
+fn is_not_made(subject: &Subject<'_>, machine: &Machine) -> bool {
+    never_made(subject)
+        && match machine.marker {
+            Marker::Ours | Marker::Tombstoned => false,
+            Marker::Foreign | Marker::Missing => true,
+        }
+}
+
+/// The VM is there and not another's: the next of tombstone, shutdown, stop, destroy, if the proof holds.
+fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Timestamp) -> Step {
+    if let Some(lock) = &machine.lock {
+        return locked(subject, observed, machine, lock, now);
+    }
+    let status = subject.status();
+    let disks = match &status.smbios_uuid {
+        Some(_) => Disks::Recorded,
+        None => Disks::Growing,
+    };
+    let proven = match prove(subject, machine, disks) {
+        Ok(proven) => proven,
+        Err(mismatch) => return refuse(subject, &mismatch, now),
+    };
+    let asked = [
+        Condition::OwnershipMismatch,
+        Condition::ProtectedVM,
+        Condition::StuckLocked,
+    ];
+    if let Some(step) = settled(subject, &asked, now) {
+        return step;
+    }
+    // Its launch was cut off before the machine was written down.
+    if let (None, Some(uuid)) = (&status.smbios_uuid, &machine.smbios_uuid) {
+        let change = StatusChange {
+            smbios_uuid: Some(uuid.clone()),
+            disks: Some(machine.disks.clone()),
+            hypervisor: Some(machine.hypervisor.clone()),
+            ..StatusChange::default()
+        };
+        return change.record();
+    }
+    // It joined after we had given up on it: no pod may come.
+    if let Some(NodeLook::One(name, node)) = &observed.node
+        && !drain::is_cordoned(node)
+        && !node.deleting
+        && !attempted(observed, Did::Cordon)
+    {
+        return Step::Cordon(drain::node_ref(name, node));
+    }
+    if !subject.armed(now) {
+        return Step::wait(
+            subject.settings.armed_at,
+            "to be destroyed, once the cold start is over",
+        );
+    }
+    if let Some(step) = outcome(subject, observed, now) {
+        return step;
+    }
+    if machine.marker != Marker::Tombstoned {
+        return with_intent(subject, Op::Tombstone, Step::Tombstone(proven));
+    }
+    match machine.power {
+        Power::Unknown => soon(now, "whether the VM runs is not known"),
+        Power::On if now < subject.stop_deadline() => {
+            let grace = subject.stop_deadline().duration_since(now);
+            with_intent(subject, Op::Shutdown, Step::Shutdown(proven, grace))
+        }
+        Power::On => with_intent(subject, Op::Stop, Step::Stop(proven)),
+        Power::Off => destroy(subject, machine, proven, now),
+    }
+}
+
+fn destroy(subject: &Subject<'_>, machine: &Machine, proven: Proven, now: Timestamp) -> Step {
+    if !machine.persistent.is_empty() {
+        return soon(
+            now,
+            format!(
+                "disks of PersistentVolumes are still attached: {}",
+                machine.persistent.join(", ")
+            ),
+        );
+    }
+    with_intent(subject, Op::Destroy, Step::Destroy(proven))
+}
+
+/// The effect, or first its intent.
+fn with_intent(subject: &Subject<'_>, op: Op, effect: Step) -> Step {
+    match &subject.status().intent {
+        Some(intent) if intent.op == op => effect,
+        Some(_) | None => StatusChange::default().intent(op, 1).record(),
+    }
+}
+
+fn attempted(observed: &Observed, did: Did) -> bool {
+    observed.last.as_ref().is_some_and(|last| last.did == did)
+}
+
+/// What came of the last effect on the VM, if that decides what follows.
+fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
+    let last = observed.last.as_ref()?;
+    let doing = match last.did {
+        Did::Tombstone => "marking",
+        Did::Shutdown => "shutting down",
+        Did::Stop => "stopping",
+        Did::Destroy => "destroying",
+        Did::Record
+        | Did::Clone
+        | Did::Configure
+        | Did::Resize
+        | Did::Start
+        | Did::Join
+        | Did::PatchNode
+        | Did::Cordon
+        | Did::Uncordon
+        | Did::Evict
+        | Did::DeleteClaim
+        | Did::DeleteNode
+        | Did::Quarantine
+        | Did::RemoveFinalizer => return None,
+    };
+    if let Outcome::Running(upid) = &last.outcome {
+        // A destroy's warnings must survive a crash; the other tasks' results show in the VM.
+        return Some(if last.did == Did::Destroy {
+            let change = StatusChange {
+                upid: Change::Set(upid.clone()),
+                ..StatusChange::default()
+            };
+            change.record()
+        } else {
+            Step::Follow {
+                upid: upid.clone(),
+                did: last.did,
+            }
+        });
+    }
+    let (failure, text) = failed(Some(last))?;
+    let vmid = subject.claim.spec.vmid;
+    let why = format!("{doing} VM {vmid} failed: {text}");
+    // A guest that does not react to a shutdown is stopped when its time is over.
+    if last.did == Did::Shutdown {
+        return Some(soon(now, why));
+    }
+    Some(match failure {
+        Failure::GiveUp => {
+            ask_for_a_human(subject, Condition::OwnershipMismatch, "Refused", why, now)
+        }
+        Failure::Retry | Failure::Elsewhere | Failure::VmidTaken | Failure::Freeze => {
+            soon(now, why)
+        }
+    })
+}
+
+/// Proxmox is at work on the VM, or was and died. `destroyed`: a destroy frees the disks first and the configuration last.
+fn locked(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    machine: &Machine,
+    lock: &str,
+    now: Timestamp,
+) -> Step {
+    let since = subject.status().since(Condition::InstanceTerminating);
+    let long = since.is_some_and(|since| now >= later(since, SignedDuration::from_mins(10)));
+    match lock {
+        "clone" | "create" | "destroyed"
+            if long || subject.status().since(Condition::StuckLocked).is_some() =>
+        {
+            stuck(
+                subject,
+                observed,
+                &format!(
+                    "it is locked ({lock}) and no task works on it; only root@pam can remove it: `qm unlock {0}`, `qm destroy {0}` on {1}",
+                    subject.claim.spec.vmid, machine.hypervisor
+                ),
+                now,
+            )
+        }
+        _ => Step::back_off(later(now, LOCK_PAUSE), format!("the VM is locked ({lock})")),
+    }
+}
+
+/// What is left of the VM is out of our reach: it is told, its number is put out of use and out of the limits, and the claim stays until
+/// somebody has removed it.
+fn stuck(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
+    let message = format!("VM {}: {why}", subject.claim.spec.vmid);
+    match observed.entry {
+        Some(EntryLook::Ours) if !attempted(observed, Did::Quarantine) => {
+            return quarantine(subject, now);
+        }
+        Some(EntryLook::Ours | EntryLook::Quarantined | EntryLook::Missing) | None => {}
+    }
+    ask_for_a_human(subject, Condition::StuckLocked, "StuckLocked", message, now)
+}
+
+/// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
+fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    let last = observed.last.as_ref();
+    if let Some((_, text)) = failed(last.filter(|last| {
+        matches!(
+            last.did,
+            Did::DeleteNode | Did::Quarantine | Did::RemoveFinalizer
+        )
+    })) {
+        return soon(now, format!("the claim could not be closed: {text}"));
+    }
+    match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::Several(names)) => {
+            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+        }
+        Some(NodeLook::One(name, node)) if node.deleting => {
+            return soon(now, format!("Node {name} is being deleted"));
+        }
+        Some(NodeLook::One(name, node)) => return Step::DeleteNode(drain::node_ref(name, node)),
+        Some(NodeLook::Absent) => {}
+    }
+    match observed.entry {
+        None => unread(observed, "the Ledger", now),
+        Some(EntryLook::Quarantined) => Step::RemoveFinalizer,
+        // An entry that is missing is made: the number and the address must rest either way.
+        Some(EntryLook::Ours | EntryLook::Missing) => quarantine(subject, now),
+    }
+}
+
+fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
+    Step::Quarantine {
+        until: later(now, subject.settings.quarantine),
+        failure: launch_failure(subject),
+    }
+}
+
+/// The class of error that ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
+fn launch_failure(subject: &Subject<'_>) -> Option<std::sync::Arc<str>> {
+    let status = subject.status();
+    if status.since(Condition::Initialized).is_some() {
+        return None;
+    }
+    status
+        .conditions
+        .iter()
+        .filter(|c| match c.kind {
+            Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
+            Condition::Reserved
+            | Condition::Unneeded
+            | Condition::Drained
+            | Condition::VolumesDetached
+            | Condition::InstanceTerminating
+            | Condition::StuckLocked
+            | Condition::OwnershipMismatch
+            | Condition::ProtectedVM => false,
+        })
+        .map(|c| c.reason.as_str())
+        .find(|class| {
+            !class.is_empty() && !matches!(*class, VMID_TAKEN | "ReservationLost" | "Lost")
+        })
+        .map(Into::into)
+}

@@ -1,0 +1,15 @@
+//! The life of a claim, held to the recovery table, to invariants over all small inputs, and to a model with faults at every step.
+
+mod fixture;
+
+mod recovery;
+
+mod drains;
+
+mod joining;
+
+mod invariants;
+
+mod model;
+
+mod faults;

@@ -1,0 +1,224 @@
+//! Drains: kept to budgets, given up when they cannot end, and never taking an error for an empty Node.
+
+use super::fixture::*;
+use crate::claim::*;
+use crate::plan::{RemovalReason, Verdict};
+
+fn draining() -> Case {
+    Case::new(Phase::Draining).with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Underutilized);
+        case.observed.node = cordoned();
+        case.observed.pods = Some(vec![]);
+        case.observed.attachments = Some(vec![]);
+    })
+}
+
+#[test]
+fn a_removal_is_written_then_the_node_is_tainted_then_pods_go() {
+    let case = Case::new(Phase::Initialized)
+        .with(|case| case.verdict = Verdict::Remove(RemovalReason::Underutilized));
+    let status = case.recorded();
+    assert_eq!(
+        (status.phase, status.draining_since),
+        (Phase::Draining, Some(case.now))
+    );
+
+    let case = draining().with(|case| {
+        case.observed.node = node(|_| {});
+        case.observed.pods = Some(vec![pod("a")]);
+    });
+    assert!(matches!(case.next(), Step::Cordon(_)));
+
+    // Simulated again before the first pod has to go.
+    let case = case.with(|case| {
+        case.observed.node = cordoned();
+        case.observed.last = did(Did::Cordon, Outcome::Done);
+    });
+    assert!(matches!(case.next(), Step::Wait { .. }));
+
+    let case = case.with(|case| case.observed.last = None);
+    let Step::Evict(pods) = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(pods.len(), 1);
+}
+
+#[test]
+fn an_empty_node_is_written_down_looked_at_again_and_its_claim_deleted() {
+    let mut case = draining();
+    case.claim.status = case.recorded();
+    assert!(case.claim.status.since(Condition::Drained).is_some());
+    assert_eq!(case.next(), Step::DeleteClaim);
+    // Somebody slipped in.
+    case.observed.pods = Some(vec![pod("a")]);
+    assert!(matches!(case.next(), Step::Evict(_)));
+    case.observed.pods = Some(vec![]);
+    case.claim.deleting_since = Some(case.now);
+    let status = case.recorded();
+    assert_eq!(status.phase, Phase::Terminating);
+    assert_eq!(status.intent.map(|i| i.op), Some(Op::Tombstone));
+}
+
+#[test]
+fn finished_daemon_set_and_mirror_pods_stay_and_bare_ones_do_not_crash_it() {
+    let mut staying = vec![pod("a"), pod("b"), pod("c")];
+    staying[0].finished = true;
+    staying[1].daemon_set = true;
+    staying[2].mirror = true;
+    let case = draining().with(|case| case.observed.pods = Some(staying));
+    assert!(case.recorded().since(Condition::Drained).is_some());
+
+    let mut bare = pod("bare");
+    bare.bare = true;
+    let case = draining().with(|case| case.observed.pods = Some(vec![bare]));
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+}
+
+#[test]
+fn an_error_is_never_an_empty_node() {
+    for case in [
+        draining().with(|case| case.observed.pods = None),
+        draining().with(|case| case.observed.node = None),
+        draining().with(|case| case.observed.attachments = None),
+        draining().with(|case| case.observed.attachments = Some(vec!["pvc-1".into()])),
+        draining().with(|case| {
+            case.observed.pods = Some(vec![pod("a")]);
+            case.observed.last = did(Did::Evict, failure(Failure::Retry));
+        }),
+    ] {
+        assert!(
+            matches!(case.next(), Step::BackOff { .. }),
+            "{:?}",
+            case.next()
+        );
+    }
+}
+
+#[test]
+fn a_disruption_budget_is_waited_for_named_and_given_up_on() {
+    let case = |seconds| {
+        draining().with(|case| {
+            case.now = at(seconds);
+            case.observed.pods = Some(vec![pod("a")]);
+            case.observed.last = did(
+                Did::Evict,
+                Outcome::Evicted {
+                    refused: vec![Refusal {
+                        pod: pod("a").key,
+                        by_budget: true,
+                        why: "the disruption budget web needs 1 healthy pods".into(),
+                    }],
+                },
+            );
+        })
+    };
+    assert!(matches!(case(30).next(), Step::BackOff { .. }));
+    let mut told = case(90);
+    let Step::Record { change, then } = told.next() else {
+        panic!("{:?}", told.next());
+    };
+    assert!(
+        change
+            .note
+            .is_some_and(|note| note.message.contains("budget web"))
+    );
+    assert!(matches!(then, Then::BackOff { .. }));
+    told.claim.status = told.recorded();
+    assert!(matches!(told.next(), Step::BackOff { .. }));
+    assert!(matches!(case(901).next(), Step::Uncordon(_)));
+}
+
+#[test]
+fn an_abandoned_drain_uncordons_and_goes_back() {
+    for verdict in [Verdict::GiveUp("pods are pending".into()), Verdict::Keep] {
+        let case = draining().with(|case| case.verdict = verdict);
+        assert!(matches!(case.next(), Step::Uncordon(_)));
+        let case = case.with(|case| case.observed.node = node(|_| {}));
+        let status = case.recorded();
+        assert_eq!(
+            (status.phase, status.draining_since),
+            (Phase::Initialized, None)
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
+    let mut precious = pod("a");
+    precious.do_not_disrupt = true;
+    let case = draining().with(|case| case.observed.pods = Some(vec![precious]));
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+    let case = case.with(|case| case.verdict = Verdict::Remove(RemovalReason::Repair));
+    assert!(matches!(case.next(), Step::Evict(_)));
+}
+
+#[test]
+fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
+    for phase in [Phase::Pending, Phase::Launched, Phase::Initialized] {
+        let case = Case::new(phase).with(|case| case.claim.deleting_since = Some(at(1)));
+        assert_eq!(case.recorded().phase, Phase::Draining, "{phase:?}");
+    }
+    let case = draining().with(|case| {
+        case.verdict = Verdict::GiveUp("no".into());
+        case.claim.deleting_since = Some(at(1));
+        case.observed.pods = Some(vec![pod("a")]);
+    });
+    assert!(matches!(case.next(), Step::Evict(_)));
+    let mut case = case.with(|case| case.now = at(901));
+    let status = case.recorded();
+    assert!(status.since(Condition::Drained).is_some());
+    case.claim.status = status;
+    assert_eq!(case.recorded().phase, Phase::Terminating);
+}
+
+#[test]
+fn pods_of_a_dead_kubelet_are_not_waited_for_forever() {
+    let mut leaving = pod("a");
+    leaving.deleting = true;
+    let case = draining().with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.pods = Some(vec![leaving.clone()]);
+    });
+    assert!(matches!(case.next(), Step::Wait { .. }));
+    let case = case.with(|case| case.now = at(901));
+    assert!(case.recorded().since(Condition::Drained).is_some());
+    // Never one that its budget keeps.
+    let case = case.with(|case| case.observed.pods = Some(vec![leaving, pod("kept")]));
+    assert!(matches!(case.next(), Step::Evict(pods) if pods.len() == 1));
+}
+
+#[test]
+fn the_pods_of_a_lost_machine_are_not_waited_for() {
+    let case = draining().with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Lost);
+        case.observed.pods = Some(vec![pod("a")]);
+        case.observed.machine = Some(MachineLook::Invisible);
+        case.observed.presence = Some(Presence::Free);
+    });
+    assert_eq!(case.next(), Step::DeleteClaim);
+    let case = case.with(|case| {
+        case.observed.presence = Some(Presence::Taken);
+        case.observed.machine = visible(|_| {});
+    });
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+}
+
+#[test]
+fn nothing_is_removed_before_the_cold_start_is_over() {
+    let cold = |case: Case| case.with(|case| case.settings.armed_at = Some(at(100)));
+    for case in [
+        cold(draining()),
+        cold(draining().with(|case| case.observed.node = node(|_| {}))),
+        cold(Case::new(Phase::Initialized))
+            .with(|case| case.verdict = Verdict::Remove(RemovalReason::Empty)),
+    ] {
+        let waits = Step::Wait {
+            until: Some(at(100)),
+            why: String::new(),
+        };
+        assert_eq!(
+            std::mem::discriminant(&case.next()),
+            std::mem::discriminant(&waits)
+        );
+    }
+}

@@ -1,0 +1,289 @@
+//! A claim in any phase, and observations around it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::claim::*;
+use crate::facts::*;
+use crate::ids::*;
+use crate::plan::Verdict;
+
+pub(super) const UUID: &str = "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16";
+pub(super) const DISK: &str = "local-lvm:vm-201-disk-0";
+
+pub(super) fn t0() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).expect("a moment")
+}
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    t0() + SignedDuration::from_secs(seconds)
+}
+
+/// Everything that [`next`] is asked with.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub name: ClaimName,
+    pub claim: ClaimFacts,
+    pub verdict: Verdict,
+    pub settings: Settings,
+    pub hint: Hint,
+    pub observed: Observed,
+    pub now: Timestamp,
+}
+
+impl Case {
+    pub(super) fn new(phase: Phase) -> Self {
+        Self {
+            name: "workers-a".into(),
+            claim: claim(phase),
+            verdict: Verdict::Keep,
+            settings: settings(),
+            hint: Hint::default(),
+            observed: Observed {
+                own_intent: true,
+                quorate: Some(true),
+                ..Observed::default()
+            },
+            now: at(60),
+        }
+    }
+
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    pub(super) fn intent(mut self, op: Op) -> Self {
+        self.claim.status.intent = Some(Intent {
+            op,
+            attempt: 1,
+            epoch: "1".to_owned(),
+        });
+        self
+    }
+
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            name: &self.name,
+            claim: &self.claim,
+            verdict: &self.verdict,
+            settings: &self.settings,
+            hint: &self.hint,
+        }
+    }
+
+    pub(super) fn next(&self) -> Step {
+        next(&self.subject(), &self.observed, self.now)
+    }
+
+    /// The status after the step, if it is a record.
+    pub(super) fn recorded(&self) -> ClaimStatus {
+        let Step::Record { change, .. } = self.next() else {
+            panic!("{:?} is no record", self.next());
+        };
+        let mut status = self.claim.status.clone();
+        change.apply(&mut status, "1", "nonce");
+        status
+    }
+}
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        vmid_first: Vmid(200),
+        vmid_last: Vmid(299),
+        pool: "kproxide".into(),
+        timeouts: Timeouts {
+            provision: SignedDuration::from_mins(5),
+            agent: SignedDuration::from_mins(3),
+            join: SignedDuration::from_mins(10),
+        },
+        join: Join::Template,
+        provider_id: ProviderId::Auto,
+        startup_taints: vec![],
+        blocked_by: BlockedBy {
+            local_volumes: true,
+            bare_pods: true,
+            unfinished_jobs: true,
+            empty_dir: false,
+            kube_system: false,
+        },
+        drain_timeout: SignedDuration::from_mins(15),
+        shutdown_timeout: SignedDuration::from_secs(60),
+        quarantine: SignedDuration::from_hours(24),
+        armed_at: Some(t0()),
+    }
+}
+
+pub(super) fn claim(phase: Phase) -> ClaimFacts {
+    let mut status = ClaimStatus {
+        phase,
+        ..ClaimStatus::default()
+    };
+    let condition = |kind, status| ClaimCondition {
+        kind,
+        status,
+        since: t0(),
+        reason: "Test".to_owned(),
+        message: String::new(),
+    };
+    if phase >= Phase::Launching {
+        status.nonce = Some("nonce".into());
+        status.conditions.push(condition(Condition::Reserved, true));
+    }
+    if phase >= Phase::Launched {
+        status.smbios_uuid = Some(UUID.into());
+        status.disks = vec![DISK.into()];
+        status.hypervisor = Some("pve1".into());
+        status.started_at = Some(t0());
+        status.conditions.push(condition(Condition::Launched, true));
+    }
+    if phase >= Phase::Registered {
+        status.node_name = Some("workers-a".into());
+        status.node_uid = Some("node-uid".into());
+        status
+            .conditions
+            .push(condition(Condition::Registered, true));
+    }
+    if phase >= Phase::Initialized {
+        status
+            .conditions
+            .push(condition(Condition::Initialized, true));
+    }
+    if phase >= Phase::Draining {
+        status.draining_since = Some(t0());
+        status.conditions.push(condition(Condition::Drained, false));
+    }
+    let mut deleting_since = None;
+    if phase >= Phase::Terminating {
+        deleting_since = Some(t0());
+        status
+            .conditions
+            .push(condition(Condition::InstanceTerminating, true));
+    }
+    ClaimFacts {
+        uid: "claim-uid".into(),
+        created: t0(),
+        deleting_since,
+        has_finalizer: true,
+        spec: ClaimSpec {
+            pool: "workers".into(),
+            class: "k3s".into(),
+            cluster: "home".into(),
+            vmid: Vmid(201),
+            vm_name: "workers-a".into(),
+            hypervisor: "pve1".into(),
+            storage: None,
+            instance_type: "medium".into(),
+            milli_cores: 4000,
+            memory_bytes: 8 << 30,
+            disk_bytes: None,
+            address: None,
+            labels: Labels::new(),
+            annotations: Labels::new(),
+            taints: vec![],
+            template_digest: "t".into(),
+            policy_digest: "p".into(),
+        },
+        status,
+        replace: false,
+        do_not_disrupt: false,
+        paused: false,
+    }
+}
+
+pub(super) fn machine() -> Machine {
+    Machine {
+        hypervisor: "pve1".into(),
+        name: Some("workers-a".into()),
+        pool: Some("kproxide".into()),
+        marker: Marker::Ours,
+        smbios_uuid: Some(UUID.into()),
+        lock: None,
+        power: Power::On,
+        protected: false,
+        template: false,
+        ha_managed: false,
+        disks: vec![DISK.into()],
+        persistent: vec![],
+        digest: "d".into(),
+        grow_to: None,
+    }
+}
+
+pub(super) fn visible(change: impl FnOnce(&mut Machine)) -> Option<MachineLook> {
+    let mut machine = machine();
+    change(&mut machine);
+    Some(MachineLook::Visible(Box::new(machine)))
+}
+
+pub(super) fn did(did: Did, outcome: Outcome) -> Option<Attempted> {
+    Some(Attempted { did, outcome })
+}
+
+pub(super) fn failure(failure: Failure) -> Outcome {
+    Outcome::Failed {
+        failure,
+        text: "says why".to_owned(),
+    }
+}
+
+pub(super) fn node(change: impl FnOnce(&mut NodeFacts)) -> Option<NodeLook> {
+    let mut node = NodeFacts {
+        uid: "node-uid".into(),
+        created: t0(),
+        labels: [
+            ("topology.kubernetes.io/region", "home"),
+            ("topology.kubernetes.io/zone", "pve1"),
+            ("node.kubernetes.io/instance-type", "medium"),
+            ("kproxide.dev/pool", "workers"),
+            ("kproxide.dev/class", "k3s"),
+            ("kproxide.dev/claim", "workers-a"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+        annotations: Labels::new(),
+        taints: vec![],
+        unschedulable: false,
+        ready: true,
+        ready_since: t0(),
+        allocatable: Default::default(),
+        capacity: Default::default(),
+        provider_id: Some("proxmox://home/201".into()),
+        system_uuid: Some(UUID.into()),
+        deleting: false,
+    };
+    change(&mut node);
+    Some(NodeLook::One("workers-a".into(), Box::new(node)))
+}
+
+pub(super) fn cordoned() -> Option<NodeLook> {
+    node(cordon)
+}
+
+pub(super) fn cordon(node: &mut NodeFacts) {
+    node.unschedulable = true;
+    node.taints.push(taint(DRAINING_TAINT));
+}
+
+pub(super) fn taint(key: &str) -> Taint {
+    Taint {
+        key: key.into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    }
+}
+
+pub(super) fn pod(name: &str) -> PodOnNode {
+    PodOnNode {
+        key: ObjectKey::new("default", name),
+        uid: name.into(),
+        deleting: false,
+        finished: false,
+        mirror: false,
+        daemon_set: false,
+        bare: false,
+        unfinished_job: false,
+        do_not_disrupt: false,
+        local_volumes: false,
+        empty_dir: false,
+    }
+}

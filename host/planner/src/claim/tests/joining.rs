@@ -1,0 +1,201 @@
+//! From a started machine to a Node in service.
+
+use super::fixture::*;
+use crate::claim::*;
+use crate::facts::{Join, NodeFacts, TaintEffect};
+
+fn launched(change: impl FnOnce(&mut NodeFacts)) -> Case {
+    Case::new(Phase::Launched).with(|case| {
+        case.claim.status.node_uid = None;
+        case.observed.node = node(change);
+    })
+}
+
+fn patch(case: &Case) -> NodePatch {
+    let Step::PatchNode(_, patch) = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    *patch
+}
+
+#[test]
+fn a_bare_node_gets_labels_taints_and_provider_id_at_once() {
+    let mut case = launched(|node| {
+        node.labels.clear();
+        node.provider_id = None;
+        node.taints.push(taint(UNREGISTERED_TAINT));
+    });
+    case.claim.spec.labels.insert("rack".into(), "a".into());
+    case.claim.spec.taints.push(taint("gpu"));
+    let patch = patch(&case);
+    assert_eq!(patch.labels["rack"], "a");
+    assert_eq!(patch.labels["kproxide.dev/claim"], "workers-a");
+    assert_eq!(patch.labels["topology.kubernetes.io/zone"], "pve1");
+    assert_eq!(patch.add_taints, [taint("gpu")]);
+    assert!(patch.remove_unregistered);
+    assert_eq!(patch.provider_id.as_deref(), Some("proxmox://home/201"));
+}
+
+#[test]
+fn what_others_have_said_of_the_node_stays() {
+    let mut case = launched(|node| {
+        let zone = "topology.kubernetes.io/zone".to_owned();
+        node.labels.insert(zone, "by-ccm".into());
+        node.labels
+            .insert("kubernetes.io/hostname".into(), "k".into());
+        node.provider_id = Some("k3s://workers-a".into());
+    });
+    case.claim
+        .spec
+        .labels
+        .insert("kubernetes.io/hostname".into(), "x".into());
+    let status = case.recorded();
+    assert_eq!(status.phase, Phase::Registered);
+    let remarks = &status
+        .conditions
+        .iter()
+        .find(|c| c.kind == Condition::Registered)
+        .expect("registered")
+        .message;
+    assert!(remarks.contains("k3s://workers-a"), "{remarks}");
+}
+
+#[test]
+fn a_provider_id_is_left_to_whoever_writes_it() {
+    let uninitialized = |node: &mut NodeFacts| {
+        node.provider_id = None;
+        node.taints.push(taint(UNINITIALIZED_TAINT));
+    };
+    assert_eq!(launched(uninitialized).recorded().phase, Phase::Registered);
+    for mode in [ProviderId::Kubelet, ProviderId::Ccm, ProviderId::None] {
+        let case =
+            launched(|node| node.provider_id = None).with(|case| case.settings.provider_id = mode);
+        assert_eq!(case.recorded().phase, Phase::Registered, "{mode:?}");
+    }
+}
+
+#[test]
+fn taints_are_given_once() {
+    let mut case = Case::new(Phase::Registered).with(|case| case.observed.node = node(|_| {}));
+    case.claim.spec.taints.push(taint("gpu"));
+    assert_eq!(case.recorded().phase, Phase::Initialized);
+}
+
+#[test]
+fn in_service_is_ready_and_free_of_startup_taints() {
+    let registered = |change: fn(&mut NodeFacts)| {
+        Case::new(Phase::Registered).with(|case| {
+            case.settings.startup_taints = vec![taint("cni")];
+            case.observed.node = node(change);
+        })
+    };
+    assert!(matches!(
+        registered(|n| n.ready = false).next(),
+        Step::Wait { .. }
+    ));
+    assert!(matches!(
+        registered(|n| n.taints.push(taint("cni"))).next(),
+        Step::Wait { .. }
+    ));
+    let other_effect = registered(|n| {
+        let mut other = taint("cni");
+        other.effect = TaintEffect::PreferNoSchedule;
+        n.taints.push(other);
+    });
+    assert_eq!(other_effect.recorded().phase, Phase::Initialized);
+    assert_eq!(registered(|_| {}).recorded().phase, Phase::Initialized);
+}
+
+#[test]
+fn a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() {
+    let cases = [
+        Case::new(Phase::Launched).with(|case| case.observed.node = Some(NodeLook::Absent)),
+        Case::new(Phase::Registered).with(|case| case.observed.node = node(|n| n.ready = false)),
+        Case::new(Phase::Registered).with(|case| case.observed.node = Some(NodeLook::Absent)),
+    ];
+    for case in cases {
+        let Step::Wait { until, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        assert_eq!(until, Some(at(600)));
+        let case = case.with(|case| case.now = at(600));
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        assert_eq!(change.phase, Some(Phase::Draining));
+        assert!(change.note.is_some_and(|note| note.message.contains("10m")));
+    }
+}
+
+#[test]
+fn two_nodes_of_one_machine_freeze_it() {
+    let both = NodeLook::Several(vec!["a".into(), "b".into()]);
+    for phase in [Phase::Launched, Phase::Registered, Phase::Draining] {
+        let case = Case::new(phase).with(|case| case.observed.node = Some(both.clone()));
+        assert!(
+            case.recorded()
+                .since(Condition::OwnershipMismatch)
+                .is_some()
+        );
+    }
+}
+
+fn by_guest(join: JoinLook) -> Case {
+    Case::new(Phase::Launched).with(|case| {
+        case.settings.join = Join::GuestExec;
+        case.observed.node = Some(NodeLook::Absent);
+        case.observed.machine = visible(|_| {});
+        case.observed.join = Some(join);
+    })
+}
+
+#[test]
+fn the_join_command_runs_once_after_its_intent() {
+    let case = by_guest(JoinLook::NotRun);
+    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Join));
+    assert!(matches!(case.intent(Op::Join).next(), Step::Join(_)));
+    for look in [JoinLook::Running, JoinLook::Booting] {
+        let case = by_guest(look).intent(Op::Join);
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+    }
+    let case = by_guest(JoinLook::Succeeded).intent(Op::Join);
+    assert!(matches!(case.next(), Step::Wait { .. }));
+}
+
+#[test]
+fn a_failed_join_keeps_its_output_for_the_user() {
+    let case = by_guest(JoinLook::Failed {
+        exit_code: 7,
+        output: "connection refused".into(),
+    });
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    let message = change.note.expect("an Event").message;
+    assert!(
+        message.contains('7') && message.contains("connection refused"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_silent_agent_has_its_own_deadline() {
+    let silent = || by_guest(JoinLook::AgentSilent("not running".into()));
+    assert!(matches!(silent().next(), Step::BackOff { .. }));
+    let case = silent().with(|case| case.now = at(180));
+    assert_eq!(case.recorded().phase, Phase::Draining);
+}
+
+#[test]
+fn a_node_that_came_back_with_another_uid_is_labelled_again() {
+    let case = Case::new(Phase::Initialized)
+        .intent(Op::Start)
+        .with(|case| {
+            case.observed.machine = visible(|_| {});
+            case.observed.node = node(|node| {
+                node.uid = "new".into();
+                node.labels.clear();
+            });
+        });
+    assert!(patch(&case).labels.contains_key("kproxide.dev/pool"));
+}

@@ -1,0 +1,510 @@
+//! Every row of the recovery table: what a restart does, by the intent that it finds and by what it sees.
+
+use super::fixture::*;
+use crate::claim::*;
+use crate::plan::{RemovalReason, Verdict};
+
+fn cloning() -> Case {
+    Case::new(Phase::Launching)
+        .intent(Op::Clone)
+        .with(|case| case.observed.own_intent = false)
+}
+
+fn late(case: Case) -> Case {
+    case.with(|case| case.now = at(301))
+}
+
+fn failed_launch(case: &Case, reason: &str) {
+    let status = case.recorded();
+    assert_eq!(status.phase, Phase::Draining, "{status:?}");
+    let launched = condition(&status.conditions, Condition::Launched);
+    assert_eq!((launched.status, &*launched.reason), (false, reason));
+}
+
+fn condition(
+    conditions: &[crate::facts::ClaimCondition],
+    kind: Condition,
+) -> &crate::facts::ClaimCondition {
+    conditions
+        .iter()
+        .find(|c| c.kind == kind)
+        .unwrap_or_else(|| panic!("no {kind:?} in {conditions:?}"))
+}
+
+#[test]
+fn a_new_claim_writes_its_intent_before_anything_else() {
+    let case = Case::new(Phase::Pending);
+    assert_eq!(looks(&case.subject(), None), Looks::default());
+    let status = case.recorded();
+    assert_eq!(status.phase, Phase::Launching);
+    assert_eq!(
+        status.intent.map(|i| (i.op, i.attempt)),
+        Some((Op::Clone, 1))
+    );
+    assert!(status.nonce.is_some());
+}
+
+#[test]
+fn a_claim_without_finalizer_launches_nothing() {
+    let case = Case::new(Phase::Pending).with(|case| case.claim.has_finalizer = false);
+    assert!(matches!(case.next(), Step::Wait { .. }));
+}
+
+#[test]
+fn free_and_the_intent_just_written_clones() {
+    let case = cloning().with(|case| {
+        case.observed.presence = Some(Presence::Free);
+        case.observed.entry = Some(EntryLook::Ours);
+        case.observed.last = did(Did::Record, Outcome::Done);
+    });
+    assert_eq!(case.next(), Step::Clone);
+}
+
+#[test]
+fn free_with_an_old_intent_writes_a_new_one_first() {
+    let case = cloning().with(|case| case.observed.presence = Some(Presence::Free));
+    let status = case.recorded();
+    assert_eq!(
+        status.intent.map(|i| (i.op, i.attempt)),
+        Some((Op::Clone, 2))
+    );
+}
+
+#[test]
+fn a_lost_reservation_ends_the_launch() {
+    let case = cloning().with(|case| {
+        case.observed.presence = Some(Presence::Free);
+        case.observed.entry = Some(EntryLook::Quarantined);
+        case.observed.last = did(Did::Record, Outcome::Done);
+    });
+    failed_launch(&case, "ReservationLost");
+}
+
+#[test]
+fn a_running_clone_is_followed() {
+    let case = cloning().with(|case| {
+        case.claim.status.upid = Some("UPID:1".into());
+        case.observed.task = Some(Outcome::Running("UPID:1".into()));
+    });
+    let follow = Step::Follow {
+        upid: "UPID:1".into(),
+        did: Did::Clone,
+    };
+    assert_eq!(case.next(), follow);
+}
+
+#[test]
+fn a_clone_that_is_not_visible_yet_is_waited_for_and_then_stuck() {
+    for look in [
+        Some(MachineLook::Invisible),
+        visible(|m| {
+            m.lock = Some("clone".into());
+            m.marker = Marker::Missing;
+        }),
+    ] {
+        let case = cloning().with(|case| {
+            case.observed.presence = Some(Presence::Taken);
+            case.observed.machine = look;
+        });
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+        let case = late(case);
+        failed_launch(&case, "StuckLocked");
+        assert!(condition(&case.recorded().conditions, Condition::StuckLocked).status);
+    }
+}
+
+#[test]
+fn a_finished_clone_is_read_back() {
+    let case = cloning().with(|case| {
+        case.observed.presence = Some(Presence::Taken);
+        case.observed.machine = visible(|m| m.power = Power::Off);
+    });
+    let status = case.recorded();
+    assert_eq!(status.smbios_uuid, Some(UUID.into()));
+    assert_eq!(status.disks, [DISK.into()]);
+    assert_eq!(status.intent.map(|i| i.op), Some(Op::Configure));
+}
+
+#[test]
+fn a_vm_of_somebody_else_closes_the_claim() {
+    for marker in [Marker::Foreign, Marker::Missing] {
+        let case = cloning().with(|case| {
+            case.observed.presence = Some(Presence::Taken);
+            case.observed.machine = visible(|m| m.marker = marker);
+        });
+        failed_launch(&case, "VmidTaken");
+    }
+}
+
+#[test]
+fn a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
+    let refused = |own: bool| {
+        cloning().with(|case| {
+            case.observed.own_intent = own;
+            case.observed.presence = Some(Presence::Taken);
+            case.observed.machine = Some(MachineLook::Invisible);
+            case.observed.last = did(Did::Clone, failure(Failure::VmidTaken));
+        })
+    };
+    failed_launch(&refused(true), "VmidTaken");
+    // Another leader may have asked before us: then it can be ours, not yet in its pool.
+    assert!(matches!(refused(false).next(), Step::BackOff { .. }));
+}
+
+#[test]
+fn a_refused_clone_that_turns_out_to_be_ours_is_continued() {
+    let case = cloning().with(|case| {
+        case.observed.own_intent = true;
+        case.observed.presence = Some(Presence::Taken);
+        case.observed.machine = visible(|m| m.power = Power::Off);
+        case.observed.last = did(Did::Clone, failure(Failure::VmidTaken));
+    });
+    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Configure));
+}
+
+#[test]
+fn an_unknown_outcome_is_looked_at_before_anything_is_repeated() {
+    let case = cloning().with(|case| {
+        case.observed.presence = Some(Presence::Free);
+        case.observed.last = did(Did::Clone, Outcome::Unknown("596".into()));
+    });
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+}
+
+#[test]
+fn a_failed_clone_is_repeated_or_ends_the_launch_by_its_class() {
+    let failed = |class| {
+        cloning().with(|case| {
+            case.claim.status.upid = Some("UPID:1".into());
+            case.observed.task = Some(failure(class));
+            case.observed.presence = Some(Presence::Free);
+        })
+    };
+    for class in [Failure::Retry, Failure::Freeze] {
+        let status = failed(class).recorded();
+        assert_eq!(status.intent.map(|i| i.attempt), Some(2));
+        assert_eq!(status.upid, None);
+        failed_launch(&late(failed(class)), class.as_str());
+    }
+    for class in [Failure::Elsewhere, Failure::GiveUp] {
+        failed_launch(&failed(class), class.as_str());
+    }
+}
+
+#[test]
+fn nothing_is_concluded_from_what_could_not_be_read() {
+    for case in [
+        cloning(),
+        cloning().with(|case| case.claim.status.upid = Some("UPID:1".into())),
+        cloning().with(|case| case.observed.presence = Some(Presence::Taken)),
+        Case::new(Phase::Launching).intent(Op::Start),
+        Case::new(Phase::Terminating).with(|case| case.observed.quorate = None),
+        Case::new(Phase::Terminating).with(|case| case.observed.quorate = Some(false)),
+        Case::new(Phase::Terminating).with(|case| {
+            case.observed.quorate = Some(false);
+            case.observed.presence = Some(Presence::Free);
+            case.observed.machine = Some(MachineLook::Invisible);
+        }),
+        Case::new(Phase::Terminating).with(|case| {
+            case.observed.presence = Some(Presence::Taken);
+            case.observed.machine = Some(MachineLook::Unreachable("pve1 is offline".into()));
+        }),
+    ] {
+        assert!(
+            matches!(case.next(), Step::BackOff { .. }),
+            "{:?}",
+            case.next()
+        );
+    }
+}
+
+#[test]
+fn a_launch_goes_on_from_configure_to_start() {
+    let launching = |op| {
+        let mut case = Case::new(Phase::Launching).intent(op);
+        case.claim.status.smbios_uuid = Some(UUID.into());
+        case.claim.status.disks = vec![DISK.into()];
+        case
+    };
+    let off =
+        |case: Case| case.with(|case| case.observed.machine = visible(|m| m.power = Power::Off));
+    let case = off(launching(Op::Configure));
+    assert!(matches!(case.next(), Step::Configure(_)));
+    let case = case.with(|case| case.observed.last = did(Did::Configure, Outcome::Done));
+    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
+
+    let case = launching(Op::Configure).with(|case| {
+        case.observed.last = did(Did::Configure, Outcome::Done);
+        case.observed.machine = visible(|m| {
+            m.power = Power::Off;
+            m.grow_to = Some(1 << 35);
+        });
+    });
+    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Resize));
+    let case = case.intent(Op::Resize);
+    assert!(matches!(case.next(), Step::Resize(_, size) if size == 1 << 35));
+
+    let case = launching(Op::Resize)
+        .with(|case| case.observed.machine = visible(|m| m.power = Power::Off));
+    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
+    assert!(matches!(case.intent(Op::Start).next(), Step::Start(_)));
+
+    // The start took effect, and its answer or we were lost.
+    let case = launching(Op::Start).with(|case| case.observed.machine = visible(|_| {}));
+    let status = case.recorded();
+    assert_eq!(
+        (status.phase, status.started_at),
+        (Phase::Launched, Some(case.now))
+    );
+}
+
+#[test]
+fn an_absent_machine_is_lost() {
+    let gone = |case: &mut Case| {
+        case.observed.presence = Some(Presence::Free);
+        case.observed.machine = Some(MachineLook::Invisible);
+        case.hint.guest = GuestHint::Absent;
+    };
+    for phase in [Phase::Launched, Phase::Registered, Phase::Initialized] {
+        let case = Case::new(phase).with(gone);
+        assert_eq!(case.recorded().phase, Phase::Draining, "{phase:?}");
+        let case = case.with(|case| case.settings.armed_at = Some(at(100)));
+        assert!(matches!(case.next(), Step::Wait { .. }), "{phase:?}");
+        let case = case.with(|case| case.observed.quorate = Some(false));
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{phase:?}");
+    }
+    failed_launch(
+        &Case::new(Phase::Launching).intent(Op::Start).with(gone),
+        "Lost",
+    );
+}
+
+#[test]
+fn a_stopped_machine_is_started_before_it_is_lost() {
+    let mut case = Case::new(Phase::Initialized).with(|case| {
+        case.hint.guest = GuestHint::Stopped;
+        case.observed.machine = visible(|m| m.power = Power::Off);
+    });
+    for attempt in 1..=2 {
+        case.observed.last = None;
+        let status = case.recorded();
+        assert_eq!(
+            status.intent.as_ref().map(|i| (i.op, i.attempt)),
+            Some((Op::Start, attempt))
+        );
+        case.claim.status = status;
+        case.observed.last = did(Did::Record, Outcome::Done);
+        assert!(matches!(case.next(), Step::Start(_)));
+    }
+    case.observed.last = None;
+    assert_eq!(case.recorded().phase, Phase::Draining);
+}
+
+#[test]
+fn a_recovered_machine_may_stop_once_more_later() {
+    let case = Case::new(Phase::Initialized)
+        .intent(Op::Start)
+        .with(|case| {
+            case.observed.machine = visible(|_| {});
+            case.observed.node = node(|_| {});
+        });
+    assert!(matches!(case.next(), Step::Wait { .. }));
+    let case = case.with(|case| case.now = at(301));
+    assert_eq!(case.recorded().intent, None);
+}
+
+#[test]
+fn terminating_goes_from_proof_to_proof_of_absence() {
+    let case = |change: fn(&mut Machine)| {
+        Case::new(Phase::Terminating).with(|case| {
+            case.now = at(10);
+            case.observed.node = cordoned();
+            case.observed.entry = Some(EntryLook::Ours);
+            case.observed.machine = visible(change);
+        })
+    };
+    assert!(matches!(
+        case(|_| {}).intent(Op::Tombstone).next(),
+        Step::Tombstone(_)
+    ));
+    let condemned = |m: &mut Machine| m.marker = Marker::Tombstoned;
+    assert_eq!(
+        case(condemned).recorded().intent.map(|i| i.op),
+        Some(Op::Shutdown)
+    );
+    assert!(matches!(
+        case(condemned).intent(Op::Shutdown).next(),
+        Step::Shutdown(..)
+    ));
+    let hung = case(condemned).with(|case| case.now = at(61));
+    assert!(matches!(hung.intent(Op::Stop).next(), Step::Stop(_)));
+    let off = |m: &mut Machine| {
+        m.marker = Marker::Tombstoned;
+        m.power = Power::Off;
+    };
+    assert!(matches!(
+        case(off).intent(Op::Destroy).next(),
+        Step::Destroy(_)
+    ));
+
+    let mut gone = case(|_| {});
+    gone.observed.machine = Some(MachineLook::Invisible);
+    gone.observed.presence = Some(Presence::Free);
+    assert!(matches!(gone.next(), Step::DeleteNode(_)));
+    gone.observed.node = Some(NodeLook::Absent);
+    assert!(matches!(
+        gone.next(),
+        Step::Quarantine { failure: None, .. }
+    ));
+    gone.observed.entry = Some(EntryLook::Quarantined);
+    assert_eq!(gone.next(), Step::RemoveFinalizer);
+}
+
+#[test]
+fn a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
+    let case = Case::new(Phase::Terminating).with(|case| {
+        case.observed.machine =
+            visible(|m| m.smbios_uuid = Some("11111111-1b04-4b04-ba4f-c09d2b1c5a16".into()));
+        case.observed.node = Some(NodeLook::Absent);
+        case.observed.entry = Some(EntryLook::Quarantined);
+    });
+    assert_eq!(case.next(), Step::RemoveFinalizer);
+}
+
+#[test]
+fn a_machine_that_somebody_changed_is_frozen() {
+    type Edit = fn(&mut Machine);
+    let changes: [(Edit, Condition); 7] = [
+        (|m| m.marker = Marker::Missing, Condition::OwnershipMismatch),
+        (
+            |m| m.name = Some("pet".into()),
+            Condition::OwnershipMismatch,
+        ),
+        (|m| m.pool = None, Condition::OwnershipMismatch),
+        (|m| m.template = true, Condition::OwnershipMismatch),
+        (|m| m.ha_managed = true, Condition::OwnershipMismatch),
+        (|m| m.protected = true, Condition::ProtectedVM),
+        (
+            |m| m.disks.push("nfs:301/vm-301-disk-0.raw".into()),
+            Condition::OwnershipMismatch,
+        ),
+    ];
+    for (change, kind) in changes {
+        let mut case =
+            Case::new(Phase::Terminating).with(|case| case.observed.machine = visible(change));
+        let status = case.recorded();
+        assert!(condition(&status.conditions, kind).status);
+        // Said once.
+        case.claim.status = status;
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+        // And taken back when it is settled.
+        case.observed.machine = visible(|_| {});
+        assert_eq!(case.recorded().since(kind), None);
+    }
+}
+
+#[test]
+fn a_disk_of_a_persistent_volume_delays_the_destruction() {
+    let case = Case::new(Phase::Terminating)
+        .intent(Op::Destroy)
+        .with(|case| {
+            case.observed.node = cordoned();
+            case.observed.machine = visible(|m| {
+                m.marker = Marker::Tombstoned;
+                m.power = Power::Off;
+                m.persistent = vec!["local-lvm:vm-9999-pvc-1".into()];
+            });
+        });
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+}
+
+#[test]
+fn volumes_left_behind_are_reported() {
+    let case = Case::new(Phase::Terminating)
+        .intent(Op::Destroy)
+        .with(|case| {
+            case.claim.status.upid = Some("UPID:9".into());
+            case.observed.task = Some(Outcome::Warnings(1));
+        });
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(change.note.map(|note| note.reason), Some("LeakedVolume"));
+    assert_eq!(case.recorded().upid, None);
+}
+
+#[test]
+fn a_stuck_clone_frees_its_place_and_waits_for_a_human() {
+    let mut case = Case::new(Phase::Terminating).with(|case| {
+        case.claim.status.smbios_uuid = None;
+        case.observed.presence = Some(Presence::Taken);
+        case.observed.machine = Some(MachineLook::Invisible);
+        case.observed.entry = Some(EntryLook::Ours);
+        case.observed.node = Some(NodeLook::Absent);
+    });
+    assert!(matches!(case.next(), Step::Quarantine { .. }));
+    case.observed.entry = Some(EntryLook::Quarantined);
+    assert!(case.recorded().since(Condition::StuckLocked).is_some());
+    case.observed.presence = Some(Presence::Free);
+    assert_eq!(case.next(), Step::RemoveFinalizer);
+}
+
+#[test]
+fn a_late_node_is_kept_empty_while_its_machine_goes() {
+    let case = Case::new(Phase::Terminating).with(|case| {
+        case.observed.machine = visible(|_| {});
+        case.observed.node = node(|_| {});
+    });
+    assert!(matches!(case.next(), Step::Cordon(_)));
+}
+
+#[test]
+fn hold_means_no_effect_in_any_phase() {
+    for phase in PHASES {
+        let case = Case::new(phase).with(|case| {
+            case.verdict = Verdict::Hold("paused".into());
+            case.observed.machine = visible(|_| {});
+        });
+        assert!(matches!(case.next(), Step::Wait { .. }), "{phase:?}");
+        assert_eq!(looks(&case.subject(), None), Looks::default());
+    }
+}
+
+#[test]
+fn a_claim_that_is_gone_is_done() {
+    for phase in PHASES {
+        let case = Case::new(phase).with(|case| case.observed.claim = ClaimLook::Gone);
+        assert_eq!(case.next(), Step::Done);
+    }
+}
+
+#[test]
+fn a_running_machine_in_service_costs_no_look() {
+    let case = Case::new(Phase::Initialized).with(|case| case.hint.guest = GuestHint::Running);
+    assert_eq!(looks(&case.subject(), None), Looks::default());
+    assert!(matches!(case.next(), Step::Wait { until: None, .. }));
+}
+
+#[test]
+fn an_inventory_that_errs_loses_nothing() {
+    let case = Case::new(Phase::Initialized).with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Lost);
+        case.hint.guest = GuestHint::Absent;
+        case.observed.machine = visible(|_| {});
+    });
+    assert!(
+        matches!(case.next(), Step::Wait { .. }),
+        "{:?}",
+        case.next()
+    );
+}
+
+pub(super) const PHASES: [Phase; 7] = [
+    Phase::Pending,
+    Phase::Launching,
+    Phase::Launched,
+    Phase::Registered,
+    Phase::Initialized,
+    Phase::Draining,
+    Phase::Terminating,
+];

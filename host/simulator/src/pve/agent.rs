@@ -1,0 +1,144 @@
+//! The guest agent: what a guest answers, once it is up.
+
+use serde_json::{Map, Value, json};
+
+use super::answer::{Answer, Refusal, Reply};
+use super::observe::MachineEvent;
+use super::pause;
+use super::serve::Call;
+use super::vm::{Command, Guest};
+
+/// How long an agent that does not answer is waited for, with one of the server's workers.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// `POST …/agent/ping`
+pub(crate) async fn ping(call: Call) -> Answer {
+    ask(&call, |_| Ok(json!({"result": {}}).into())).await
+}
+
+/// `POST …/agent/exec`: starts a command in the guest.
+pub(crate) async fn exec(call: Call) -> Answer {
+    let command = call.params.all("command").to_vec();
+    let input = call.params.get("input-data").unwrap_or_default().to_owned();
+    let (node, vmid) = (call.node.clone(), call.vmid());
+    let mut pid = 0;
+    let reply = ask(&call, |guest| {
+        guest.command_count += 1;
+        pid = 4_000 + guest.command_count;
+        guest.commands.insert(pid, Command::default());
+        Ok(json!({"pid": pid}).into())
+    })
+    .await?;
+    call.pve.state().emit(MachineEvent::AgentExec {
+        vmid,
+        hypervisor: node,
+        pid,
+        command,
+        input,
+    });
+    Ok(reply)
+}
+
+/// `GET …/agent/exec-status`
+pub(crate) async fn exec_status(call: Call) -> Answer {
+    let pid = call.params.integer("pid").unwrap_or(0);
+    ask(&call, |guest| {
+        let command = u32::try_from(pid)
+            .ok()
+            .and_then(|pid| guest.commands.get(&pid));
+        let command = command
+            .ok_or_else(|| Refusal::failed(format!("Agent error: PID {pid} does not exist")))?;
+        let Some(result) = &command.result else {
+            return Ok(json!({"exited": 0}).into());
+        };
+        let mut data = Map::from_iter([
+            ("exited".to_owned(), 1.into()),
+            ("exitcode".to_owned(), result.exitcode.into()),
+        ]);
+        for (key, text) in [("out-data", &result.out), ("err-data", &result.err)] {
+            if !text.is_empty() {
+                data.insert(key.to_owned(), text.as_str().into());
+            }
+        }
+        Ok(Value::from(data).into())
+    })
+    .await
+}
+
+/// `POST …/agent/file-write`
+pub(crate) async fn file_write(call: Call) -> Answer {
+    let file = call.params.get("file").unwrap_or_default().to_owned();
+    let content = call.params.get("content").unwrap_or_default().to_owned();
+    ask(&call, |guest| {
+        guest.files.insert(file, content);
+        Ok(Reply::null())
+    })
+    .await
+}
+
+/// `GET …/agent/get-host-name`
+pub(crate) async fn host_name(call: Call) -> Answer {
+    ask(&call, |guest| {
+        let name = guest.hostname.clone().unwrap_or_else(|| "localhost".into());
+        Ok(json!({"result": {"host-name": name}}).into())
+    })
+    .await
+}
+
+/// `GET …/agent/network-get-interfaces`
+pub(crate) async fn interfaces(call: Call) -> Answer {
+    let mac = call
+        .pve
+        .state()
+        .vm_on(&call.node, call.vmid())?
+        .mac()
+        .unwrap_or_default()
+        .to_lowercase();
+    ask(&call, |guest| {
+        let address = |ip: &String, prefix: u32| {
+            let kind = if ip.contains(':') { "ipv6" } else { "ipv4" };
+            json!({"ip-address": ip, "ip-address-type": kind, "prefix": prefix})
+        };
+        let outside: Vec<Value> = guest.addresses.iter().map(|ip| address(ip, 24)).collect();
+        Ok(json!({"result": [
+            {
+                "name": "lo",
+                "hardware-address": "00:00:00:00:00:00",
+                "ip-addresses": [address(&"127.0.0.1".to_owned(), 8), address(&"::1".to_owned(), 128)],
+            },
+            {"name": "eth0", "hardware-address": mac, "ip-addresses": outside},
+        ]})
+        .into())
+    })
+    .await
+}
+
+/// Asks the guest, or says why it cannot be asked. A silent agent costs three seconds.
+async fn ask(call: &Call, question: impl FnOnce(&mut Guest) -> Answer) -> Answer {
+    let vmid = call.vmid();
+    let answers = {
+        let state = call.pve.state();
+        let vm = state.vm_on(&call.node, vmid)?;
+        if !vm.agent_enabled() {
+            return Err(Refusal::failed("No QEMU guest agent configured"));
+        }
+        let running = vm
+            .running
+            .as_ref()
+            .ok_or_else(|| Refusal::failed(format!("VM {vmid} is not running")))?;
+        running.guest.agent
+    };
+    if !answers {
+        pause(TIMEOUT).await;
+    }
+    let mut state = call.pve.state();
+    let guest = state
+        .vm_on_mut(&call.node, vmid)?
+        .running
+        .as_mut()
+        .map(|running| &mut running.guest);
+    match guest.filter(|guest| guest.agent) {
+        Some(guest) => question(guest),
+        None => Err(Refusal::failed("QEMU guest agent is not running")),
+    }
+}

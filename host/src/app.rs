@@ -1,0 +1,296 @@
+//! Builds everything, owns every task, and stops in order.
+//!
+//! What comes from the operating system (certificates, randomness, signals, sockets, files) is injected by `main`; the demo and the simulation inject their own,
+//! and run this very program.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kproxide_planner::facts::{Delta, HostFacts};
+use kproxide_planner::planning::Limits;
+use kproxide_planner::world::World;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::act::{Actor, Context, Fence as ActFence, Identity, Machines, Rules};
+use crate::admin::Vitals;
+use crate::autoscaler::{Autoscaler, Inputs, Term};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::kube::client::Client;
+use crate::kube::error::Error as KubeError;
+use crate::kube::events;
+use crate::kube::lease::{self, Fence, LeaseSettings};
+use crate::kube::{identity, ledger, watch as kube_watch};
+use crate::metrics::Metrics;
+use crate::observe::{Clusters, Connect};
+use crate::policy::{Engine, Execution, Library, LoadError, PolicyFiles};
+use crate::pve::ownership::{Key, KeyTooShort};
+use crate::reporter::Reporter;
+
+/// Batches of watch events that wait for the loop; the watches slow down when it is full.
+const WATCH_BATCHES_MAX: usize = 64;
+/// Notes of drives that wait for the loop; more are dropped, the claims' conditions say the same.
+const NOTES_MAX: usize = 256;
+/// Others that may wait for `/debug/plan`.
+const DEBUG_MAX: usize = 4;
+/// Between two tries to read what nothing can be done without.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Fills a buffer with random bytes: the operating system's in production, the seed's in simulation.
+pub type Random = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
+
+/// Everything that one host is made of.
+pub struct Host {
+    pub config: Config,
+    pub clock: Clock,
+    pub kube: Client,
+    pub connect: Connect,
+    pub execution: Execution,
+    pub random: Random,
+    /// What lies in the policy directories, whenever it changed.
+    pub policy_files: mpsc::Receiver<PolicyFiles>,
+    pub stop: CancellationToken,
+}
+
+/// Why the process ends with an error.
+#[derive(Debug, Error)]
+pub enum AppError {
+    #[error("policies cannot be run")]
+    Policies(#[source] LoadError),
+    #[error("metrics cannot be registered")]
+    Metrics(#[source] prometheus::Error),
+    #[error("the key for ownership proofs cannot be used")]
+    Key(#[source] KeyTooShort),
+    #[error("the task {0} ended, though nobody stopped it")]
+    TaskEnded(String),
+    #[error("a task failed")]
+    TaskFailed(#[source] tokio::task::JoinError),
+}
+
+/// A host that is ready to run.
+pub struct App {
+    host: Host,
+    metrics: Metrics,
+    library: Library,
+    vitals: Vitals,
+    ends: VitalsEnds,
+}
+
+/// The loop's side of [`Vitals`].
+struct VitalsEnds {
+    turned: watch::Sender<Instant>,
+    synced: watch::Sender<bool>,
+    debug_plan: mpsc::Receiver<tokio::sync::oneshot::Sender<Vec<u8>>>,
+}
+
+impl App {
+    /// Nothing is asked of anybody yet.
+    ///
+    /// # Errors
+    /// The platform cannot run policies.
+    pub fn new(host: Host) -> Result<Self, AppError> {
+        let metrics = Metrics::new().map_err(AppError::Metrics)?;
+        let library = Library::new(Engine::new(host.execution).map_err(AppError::Policies)?);
+        let (turned, turned_seen) = watch::channel(Instant::now());
+        let (synced, synced_seen) = watch::channel(false);
+        let (ask, debug_plan) = mpsc::channel(DEBUG_MAX);
+        let vitals = Vitals { turned: turned_seen, synced: synced_seen, debug_plan: ask };
+        Ok(Self { host, metrics, library, vitals, ends: VitalsEnds { turned, synced, debug_plan } })
+    }
+
+    pub fn vitals(&self) -> Vitals {
+        self.vitals.clone()
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Runs until stopped. Every task is owned here: if one ends by itself, so does the process, and Kubernetes starts it again.
+    ///
+    /// # Errors
+    /// See [`AppError`].
+    pub async fn run(self) -> Result<(), AppError> {
+        let Self { host, metrics, library, vitals: _, ends } = self;
+        let Host { config, clock, kube, connect, execution: _, random, policy_files, stop } = host;
+        let Some((cluster_id, key)) = identify(&kube, &config, &random, &ends.turned, &stop).await else {
+            return Ok(());
+        };
+        let keys = key.map(Key::new).transpose().map_err(AppError::Key)?;
+
+        // Tasks of the host end when the loop has ended, not when the stop is asked for: drives need the Lease until then.
+        let ended = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (reports, watches) = mpsc::channel(WATCH_BATCHES_MAX);
+        for (kind, task) in kube_watch::tasks(&kube, &reports) {
+            tasks.spawn(async move {
+                task.await;
+                format!("watch of {kind}")
+            });
+        }
+        drop(reports);
+        let fence = if config.dry_run {
+            Fence::open("dry-run")
+        } else {
+            let settings = LeaseSettings {
+                namespace: config.namespace.clone(),
+                name: config.name.clone(),
+                identity: format!("{}_{}", config.identity, text(&random, 4)),
+                duration: config.lease.duration,
+                renew_deadline: config.lease.renew_deadline,
+                retry: config.lease.retry,
+            };
+            let (fence, elector) = lease::elector(kube.clone(), settings, clock, text(&random, 4), ended.clone());
+            tasks.spawn(async move {
+                elector.await;
+                "leader election".to_owned()
+            });
+            fence
+        };
+        let (events, writer) = events::writer(kube.clone(), clock, &config.name, &config.identity, config.dry_run);
+        tasks.spawn(async move {
+            writer.await;
+            "event writer".to_owned()
+        });
+
+        let (notes, notes_taken) = mpsc::channel(NOTES_MAX);
+        let clusters = Clusters::new(connect);
+        let machines = Machines::default();
+        let key_fingerprint = keys.as_ref().map(Key::fingerprint);
+        let host_facts = HostFacts {
+            cluster_id: cluster_id.clone(),
+            own_node: config.own_node.as_deref().map(Into::into),
+            armed_at: None,
+            dry_run: config.dry_run,
+            key_known: keys.is_some(),
+        };
+        let actor = Actor::new(Context {
+            kube: kube.clone(),
+            clusters: clusters.clone(),
+            clock,
+            identity: Identity { cluster_id, keys: keys.into_iter().collect() },
+            fence: act_fence(&fence),
+            nonces: nonces(&random),
+            rules: Rules { quarantine: config.quarantine, ..Rules::default() },
+            notes,
+            machines: machines.clone(),
+        });
+        let reporter = Reporter::new(events, (!config.dry_run).then_some(kube), metrics.clone(), key_fingerprint);
+        let mut autoscaler = Autoscaler {
+            clock,
+            timing: config.timing,
+            limits: Limits { max_launches_per_tick: config.max_launches_per_tick, quarantine: config.quarantine, ..Limits::default() },
+            world: World::default(),
+            host: host_facts.clone(),
+            clusters,
+            machines,
+            policies: library,
+            actor,
+            reporter,
+            metrics,
+            turned: ends.turned,
+            synced: ends.synced,
+            term: Term::default(),
+        };
+        autoscaler.world.apply(Delta::Host(host_facts));
+        autoscaler.tell_policies();
+        let inputs =
+            Inputs { watches, fence, policy_files, notes: notes_taken, debug_plan: ends.debug_plan, stop: stop.clone() };
+        let running = autoscaler.run(inputs);
+        tokio::pin!(running);
+        tokio::select! {
+            biased;
+            () = &mut running => {}
+            Some(task) = tasks.join_next() => {
+                // The loop still gets to its safe point.
+                stop.cancel();
+                running.await;
+                return Err(match task {
+                    Ok(name) => AppError::TaskEnded(name),
+                    Err(error) => AppError::TaskFailed(error),
+                });
+            }
+        }
+        // Releases the Lease, so that the next replica need not wait for it to lapse.
+        ended.cancel();
+        let _ = tokio::time::timeout(Duration::from_secs(5), async {
+            while let Some(Ok(name)) = tasks.join_next().await {
+                if name == "leader election" {
+                    break;
+                }
+            }
+        })
+        .await;
+        tasks.shutdown().await;
+        Ok(())
+    }
+}
+
+/// The cluster's identity and the ownership key, tried until they can be read: without them nothing may be done. `None`: told to stop meanwhile.
+async fn identify(
+    kube: &Client,
+    config: &Config,
+    random: &Random,
+    turned: &watch::Sender<Instant>,
+    stop: &CancellationToken,
+) -> Option<(String, Option<Vec<u8>>)> {
+    loop {
+        match identity_once(kube, config, random).await {
+            Ok(identity) => return Some(identity),
+            Err(error) => tracing::warn!(error = %chain(&error), "Kubernetes cannot be read; trying again"),
+        }
+        turned.send_replace(Instant::now());
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return None,
+            () = tokio::time::sleep(RETRY) => {}
+        }
+    }
+}
+
+async fn identity_once(kube: &Client, config: &Config, random: &Random) -> Result<(String, Option<Vec<u8>>), KubeError> {
+    let cluster_id = identity::cluster_id(kube).await?;
+    let secret = format!("{}-ownership-key", config.name);
+    let key = if config.dry_run {
+        identity::ownership_key(kube, &config.namespace, &secret).await?
+    } else {
+        ledger::get_or_create(kube).await?;
+        let mut fresh = [0; 32];
+        random(&mut fresh);
+        Some(identity::ownership_key_or_create(kube, &config.namespace, &secret, fresh).await?)
+    };
+    Ok((cluster_id, key.map(|key| key.bytes().to_vec())))
+}
+
+fn act_fence(fence: &Fence) -> ActFence {
+    let fence = fence.clone();
+    ActFence::new(move || fence.leads().then(|| fence.epoch()))
+}
+
+fn nonces(random: &Random) -> crate::act::Nonces {
+    let random = random.clone();
+    Arc::new(move || text(&random, 12))
+}
+
+/// Random hexadecimal digits, two for each byte.
+fn text(random: &Random, bytes: usize) -> String {
+    let mut buffer = vec![0; bytes];
+    random(&mut buffer);
+    buffer.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An error with its causes, for logs.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+

@@ -1,0 +1,162 @@
+//! The command line: raw flags and their help. [`crate::config`] gives them meaning.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
+#[derive(Debug, Parser)]
+#[command(name = "kproxide", version, max_term_width = 110, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the autoscaler against the cluster that this pod or kubeconfig belongs to
+    Run(Box<Run>),
+    /// Show the main job on a simulated cluster: no Kubernetes, no Proxmox, nothing to configure
+    #[cfg(feature = "simulator")]
+    Demo(Demo),
+    /// Print the CustomResourceDefinitions as YAML
+    Crds,
+    /// Policy modules
+    #[command(subcommand)]
+    Policy(Policy),
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Kubernetes credentials; default: those of the pod, else ~/.kube/config
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Plan and report as if leader, but write nothing anywhere: no Lease, no Secret, no object, no Proxmox request that changes anything
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Namespace for the Lease, the ownership key and Events about kproxide itself
+    #[arg(long, env = "POD_NAMESPACE", default_value = "kproxide", value_name = "NAME")]
+    pub namespace: String,
+    /// Name of this replica in the Lease
+    #[arg(long, env = "POD_NAME", default_value = "kproxide", value_name = "NAME")]
+    pub pod_name: String,
+    /// The Node that this process runs on: never drained
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Name of the Lease, of the Secret with the ownership key (NAME-ownership-key) and of the reporting instance
+    #[arg(long, default_value = "kproxide", value_name = "NAME")]
+    pub name: String,
+    /// A folder with more policies: NAME.wasm (or .wasm.gz, .wasm.zst) overrides the built-in of that name. Watched. Repeatable
+    #[arg(long, value_name = "DIR")]
+    pub policy_dir: Vec<PathBuf>,
+    /// Folder with one sub-folder of credentials for each ProxmoxCluster's `credentials`
+    #[arg(long, default_value = "/etc/kproxide/credentials", value_name = "DIR")]
+    pub credentials_dir: PathBuf,
+    /// Where /healthz, /readyz, /metrics and /debug/plan are served
+    #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    pub admin_address: SocketAddr,
+    #[command(flatten)]
+    pub timing: Timing,
+    /// How logs are written to standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+    /// Which logs: a level, or directives such as `info,kproxide::act=debug`
+    #[arg(long, env = "KPROXIDE_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+}
+
+/// Durations are written like `10s`, `5m`, `250ms`.
+#[derive(Clone, Debug, Args)]
+pub struct Timing {
+    /// Look at the world at least this often
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    pub poll_interval: std::time::Duration,
+    /// Plan after nothing has changed for so long …
+    #[arg(long, default_value = "50ms", value_parser = duration, value_name = "DURATION")]
+    pub batch_idle: std::time::Duration,
+    /// … or so long after the first change
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    pub batch_max: std::time::Duration,
+    /// Ask Proxmox again for its inventory when it is older than this
+    #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
+    pub inventory_max_age: std::time::Duration,
+    /// Remove nothing for so long (and two ticks) after becoming leader
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+    pub cold_start: std::time::Duration,
+    /// A freed VMID and address are not used again for so long
+    #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
+    pub quarantine: std::time::Duration,
+    /// Others may take the Lease after so long without renewal
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
+    pub lease_duration: std::time::Duration,
+    /// Step down when the Lease could not be renewed for so long
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    pub lease_renew_deadline: std::time::Duration,
+    /// Time between two tries for the Lease
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
+    pub lease_retry: std::time::Duration,
+    /// Make at most so many machines in one tick
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub max_launches_per_tick: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Json,
+    Text,
+}
+
+#[cfg(feature = "simulator")]
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Another seed is another run; the same seed is the same run, line by line
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Choose hypervisors by this policy: a built-in's name or a .wasm file
+    #[arg(long, default_value = "spread", value_name = "NAME|FILE")]
+    pub policy: String,
+    /// Lines instead of a picture (the default when the output is no terminal)
+    #[arg(long)]
+    pub plain: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Policy {
+    /// List the built-in policies with their digests
+    List,
+    /// Write the built-in policies as NAME.wasm into a folder
+    Export {
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+}
+
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("{text:?} is not a duration: write it like 10s, 5m or 250ms"))?;
+    std::time::Duration::try_from(parsed).map_err(|_| format!("{text:?} is negative"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_unknown_flag_is_refused_by_name() {
+        let error = Cli::try_parse_from(["kproxide", "run", "--min-nodes", "3"]).unwrap_err().to_string();
+        assert!(error.contains("--min-nodes"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_duration_names_flag_value_and_fix() {
+        let error = Cli::try_parse_from(["kproxide", "run", "--poll-interval", "10"]).unwrap_err().to_string();
+        assert!(error.contains("--poll-interval") && error.contains("write it like 10s"), "{error}");
+    }
+}

@@ -1,0 +1,353 @@
+//! The loop: something changed, or time passed → observe → plan → act.
+//!
+//! Events are hints to look sooner; a tick takes no input but the world, so that a missed one costs latency, never correctness. Nothing that waits for Proxmox or
+//! for a drain is awaited here: claims are driven by [`Actor`] beside the loop.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kproxide_planner::facts::{Delta, HostFacts};
+use kproxide_planner::plan::Plan;
+use kproxide_planner::planning::{Limits, Planning};
+use kproxide_planner::world::World;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::act::{Actor, ClaimNote, Machines};
+use crate::clock::Clock;
+use crate::kube::lease::Fence;
+use crate::kube::watch::{self as kube_watch, Change, Report};
+use crate::metrics::Metrics;
+use crate::observe::Clusters;
+use crate::pve::limits::Concurrency;
+use crate::policy::{Budget, Library, PolicyFiles, Reload};
+use crate::reporter::Reporter;
+
+/// When the loop plans.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// A tick at least so often.
+    pub poll_interval: Duration,
+    /// A tick when nothing has changed for so long after a change …
+    pub batch_idle: Duration,
+    /// … or so long after the first of the changes.
+    pub batch_max: Duration,
+    pub inventory_max_age: Duration,
+    pub cold_start: Duration,
+}
+
+/// Where the loop's events come from.
+#[derive(Debug)]
+pub struct Inputs {
+    pub watches: mpsc::Receiver<Report>,
+    /// Whether we lead; a dry run plans as if it did.
+    pub fence: Fence,
+    pub policy_files: mpsc::Receiver<PolicyFiles>,
+    /// What drives want said about their claims.
+    pub notes: mpsc::Receiver<ClaimNote>,
+    pub debug_plan: mpsc::Receiver<oneshot::Sender<Vec<u8>>>,
+    /// The process shall end.
+    pub stop: CancellationToken,
+}
+
+/// The loop's own state: the world, and nothing that a new list would not rebuild.
+pub struct Autoscaler {
+    pub clock: Clock,
+    pub timing: Timing,
+    pub limits: Limits,
+    pub world: World,
+    pub host: HostFacts,
+    pub clusters: Clusters,
+    pub machines: Machines,
+    pub policies: Library,
+    pub actor: Actor,
+    pub reporter: Reporter,
+    pub metrics: Metrics,
+    /// Tells the admin endpoints that the loop turns.
+    pub turned: watch::Sender<Instant>,
+    /// Tells them that every watch has delivered its first list.
+    pub synced: watch::Sender<bool>,
+    pub term: Term,
+}
+
+/// Our present term as leader.
+#[derive(Debug, Default)]
+pub struct Term {
+    epoch: Option<Arc<str>>,
+    /// When it began, and how many ticks it has had.
+    since: jiff::Timestamp,
+    ticks: u32,
+    kinds_synced: BTreeSet<kube_watch::Kind>,
+}
+
+/// Everything that can make the loop turn.
+enum Event {
+    Watched(Report),
+    Files(PolicyFiles),
+    Leadership,
+    Acted,
+    Note(ClaimNote),
+    Debug(oneshot::Sender<Vec<u8>>),
+    Due,
+    Stop,
+}
+
+/// When the next tick is due.
+struct Schedule {
+    poll: Instant,
+    /// First and last change since the last tick.
+    changed: Option<(Instant, Instant)>,
+}
+
+impl Schedule {
+    fn nudge(&mut self) {
+        let now = Instant::now();
+        self.changed = Some((self.changed.map_or(now, |(first, _)| first), now));
+    }
+
+    fn due(&self, timing: &Timing) -> Instant {
+        match self.changed {
+            None => self.poll,
+            Some((first, last)) => self.poll.min(last + timing.batch_idle).min(first + timing.batch_max),
+        }
+    }
+}
+
+/// The last tick, for `/debug/plan`: a file that can be replayed.
+#[derive(Serialize)]
+struct DebugPlan<'a> {
+    now: jiff::Timestamp,
+    plan: Option<&'a Plan>,
+    world: &'a World,
+}
+
+impl Autoscaler {
+    /// Runs until told to stop; then lets running steps reach a safe point and returns.
+    pub async fn run(mut self, mut inputs: Inputs) {
+        let mut schedule = Schedule { poll: Instant::now(), changed: None };
+        let mut last_plan = None;
+        loop {
+            self.turned.send_replace(Instant::now());
+            match self.next_event(&mut inputs, schedule.due(&self.timing)).await {
+                Event::Watched(report) => {
+                    if self.take_report(report) {
+                        schedule.nudge();
+                    }
+                }
+                Event::Files(files) => {
+                    if self.take_policies(files).await {
+                        schedule.nudge();
+                    }
+                }
+                Event::Leadership => {
+                    if self.take_leadership(&inputs.fence) {
+                        schedule.nudge();
+                    }
+                }
+                Event::Acted => schedule.nudge(),
+                Event::Note(note) => self.reporter.note(&note),
+                Event::Debug(answer) => self.show(last_plan.as_ref(), answer),
+                Event::Due => {
+                    schedule = Schedule { poll: Instant::now() + self.timing.poll_interval, changed: None };
+                    self.take_leadership(&inputs.fence);
+                    if let Some(plan) = self.tick().await {
+                        schedule.poll = schedule.poll.min(self.instant(plan.wake_at));
+                        last_plan = Some(plan);
+                    }
+                }
+                Event::Stop => break,
+            }
+        }
+        tracing::info!("stopping: running steps come to a safe point");
+        self.actor.stop().await;
+    }
+
+    async fn next_event(&mut self, inputs: &mut Inputs, due: Instant) -> Event {
+        tokio::select! {
+            biased;
+            () = inputs.stop.cancelled() => Event::Stop,
+            () = inputs.fence.changed() => Event::Leadership,
+            Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
+            Some(files) = inputs.policy_files.recv() => Event::Files(files),
+            Some(note) = inputs.notes.recv() => Event::Note(note),
+            Some(report) = inputs.watches.recv() => Event::Watched(report),
+            () = self.actor.finished() => Event::Acted,
+            () = tokio::time::sleep_until(due) => Event::Due,
+        }
+    }
+
+    /// One pass: observe, plan, act. `None`: somebody else leads, or the first lists are not complete.
+    async fn tick(&mut self) -> Option<Plan> {
+        if self.term.epoch.is_none() || !*self.synced.borrow() {
+            return None;
+        }
+        let started = Instant::now();
+        for delta in self.clusters.refresh(self.timing.inventory_max_age, &self.clock).await {
+            self.world.apply(delta);
+        }
+        let now = self.clock.now();
+        self.arm();
+        let plan = self.plan(now).await;
+        self.metrics.ticks.inc();
+        self.metrics.tick_seconds.observe(started.elapsed().as_secs_f64());
+        self.world.remember(&plan);
+        self.reporter.report(&plan, &self.world, now).await;
+        if !self.host.dry_run
+            && let Some(ledger) = self.actor.start(&plan, &self.world).await
+        {
+            self.world.apply(Delta::Ledger(Some(Box::new(ledger))));
+        }
+        Some(plan)
+    }
+
+    async fn plan(&self, now: jiff::Timestamp) -> Plan {
+        let mut budget = Budget::default();
+        let mut planning = Planning::new(&self.world, now, self.limits);
+        while let Some(question) = planning.question() {
+            let answer = self.policies.ask(&question, &mut budget).await;
+            self.metrics.count_answer(&question, &answer);
+            planning.answer(answer);
+        }
+        planning.finish()
+    }
+
+    /// Nothing is destroyed before two full ticks and the cold-start time as leader: the first lists may be those of a cluster that is itself starting.
+    fn arm(&mut self) {
+        self.term.ticks = self.term.ticks.saturating_add(1);
+        if self.host.armed_at.is_none() && self.term.ticks > 2 {
+            let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start).unwrap_or(jiff::SignedDuration::MAX);
+            self.host.armed_at = Some(self.term.since.saturating_add(cold_start).unwrap_or(jiff::Timestamp::MAX));
+            self.world.apply(Delta::Host(self.host.clone()));
+        }
+    }
+
+    /// True if a term began: a tick is worthwhile.
+    fn take_leadership(&mut self, fence: &Fence) -> bool {
+        let epoch = fence.leads().then(|| fence.epoch());
+        if epoch == self.term.epoch {
+            return false;
+        }
+        self.metrics.leader.set(i64::from(epoch.is_some()));
+        match &epoch {
+            Some(epoch) => tracing::info!(%epoch, "leading"),
+            None => tracing::info!("somebody else leads"),
+        }
+        (self.term.since, self.term.ticks) = (self.clock.now(), 0);
+        self.term.epoch = epoch;
+        self.host.armed_at = None;
+        self.world.apply(Delta::Host(self.host.clone()));
+        self.term.epoch.is_some()
+    }
+
+    /// True if a tick is worthwhile.
+    fn take_report(&mut self, report: Report) -> bool {
+        match report {
+            Report::Changes(_, changes) => {
+                let mut nudge = false;
+                for change in changes {
+                    nudge |= self.take_change(change);
+                }
+                nudge
+            }
+            Report::Synced(kind) => {
+                self.term.kinds_synced.insert(kind);
+                let all = kube_watch::Kind::ALL.iter().all(|kind| self.term.kinds_synced.contains(kind));
+                if all && !self.synced.send_replace(true) {
+                    tracing::info!("the first lists are complete");
+                }
+                all
+            }
+            Report::Failed(kind, problem) => {
+                tracing::warn!(%kind, problem, "a watch failed and is tried again");
+                false
+            }
+            Report::Recovered(kind) => {
+                tracing::info!(%kind, "a watch works again");
+                true
+            }
+        }
+    }
+
+    fn take_change(&mut self, change: Change) -> bool {
+        match change {
+            Change::Delta(delta) => {
+                if let Delta::Class(class, facts) = &delta {
+                    let template = facts.as_ref().map(|facts| (facts.template.clone(), facts.local_template));
+                    self.clusters.want_template(class, template);
+                }
+                if let Delta::Cluster(cluster, Some(facts)) = &delta {
+                    self.clusters.limit(cluster, Concurrency { per_storage: facts.clones_per_storage as usize, per_hypervisor: facts.clones_per_hypervisor as usize });
+                }
+                let news = is_news(&delta);
+                self.world.apply(delta);
+                news
+            }
+            Change::Connection(cluster, connection) => {
+                self.clusters.configure(&cluster, connection);
+                true
+            }
+            Change::Machines(class, settings) => {
+                self.machines.configure(&class, settings.map(|settings| *settings));
+                true
+            }
+            Change::Unreadable { object, problem } => {
+                tracing::warn!(object, problem, "an object cannot be read; what was known of it still counts");
+                false
+            }
+        }
+    }
+
+    async fn take_policies(&mut self, files: PolicyFiles) -> bool {
+        let reloads: Vec<Reload> = self.policies.sync(files).await;
+        for reload in &reloads {
+            self.reporter.policy_reloaded(reload, &self.world);
+        }
+        self.tell_policies();
+        !reloads.is_empty()
+    }
+
+    /// Tells the world which bytes answer for which name.
+    pub fn tell_policies(&mut self) {
+        let facts = self.policies.facts();
+        let gone: Vec<_> = self.world.policies().keys().filter(|policy| !facts.contains_key(*policy)).cloned().collect();
+        let gone = gone.into_iter().map(|policy| (policy, None));
+        let known: BTreeMap<_, _> = facts.into_iter().map(|(policy, facts)| (policy, Some(facts))).collect();
+        for (policy, facts) in gone.chain(known) {
+            self.world.apply(Delta::Policy(policy, facts));
+        }
+    }
+
+    fn show(&self, plan: Option<&Plan>, answer: oneshot::Sender<Vec<u8>>) {
+        let shown = DebugPlan { now: self.clock.now(), plan, world: &self.world };
+        let json = serde_json::to_vec(&shown).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}").into_bytes());
+        // Whoever asked may have gone.
+        let _ = answer.send(json);
+    }
+
+    /// The moment of tokio's clock at which the wall clock shows `at`.
+    fn instant(&self, at: Option<jiff::Timestamp>) -> Instant {
+        let wait = at.map(|at| Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default());
+        Instant::now() + wait.unwrap_or(self.timing.poll_interval)
+    }
+}
+
+/// Our own Ledger writes and the shell's own facts are no reason to plan again.
+fn is_news(delta: &Delta) -> bool {
+    match delta {
+        Delta::Ledger(_) | Delta::Host(_) => false,
+        Delta::Pod(..)
+        | Delta::Node(..)
+        | Delta::DaemonSet(..)
+        | Delta::DisruptionBudget(..)
+        | Delta::VolumeAttachment(..)
+        | Delta::Cluster(..)
+        | Delta::Class(..)
+        | Delta::Pool(..)
+        | Delta::Claim(..)
+        | Delta::Inventory(..)
+        | Delta::Policy(..) => true,
+    }
+}

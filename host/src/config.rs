@@ -1,0 +1,134 @@
+//! What the command line means: every field set, checked and in the unit that it is used in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use thiserror::Error;
+
+use crate::args;
+use crate::autoscaler::Timing;
+
+/// How one host behaves. Behaviour towards the cluster is in NodePools and NodeClasses; this is about the process.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub dry_run: bool,
+    pub namespace: String,
+    /// This replica, as the Lease's holder and in Events.
+    pub identity: String,
+    /// Of the Lease; the Secret with the ownership key is `<name>-ownership-key`.
+    pub name: String,
+    pub own_node: Option<String>,
+    pub policy_dirs: Vec<PathBuf>,
+    pub credentials_dir: PathBuf,
+    pub timing: Timing,
+    pub quarantine: SignedDuration,
+    pub lease: LeaseTiming,
+    pub max_launches_per_tick: u32,
+}
+
+/// client-go's three durations, in its order: duration > renew deadline > retry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTiming {
+    pub duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry: Duration,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    #[error("--lease-renew-deadline {renew:?} must be shorter than --lease-duration {duration:?}: otherwise two replicas act at once")]
+    RenewDeadline { renew: Duration, duration: Duration },
+    #[error("--lease-retry {retry:?} must be shorter than --lease-renew-deadline {renew:?}: otherwise a single failure loses the Lease")]
+    Retry { retry: Duration, renew: Duration },
+    #[error("--batch-idle {idle:?} must not be longer than --batch-max {max:?}")]
+    Batch { idle: Duration, max: Duration },
+    #[error("--poll-interval must be longer than 0: write it like 10s")]
+    PollInterval,
+    #[error("--quarantine {0:?} is too long")]
+    Quarantine(Duration),
+}
+
+impl Config {
+    /// # Errors
+    /// Flags that contradict each other; each message names the flags and the fix.
+    pub fn new(args: &args::Run) -> Result<Self, ConfigError> {
+        let args::Run {
+            kubeconfig: _,
+            dry_run,
+            namespace,
+            pod_name,
+            node_name,
+            name,
+            policy_dir,
+            credentials_dir,
+            admin_address: _,
+            timing,
+            log_format: _,
+            log: _,
+        } = args;
+        let args::Timing {
+            poll_interval,
+            batch_idle,
+            batch_max,
+            inventory_max_age,
+            cold_start,
+            quarantine,
+            lease_duration,
+            lease_renew_deadline,
+            lease_retry,
+            max_launches_per_tick,
+        } = timing.clone();
+        if lease_renew_deadline >= lease_duration {
+            return Err(ConfigError::RenewDeadline { renew: lease_renew_deadline, duration: lease_duration });
+        }
+        if lease_retry >= lease_renew_deadline {
+            return Err(ConfigError::Retry { retry: lease_retry, renew: lease_renew_deadline });
+        }
+        if batch_idle > batch_max {
+            return Err(ConfigError::Batch { idle: batch_idle, max: batch_max });
+        }
+        if poll_interval.is_zero() {
+            return Err(ConfigError::PollInterval);
+        }
+        Ok(Self {
+            dry_run: *dry_run,
+            namespace: namespace.clone(),
+            identity: pod_name.clone(),
+            name: name.clone(),
+            own_node: node_name.clone(),
+            policy_dirs: policy_dir.clone(),
+            credentials_dir: credentials_dir.clone(),
+            timing: Timing { poll_interval, batch_idle, batch_max, inventory_max_age, cold_start },
+            quarantine: quarantine.try_into().map_err(|_| ConfigError::Quarantine(quarantine))?,
+            lease: LeaseTiming { duration: lease_duration, renew_deadline: lease_renew_deadline, retry: lease_retry },
+            max_launches_per_tick,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn check(flags: &[&str], expected: &str) {
+        let cli = args::Cli::parse_from(["kproxide", "run"].iter().chain(flags));
+        let args::Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(Config::new(&run).unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn contradictions_name_the_flags_and_the_fix() {
+        check(
+            &["--lease-duration", "10s"],
+            "--lease-renew-deadline 10s must be shorter than --lease-duration 10s: otherwise two replicas act at once",
+        );
+        check(
+            &["--lease-retry", "20s"],
+            "--lease-retry 20s must be shorter than --lease-renew-deadline 10s: otherwise a single failure loses the Lease",
+        );
+        check(&["--batch-idle", "2s"], "--batch-idle 2s must not be longer than --batch-max 1s");
+        check(&["--poll-interval", "0s"], "--poll-interval must be longer than 0: write it like 10s");
+    }
+}

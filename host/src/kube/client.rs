@@ -1,0 +1,292 @@
+//! The connection to the API server: one constructor path for production and simulation, with the same deadlines and bounds above it.
+//!
+//! kube's own retries are off: they repeat POSTs, and hide the 429 by which a PodDisruptionBudget speaks.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::time::Sleep;
+use tower::{BoxError, Layer, Service};
+
+/// A whole answer, a watch's first byte excepted, arrives within this time.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+/// A page of a list has at most 500 objects; etcd allows objects of 1.5 MB, but not many are so large.
+const BODY_BYTES_MAX: u64 = 128 << 20;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    inner: kube::Client,
+}
+
+/// Why there is no connection to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("kubeconfig {path}: cannot be used")]
+    Kubeconfig {
+        path: String,
+        #[source]
+        source: kube::config::KubeconfigError,
+    },
+    #[error(
+        "no Kubernetes credentials: this is not a pod with a service account, and there is no usable kubeconfig; give --kubeconfig FILE"
+    )]
+    NoCredentials(#[source] kube::config::InferConfigError),
+    #[error("the Kubernetes credentials cannot be used")]
+    Unusable(#[source] kube::Error),
+}
+
+impl Client {
+    /// With this kubeconfig; without one as the pod's service account, else with the default kubeconfig.
+    ///
+    /// # Errors
+    /// Unreadable or missing credentials. The server is not asked.
+    pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
+        let config = match kubeconfig {
+            Some(path) => {
+                let failed = |source| ConnectError::Kubeconfig {
+                    path: path.display().to_string(),
+                    source,
+                };
+                let read = Kubeconfig::read_from(path).map_err(failed)?;
+                kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                    .await
+                    .map_err(failed)?
+            }
+            None => match kube::Config::incluster() {
+                Ok(config) => config,
+                Err(_) => kube::Config::infer()
+                    .await
+                    .map_err(ConnectError::NoCredentials)?,
+            },
+        };
+        Self::from_config(config)
+    }
+
+    /// # Errors
+    /// Certificates or credentials that cannot be used.
+    pub fn from_config(config: kube::Config) -> Result<Self, ConnectError> {
+        let mut config = config;
+        config.default_retry = false;
+        let inner = ClientBuilder::try_from(config)
+            .map_err(ConnectError::Unusable)?
+            .with_layer(&Bounds)
+            .build();
+        Ok(Self { inner })
+    }
+
+    /// On a service in this process that answers as an API server would.
+    pub fn from_service<S, B>(service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self {
+            inner: ClientBuilder::new(Bounds.layer(service), "default").build(),
+        }
+    }
+
+    /// All objects of a kind: of the cluster, or of every namespace.
+    pub(super) fn all<K: kube::Resource<DynamicType = ()>>(&self) -> kube::Api<K> {
+        kube::Api::all(self.inner.clone())
+    }
+
+    pub(super) fn namespaced<K>(&self, namespace: &str) -> kube::Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        kube::Api::namespaced(self.inner.clone(), namespace)
+    }
+}
+
+/// Deadlines and size limits around any service.
+struct Bounds;
+
+impl<S> Layer<S> for Bounds {
+    type Service = Bounded<S>;
+
+    fn layer(&self, inner: S) -> Bounded<S> {
+        Bounded { inner }
+    }
+}
+
+struct Bounded<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Request<Body>> for Bounded<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<BoundedBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let watch = is_watch(request.uri());
+        let deadline = tokio::time::Instant::now() + REQUEST_DEADLINE;
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let response = tokio::time::timeout_at(deadline, answer)
+                .await
+                .map_err(|_| too_late())?
+                .map_err(Into::into)?;
+            Ok(response.map(|body| BoundedBody {
+                inner: Box::pin(http_body_util::BodyExt::map_err(body, Into::into)),
+                // A watch lasts; its own timeout, and the watcher's, end it.
+                bounds: (!watch)
+                    .then(|| (Box::pin(tokio::time::sleep_until(deadline)), BODY_BYTES_MAX)),
+            }))
+        })
+    }
+}
+
+fn is_watch(uri: &http::Uri) -> bool {
+    uri.query().is_some_and(|query| {
+        query
+            .split('&')
+            .any(|pair| matches!(pair, "watch=true" | "watch=1"))
+    })
+}
+
+fn too_late() -> BoxError {
+    format!("no complete answer within {} s", REQUEST_DEADLINE.as_secs()).into()
+}
+
+/// A body that fails instead of going on for too long.
+struct BoundedBody {
+    inner: Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>,
+    /// The moment and the bytes left.
+    bounds: Option<(Pin<Box<Sleep>>, u64)>,
+}
+
+impl http_body::Body for BoundedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = this.inner.as_mut().poll_frame(cx) else {
+            if let Some((deadline, _)) = &mut this.bounds {
+                ready!(deadline.as_mut().poll(cx));
+                return Poll::Ready(Some(Err(too_late())));
+            }
+            return Poll::Pending;
+        };
+        if let (Some((_, left)), Some(Ok(frame))) = (&mut this.bounds, &frame) {
+            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+            match left.checked_sub(length) {
+                Some(rest) => *left = rest,
+                None => {
+                    return Poll::Ready(Some(Err(format!(
+                        "the answer is larger than {BODY_BYTES_MAX} bytes"
+                    )
+                    .into())));
+                }
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::error::Error;
+    use crate::kube::{claims, ledger};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_given_up_after_the_deadline() {
+        let started = tokio::time::Instant::now();
+        let silent = tower::service_fn(|_: Request<Body>| async {
+            std::future::pending::<()>().await;
+            Ok::<_, BoxError>(Response::new(Body::empty()))
+        });
+        let error = claims::get(&Client::from_service(silent), &"a".into())
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::Transport { .. }), "{error:?}");
+        assert_eq!(started.elapsed(), REQUEST_DEADLINE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_given_up_after_the_deadline() {
+        let started = tokio::time::Instant::now();
+        let endless = tower::service_fn(|_: Request<Body>| async {
+            let chunks = futures::stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Some((Ok::<_, BoxError>(Frame::data(Bytes::from_static(b" "))), ()))
+            });
+            Ok::<_, BoxError>(Response::new(http_body_util::StreamBody::new(Box::pin(
+                chunks,
+            ))))
+        });
+        let error = ledger::get_or_create(&Client::from_service(endless))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::Transport { .. }), "{error:?}");
+        assert_eq!(started.elapsed(), REQUEST_DEADLINE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_503_is_not_repeated() {
+        let requests = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let seen = requests.clone();
+        let failing = tower::service_fn(move |_: Request<Body>| {
+            seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            async {
+                let status = r#"{"kind":"Status","status":"Failure","reason":"ServiceUnavailable","code":503,"message":"no"}"#;
+                let mut response = Response::new(Body::from(status.as_bytes().to_vec()));
+                *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+                Ok::<_, BoxError>(response)
+            }
+        });
+        let error = claims::get(&Client::from_service(failing), &"a".into())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::Unexpected { code: 503, .. }),
+            "{error:?}"
+        );
+        assert_eq!(requests.load(std::sync::atomic::Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn only_watches_last() {
+        assert!(is_watch(
+            &"/api/v1/pods?&watch=true&timeoutSeconds=290"
+                .parse()
+                .unwrap()
+        ));
+        assert!(!is_watch(&"/api/v1/pods?&limit=500".parse().unwrap()));
+    }
+}

@@ -1,0 +1,470 @@
+//! NodeClass: facts for the planner, and the settings of machines for whoever makes them.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use kproxide_planner::facts::{AddressRange, ClassFacts, InstanceType, Join, Timeouts};
+use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
+use kproxide_planner::resources::Resources;
+use sha2::Digest as _;
+
+use super::{Problems, unsigned};
+use crate::kube::crd::{
+    self, CloneMode, CloudInit, IpPool, NodeClassSpec, ProviderId, TemplatePlacement,
+};
+
+/// What a machine is configured with and how it joins; the planner has no use for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineSettings {
+    /// `None`: the template's stay.
+    pub cloud_init: Option<CloudInitSettings>,
+    pub join: JoinMethod,
+    pub tags: Vec<String>,
+    pub provider_id: ProviderIdWriter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudInitSettings {
+    pub user: Option<String>,
+    pub ssh_keys: Vec<String>,
+    pub addressing: Addressing,
+    pub nameserver: Option<String>,
+    pub search_domain: Option<String>,
+}
+
+/// Where the first interface's address comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Addressing {
+    /// As the template says.
+    Template,
+    Dhcp,
+    /// The claim's own address, in a network of this shape.
+    Pool {
+        prefix_length: u8,
+        gateway: Option<IpAddr>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinMethod {
+    Template,
+    /// The script in this file, through the guest agent.
+    GuestExec {
+        script_file: PathBuf,
+    },
+}
+
+/// Who writes `spec.providerID`, which can be written only once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProviderIdWriter {
+    /// kproxide, where it is empty and no cloud controller manager will.
+    Auto,
+    Kubelet,
+    CloudControllerManager,
+    Nobody,
+}
+
+/// The settings are as far as they could be read; nothing is launched while the facts have a problem.
+pub fn class_facts(spec: &NodeClassSpec) -> (ClassFacts, MachineSettings) {
+    let NodeClassSpec {
+        template,
+        instance_types,
+        arch,
+        os,
+        overhead,
+        cloud_init,
+        join,
+        tags,
+        provider_id,
+        timeouts,
+    } = spec;
+    let mut problems = Problems::default();
+    if template.clone == CloneMode::Linked && template.storage.is_some() {
+        problems.add(
+            "template.storage",
+            "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
+        );
+    }
+    if instance_types.is_empty() {
+        problems.add("instanceTypes", "is empty: give at least one size");
+    }
+    for (index, one) in instance_types.iter().enumerate() {
+        if instance_types[..index]
+            .iter()
+            .any(|earlier| earlier.name == one.name)
+        {
+            problems.add(
+                &format!("instanceTypes[{index}].name"),
+                format_args!("{:?} is there twice", one.name),
+            );
+        }
+        if one.cores == 0 || one.memory_mib == 0 {
+            problems.add(
+                &format!("instanceTypes[{index}]"),
+                format_args!("{:?} needs cores and memoryMiB above 0", one.name),
+            );
+        }
+    }
+    let pool = cloud_init
+        .as_ref()
+        .and_then(|settings| settings.ip_pool.as_ref());
+    let network = pool.and_then(|pool| network(pool, &mut problems));
+    let join = match (&join.template, &join.guest_exec) {
+        (Some(_), None) => JoinMethod::Template,
+        (None, Some(exec)) => JoinMethod::GuestExec {
+            script_file: PathBuf::from(&exec.command_secret_file),
+        },
+        (Some(_), Some(_)) | (None, None) => {
+            problems.add("join", "set exactly one of template and guestExec");
+            JoinMethod::Template
+        }
+    };
+
+    let facts = ClassFacts {
+        template: template.name.as_str().into(),
+        local_template: match template.placement {
+            TemplatePlacement::Local => true,
+            TemplatePlacement::Shared => false,
+        },
+        storage: template.storage.as_deref().map(StorageName::from),
+        linked: match template.clone {
+            CloneMode::Auto => None,
+            CloneMode::Linked => Some(true),
+            CloneMode::Full => Some(false),
+        },
+        instance_types: instance_types.iter().map(instance_type).collect(),
+        arch: match arch {
+            crd::Arch::Amd64 => "amd64".into(),
+            crd::Arch::Arm64 => "arm64".into(),
+        },
+        os: match os {
+            crd::Os::Linux => "linux".into(),
+        },
+        overhead_milli_cores: unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu)),
+        overhead_memory_bytes: unsigned(problems.bytes("overhead.memory", &overhead.memory)),
+        addresses: pool.map(|_| {
+            network
+                .as_ref()
+                .map(|network| network.ranges.clone())
+                .unwrap_or_default()
+        }),
+        timeouts: Timeouts {
+            provision: problems.period("timeouts.provision", &timeouts.provision),
+            agent: problems.period("timeouts.agent", &timeouts.agent),
+            join: problems.period("timeouts.join", &timeouts.join),
+        },
+        join: match join {
+            JoinMethod::Template => Join::Template,
+            JoinMethod::GuestExec { .. } => Join::GuestExec,
+        },
+        digest: digest(spec),
+        problem: None,
+    };
+    let cloud_init = cloud_init
+        .as_ref()
+        .map(|settings| cloud_init_settings(settings, network, &mut problems));
+    let settings = MachineSettings {
+        cloud_init,
+        join,
+        tags: tags.clone(),
+        provider_id: match provider_id {
+            ProviderId::Auto => ProviderIdWriter::Auto,
+            ProviderId::Kubelet => ProviderIdWriter::Kubelet,
+            ProviderId::Ccm => ProviderIdWriter::CloudControllerManager,
+            ProviderId::None => ProviderIdWriter::Nobody,
+        },
+    };
+    (
+        ClassFacts {
+            problem: problems.text(),
+            ..facts
+        },
+        settings,
+    )
+}
+
+fn instance_type(one: &crd::InstanceType) -> InstanceType {
+    let crd::InstanceType {
+        name,
+        cores,
+        memory_mib,
+        disk_gib,
+        max_pods,
+        extended_resources,
+    } = one;
+    InstanceType {
+        name: InstanceTypeName::from(name.as_str()),
+        cores: *cores,
+        memory_bytes: u64::from(*memory_mib) << 20,
+        disk_bytes: disk_gib.map(|gib| u64::from(gib) << 30),
+        max_pods: *max_pods,
+        extended: Resources {
+            extended: extended_resources
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(name, count)| (name.as_str().into(), i64::from(*count)))
+                .collect(),
+            ..Resources::default()
+        },
+    }
+}
+
+struct Network {
+    prefix_length: u8,
+    gateway: Option<IpAddr>,
+    ranges: Vec<AddressRange>,
+}
+
+fn network(pool: &IpPool, problems: &mut Problems) -> Option<Network> {
+    let parsed = pool.cidr.split_once('/').and_then(|(address, length)| {
+        let address: IpAddr = address.parse().ok()?;
+        let length: u8 = length.parse().ok()?;
+        (length <= bits(address)).then_some((address, length))
+    });
+    let Some((network, prefix_length)) = parsed else {
+        problems.add(
+            "cloudInit.ipPool.cidr",
+            format_args!("{:?} is not a network such as 10.0.0.0/24", pool.cidr),
+        );
+        return None;
+    };
+    let mut address = |field: &str, text: &str| -> Option<IpAddr> {
+        let field = format!("cloudInit.ipPool.{field}");
+        let Ok(address) = text.parse::<IpAddr>() else {
+            problems.add(&field, format_args!("{text:?} is not an IP address"));
+            return None;
+        };
+        if !contains(network, prefix_length, address) {
+            problems.add(&field, format_args!("{text:?} is outside of {}", pool.cidr));
+            return None;
+        }
+        Some(address)
+    };
+    let gateway = match pool.gateway.as_deref() {
+        Some(text) => Some(address("gateway", text)?),
+        None => None,
+    };
+    let mut ranges = Vec::new();
+    for (index, range) in pool.ranges.iter().enumerate() {
+        let first = address(&format!("ranges[{index}].first"), &range.first)?;
+        let last = address(&format!("ranges[{index}].last"), &range.last)?;
+        ranges.push(AddressRange { first, last });
+    }
+    for (index, range) in ranges.iter().enumerate() {
+        let field = format!("cloudInit.ipPool.ranges[{index}]");
+        if range.first > range.last {
+            problems.add(
+                &field,
+                format_args!(
+                    "{}-{} is empty: first must not be larger than last",
+                    range.first, range.last
+                ),
+            );
+        }
+        if gateway.is_some_and(|gateway| range.first <= gateway && gateway <= range.last) {
+            problems.add(&field, "holds the gateway: leave it out of the range");
+        }
+        if ranges[..index]
+            .iter()
+            .any(|other| range.first <= other.last && other.first <= range.last)
+        {
+            problems.add(&field, "overlaps an earlier range");
+        }
+    }
+    Some(Network {
+        prefix_length,
+        gateway,
+        ranges,
+    })
+}
+
+fn bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+fn contains(network: IpAddr, prefix_length: u8, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            let mask = u32::MAX
+                .checked_shl(32 - u32::from(prefix_length))
+                .unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => {
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(prefix_length))
+                .unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+fn cloud_init_settings(
+    settings: &CloudInit,
+    network: Option<Network>,
+    problems: &mut Problems,
+) -> CloudInitSettings {
+    let CloudInit {
+        user,
+        ssh_keys,
+        dhcp,
+        ip_pool,
+        nameserver,
+        search_domain,
+    } = settings;
+    if *dhcp == Some(true) && ip_pool.is_some() {
+        problems.add("cloudInit", "dhcp: true and ipPool exclude each other");
+    }
+    CloudInitSettings {
+        user: user.clone(),
+        ssh_keys: ssh_keys.clone(),
+        addressing: match network {
+            Some(Network {
+                prefix_length,
+                gateway,
+                ranges: _,
+            }) => Addressing::Pool {
+                prefix_length,
+                gateway,
+            },
+            None if *dhcp == Some(true) => Addressing::Dhcp,
+            None => Addressing::Template,
+        },
+        nameserver: nameserver.clone(),
+        search_domain: search_domain.clone(),
+    }
+}
+
+/// Of what a machine would show: not of how long things may take, of sizes on offer (each claim records its own), or of tags.
+fn digest(spec: &NodeClassSpec) -> Digest {
+    let NodeClassSpec {
+        template,
+        arch,
+        os,
+        cloud_init,
+        join,
+        instance_types: _,
+        overhead: _,
+        tags: _,
+        provider_id: _,
+        timeouts: _,
+    } = spec;
+    let shown = serde_json::to_vec(&(template, arch, os, cloud_init, join))
+        .expect("a specification is plain data");
+    Digest::from(super::hex(&sha2::Sha256::digest(shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(change: impl FnOnce(&mut Value)) -> (ClassFacts, MachineSettings) {
+        let mut spec = json!({
+            "template": {"name": "debian-13-k3s"},
+            "instanceTypes": [{"name": "m", "cores": 4, "memoryMiB": 8192}],
+        });
+        change(&mut spec);
+        class_facts(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> String {
+        read(change).0.problem.expect("a problem")
+    }
+
+    fn with_pool(pool: Value) -> impl FnOnce(&mut Value) {
+        move |spec| spec["cloudInit"] = json!({"ipPool": pool})
+    }
+
+    #[test]
+    fn a_template_and_a_size_are_enough() {
+        let (facts, settings) = read(|_| {});
+        assert_eq!(facts.problem, None);
+        assert_eq!(facts.instance_types[0].memory_bytes, 8 << 30);
+        assert_eq!(facts.instance_types[0].max_pods, 110);
+        assert_eq!(facts.timeouts.join.as_secs(), 600);
+        assert_eq!(facts.join, Join::Template);
+        assert_eq!(facts.addresses, None);
+        assert_eq!(settings.cloud_init, None);
+        assert_eq!(settings.provider_id, ProviderIdWriter::Auto);
+    }
+
+    #[test]
+    fn an_address_pool_is_read_and_checked() {
+        let (facts, settings) = read(with_pool(json!({
+            "cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "ranges": [{"first": "10.0.0.10", "last": "10.0.0.19"}],
+        })));
+        assert_eq!(facts.problem, None);
+        assert_eq!(facts.addresses.unwrap()[0].last.to_string(), "10.0.0.19");
+        assert_eq!(
+            settings.cloud_init.unwrap().addressing,
+            Addressing::Pool {
+                prefix_length: 24,
+                gateway: Some("10.0.0.1".parse().unwrap())
+            }
+        );
+
+        let check = |pool: Value, expected: &str| {
+            let text = problem(with_pool(pool));
+            assert!(text.contains(expected), "{text}");
+        };
+        let range = |first: &str, last: &str| json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "ranges": [{"first": first, "last": last}]});
+        check(
+            range("10.0.0.1", "10.0.0.9"),
+            "ranges[0]: holds the gateway",
+        );
+        check(range("10.0.0.9", "10.0.0.5"), "10.0.0.9-10.0.0.5 is empty");
+        check(
+            range("10.0.1.1", "10.0.1.9"),
+            "\"10.0.1.1\" is outside of 10.0.0.0/24",
+        );
+        check(
+            range("ten", "10.0.0.9"),
+            "ranges[0].first: \"ten\" is not an IP address",
+        );
+        check(
+            json!({"cidr": "10.0.0.0/33", "ranges": []}),
+            "\"10.0.0.0/33\" is not a network",
+        );
+    }
+
+    #[test]
+    fn problems_name_field_value_and_fix() {
+        let text = problem(|spec| spec["timeouts"] = json!({"join": "ten minutes"}));
+        assert!(
+            text.starts_with("spec.timeouts.join: \"ten minutes\" is not a length of time"),
+            "{text}"
+        );
+        let text = problem(|spec| {
+            spec["template"] = json!({"name": "t", "clone": "linked", "storage": "ceph"})
+        });
+        assert!(
+            text.contains("spec.template.storage: cannot be used with clone: linked"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_digest_is_of_what_machines_show() {
+        let digest = |change: fn(&mut Value)| read(change).0.digest;
+        let base = digest(|_| {});
+        assert_eq!(
+            base,
+            digest(|spec| spec["timeouts"] = json!({"join": "1m"}))
+        );
+        assert_eq!(base, digest(|spec| spec["tags"] = json!(["k8s"])));
+        assert_ne!(
+            base,
+            digest(|spec| spec["template"]["name"] = json!("other"))
+        );
+        assert_ne!(
+            base,
+            digest(|spec| spec["cloudInit"] = json!({"user": "ops"}))
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! ProxmoxCluster: facts for the planner, and how to connect for the Proxmox adapter.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kproxide_planner::facts::ClusterFacts;
+use kproxide_planner::ids::Vmid;
+
+use super::{Problems, unsigned};
+use crate::kube::crd::{Concurrency, Hypervisors, Overcommit, ProxmoxClusterSpec, Tls};
+
+/// What the Proxmox adapter needs to reach one cluster; the planner has no use for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConnection {
+    /// Base URLs, in the operator's order, without a slash at the end.
+    pub endpoints: Vec<String>,
+    pub trust: TrustSettings,
+    /// Name of the folder below the credentials' mount.
+    pub credentials: String,
+}
+
+/// Whose certificates are trusted; fingerprints still as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrustSettings {
+    System,
+    CaFile(PathBuf),
+    Fingerprints(Vec<String>),
+    InsecureSkipVerify,
+}
+
+/// The connection is `None` where the settings contradict each other; the facts then say why.
+pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<ClusterConnection>) {
+    let ProxmoxClusterSpec {
+        endpoints,
+        tls,
+        credentials,
+        pool,
+        vmid_range,
+        hypervisors: Hypervisors { include, exclude },
+        min_available_cpu_cores,
+        min_available_memory_mb,
+        overcommit: Overcommit { cpu, memory },
+        system_reserved,
+        max_machines_per_hypervisor,
+        concurrency: Concurrency {
+            per_storage,
+            per_hypervisor,
+        },
+    } = spec;
+    let mut problems = Problems::default();
+
+    let connection = connection(endpoints, tls.as_ref(), credentials, &mut problems);
+    let (first, last) = (vmid_range.first, vmid_range.last);
+    if first < 100 {
+        problems.add(
+            "vmidRange.first",
+            format_args!("{first} is too small: Proxmox numbers VMs from 100"),
+        );
+    }
+    if first > last {
+        problems.add(
+            "vmidRange",
+            format_args!("{first}-{last} is empty: first must not be larger than last"),
+        );
+    }
+    if (first..=last).contains(&PROXMOX_CSI_VMID) {
+        problems.add(
+            "vmidRange",
+            format_args!(
+                "{first}-{last} holds {PROXMOX_CSI_VMID}, which the volumes of proxmox-csi carry: end it at 9998 or begin it at 10000"
+            ),
+        );
+    }
+    for (field, factor) in [("overcommit.cpu", *cpu), ("overcommit.memory", *memory)] {
+        if !(factor.is_finite() && factor > 0.0) {
+            problems.add(field, format_args!("{factor} is not a factor above 0"));
+        }
+    }
+
+    let facts = ClusterFacts {
+        vmid_first: Vmid(first),
+        vmid_last: Vmid(last),
+        pool: pool.as_str().into(),
+        include: texts(include),
+        exclude: texts(exclude),
+        min_available_cpu_cores: (*min_available_cpu_cores).into(),
+        min_available_memory_bytes: u64::from(*min_available_memory_mb) << 20,
+        overcommit_cpu: *cpu,
+        overcommit_memory: *memory,
+        system_reserved_milli_cores: unsigned(
+            problems.milli_cores("systemReserved.cpu", &system_reserved.cpu),
+        ),
+        system_reserved_memory_bytes: unsigned(
+            problems.bytes("systemReserved.memory", &system_reserved.memory),
+        ),
+        max_machines_per_hypervisor: *max_machines_per_hypervisor,
+        clones_per_storage: (*per_storage).max(1),
+        clones_per_hypervisor: (*per_hypervisor).max(1),
+        problem: problems.text(),
+    };
+    (facts, connection)
+}
+
+/// The volumes of proxmox-csi belong to a VM of this number that does not exist; a VM of it would own, and at its end delete, them all.
+const PROXMOX_CSI_VMID: u32 = 9999;
+
+fn connection(
+    endpoints: &[String],
+    tls: Option<&Tls>,
+    credentials: &str,
+    problems: &mut Problems,
+) -> Option<ClusterConnection> {
+    if endpoints.is_empty() {
+        problems.add(
+            "endpoints",
+            "is empty: give at least one URL such as https://pve1.example:8006",
+        );
+        return None;
+    }
+    if credentials.is_empty() || credentials.contains('/') || credentials.starts_with('.') {
+        problems.add(
+            "credentials",
+            format_args!(
+                "{credentials:?} is not the name of a folder below the credentials' mount"
+            ),
+        );
+        return None;
+    }
+    let trust = match tls {
+        None => TrustSettings::System,
+        Some(Tls {
+            ca_file: Some(path),
+            fingerprints: None,
+            insecure_skip_verify: false,
+        }) => TrustSettings::CaFile(path.into()),
+        Some(Tls {
+            ca_file: None,
+            fingerprints: Some(fingerprints),
+            insecure_skip_verify: false,
+        }) => TrustSettings::Fingerprints(fingerprints.clone()),
+        Some(Tls {
+            ca_file: None,
+            fingerprints: None,
+            insecure_skip_verify: true,
+        }) => TrustSettings::InsecureSkipVerify,
+        Some(Tls { .. }) => {
+            problems.add(
+                "tls",
+                "set exactly one of caFile, fingerprints and insecureSkipVerify: true",
+            );
+            return None;
+        }
+    };
+    Some(ClusterConnection {
+        endpoints: endpoints
+            .iter()
+            .map(|url| url.trim_end_matches('/').to_owned())
+            .collect(),
+        trust,
+        credentials: credentials.to_owned(),
+    })
+}
+
+fn texts(list: &[String]) -> Vec<Arc<str>> {
+    list.iter().map(|text| text.as_str().into()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(change: impl FnOnce(&mut Value)) -> (ClusterFacts, Option<ClusterConnection>) {
+        let mut spec = json!({
+            "endpoints": ["https://pve1.example:8006/"],
+            "credentials": "lab",
+            "vmidRange": {"first": 600, "last": 699},
+        });
+        change(&mut spec);
+        cluster_facts(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> String {
+        read(change).0.problem.expect("a problem")
+    }
+
+    #[test]
+    fn three_fields_are_enough() {
+        let (facts, connection) = read(|_| {});
+        assert_eq!(facts.problem, None);
+        assert_eq!(&*facts.pool, "kproxide");
+        assert_eq!((facts.overcommit_cpu, facts.overcommit_memory), (4.0, 1.0));
+        assert_eq!(
+            (facts.clones_per_storage, facts.clones_per_hypervisor),
+            (2, 3)
+        );
+        let connection = connection.unwrap();
+        assert_eq!(connection.endpoints, ["https://pve1.example:8006"]);
+        assert_eq!(connection.trust, TrustSettings::System);
+    }
+
+    #[test]
+    fn amounts_are_exact() {
+        let (facts, _) = read(|spec| {
+            spec["systemReserved"] = json!({"cpu": "1500m", "memory": "2Gi"});
+            spec["minAvailableMemoryMB"] = json!(512);
+        });
+        assert_eq!(facts.system_reserved_milli_cores, 1500);
+        assert_eq!(facts.system_reserved_memory_bytes, 2 << 30);
+        assert_eq!(facts.min_available_memory_bytes, 512 << 20);
+    }
+
+    #[test]
+    fn problems_name_field_value_and_fix() {
+        let text = problem(|spec| spec["vmidRange"] = json!({"first": 9000, "last": 10000}));
+        assert!(
+            text.starts_with("spec.vmidRange: 9000-10000 holds 9999")
+                && text.contains("end it at 9998"),
+            "{text}"
+        );
+        let text = problem(|spec| spec["vmidRange"] = json!({"first": 700, "last": 600}));
+        assert!(text.contains("700-600 is empty"), "{text}");
+        let text = problem(|spec| spec["systemReserved"] = json!({"cpu": "two"}));
+        assert!(
+            text.starts_with("spec.systemReserved.cpu:") && text.contains("two"),
+            "{text}"
+        );
+        let text = problem(|spec| spec["credentials"] = json!("../etc"));
+        assert!(
+            text.contains("\"../etc\" is not the name of a folder"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn trust_is_exactly_one_thing() {
+        let (facts, connection) =
+            read(|spec| spec["tls"] = json!({"caFile": "/ca.pem", "insecureSkipVerify": true}));
+        assert!(facts.problem.unwrap().contains("spec.tls: set exactly one"));
+        assert_eq!(connection, None);
+        let (_, connection) = read(|spec| spec["tls"] = json!({"caFile": "/ca.pem"}));
+        assert_eq!(
+            connection.unwrap().trust,
+            TrustSettings::CaFile("/ca.pem".into())
+        );
+    }
+}

@@ -1,0 +1,326 @@
+//! Ledger: our books, both ways and without loss.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use kproxide_planner::facts::{
+    Backoff, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
+};
+use kproxide_planner::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Vmid};
+
+use super::Unreadable;
+use crate::kube::crd::{self, LEDGER_NAME, Ledger, LedgerEntryState, LedgerPolicyKind, LedgerSpec};
+
+/// # Errors
+/// A row that cannot be read: nothing is launched or freed on books that are only half understood.
+pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
+    let LedgerSpec {
+        entries,
+        policy_state,
+        backoff,
+    } = &ledger.spec;
+    Ok(LedgerFacts {
+        resource_version: ledger
+            .metadata
+            .resource_version
+            .as_deref()
+            .unwrap_or_default()
+            .into(),
+        entries: read_rows("entries", entries, entry_facts)?,
+        policy_state: read_rows("policyState", policy_state, policy_state_facts)?,
+        backoff: read_rows("backoff", backoff, backoff_facts)?,
+    })
+}
+
+/// The whole Ledger, to replace the one of that resource version.
+pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
+    let LedgerFacts {
+        resource_version,
+        entries,
+        policy_state,
+        backoff,
+    } = facts;
+    let mut ledger = Ledger::new(
+        LEDGER_NAME,
+        LedgerSpec {
+            entries: entries.iter().map(entry_object).collect(),
+            policy_state: policy_state.iter().map(policy_state_object).collect(),
+            backoff: backoff.iter().map(backoff_object).collect(),
+        },
+    );
+    ledger.metadata.resource_version =
+        (!resource_version.is_empty()).then(|| resource_version.to_string());
+    ledger
+}
+
+fn read_rows<R, F>(
+    list: &str,
+    rows: &[R],
+    read: impl Fn(&R) -> Result<F, String>,
+) -> Result<Vec<F>, Unreadable> {
+    rows.iter()
+        .enumerate()
+        .map(|(index, row)| {
+            read(row).map_err(|problem| Unreadable {
+                object: format!("Ledger/{LEDGER_NAME}"),
+                field: format!("spec.{list}[{index}]"),
+                problem,
+            })
+        })
+        .collect()
+}
+
+fn entry_facts(entry: &crd::LedgerEntry) -> Result<LedgerEntry, String> {
+    let crd::LedgerEntry {
+        claim,
+        pool,
+        cluster,
+        vmid,
+        hypervisor,
+        storage,
+        milli_cores,
+        memory_bytes,
+        disk_bytes,
+        address,
+        state,
+        since,
+        until,
+    } = entry;
+    Ok(LedgerEntry {
+        claim: ClaimName::from(claim.as_str()),
+        pool: PoolName::from(pool.as_str()),
+        cluster: ClusterName::from(cluster.as_str()),
+        vmid: Vmid(*vmid),
+        hypervisor: hypervisor.as_str().into(),
+        storage: storage.as_deref().map(StorageName::from),
+        milli_cores: *milli_cores,
+        memory_bytes: *memory_bytes,
+        disk_bytes: *disk_bytes,
+        address: address
+            .as_deref()
+            .map(|text| {
+                text.parse()
+                    .map_err(|_| format!("address {text:?} is not an IP address"))
+            })
+            .transpose()?,
+        state: match state {
+            LedgerEntryState::Reserved => EntryState::Reserved {
+                since: moment("since", since.as_deref())?,
+            },
+            LedgerEntryState::Live => EntryState::Live,
+            LedgerEntryState::Quarantined => EntryState::Quarantined {
+                until: moment("until", until.as_deref())?,
+            },
+        },
+    })
+}
+
+fn entry_object(entry: &LedgerEntry) -> crd::LedgerEntry {
+    let LedgerEntry {
+        claim,
+        pool,
+        cluster,
+        vmid,
+        hypervisor,
+        storage,
+        milli_cores,
+        memory_bytes,
+        disk_bytes,
+        address,
+        state,
+    } = entry;
+    let (state, since, until) = match state {
+        EntryState::Reserved { since } => {
+            (LedgerEntryState::Reserved, Some(since.to_string()), None)
+        }
+        EntryState::Live => (LedgerEntryState::Live, None, None),
+        EntryState::Quarantined { until } => {
+            (LedgerEntryState::Quarantined, None, Some(until.to_string()))
+        }
+    };
+    crd::LedgerEntry {
+        claim: claim.to_string(),
+        pool: pool.to_string(),
+        cluster: cluster.to_string(),
+        vmid: vmid.0,
+        hypervisor: hypervisor.to_string(),
+        storage: storage.as_ref().map(ToString::to_string),
+        milli_cores: *milli_cores,
+        memory_bytes: *memory_bytes,
+        disk_bytes: *disk_bytes,
+        address: address.map(|address| address.to_string()),
+        state,
+        since,
+        until,
+    }
+}
+
+fn policy_state_facts(row: &crd::LedgerPolicyState) -> Result<PolicyState, String> {
+    let crd::LedgerPolicyState {
+        pool,
+        kind,
+        policy,
+        sequence,
+        previous,
+        state,
+    } = row;
+    Ok(PolicyState {
+        pool: PoolName::from(pool.as_str()),
+        kind: match kind {
+            LedgerPolicyKind::HostSelection => PolicyKind::HostSelection,
+            LedgerPolicyKind::ScaleDown => PolicyKind::ScaleDown,
+            LedgerPolicyKind::Labels => PolicyKind::Labels,
+        },
+        policy: policy.as_str().into(),
+        sequence: *sequence,
+        previous: previous
+            .as_deref()
+            .map(|text| HypervisorId::try_from(text.to_owned()))
+            .transpose()?,
+        state: BASE64
+            .decode(state)
+            .map_err(|_| "state is not base64".to_owned())?,
+    })
+}
+
+fn policy_state_object(row: &PolicyState) -> crd::LedgerPolicyState {
+    let PolicyState {
+        pool,
+        kind,
+        policy,
+        sequence,
+        previous,
+        state,
+    } = row;
+    crd::LedgerPolicyState {
+        pool: pool.to_string(),
+        kind: match kind {
+            PolicyKind::HostSelection => LedgerPolicyKind::HostSelection,
+            PolicyKind::ScaleDown => LedgerPolicyKind::ScaleDown,
+            PolicyKind::Labels => LedgerPolicyKind::Labels,
+        },
+        policy: policy.to_string(),
+        sequence: *sequence,
+        previous: previous.as_ref().map(ToString::to_string),
+        state: BASE64.encode(state),
+    }
+}
+
+fn backoff_facts(row: &crd::LedgerBackoff) -> Result<Backoff, String> {
+    let crd::LedgerBackoff {
+        hypervisor,
+        storage,
+        class,
+        failures,
+        until,
+    } = row;
+    Ok(Backoff {
+        hypervisor: HypervisorId::try_from(hypervisor.clone())?,
+        storage: storage.as_deref().map(StorageName::from),
+        class: class.as_str().into(),
+        failures: *failures,
+        until: moment("until", Some(until))?,
+    })
+}
+
+fn backoff_object(row: &Backoff) -> crd::LedgerBackoff {
+    let Backoff {
+        hypervisor,
+        storage,
+        class,
+        failures,
+        until,
+    } = row;
+    crd::LedgerBackoff {
+        hypervisor: hypervisor.to_string(),
+        storage: storage.as_ref().map(ToString::to_string),
+        class: class.to_string(),
+        failures: *failures,
+        until: until.to_string(),
+    }
+}
+
+fn moment(field: &str, text: Option<&str>) -> Result<Timestamp, String> {
+    let text = text.ok_or_else(|| format!("{field} is missing"))?;
+    text.parse()
+        .map_err(|_| format!("{field} {text:?} is not a moment such as 2026-01-31T12:00:00Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(vmid: u32, state: EntryState) -> LedgerEntry {
+        LedgerEntry {
+            claim: "workers-x7".into(),
+            pool: "workers".into(),
+            cluster: "lab".into(),
+            vmid: Vmid(vmid),
+            hypervisor: "pve1".into(),
+            storage: None,
+            milli_cores: 4000,
+            memory_bytes: 8 << 30,
+            disk_bytes: 0,
+            address: None,
+            state,
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_on_the_way_to_the_api_and_back() {
+        let moment: Timestamp = "2026-01-31T12:00:00.5Z".parse().unwrap();
+        let facts = LedgerFacts {
+            resource_version: "17".into(),
+            entries: vec![
+                entry(600, EntryState::Reserved { since: moment }),
+                entry(601, EntryState::Live),
+                LedgerEntry {
+                    storage: Some("ceph".into()),
+                    address: Some("fd00::1".parse().unwrap()),
+                    ..entry(602, EntryState::Quarantined { until: moment })
+                },
+            ],
+            policy_state: vec![PolicyState {
+                pool: "workers".into(),
+                kind: PolicyKind::HostSelection,
+                policy: "round-robin".into(),
+                sequence: 7,
+                previous: Some(HypervisorId::new("lab", "pve2")),
+                state: vec![0, 255, 7],
+            }],
+            backoff: vec![Backoff {
+                hypervisor: HypervisorId::new("lab", "pve2"),
+                storage: Some("ceph".into()),
+                class: "no-space".into(),
+                failures: 3,
+                until: moment,
+            }],
+        };
+        let text = serde_json::to_string(&ledger_object(&facts)).unwrap();
+        assert_eq!(
+            ledger_facts(&serde_json::from_str(&text).unwrap()).unwrap(),
+            facts
+        );
+    }
+
+    /// 5,000 entries must stay well below etcd's limit of 1.5 MB.
+    #[test]
+    fn an_entry_is_small() {
+        let moment: Timestamp = "2026-01-31T12:00:00Z".parse().unwrap();
+        let entry = entry_object(&entry(600, EntryState::Quarantined { until: moment }));
+        assert!(serde_json::to_string(&entry).unwrap().len() <= 220);
+    }
+
+    #[test]
+    fn books_that_are_only_half_understood_are_refused() {
+        let mut ledger = ledger_object(&LedgerFacts {
+            entries: vec![entry(600, EntryState::Live)],
+            ..LedgerFacts::default()
+        });
+        ledger.spec.entries[0].state = LedgerEntryState::Reserved;
+        assert_eq!(
+            ledger_facts(&ledger).unwrap_err().to_string(),
+            "Ledger/kproxide: spec.entries[0]: since is missing"
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! The one place where objects of the API become the planner's facts, and the planner's decisions become objects.
+//!
+//! Reading is lenient: the API server has checked objects against the schema of *some* version of kproxide, so a value that this one
+//! cannot read is a `problem` of the object, in words that name the field, the value and the fix. It is never a panic, and never makes an object
+//! look absent. Our own records (claims, the Ledger) are not guessed at: a record that cannot be read whole is an error.
+
+mod claim;
+mod class;
+mod cluster;
+mod ledger;
+mod node;
+mod period;
+mod pod;
+mod pool;
+
+pub use claim::{claim_facts, claim_object, status_object};
+pub use class::{
+    Addressing, CloudInitSettings, JoinMethod, MachineSettings, ProviderIdWriter, class_facts,
+};
+pub use cluster::{ClusterConnection, TrustSettings, cluster_facts};
+pub use ledger::{ledger_facts, ledger_object};
+pub use period::parse_period;
+pub use pool::pool_facts;
+
+#[cfg(test)]
+pub(super) use claim::tests as tests_support;
+pub(super) use claim::truncated;
+pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_facts};
+pub(super) use pod::{daemon_set_facts, object_key, pod_facts};
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::facts::{self, Labels};
+use kproxide_planner::quantity::Quantity;
+use kube::api::ObjectMeta;
+
+use super::crd::{Amount, Period, Taint, TaintEffect};
+
+/// Annotation: the object's Node stays.
+pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
+/// Annotation: the object's machine is replaced as soon as budget allows.
+pub const REPLACE: &str = "kproxide.dev/replace";
+/// Annotation: nothing is done to the object.
+pub const PAUSE: &str = "kproxide.dev/pause";
+
+/// Our records are unreadable: written by another version, or by hand. Nothing is done with them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {field}: {problem}")]
+pub struct Unreadable {
+    /// Such as `NodeClaim/workers-x7`.
+    pub object: String,
+    pub field: String,
+    pub problem: String,
+}
+
+/// Collects what is wrong with one object while the rest of it is read.
+#[derive(Default)]
+pub(super) struct Problems(Vec<String>);
+
+impl Problems {
+    pub(super) fn add(&mut self, field: &str, problem: impl std::fmt::Display) {
+        self.0.push(format!("spec.{field}: {problem}"));
+    }
+
+    /// 0 s if unreadable: whoever reads the facts looks at the problem first.
+    fn period(&mut self, field: &str, period: &Period) -> SignedDuration {
+        parse_period(&period.0).unwrap_or_else(|problem| {
+            self.add(field, problem);
+            SignedDuration::ZERO
+        })
+    }
+
+    /// Thousandths of a core, rounded up.
+    fn milli_cores(&mut self, field: &str, amount: &Amount) -> i64 {
+        self.amount(field, amount).milli_up()
+    }
+
+    /// Bytes, rounded up.
+    fn bytes(&mut self, field: &str, amount: &Amount) -> i64 {
+        self.amount(field, amount).units_up()
+    }
+
+    fn amount(&mut self, field: &str, amount: &Amount) -> Quantity {
+        match amount.0.parse::<Quantity>() {
+            Ok(quantity) if quantity >= Quantity::default() => quantity,
+            Ok(_) => {
+                self.add(field, format_args!("{:?} is negative", amount.0));
+                Quantity::default()
+            }
+            Err(problem) => {
+                self.add(field, problem);
+                Quantity::default()
+            }
+        }
+    }
+
+    /// All of them as one text.
+    fn text(self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join("; "))
+    }
+}
+
+/// Never negative, for amounts that are held as `u64`.
+fn unsigned(amount: i64) -> u64 {
+    amount.unsigned_abs()
+}
+
+fn taint_facts(taint: &Taint) -> facts::Taint {
+    facts::Taint {
+        key: taint.key.as_str().into(),
+        value: taint.value.as_str().into(),
+        effect: match taint.effect {
+            TaintEffect::NoSchedule => facts::TaintEffect::NoSchedule,
+            TaintEffect::PreferNoSchedule => facts::TaintEffect::PreferNoSchedule,
+            TaintEffect::NoExecute => facts::TaintEffect::NoExecute,
+        },
+    }
+}
+
+fn taint_object(taint: &facts::Taint) -> Taint {
+    Taint {
+        key: taint.key.to_string(),
+        value: taint.value.to_string(),
+        effect: match taint.effect {
+            facts::TaintEffect::NoSchedule => TaintEffect::NoSchedule,
+            facts::TaintEffect::PreferNoSchedule => TaintEffect::PreferNoSchedule,
+            facts::TaintEffect::NoExecute => TaintEffect::NoExecute,
+        },
+    }
+}
+
+/// An annotation that is set to `true`.
+pub(super) fn flagged(annotations: &Labels, key: &str) -> bool {
+    annotations.get(key).is_some_and(|value| value == "true")
+}
+
+fn flagged_in(meta: &ObjectMeta, key: &str) -> bool {
+    meta.annotations
+        .as_ref()
+        .is_some_and(|annotations| flagged(annotations, key))
+}
+
+/// Moments of an object that the API server has always filled in; the epoch if it did not.
+pub(super) fn created(meta: &ObjectMeta) -> Timestamp {
+    meta.creation_timestamp
+        .as_ref()
+        .map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+pub(super) fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

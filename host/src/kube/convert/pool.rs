@@ -1,0 +1,292 @@
+//! NodePool: facts for the planner.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kproxide_planner::facts::{
+    BlockedBy, PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
+};
+use kproxide_planner::ids::{ClassName, ClusterName, Uid};
+use kproxide_planner::resources::Resources;
+use kube::api::ObjectMeta;
+use serde_json::{Map, Value};
+
+use super::{PAUSE, Problems, flagged_in, taint_facts};
+use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, PolicyChoice};
+
+pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
+    let NodePoolSpec {
+        node_class,
+        clusters,
+        limits:
+            Limits {
+                min_nodes,
+                max_nodes,
+                cpu_cores,
+                memory_mib,
+            },
+        weight,
+        labels,
+        taints,
+        startup_taints,
+        label_templates,
+        policies,
+        paused,
+        scale_up,
+        scale_down,
+        drain_timeout,
+        repair_after,
+        headroom,
+    } = spec;
+    let mut problems = Problems::default();
+    if min_nodes > max_nodes {
+        problems.add(
+            "limits",
+            format_args!("minNodes {min_nodes} is larger than maxNodes {max_nodes}"),
+        );
+    }
+    let crd::Policies {
+        host_selection,
+        scale_down: scale_down_policy,
+        labels: label_policy,
+    } = policies;
+    let facts = PoolFacts {
+        uid: Uid::from(meta.uid.as_deref().unwrap_or_default()),
+        class: ClassName::from(node_class.as_str()),
+        clusters: clusters
+            .iter()
+            .map(|name| ClusterName::from(name.as_str()))
+            .collect(),
+        min_nodes: *min_nodes,
+        max_nodes: *max_nodes,
+        max_milli_cores: cpu_cores.map(|cores| u64::from(cores) * 1000),
+        max_memory_bytes: memory_mib.map(|mib| mib.saturating_mul(1 << 20)),
+        weight: *weight,
+        labels: labels.clone(),
+        taints: taints.iter().map(taint_facts).collect(),
+        startup_taints: startup_taints.iter().map(taint_facts).collect(),
+        policies: PoolPolicies {
+            host_selection: policy_use(
+                PolicyKind::HostSelection,
+                host_selection,
+                &host_selection.settings,
+            ),
+            scale_down: policy_use(
+                PolicyKind::ScaleDown,
+                scale_down_policy,
+                &scale_down_policy.settings,
+            ),
+            labels: policy_use(
+                PolicyKind::Labels,
+                label_policy,
+                &label_settings(&label_policy.settings, label_templates, &mut problems),
+            ),
+        },
+        paused: *paused || flagged_in(meta, PAUSE),
+        scale_up_stabilization: problems.period(
+            "scaleUp.stabilizationWindow",
+            &scale_up.stabilization_window,
+        ),
+        scale_down: scale_down_facts(scale_down, &mut problems),
+        drain_timeout: problems.period("drainTimeout", drain_timeout),
+        repair_after: problems.period("repairAfter", repair_after),
+        headroom: headroom_facts(headroom, &mut problems),
+        problem: None,
+    };
+    PoolFacts {
+        problem: problems.text(),
+        ..facts
+    }
+}
+
+fn policy_use(kind: PolicyKind, choice: &PolicyChoice, settings: &Map<String, Value>) -> PolicyUse {
+    PolicyUse {
+        policy: PolicyRef {
+            kind,
+            name: choice.r#use.as_str().into(),
+        },
+        // Keys are sorted, so equal settings are equal texts.
+        settings: Arc::from(serde_json::to_string(settings).expect("JSON values are plain data")),
+    }
+}
+
+/// `labelTemplates` become the setting `labels`, where they win over templates given there.
+fn label_settings(
+    settings: &Map<String, Value>,
+    templates: &BTreeMap<String, String>,
+    problems: &mut Problems,
+) -> Map<String, Value> {
+    let mut settings = settings.clone();
+    if templates.is_empty() {
+        return settings;
+    }
+    let templates = templates
+        .iter()
+        .map(|(key, template)| (key.clone(), Value::String(template.clone())));
+    match settings.entry("labels").or_insert_with(|| Value::Object(Map::new())) {
+        Value::Object(labels) => labels.extend(templates),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => problems.add(
+            "labelTemplates",
+            "cannot be combined with a text in policies.labels.settings.labels: write all templates in one of the two",
+        ),
+    }
+    settings
+}
+
+fn scale_down_facts(scale_down: &crd::ScaleDown, problems: &mut Problems) -> ScaleDown {
+    let crd::ScaleDown {
+        enabled,
+        load_headroom,
+        stabilization,
+        min_node_age,
+        unneeded_time,
+        budget,
+        blocked_by:
+            crd::BlockedBy {
+                local_volumes,
+                bare_pods,
+                unfinished_jobs,
+                empty_dir,
+                kube_system,
+            },
+    } = scale_down;
+    if !(load_headroom.is_finite() && *load_headroom >= 0.0) {
+        problems.add(
+            "scaleDown.loadHeadroom",
+            format_args!("{load_headroom} is not a share of at least 0"),
+        );
+    }
+    ScaleDown {
+        enabled: *enabled,
+        load_headroom: *load_headroom,
+        stabilization: problems.period("scaleDown.stabilization", stabilization),
+        min_node_age: problems.period("scaleDown.minNodeAge", min_node_age),
+        unneeded_time: problems.period("scaleDown.unneededTime", unneeded_time),
+        budget: *budget,
+        blocked_by: BlockedBy {
+            local_volumes: *local_volumes,
+            bare_pods: *bare_pods,
+            unfinished_jobs: *unfinished_jobs,
+            empty_dir: *empty_dir,
+            kube_system: *kube_system,
+        },
+    }
+}
+
+fn headroom_facts(headroom: &Headroom, problems: &mut Problems) -> Resources {
+    let Headroom { cpu, memory, pods } = headroom;
+    Resources {
+        milli_cores: cpu
+            .as_ref()
+            .map_or(0, |cpu| problems.milli_cores("headroom.cpu", cpu)),
+        memory_bytes: memory
+            .as_ref()
+            .map_or(0, |memory| problems.bytes("headroom.memory", memory)),
+        pods: pods.unwrap_or_default().into(),
+        ..Resources::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(change: impl FnOnce(&mut Value)) -> PoolFacts {
+        let mut spec = json!({"nodeClass": "default"});
+        change(&mut spec);
+        pool_facts(
+            &ObjectMeta::default(),
+            &serde_json::from_value(spec).unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_class_is_enough() {
+        let facts = read(|_| {});
+        assert_eq!(facts.problem, None);
+        assert_eq!((facts.min_nodes, facts.max_nodes), (0, 3));
+        assert_eq!(
+            String::from(facts.policies.host_selection.policy),
+            "host-selection/spread"
+        );
+        assert_eq!(&*facts.policies.labels.settings, "{}");
+        assert_eq!(facts.scale_down.min_node_age.as_secs(), 600);
+        assert_eq!(facts.drain_timeout.as_secs(), 900);
+        assert!(facts.scale_down.blocked_by.bare_pods && !facts.scale_down.blocked_by.empty_dir);
+    }
+
+    #[test]
+    fn label_templates_are_merged_into_the_label_policys_settings() {
+        let facts = read(|spec| {
+            spec["labelTemplates"] = json!({"example.com/host": "{{ .TargetHost }}"});
+            spec["policies"] =
+                json!({"labels": {"use": "go-template", "settings": {"labels": {"a": "b"}}}});
+        });
+        assert_eq!(
+            &*facts.policies.labels.settings,
+            r#"{"labels":{"a":"b","example.com/host":"{{ .TargetHost }}"}}"#
+        );
+        assert_eq!(facts.problem, None);
+
+        let facts = read(|spec| {
+            spec["labelTemplates"] = json!({"example.com/host": "{{ .TargetHost }}"});
+            spec["policies"] =
+                json!({"labels": {"use": "go-template", "settings": {"labels": "a=b"}}});
+        });
+        assert!(
+            facts
+                .problem
+                .unwrap()
+                .starts_with("spec.labelTemplates: cannot be combined")
+        );
+    }
+
+    #[test]
+    fn the_pause_annotation_pauses() {
+        let meta = ObjectMeta {
+            annotations: Some([(PAUSE.to_owned(), "true".to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        assert!(
+            pool_facts(
+                &meta,
+                &serde_json::from_value(json!({"nodeClass": "c"})).unwrap()
+            )
+            .paused
+        );
+    }
+
+    #[test]
+    fn amounts_and_problems() {
+        let facts = read(|spec| {
+            spec["limits"] = json!({"cpuCores": 64, "memoryMiB": 1024});
+            spec["headroom"] = json!({"cpu": "500m", "memory": "1Gi", "pods": 2});
+        });
+        assert_eq!(facts.max_milli_cores, Some(64_000));
+        assert_eq!(facts.max_memory_bytes, Some(1 << 30));
+        assert_eq!(
+            (
+                facts.headroom.milli_cores,
+                facts.headroom.memory_bytes,
+                facts.headroom.pods
+            ),
+            (500, 1 << 30, 2)
+        );
+
+        let facts = read(|spec| {
+            spec["limits"] = json!({"minNodes": 4});
+            spec["drainTimeout"] = json!("soon");
+        });
+        let text = facts.problem.unwrap();
+        assert!(
+            text.contains("minNodes 4 is larger than maxNodes 3"),
+            "{text}"
+        );
+        assert!(
+            text.contains("spec.drainTimeout: \"soon\" is not a length of time"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Ledger: what is promised and what is out of use. One object, replaced as a whole by compare-and-set.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Every limit is computed from this, so that it holds with any number of kproxides running.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "kproxide.dev",
+    version = "v1alpha1",
+    kind = "Ledger",
+    plural = "ledgers",
+    category = "kproxide",
+    derive = "PartialEq",
+    doc = "kproxide's books: reserved, used and quarantined VM numbers and addresses. Not for editing.",
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerSpec {
+    /// VM numbers that are promised, in use or in quarantine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5000), extend("x-kubernetes-list-type" = "atomic"))]
+    pub entries: Vec<LedgerEntry>,
+    /// What policies keep between decisions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub policy_state: Vec<LedgerPolicyState>,
+    /// Combinations that failed and are left alone for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
+    pub backoff: Vec<LedgerBackoff>,
+}
+
+/// One VM number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerEntry {
+    /// Name of the claim.
+    pub claim: String,
+    /// Name of its pool.
+    pub pool: String,
+    /// Name of the ProxmoxCluster.
+    pub cluster: String,
+    /// The number.
+    pub vmid: u32,
+    /// The hypervisor that it is made on.
+    pub hypervisor: String,
+    /// Storage for its disks, if not the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
+    /// Thousandths of a core.
+    pub milli_cores: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of disk.
+    #[serde(default)]
+    pub disk_bytes: u64,
+    /// Its address, if it got one from an `ipPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Whether it is promised, in use or in quarantine.
+    pub state: LedgerEntryState,
+    /// Reserved since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub since: Option<String>,
+    /// In quarantine until.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub until: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LedgerEntryState {
+    /// Promised; its claim may not exist yet.
+    Reserved,
+    /// Its claim exists.
+    Live,
+    /// Not used again for a while.
+    Quarantined,
+}
+
+/// What a policy keeps for a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerPolicyState {
+    /// Name of the pool.
+    pub pool: String,
+    /// Kind of policy.
+    pub kind: LedgerPolicyKind,
+    /// Name of the policy.
+    pub policy: String,
+    /// Placements ever made for this pool.
+    pub sequence: u64,
+    /// The last placement, as `cluster/hypervisor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// The policy's own bytes, in base64.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 5464))]
+    pub state: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LedgerPolicyKind {
+    HostSelection,
+    ScaleDown,
+    Labels,
+}
+
+/// A combination that failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerBackoff {
+    /// The hypervisor, as `cluster/hypervisor`.
+    pub hypervisor: String,
+    /// The storage, if it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
+    /// The class of error.
+    pub class: String,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Left alone until then.
+    #[schemars(extend("format" = "date-time"))]
+    pub until: String,
+}

@@ -1,0 +1,30 @@
+//! The five custom resources of group `kproxide.dev/v1alpha1`, all cluster-scoped: the API that operators write and the records that
+//! kproxide keeps. The schema that the API server enforces is generated from these types; `kproxide crds` prints it and the chart ships it.
+//!
+//! A field exists here only if it has an effect. Unknown fields are refused by the API server (kubectl asks for strict validation);
+//! objects read back are read leniently (see [`super::convert`]).
+
+mod claim;
+mod class;
+mod cluster;
+mod common;
+mod ledger;
+mod pool;
+mod schema;
+
+pub use claim::*;
+pub use class::*;
+pub use cluster::*;
+pub use common::*;
+pub use ledger::*;
+pub use pool::*;
+pub use schema::{crds, crds_yaml};
+
+/// API group of every kind in here.
+pub const GROUP: &str = "kproxide.dev";
+/// The only version so far.
+pub const VERSION: &str = "v1alpha1";
+/// The one Ledger's name.
+pub const LEDGER_NAME: &str = "kproxide";
+/// On every claim until the absence of its machine is proven.
+pub const FINALIZER: &str = "kproxide.dev/machine";

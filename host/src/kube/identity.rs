@@ -1,0 +1,159 @@
+//! Who we are: the cluster's identity and the key that proves which machines are ours.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{ObjectMeta, PostParams};
+
+use super::client::Client;
+use super::error::{Error, Request};
+
+/// Field of the Secret that holds the key.
+const KEY_FIELD: &str = "key";
+
+/// The key for ownership proofs. Its bytes are never logged.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OwnershipKey([u8; 32]);
+
+impl OwnershipKey {
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first 8 bytes of the key's SHA-256 in hex: enough to tell keys apart, useless to forge proofs.
+    pub fn fingerprint(&self) -> String {
+        use sha2::Digest as _;
+        super::convert::hex(&sha2::Sha256::digest(self.0)[..8])
+    }
+}
+
+impl std::fmt::Debug for OwnershipKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OwnershipKey({})", self.fingerprint())
+    }
+}
+
+/// Identity of the Kubernetes cluster: the UID of its `kube-system` namespace, which lives as long as the cluster.
+///
+/// # Errors
+/// Without it no proof of ownership is possible.
+pub async fn cluster_id(client: &Client) -> Result<String, Error> {
+    const NAME: &str = "kube-system";
+    let namespace = client
+        .all::<Namespace>()
+        .get(NAME)
+        .await
+        .map_err(Error::of("get", "namespaces", NAME))?;
+    namespace
+        .metadata
+        .uid
+        .filter(|uid| !uid.is_empty())
+        .ok_or_else(|| unexpected("namespaces", NAME, "has no UID"))
+}
+
+/// The key in the Secret of this name; `None` if there is no such Secret. Writes nothing.
+///
+/// # Errors
+/// [`Error::Unexpected`] if the Secret does not hold a key: it is never replaced, since that would make every machine foreign.
+pub async fn ownership_key(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<OwnershipKey>, Error> {
+    let secret = client
+        .namespaced::<Secret>(namespace)
+        .get_opt(name)
+        .await
+        .map_err(Error::of("get", "secrets", name))?;
+    secret.map(|secret| read_key(&secret, name)).transpose()
+}
+
+/// The key in the Secret of this name; if there is none, this one, written once.
+///
+/// # Errors
+/// As [`ownership_key`].
+pub async fn ownership_key_or_create(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    fresh: [u8; 32],
+) -> Result<OwnershipKey, Error> {
+    if let Some(key) = ownership_key(client, namespace, name).await? {
+        return Ok(key);
+    }
+    let key = OwnershipKey(fresh);
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("kproxide.dev/ownership-key".to_owned()),
+        immutable: Some(true),
+        data: Some(
+            [(
+                KEY_FIELD.to_owned(),
+                k8s_openapi::ByteString(BASE64.encode(key.0).into_bytes()),
+            )]
+            .into(),
+        ),
+        ..Secret::default()
+    };
+    let created = client
+        .namespaced::<Secret>(namespace)
+        .create(&PostParams::default(), &secret)
+        .await
+        .map_err(Error::of("create", "secrets", name));
+    match created {
+        Ok(_) => Ok(key),
+        // Another replica was faster: its key counts.
+        Err(Error::AlreadyExists { .. }) => ownership_key(client, namespace, name)
+            .await?
+            .ok_or_else(|| unexpected("secrets", name, "was there and is gone again")),
+        Err(other) => Err(other),
+    }
+}
+
+fn read_key(secret: &Secret, name: &str) -> Result<OwnershipKey, Error> {
+    let text = secret.data.as_ref().and_then(|data| data.get(KEY_FIELD));
+    text.and_then(|text| BASE64.decode(&text.0).ok()).and_then(|bytes| bytes.try_into().ok()).map(OwnershipKey).ok_or_else(|| {
+        unexpected("secrets", name, "holds no 32 bytes in base64 as `key`; restore it from a backup, or every machine stays foreign")
+    })
+}
+
+fn unexpected(resource: &'static str, name: &str, message: &str) -> Error {
+    Error::Unexpected {
+        request: Request {
+            verb: "get",
+            resource,
+            name: name.to_owned(),
+        },
+        code: 200,
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_told_by_its_fingerprint_alone() {
+        let key = OwnershipKey([7; 32]);
+        assert_eq!(
+            format!("{key:?}"),
+            format!("OwnershipKey({})", key.fingerprint())
+        );
+        assert_eq!(key.fingerprint().len(), 16);
+    }
+
+    #[test]
+    fn a_secret_without_a_key_is_no_key() {
+        let error = read_key(&Secret::default(), "kproxide-ownership-key")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("kproxide-ownership-key") && error.contains("restore it"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! The Kubernetes adapter: the only module that knows Kubernetes' types, and the owner of our own ([`crd`]).
+//!
+//! ```text
+//! API server ─► watch ─► view, convert ─► planner::Delta
+//! act ─► claims, ledger, nodes, pods, evict, identity ─► client ─► API server
+//! ```
+//!
+//! In go the planner's facts and names; out come facts, and errors and outcomes that say what a caller would do about them.
+
+pub mod crd;
+
+pub mod convert;
+
+mod view;
+
+pub mod error;
+
+pub mod client;
+
+pub mod claims;
+
+pub mod ledger;
+
+pub mod nodes;
+
+pub mod pods;
+
+pub mod evict;
+
+pub mod identity;
+
+pub mod status;
+
+pub mod watch;
+
+pub mod lease;
+
+pub mod events;
+
+#[cfg(all(test, feature = "simulator"))]
+mod simulated;

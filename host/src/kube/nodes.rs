@@ -1,0 +1,378 @@
+//! Writing to Nodes: marks on one that joined, cordon and taint for a drain, deletion at the end.
+//!
+//! Every write names the UID and the resource version that it was computed from. Lists of taints are replaced as a whole, so a write whose
+//! Node has changed in between is computed again, a few times.
+
+use std::collections::BTreeMap;
+
+use kproxide_planner::facts::{Labels, NodeFacts, Taint, TaintEffect};
+use kproxide_planner::ids::{NodeName, Uid};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Map, Value, json};
+
+use super::claims::{deletion, only_uid};
+use super::client::Client;
+use super::convert::node_facts;
+use super::error::{Deletion, Error};
+use super::view::{NodeView, TaintView};
+
+const RESOURCE: &str = "nodes";
+/// The taint that keeps new pods off a Node that is being emptied.
+pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
+/// The taint that a Node may begin with, until it is recognized.
+pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
+/// A cloud controller manager is going to initialize the Node, its provider ID included.
+const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// On a Node that kproxide cordoned: one that somebody else had cordoned stays so when a drain is given up.
+const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
+/// A Node changes a few times a minute; more conflicts in a row than this are not chance.
+const TRIES: u32 = 5;
+
+/// What became of a write to a Node.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a Node that is gone or replaced was not written"]
+pub enum NodeWrite {
+    Written,
+    /// It was so already; nothing was sent.
+    Unchanged,
+    /// It is gone, or another Node has its name.
+    Gone,
+}
+
+/// The marks of a Node that was recognized as the machine of a claim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Marks {
+    pub labels: Labels,
+    pub annotations: Labels,
+    /// Added where they are missing. Startup taints, which somebody else is going to remove, belong to the first marking only.
+    pub taints: Vec<Taint>,
+    /// `kproxide.dev/unregistered` goes with the same write.
+    pub registered: bool,
+    /// Written only where it is empty and no cloud controller manager is going to; it can be written only once.
+    pub provider_id: Option<String>,
+}
+
+/// The Node as it stands, by a quorum read; `None` if it is gone.
+pub async fn get(client: &Client, node: &NodeName) -> Result<Option<NodeFacts>, Error> {
+    let found = client
+        .all::<NodeView>()
+        .get_opt(node.as_str())
+        .await
+        .map_err(Error::of("get", RESOURCE, node.as_str()))?;
+    Ok(found.as_ref().map(node_facts))
+}
+
+/// Sets the marks; repeatable.
+pub async fn mark(
+    client: &Client,
+    node: &NodeName,
+    uid: &Uid,
+    marks: &Marks,
+) -> Result<NodeWrite, Error> {
+    change(client, node, uid, |view| marks_patch(view, marks)).await
+}
+
+/// Marks the Node unschedulable and taints it [`DRAINING_TAINT`]; repeatable.
+pub async fn cordon(client: &Client, node: &NodeName, uid: &Uid) -> Result<NodeWrite, Error> {
+    change(client, node, uid, cordon_patch).await
+}
+
+/// Undoes [`cordon`]; repeatable. A Node that somebody else had cordoned before stays unschedulable.
+pub async fn uncordon(client: &Client, node: &NodeName, uid: &Uid) -> Result<NodeWrite, Error> {
+    change(client, node, uid, uncordon_patch).await
+}
+
+/// Deletes the Node of this UID. Only after the absence of its machine is proven: a kubelet would register it again.
+pub async fn delete(client: &Client, node: &NodeName, uid: &Uid) -> Result<Deletion, Error> {
+    let deleted = client
+        .all::<NodeView>()
+        .delete(node.as_str(), &only_uid(uid))
+        .await
+        .map_err(Error::of("delete", RESOURCE, node.as_str()));
+    deletion(deleted.map(|_| ()))
+}
+
+/// Reads, computes, and writes if nothing has changed in between.
+async fn change(
+    client: &Client,
+    node: &NodeName,
+    uid: &Uid,
+    patch: impl Fn(&NodeView) -> Option<Value>,
+) -> Result<NodeWrite, Error> {
+    let api = client.all::<NodeView>();
+    let mut conflict = None;
+    for _ in 0..TRIES {
+        let Some(view) =
+            api.get_opt(node.as_str())
+                .await
+                .map_err(Error::of("get", RESOURCE, node.as_str()))?
+        else {
+            return Ok(NodeWrite::Gone);
+        };
+        if view.metadata.uid.as_deref() != Some(uid.as_str()) {
+            return Ok(NodeWrite::Gone);
+        }
+        let Some(mut patch) = patch(&view) else {
+            return Ok(NodeWrite::Unchanged);
+        };
+        patch["metadata"]["uid"] = json!(view.metadata.uid);
+        patch["metadata"]["resourceVersion"] = json!(view.metadata.resource_version);
+        let written = api
+            .patch(
+                node.as_str(),
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await
+            .map_err(Error::of("patch", RESOURCE, node.as_str()));
+        match written {
+            Ok(_) => return Ok(NodeWrite::Written),
+            Err(Error::NotFound { .. }) => return Ok(NodeWrite::Gone),
+            Err(error @ Error::Conflict { .. }) => conflict = Some(error),
+            Err(other) => return Err(other),
+        }
+    }
+    Err(conflict.expect("every try but the last ended in a conflict"))
+}
+
+fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
+    let Marks {
+        labels,
+        annotations,
+        taints,
+        registered,
+        provider_id,
+    } = marks;
+    let mut patch = Map::new();
+    let mut metadata = Map::new();
+    for (field, wanted, present) in [
+        ("labels", labels, &node.metadata.labels),
+        ("annotations", annotations, &node.metadata.annotations),
+    ] {
+        let missing = missing(wanted, present.as_ref());
+        if !missing.is_empty() {
+            metadata.insert(field.to_owned(), json!(missing));
+        }
+    }
+    if !metadata.is_empty() {
+        patch.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+
+    let mut spec = Map::new();
+    let mut after: Vec<TaintView> = node
+        .spec
+        .taints
+        .iter()
+        .filter(|taint| !(*registered && taint.key == UNREGISTERED_TAINT))
+        .cloned()
+        .collect();
+    for taint in taints {
+        let wanted = taint_view(taint);
+        if !after
+            .iter()
+            .any(|present| present.key == wanted.key && present.effect == wanted.effect)
+        {
+            after.push(wanted);
+        }
+    }
+    if after != node.spec.taints {
+        spec.insert("taints".to_owned(), json!(after));
+    }
+    let is_empty = node
+        .spec
+        .provider_id
+        .as_deref()
+        .unwrap_or_default()
+        .is_empty();
+    let by_cloud_controller = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.key == UNINITIALIZED_TAINT);
+    if let Some(id) = provider_id
+        && is_empty
+        && !by_cloud_controller
+    {
+        spec.insert("providerID".to_owned(), json!(id));
+    }
+    if !spec.is_empty() {
+        patch.insert("spec".to_owned(), Value::Object(spec));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn missing<'w>(
+    wanted: &'w Labels,
+    present: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<&'w String, &'w String> {
+    wanted
+        .iter()
+        .filter(|(key, value)| present.and_then(|present| present.get(*key)) != Some(*value))
+        .collect()
+}
+
+fn cordon_patch(node: &NodeView) -> Option<Value> {
+    let cordoned = node.spec.unschedulable == Some(true);
+    let tainted = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.key == DRAINING_TAINT);
+    if cordoned && tainted {
+        return None;
+    }
+    let mut patch = json!({ "spec": { "unschedulable": true } });
+    if !cordoned {
+        patch["metadata"]["annotations"][CORDONED_BY_US] = json!("true");
+    }
+    if !tainted {
+        let mut taints = node.spec.taints.clone();
+        taints.push(taint_view(&Taint {
+            key: DRAINING_TAINT.into(),
+            value: "".into(),
+            effect: TaintEffect::NoSchedule,
+        }));
+        patch["spec"]["taints"] = json!(taints);
+    }
+    Some(patch)
+}
+
+fn uncordon_patch(node: &NodeView) -> Option<Value> {
+    let by_us = node
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(CORDONED_BY_US));
+    let tainted = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.key == DRAINING_TAINT);
+    if !by_us && !tainted {
+        return None;
+    }
+    let mut patch = json!({});
+    if by_us {
+        patch["metadata"]["annotations"][CORDONED_BY_US] = Value::Null;
+        patch["spec"]["unschedulable"] = Value::Null;
+    }
+    if tainted {
+        let others: Vec<&TaintView> = node
+            .spec
+            .taints
+            .iter()
+            .filter(|taint| taint.key != DRAINING_TAINT)
+            .collect();
+        patch["spec"]["taints"] = json!(others);
+    }
+    Some(patch)
+}
+
+fn taint_view(taint: &Taint) -> TaintView {
+    TaintView {
+        key: taint.key.to_string(),
+        value: taint.value.to_string(),
+        effect: match taint.effect {
+            TaintEffect::NoSchedule => "NoSchedule",
+            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+            TaintEffect::NoExecute => "NoExecute",
+        }
+        .to_owned(),
+        time_added: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(spec: Value, annotations: Value) -> NodeView {
+        serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u", "annotations": annotations}, "spec": spec})).unwrap()
+    }
+
+    fn marks() -> Marks {
+        Marks {
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            taints: vec![Taint {
+                key: "k".into(),
+                value: "v".into(),
+                effect: TaintEffect::NoExecute,
+            }],
+            registered: true,
+            provider_id: Some("proxmox://lab/600".to_owned()),
+            ..Marks::default()
+        }
+    }
+
+    #[test]
+    fn marks_are_added_and_the_unregistered_taint_goes() {
+        let fresh = node(
+            json!({"taints": [{"key": UNREGISTERED_TAINT, "effect": "NoExecute"}, {"key": "other", "effect": "NoSchedule"}]}),
+            json!({}),
+        );
+        assert_eq!(
+            marks_patch(&fresh, &marks()).unwrap(),
+            json!({
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {
+                    "providerID": "proxmox://lab/600",
+                    "taints": [{"key": "other", "effect": "NoSchedule"}, {"key": "k", "value": "v", "effect": "NoExecute"}],
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn marks_that_are_there_are_not_written_again() {
+        let mut marked = node(
+            json!({"providerID": "proxmox://lab/600", "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}),
+            json!({}),
+        );
+        marked.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        assert_eq!(marks_patch(&marked, &marks()), None);
+    }
+
+    #[test]
+    fn a_provider_id_is_written_only_where_nobody_else_does() {
+        let writes_id = |node: &NodeView| {
+            marks_patch(node, &marks())
+                .is_some_and(|patch| patch.pointer("/spec/providerID").is_some())
+        };
+        assert!(writes_id(&node(json!({}), json!({}))));
+        assert!(!writes_id(&node(
+            json!({"providerID": "k3s://n"}),
+            json!({})
+        )));
+        let cloud = json!({"taints": [{"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}]});
+        assert!(!writes_id(&node(cloud, json!({}))));
+    }
+
+    #[test]
+    fn a_drain_that_is_given_up_leaves_the_node_as_it_was() {
+        let patch = cordon_patch(&node(json!({}), json!({}))).unwrap();
+        assert_eq!(patch["spec"]["unschedulable"], json!(true));
+        assert_eq!(
+            patch["metadata"]["annotations"][CORDONED_BY_US],
+            json!("true")
+        );
+
+        let drained = node(patch["spec"].clone(), json!({CORDONED_BY_US: "true"}));
+        assert_eq!(cordon_patch(&drained), None);
+        assert_eq!(
+            uncordon_patch(&drained).unwrap(),
+            json!({"metadata": {"annotations": {CORDONED_BY_US: null}}, "spec": {"unschedulable": null, "taints": []}})
+        );
+        assert_eq!(uncordon_patch(&node(json!({}), json!({}))), None);
+    }
+
+    #[test]
+    fn a_node_that_somebody_else_cordoned_stays_cordoned() {
+        let patch = cordon_patch(&node(json!({"unschedulable": true}), json!({}))).unwrap();
+        assert_eq!(patch.pointer("/metadata/annotations"), None);
+        let drained = node(patch["spec"].clone(), json!({}));
+        assert_eq!(
+            uncordon_patch(&drained).unwrap(),
+            json!({"spec": {"taints": []}})
+        );
+    }
+}

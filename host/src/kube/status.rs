@@ -1,0 +1,304 @@
+//! Status of pools, classes and clusters: written when something changes, never as a heartbeat.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
+use kube::api::{Patch, PatchParams};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::convert::truncated;
+use super::crd::{
+    ConditionStatus, HypervisorStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus,
+    ProxmoxCluster, ProxmoxClusterStatus, StatusCondition,
+};
+use super::error::Error;
+
+/// Whether an object can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    pub ready: bool,
+    /// One CamelCase word for programs.
+    pub reason: &'static str,
+    /// For people; empty when ready.
+    pub message: String,
+}
+
+impl Readiness {
+    pub fn ready() -> Self {
+        Self {
+            ready: true,
+            reason: "Ready",
+            message: String::new(),
+        }
+    }
+
+    pub fn not_ready(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            ready: false,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// What was seen of a Proxmox cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterSighting {
+    pub reachable: bool,
+    /// `None` where it could not be asked.
+    pub quorate: Option<bool>,
+    pub version: Option<String>,
+    pub hypervisors: Vec<SeenHypervisor>,
+    /// [`super::identity::OwnershipKey::fingerprint`].
+    pub key_fingerprint: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenHypervisor {
+    pub name: String,
+    pub online: bool,
+    pub maintenance: bool,
+}
+
+/// Writes status, and remembers what it wrote so that nothing is written twice. Forgetting it costs a read per object, nothing more.
+#[derive(Default)]
+pub struct StatusWriter {
+    /// By kind and name: the status as it stands on the server, to our knowledge.
+    known: BTreeMap<(&'static str, String), Value>,
+}
+
+impl StatusWriter {
+    /// `nodes` is what `kubectl get nodepool` and the scale subresource show: machines of the pool, those on their way included.
+    ///
+    /// # Errors
+    /// Nothing is lost: the next call tries again. An object that is gone is no error.
+    pub async fn pool(
+        &mut self,
+        client: &Client,
+        pool: &PoolName,
+        nodes: u32,
+        ready: &Readiness,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.write::<NodePool, NodePoolStatus>(
+            client,
+            ("nodepools", "nodepools/status"),
+            pool.as_str(),
+            |before| NodePoolStatus {
+                nodes,
+                conditions: with_ready(before.conditions, ready, now),
+            },
+        )
+        .await
+    }
+
+    /// # Errors
+    /// As [`Self::pool`].
+    pub async fn class(
+        &mut self,
+        client: &Client,
+        class: &ClassName,
+        ready: &Readiness,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.write::<NodeClass, NodeClassStatus>(
+            client,
+            ("nodeclasses", "nodeclasses/status"),
+            class.as_str(),
+            |before| NodeClassStatus {
+                conditions: with_ready(before.conditions, ready, now),
+            },
+        )
+        .await
+    }
+
+    /// # Errors
+    /// As [`Self::pool`].
+    pub async fn cluster(
+        &mut self,
+        client: &Client,
+        cluster: &ClusterName,
+        seen: &ClusterSighting,
+        ready: &Readiness,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let ClusterSighting {
+            reachable,
+            quorate,
+            version,
+            hypervisors,
+            key_fingerprint,
+        } = seen.clone();
+        let resource = ("proxmoxclusters", "proxmoxclusters/status");
+        self.write::<ProxmoxCluster, ProxmoxClusterStatus>(
+            client,
+            resource,
+            cluster.as_str(),
+            |before| ProxmoxClusterStatus {
+                reachable: Some(reachable),
+                quorate,
+                // What is not known now was true when last seen.
+                version: version.or(before.version),
+                hypervisors: if hypervisors.is_empty() {
+                    before.hypervisors
+                } else {
+                    hypervisor_rows(hypervisors)
+                },
+                key_fingerprint,
+                conditions: with_ready(before.conditions, ready, now),
+            },
+        )
+        .await
+    }
+
+    async fn write<K, S>(
+        &mut self,
+        client: &Client,
+        (resource, subresource): (&'static str, &'static str),
+        name: &str,
+        after: impl FnOnce(S) -> S,
+    ) -> Result<(), Error>
+    where
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + kube::core::object::HasStatus<Status = S>,
+        S: Default + Serialize + DeserializeOwned,
+    {
+        let api = client.all::<K>();
+        let key = (resource, name.to_owned());
+        let before = match self.known.get(&key) {
+            Some(known) => known.clone(),
+            None => match api
+                .get_opt(name)
+                .await
+                .map_err(Error::of("get", resource, name))?
+            {
+                Some(object) => json!(object.status()),
+                None => return Ok(()),
+            },
+        };
+        let wanted = after(serde_json::from_value(before.clone()).unwrap_or_default());
+        let wanted = serde_json::to_value(wanted).expect("a status is plain data");
+        if wanted == before {
+            self.known.insert(key, wanted);
+            return Ok(());
+        }
+        // What happens on the way is not known; a later call reads again.
+        self.known.remove(&key);
+        let patch = json!({ "status": replacing(&before, wanted.clone()) });
+        let written = api
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map_err(Error::of("patch", subresource, name));
+        match written {
+            Ok(_) => {
+                self.known.insert(key, wanted);
+                Ok(())
+            }
+            Err(Error::NotFound { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// A merge patch keeps what it does not name: fields that were set and no longer are must be null.
+fn replacing(before: &Value, mut after: Value) -> Value {
+    for field in before
+        .as_object()
+        .into_iter()
+        .flat_map(|fields| fields.keys())
+    {
+        if after.get(field).is_none() {
+            after[field] = Value::Null;
+        }
+    }
+    after
+}
+
+fn hypervisor_rows(seen: Vec<SeenHypervisor>) -> Vec<HypervisorStatus> {
+    let mut rows: Vec<HypervisorStatus> = seen
+        .into_iter()
+        .map(
+            |SeenHypervisor {
+                 name,
+                 online,
+                 maintenance,
+             }| HypervisorStatus {
+                name,
+                online,
+                maintenance,
+            },
+        )
+        .collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
+}
+
+/// Only a change of the status moves the time of the transition.
+fn with_ready(
+    mut conditions: Vec<StatusCondition>,
+    ready: &Readiness,
+    now: Timestamp,
+) -> Vec<StatusCondition> {
+    let Readiness {
+        ready,
+        reason,
+        message,
+    } = ready;
+    let status = if *ready {
+        ConditionStatus::True
+    } else {
+        ConditionStatus::False
+    };
+    let since = conditions
+        .iter()
+        .find(|condition| condition.kind == READY && condition.status == status)
+        .map(|condition| condition.last_transition_time.clone());
+    conditions.retain(|condition| condition.kind != READY);
+    conditions.push(StatusCondition {
+        kind: READY.to_owned(),
+        status,
+        last_transition_time: since.unwrap_or_else(|| now.to_string()),
+        reason: (*reason).to_owned(),
+        message: truncated(message, 4000),
+    });
+    conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
+    conditions
+}
+
+const READY: &str = "Ready";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_change_of_status_moves_the_time() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let first = with_ready(
+            Vec::new(),
+            &Readiness::not_ready("NoTemplate", "no template"),
+            at(1),
+        );
+        let second = with_ready(first, &Readiness::not_ready("NoSpace", "no space"), at(2));
+        assert_eq!(second[0].last_transition_time, "1970-01-01T00:00:01Z");
+        assert_eq!(second[0].reason, "NoSpace");
+        let third = with_ready(second, &Readiness::ready(), at(3));
+        assert_eq!(third.len(), 1);
+        assert_eq!(third[0].last_transition_time, "1970-01-01T00:00:03Z");
+    }
+
+    #[test]
+    fn what_is_no_longer_set_is_removed() {
+        assert_eq!(
+            replacing(&json!({"a": 1, "b": 2}), json!({"a": 3})),
+            json!({"a": 3, "b": null})
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Narrow views of Kubernetes' objects: only the fields that decide something are ever kept.
+//!
+//! A full Pod of k8s-openapi costs several KiB, and 30,000 of them a few hundred MB; a view is dropped as soon as it is converted.
+//! Nothing in a view fails to decode because of a value: what must be judged is kept as text and judged in [`super::convert`], so that one odd object
+//! never stops a watch.
+
+mod custom;
+mod node;
+mod pod;
+mod policy;
+
+pub(super) use custom::CustomView;
+pub(super) use node::{NodeView, TaintView};
+pub(super) use pod::{
+    AffinityView, ContainerView, PodSpecView, PodView, RequirementView, SpreadView, TermView,
+    TolerationView,
+};
+pub(super) use policy::{DaemonSetView, DisruptionBudgetView, SelectorView, VolumeAttachmentView};
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+
+/// The metadata that matters, in the type that kube's watcher works with. Managed fields, often the largest part of an object, are skipped.
+pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Narrow {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        creation_timestamp: Option<Timestamp>,
+        deletion_timestamp: Option<Timestamp>,
+        labels: Option<BTreeMap<String, String>>,
+        annotations: Option<Annotations>,
+        owner_references: Option<Vec<OwnerReference>>,
+        finalizers: Option<Vec<String>>,
+    }
+    let Narrow {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        creation_timestamp,
+        deletion_timestamp,
+        labels,
+        annotations,
+        owner_references,
+        finalizers,
+    } = Narrow::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        creation_timestamp: creation_timestamp.map(Time),
+        deletion_timestamp: deletion_timestamp.map(Time),
+        labels,
+        annotations: annotations.map(|Annotations(kept)| kept),
+        owner_references,
+        finalizers,
+        ..ObjectMeta::default()
+    })
+}
+
+/// Annotations that mean something to us; the others (a whole applied manifest, say) are not kept.
+struct Annotations(BTreeMap<String, String>);
+
+const KEPT_ANNOTATIONS: [&str; 3] = [
+    "kproxide.dev/",
+    "cluster-autoscaler.kubernetes.io/",
+    "kubernetes.io/config.mirror",
+];
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut all = BTreeMap::<String, String>::deserialize(deserializer)?;
+        all.retain(|key, _| {
+            KEPT_ANNOTATIONS
+                .iter()
+                .any(|prefix| key.starts_with(prefix))
+        });
+        Ok(Self(all))
+    }
+}
+
+/// A null means the same as a missing field.
+pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Makes a view usable with kube's `Api` and watcher.
+macro_rules! view_of {
+    ($view:ty, $scope:ty, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
+        impl kube::Resource for $view {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &kube::api::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(super) use view_of;

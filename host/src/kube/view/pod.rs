@@ -1,0 +1,167 @@
+//! Pods, and the part of their specification that decides where they can run.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{narrow_meta, or_default, view_of};
+use crate::kube::crd::Amount;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct PodView {
+    #[serde(deserialize_with = "narrow_meta")]
+    pub(in crate::kube) metadata: ObjectMeta,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) spec: PodSpecView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) status: PodStatusView,
+}
+
+view_of!(PodView, NamespaceResourceScope, "", "v1", "Pod", "pods");
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct PodStatusView {
+    pub(in crate::kube) phase: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) conditions: Vec<ConditionView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct ConditionView {
+    #[serde(rename = "type")]
+    pub(in crate::kube) kind: String,
+    pub(in crate::kube) status: String,
+    pub(in crate::kube) reason: Option<String>,
+    pub(in crate::kube) last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct PodSpecView {
+    pub(in crate::kube) node_name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) node_selector: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) affinity: AffinityView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) tolerations: Vec<TolerationView>,
+    pub(in crate::kube) priority: Option<i32>,
+    pub(in crate::kube) scheduler_name: Option<String>,
+    pub(in crate::kube) host_network: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) containers: Vec<ContainerView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) init_containers: Vec<ContainerView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) overhead: BTreeMap<String, Amount>,
+    pub(in crate::kube) resources: Option<ResourcesView>,
+    /// Per volume its keys: its name and the one type that it is of.
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) volumes: Vec<BTreeMap<String, IgnoredAny>>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) topology_spread_constraints: Vec<SpreadView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) resource_claims: Vec<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct ContainerView {
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) resources: ResourcesView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) ports: Vec<PortView>,
+    pub(in crate::kube) restart_policy: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct ResourcesView {
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) requests: BTreeMap<String, Amount>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) limits: BTreeMap<String, Amount>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) claims: Vec<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct PortView {
+    pub(in crate::kube) host_port: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct SpreadView {
+    pub(in crate::kube) when_unsatisfiable: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct TolerationView {
+    pub(in crate::kube) key: Option<String>,
+    pub(in crate::kube) operator: Option<String>,
+    pub(in crate::kube) value: Option<String>,
+    pub(in crate::kube) effect: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct AffinityView {
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) node_affinity: NodeAffinityView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) pod_affinity: RequiredView,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) pod_anti_affinity: RequiredView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct NodeAffinityView {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub(in crate::kube) required: Option<TermsView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct RequiredView {
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "or_default"
+    )]
+    pub(in crate::kube) required: Vec<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct TermsView {
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) node_selector_terms: Vec<TermView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct TermView {
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) match_expressions: Vec<RequirementView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) match_fields: Vec<RequirementView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct RequirementView {
+    pub(in crate::kube) key: String,
+    pub(in crate::kube) operator: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) values: Vec<String>,
+}

@@ -1,0 +1,280 @@
+//! From the API server's watches to the planner's deltas.
+//!
+//! One task per kind of object lists and watches it, converts every object at once and keeps only the names. When a watch breaks (too old, a lost
+//! connection, a refused list) the next list is compared with the names that are known, so that what went away meanwhile is reported as gone.
+//! Nothing is cached here: the one copy of the world is the planner's.
+
+mod backoff;
+mod kinds;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use kproxide_planner::facts::Delta;
+use kproxide_planner::ids::{ClassName, ClusterName};
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::mpsc;
+
+use super::client::Client;
+use super::convert::{ClusterConnection, MachineSettings, object_key};
+use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
+use super::view::{
+    CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
+};
+use backoff::Backoff;
+use kinds::Watched;
+
+/// A kind of object that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Clusters,
+    Classes,
+    Pools,
+    Claims,
+    Ledger,
+    Nodes,
+    Pods,
+    DaemonSets,
+    DisruptionBudgets,
+    VolumeAttachments,
+}
+
+impl Kind {
+    pub const ALL: [Self; 10] = [
+        Self::Clusters,
+        Self::Classes,
+        Self::Pools,
+        Self::Claims,
+        Self::Ledger,
+        Self::Nodes,
+        Self::Pods,
+        Self::DaemonSets,
+        Self::DisruptionBudgets,
+        Self::VolumeAttachments,
+    ];
+
+    /// The resource, as RBAC and logs name it.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Clusters => "proxmoxclusters",
+            Self::Classes => "nodeclasses",
+            Self::Pools => "nodepools",
+            Self::Claims => "nodeclaims",
+            Self::Ledger => "ledgers",
+            Self::Nodes => "nodes",
+            Self::Pods => "pods",
+            Self::DaemonSets => "daemonsets",
+            Self::DisruptionBudgets => "poddisruptionbudgets",
+            Self::VolumeAttachments => "volumeattachments",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.resource())
+    }
+}
+
+/// One thing that is different now.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Delta(Delta),
+    /// How to reach a Proxmox cluster; `None`: it is gone, or its settings cannot be used (its facts say why).
+    Connection(ClusterName, Option<ClusterConnection>),
+    /// How machines of a class are configured; `None`: it is gone.
+    Machines(ClassName, Option<Box<MachineSettings>>),
+    /// An object that cannot be read: what was known of it still counts. For people, once per change of the object.
+    Unreadable {
+        object: String,
+        problem: String,
+    },
+}
+
+/// What one watch has to say, in order.
+#[derive(Clone, Debug)]
+pub enum Report {
+    Changes(Kind, Vec<Change>),
+    /// The first list is complete. Sent once per watch, after the changes of that list.
+    Synced(Kind),
+    /// The watch failed and is going to be tried again; for people. What is known is not current until [`Report::Recovered`].
+    Failed(Kind, String),
+    /// It works again.
+    Recovered(Kind),
+}
+
+/// A batch with so many changes is sent before more events are taken. (The names that a list lacks come as one batch.)
+const CHANGES_ENOUGH: usize = 256;
+
+/// The watches of all kinds, each a task to be owned and awaited by the caller. A task ends when nobody receives any more; dropping it ends the watch.
+///
+/// The channel's bound is the only buffer: a slow receiver slows the watches down.
+pub fn tasks(
+    client: &Client,
+    reports: &mpsc::Sender<Report>,
+) -> Vec<(Kind, BoxFuture<'static, ()>)> {
+    Kind::ALL
+        .into_iter()
+        .map(|kind| {
+            let (client, reports) = (client.clone(), reports.clone());
+            let task = match kind {
+                Kind::Clusters => run::<CustomView<ProxmoxCluster>>(client, reports).boxed(),
+                Kind::Classes => run::<CustomView<NodeClass>>(client, reports).boxed(),
+                Kind::Pools => run::<CustomView<NodePool>>(client, reports).boxed(),
+                Kind::Claims => run::<CustomView<NodeClaim>>(client, reports).boxed(),
+                Kind::Ledger => run::<CustomView<Ledger>>(client, reports).boxed(),
+                Kind::Nodes => run::<NodeView>(client, reports).boxed(),
+                Kind::Pods => run::<PodView>(client, reports).boxed(),
+                Kind::DaemonSets => run::<DaemonSetView>(client, reports).boxed(),
+                Kind::DisruptionBudgets => run::<DisruptionBudgetView>(client, reports).boxed(),
+                Kind::VolumeAttachments => run::<VolumeAttachmentView>(client, reports).boxed(),
+            };
+            (kind, task)
+        })
+        .collect()
+}
+
+async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
+    let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
+    // A closed channel is the end of the program, not an error.
+    let _ = follow::<K>(std::pin::pin!(events), &reports).await;
+}
+
+/// The receiver is gone.
+struct Closed;
+
+async fn follow<K: Watched>(
+    mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,
+    reports: &mpsc::Sender<Report>,
+) -> Result<(), Closed> {
+    let send = async |report: Report| reports.send(report).await.map_err(|_| Closed);
+    let mut known = Known::default();
+    let mut backoff = Backoff::default();
+    let mut failing = false;
+    let mut synced = false;
+    while let Some(first) = events.next().await {
+        let mut changes = Vec::new();
+        let mut listed = false;
+        let mut failure = None;
+        let mut next = Some(first);
+        while let Some(event) = next.take() {
+            match event {
+                Ok(event) => listed |= known.take(event, &mut changes),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+            if changes.len() < CHANGES_ENOUGH {
+                next = events.next().now_or_never().flatten();
+            }
+        }
+        if failing && (listed || !changes.is_empty()) {
+            failing = false;
+            backoff = Backoff::default();
+            send(Report::Recovered(K::KIND)).await?;
+        }
+        if !changes.is_empty() {
+            send(Report::Changes(K::KIND, changes)).await?;
+        }
+        if listed && !synced {
+            synced = true;
+            send(Report::Synced(K::KIND)).await?;
+        }
+        let Some(error) = failure else { continue };
+        if is_expired(&error) {
+            // Ordinary: the server keeps history for a few minutes only. The watcher lists again.
+            tracing::debug!(resource = K::KIND.resource(), "watch expired");
+            continue;
+        }
+        failing = true;
+        send(Report::Failed(K::KIND, text(&error))).await?;
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+    Ok(())
+}
+
+/// The error with its causes, for people.
+fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // kube's errors repeat their source.
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn is_expired(error: &watcher::Error) -> bool {
+    let code = match error {
+        watcher::Error::WatchError(status) => status.code,
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::InitialListFailed(kube::Error::Api(status)) => status.code,
+        watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::InitialListFailed(_)
+        | watcher::Error::NoResourceVersion => return false,
+    };
+    code == 410
+}
+
+/// Which objects of a kind were reported and not yet reported gone.
+#[derive(Default)]
+struct Known {
+    names: BTreeSet<Box<str>>,
+    /// While a list is under way: what it held so far.
+    listing: Option<BTreeSet<Box<str>>>,
+}
+
+impl Known {
+    /// True if a list has just been completed.
+    fn take<K: Watched>(&mut self, event: Event<K>, changes: &mut Vec<Change>) -> bool {
+        match event {
+            Event::Init => self.listing = Some(BTreeSet::new()),
+            Event::InitApply(object) => {
+                let name = full_name(&object);
+                self.listing.get_or_insert_default().insert(name.clone());
+                self.names.insert(name);
+                object.changes(changes);
+            }
+            Event::InitDone => {
+                let listed = self.listing.take().unwrap_or_default();
+                for name in self.names.difference(&listed) {
+                    K::gone(name, changes);
+                }
+                self.names = listed;
+                return true;
+            }
+            Event::Apply(object) => {
+                self.names.insert(full_name(&object));
+                object.changes(changes);
+            }
+            Event::Delete(object) => {
+                let name = full_name(&object);
+                self.names.remove(&name);
+                K::gone(&name, changes);
+            }
+        }
+        false
+    }
+}
+
+/// `name`, or `namespace/name`.
+fn full_name<K: kube::Resource>(object: &K) -> Box<str> {
+    let key = object_key(object.meta());
+    if key.namespace.is_empty() {
+        (*key.name).into()
+    } else {
+        key.to_string().into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use futures::stream;
+use serde_json::json;
+
+use super::*;
+
+fn pod(name: &str) -> PodView {
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}))
+        .unwrap()
+}
+
+/// What is received, one word per item: `+a` seen, `-a` gone, or the word of the report.
+async fn received(events: Vec<watcher::Result<Event<PodView>>>) -> Vec<String> {
+    let (sender, mut receiver) = mpsc::channel(1);
+    let watch = async move {
+        let _ = follow::<PodView>(stream::iter(events), &sender).await;
+    };
+    let collect = async {
+        let mut words = Vec::new();
+        while let Some(report) = receiver.recv().await {
+            match report {
+                Report::Changes(_, changes) => {
+                    words.extend(changes.iter().map(|change| match change {
+                        Change::Delta(Delta::Pod(key, Some(_))) => format!("+{}", key.name),
+                        Change::Delta(Delta::Pod(key, None)) => format!("-{}", key.name),
+                        other => format!("{other:?}"),
+                    }))
+                }
+                Report::Synced(_) => words.push("synced".to_owned()),
+                Report::Failed(_, problem) => words.push(format!("failed: {problem}")),
+                Report::Recovered(_) => words.push("recovered".to_owned()),
+            }
+        }
+        words
+    };
+    futures::join!(watch, collect).1
+}
+
+fn listed(names: &[&str]) -> Vec<watcher::Result<Event<PodView>>> {
+    let applies = names.iter().map(|name| Ok(Event::InitApply(pod(name))));
+    std::iter::once(Ok(Event::Init))
+        .chain(applies)
+        .chain([Ok(Event::InitDone)])
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_list_is_followed_by_synced_and_changes_by_changes() {
+    let mut events = listed(&["a", "b"]);
+    events.push(Ok(Event::Apply(pod("c"))));
+    events.push(Ok(Event::Delete(pod("a"))));
+    let words = received(events).await;
+    // All were ready at once, so they came as one batch.
+    assert_eq!(words, ["+a", "+b", "+c", "-a", "synced"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_away_while_nobody_watched_is_gone() {
+    let mut events = listed(&["a", "b", "c"]);
+    let expired = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
+    events.push(Err(watcher::Error::WatchError(Box::new(expired))));
+    events.extend(listed(&["b", "d"]));
+    assert_eq!(
+        received(events).await,
+        ["+a", "+b", "+c", "synced", "+b", "+d", "-a", "-c"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_once_per_try_and_waited_for_longer_each_time() {
+    let started = tokio::time::Instant::now();
+    let failure = || Err(watcher::Error::NoResourceVersion);
+    let mut events = vec![failure(), failure(), failure()];
+    events.extend(listed(&["a"]));
+    let words = received(events).await;
+    assert_eq!(
+        words
+            .iter()
+            .filter(|word| word.starts_with("failed"))
+            .count(),
+        3
+    );
+    assert_eq!(words[3..], ["recovered", "+a", "synced"]);
+    assert_eq!(started.elapsed().as_secs(), 1 + 2 + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_removes_nothing() {
+    let mut events = listed(&["a", "b"]);
+    events.extend([
+        Ok(Event::Init),
+        Ok(Event::InitApply(pod("b"))),
+        Err(watcher::Error::NoResourceVersion),
+    ]);
+    events.extend(listed(&["a", "b"]));
+    let words = received(events).await;
+    assert!(!words.iter().any(|word| word.starts_with('-')), "{words:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_lists_come_in_bounded_batches() {
+    let names: Vec<String> = (0..1000).map(|n| format!("p{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (sender, mut receiver) = mpsc::channel(8);
+    let events = listed(&names);
+    let watch = async move {
+        let _ = follow::<PodView>(stream::iter(events), &sender).await;
+    };
+    let collect = async {
+        let mut total = 0;
+        while let Some(report) = receiver.recv().await {
+            if let Report::Changes(_, changes) = report {
+                assert!(changes.len() <= CHANGES_ENOUGH);
+                total += changes.len();
+            }
+        }
+        total
+    };
+    assert_eq!(futures::join!(watch, collect).1, 1000);
+}

@@ -1,0 +1,199 @@
+//! Proxmox clusters as the loop sees them: one client and one inventory each, refreshed when too old.
+//!
+//! A cluster that does not answer costs a tick at most [`INVENTORY_DEADLINE`], and only its own machines wait for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use kproxide_planner::facts::{Delta, InventoryFacts, TemplateFacts};
+use kproxide_planner::ids::{ClassName, ClusterName};
+use tokio::time::{Instant, timeout};
+
+use crate::clock::Clock;
+use crate::kube::convert::ClusterConnection;
+use crate::pve::client::Client;
+use crate::pve::convert::{inventory_facts, template_facts};
+use crate::pve::inventory::Inventory;
+use crate::pve::limits::Concurrency;
+use crate::pve::template::Placement;
+
+/// Longer than a healthy cluster ever takes; a hung one must not hold the others up.
+const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
+
+/// Templates change when people change them; each costs a request.
+const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
+
+/// The templates under each name that a class wants.
+type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
+
+/// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
+pub type Connect = Arc<dyn Fn(&ClusterConnection, Concurrency) -> Result<Client, String> + Send + Sync>;
+
+/// The Proxmox clusters by name. Clones share their state: the loop refreshes, claims' drives take clients.
+#[derive(Clone)]
+pub struct Clusters {
+    connect: Connect,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    clusters: BTreeMap<ClusterName, Cluster>,
+    concurrency: BTreeMap<ClusterName, Concurrency>,
+    /// Which template each class wants, and whether one per hypervisor.
+    wanted: BTreeMap<ClassName, (Arc<str>, bool)>,
+}
+
+struct Cluster {
+    connection: ClusterConnection,
+    concurrency: Concurrency,
+    /// The reason why there is no client.
+    client: Result<Client, String>,
+    /// When the facts were last asked for, whatever came of it.
+    asked: Option<Instant>,
+    /// The last good look, for those who need Proxmox's own words (clone routes).
+    inventory: Option<Arc<Inventory>>,
+    /// The same in the planner's words.
+    facts: InventoryFacts,
+    templates: Option<(Instant, Lookups)>,
+}
+
+impl Clusters {
+    pub fn new(connect: Connect) -> Self {
+        Self { connect, state: Arc::default() }
+    }
+
+    /// Takes over a cluster's settings; no connection: it is gone, or its settings cannot be used.
+    pub fn configure(&self, name: &ClusterName, connection: Option<ClusterConnection>) {
+        let mut state = self.lock();
+        let Some(connection) = connection else {
+            state.clusters.remove(name);
+            return;
+        };
+        let concurrency = state.concurrency.get(name).copied().unwrap_or_default();
+        if state.clusters.get(name).is_some_and(|cluster| cluster.connection == connection && cluster.concurrency == concurrency) {
+            return;
+        }
+        let client = (self.connect)(&connection, concurrency);
+        let cluster = Cluster {
+            connection,
+            concurrency,
+            client,
+            asked: None,
+            inventory: None,
+            facts: InventoryFacts::default(),
+            templates: None,
+        };
+        state.clusters.insert(name.clone(), cluster);
+    }
+
+    /// Takes over how much may be asked of a cluster at once; a client in use is replaced.
+    pub fn limit(&self, name: &ClusterName, concurrency: Concurrency) {
+        let connection = {
+            let mut state = self.lock();
+            state.concurrency.insert(name.clone(), concurrency);
+            state.clusters.get(name).map(|cluster| cluster.connection.clone())
+        };
+        if connection.is_some() {
+            self.configure(name, connection);
+        }
+    }
+
+    /// Takes over which template a class uses.
+    pub fn want_template(&self, class: &ClassName, template: Option<(Arc<str>, bool)>) {
+        let mut state = self.lock();
+        let changed = match template {
+            Some(template) => state.wanted.insert(class.clone(), template.clone()) != Some(template),
+            None => state.wanted.remove(class).is_some(),
+        };
+        if changed {
+            for cluster in state.clusters.values_mut() {
+                (cluster.templates, cluster.asked) = (None, None);
+            }
+        }
+    }
+
+    pub fn client(&self, name: &ClusterName) -> Option<Client> {
+        self.lock().clusters.get(name)?.client.clone().ok()
+    }
+
+    /// The last look at a cluster that succeeded.
+    pub fn inventory(&self, name: &ClusterName) -> Option<Arc<Inventory>> {
+        self.lock().clusters.get(name)?.inventory.clone()
+    }
+
+    /// Asks every cluster whose facts are older than `max_age`, all at once.
+    pub async fn refresh(&self, max_age: Duration, clock: &Clock) -> Vec<Delta> {
+        let due: Vec<_> = {
+            let state = self.lock();
+            let old = |cluster: &Cluster| cluster.asked.is_none_or(|asked| asked.elapsed() >= max_age);
+            state.clusters.iter().filter(|(_, cluster)| old(cluster)).map(|(name, _)| name.clone()).collect()
+        };
+        let facts = join_all(due.iter().map(|name| self.ask(name, clock))).await;
+        due.into_iter().zip(facts).map(|(name, facts)| Delta::Inventory(name, facts.map(Box::new))).collect()
+    }
+
+    /// `None`: the cluster was taken away meanwhile.
+    async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
+        let (client, known, wanted) = {
+            let mut state = self.lock();
+            let wanted: BTreeSet<_> = state.wanted.values().cloned().collect();
+            let cluster = state.clusters.get_mut(name)?;
+            cluster.asked = Some(Instant::now());
+            let known = cluster.templates.clone().filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
+            (cluster.client.clone(), known, wanted)
+        };
+        let client = match client {
+            Ok(client) => client,
+            Err(problem) => return self.unreachable(name, problem),
+        };
+        let taken_at = clock.now();
+        let look = async {
+            let inventory = client.inventory().await?;
+            let templates = match known {
+                Some(templates) => templates,
+                None => (Instant::now(), read_templates(&client, &inventory, &wanted).await),
+            };
+            Ok::<_, crate::pve::error::Error>((inventory, templates))
+        };
+        match timeout(INVENTORY_DEADLINE, look).await {
+            Ok(Ok((inventory, (read, templates)))) => {
+                let facts = inventory_facts(&inventory, templates.clone(), taken_at);
+                let mut state = self.lock();
+                let cluster = state.clusters.get_mut(name)?;
+                cluster.inventory = Some(Arc::new(inventory));
+                cluster.facts = facts.clone();
+                // A template that could not be read is looked for again with the next inventory.
+                let sound = templates.values().flatten().all(|template| template.problem.is_none());
+                cluster.templates = sound.then_some((read, templates));
+                Some(facts)
+            }
+            Ok(Err(error)) => self.unreachable(name, error.chain()),
+            Err(_) => self.unreachable(name, format!("no answer within {} s", INVENTORY_DEADLINE.as_secs())),
+        }
+    }
+
+    /// What was known of it, no longer reachable.
+    fn unreachable(&self, name: &ClusterName, problem: String) -> Option<InventoryFacts> {
+        let mut state = self.lock();
+        let facts = &mut state.clusters.get_mut(name)?.facts;
+        facts.reachable = false;
+        facts.complete = false;
+        facts.problem = Some(problem);
+        Some(facts.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn read_templates(client: &Client, inventory: &Inventory, wanted: &BTreeSet<(Arc<str>, bool)>) -> Lookups {
+    let found = join_all(wanted.iter().map(|(name, local)| async {
+        let placement = if *local { Placement::Local } else { Placement::Shared };
+        (name.clone(), template_facts(inventory, client.templates(inventory, name, placement).await))
+    }));
+    found.await.into_iter().collect()
+}

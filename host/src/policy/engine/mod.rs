@@ -1,0 +1,193 @@
+//! Runs policies in wasmtime. The interface has none of wasmtime's types, so that the engine can move into a child process.
+//!
+//! A fresh instance answers each question: nothing leaks from one decision to the next, and a trap costs one answer. What an instance may use is
+//! bounded in instructions (fuel, deterministic), in wall time as a backstop (epochs), in memory, stack and bytes returned.
+//! A component may import `kproxide:policy/log` and the types, nothing else: no clock, no randomness, no file, no network.
+
+mod bindings;
+mod convert;
+mod load;
+mod store;
+
+use std::sync::Arc;
+
+use kproxide_planner::facts::PolicyKind;
+use kproxide_planner::ids::Digest;
+use kproxide_planner::question::{AnswerBody, Question};
+use thiserror::Error;
+use wasmtime::component::{HasSelf, Linker};
+
+use self::bindings::host_selection::kproxide::policy::log;
+use self::store::State;
+
+pub use self::load::LoadError;
+pub(crate) use self::load::UNPACKED_BYTES_MAX;
+pub(crate) use self::load::digest;
+
+/// Instructions for one question, about 200 ms of computing: a thousand times what the built-ins need for 1000 hypervisors.
+pub const CALL_FUEL: u64 = 4_000_000_000;
+
+/// What a policy says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyInfo {
+    pub name: String,
+    pub version: String,
+    pub description: String,
+    /// JSON Schema of the settings, or empty.
+    pub settings_schema: String,
+}
+
+/// Where calls and compilations run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// On the caller's thread, without the wall-clock backstop: simulation, where every run must be the same.
+    Inline,
+    /// On a blocking thread, with the backstop.
+    Blocking,
+}
+
+/// Compiles and runs policy components.
+#[derive(Clone)]
+pub struct Engine {
+    wasmtime: wasmtime::Engine,
+    linker: Arc<Linker<State>>,
+    execution: Execution,
+    /// Ends the ticker thread when the last engine is dropped.
+    _ticker: Option<Arc<()>>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("execution", &self.execution).finish_non_exhaustive()
+    }
+}
+
+/// A compiled policy, cheap to clone.
+#[derive(Clone)]
+pub struct Module(Arc<Compiled>);
+
+struct Compiled {
+    digest: Digest,
+    info: PolicyInfo,
+    host_selection: Option<bindings::host_selection::HostSelectionPolicyPre<State>>,
+    scale_down: Option<bindings::scale_down::ScaleDownPolicyPre<State>>,
+    labels: Option<bindings::labels::LabelPolicyPre<State>>,
+}
+
+impl Module {
+    /// SHA-256 of the component's bytes.
+    pub fn digest(&self) -> &Digest {
+        &self.0.digest
+    }
+
+    pub fn info(&self) -> &PolicyInfo {
+        &self.0.info
+    }
+
+    /// The questions that it answers, at least one.
+    pub fn kinds(&self) -> Vec<PolicyKind> {
+        let compiled = &self.0;
+        [
+            (compiled.host_selection.is_some(), PolicyKind::HostSelection),
+            (compiled.scale_down.is_some(), PolicyKind::ScaleDown),
+            (compiled.labels.is_some(), PolicyKind::Labels),
+        ]
+        .into_iter()
+        .filter_map(|(answers, kind)| answers.then_some(kind))
+        .collect()
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("info", &self.0.info).field("digest", &self.0.digest).finish_non_exhaustive()
+    }
+}
+
+
+/// Why a question has no usable answer.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CallError {
+    #[error("it does not answer {0} questions")]
+    WrongKind(&'static str),
+    #[error("it used up its {CALL_FUEL} instructions")]
+    OutOfFuel,
+    #[error("it ran for too long")]
+    Interrupted,
+    #[error("it asked for more than 64 MiB of memory")]
+    OutOfMemory,
+    #[error("it returned too much: {0}")]
+    TooMuch(String),
+    #[error("it crashed: {0}")]
+    Trapped(String),
+    #[error("its settings are wrong: {0}")]
+    InvalidSettings(String),
+    #[error("it reports a defect of its own: {0}")]
+    Internal(String),
+    #[error("its answer is invalid: {0}")]
+    InvalidAnswer(String),
+}
+
+/// An answer and the instructions that it took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Called {
+    pub result: Result<AnswerBody, CallError>,
+    pub fuel: u64,
+}
+
+impl Engine {
+    /// # Errors
+    /// wasmtime refuses its configuration: the platform is not supported.
+    pub fn new(execution: Execution) -> Result<Self, LoadError> {
+        let wasmtime = store::configure().map_err(|error| LoadError::Platform(format!("{error:#}")))?;
+        let mut linker = Linker::<State>::new(&wasmtime);
+        log::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
+            .map_err(|error| LoadError::Platform(format!("{error:#}")))?;
+        let ticker = (execution == Execution::Blocking).then(|| store::start_ticker(&wasmtime));
+        Ok(Self { wasmtime, linker: Arc::new(linker), execution, _ticker: ticker })
+    }
+
+    /// Compiles a component, after looking at what it imports, and asks it for its name.
+    ///
+    /// # Errors
+    /// Names what is wrong with the bytes and, where known, how to build them right.
+    pub async fn load(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
+        let engine = self.clone();
+        self.run(move || load::load(&engine, &bytes)).await.unwrap_or(Err(LoadError::Cancelled))
+    }
+
+    /// Asks the policy whether it accepts these settings.
+    ///
+    /// # Errors
+    /// It does not, or it failed.
+    pub async fn check_settings(&self, module: &Module, settings: Arc<str>) -> Result<(), CallError> {
+        let (engine, module) = (self.clone(), module.clone());
+        self.run(move || store::check_settings(&engine, &module, &settings)).await.unwrap_or_else(|| Err(cancelled()))
+    }
+
+    /// Asks one question of a fresh instance.
+    pub async fn ask(&self, module: &Module, question: &Question) -> Called {
+        if self.execution == Execution::Inline {
+            return store::ask(self, module, question);
+        }
+        let (engine, module, question) = (self.clone(), module.clone(), question.clone());
+        self.run(move || store::ask(&engine, &module, &question))
+            .await
+            .unwrap_or_else(|| Called { result: Err(cancelled()), fuel: 0 })
+    }
+
+    /// `None`: the runtime is shutting down.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        match self.execution {
+            Execution::Inline => Some(work()),
+            Execution::Blocking => tokio::task::spawn_blocking(work).await.ok(),
+        }
+    }
+}
+
+fn cancelled() -> CallError {
+    CallError::Trapped("kproxide is shutting down".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

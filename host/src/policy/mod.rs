@@ -1,0 +1,21 @@
+//! Policies: which module answers for a name, and how it is asked without trusting it.
+//!
+//! ```text
+//! files ──► library ──► engine ──► a fresh instance of the component, with limits
+//!  (bytes)   (names, last good one,    (the only module that knows wasmtime)
+//!             fallback, breaker)
+//! ```
+//!
+//! A policy is advice. The engine checks the form of an answer, the planner its content.
+
+mod engine;
+mod labels;
+mod files;
+mod library;
+mod self_test;
+mod watch;
+
+pub use engine::{CALL_FUEL, CallError, Engine, Execution, LoadError, Module, PolicyInfo};
+pub use files::{FilesError, PolicyFiles, read_directories};
+pub use watch::watch_directories;
+pub use library::{Budget, Library, Reload, ReloadOutcome};

@@ -1,0 +1,61 @@
+//! Looks again when a policy directory may have changed.
+//!
+//! The directory is watched, never the file: after the first swap of a ConfigMap mount a watched file tells nothing any more. What an event says is ignored, and
+//! because watching can fail or miss (inotify instances run out on real Nodes), the files are looked at every 30 s anyway.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use notify_debouncer_full::notify::{EventKind, RecursiveMode};
+use notify_debouncer_full::{DebounceEventResult, new_debouncer};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::files::{PolicyFiles, read_directories};
+
+const POLL: Duration = Duration::from_secs(30);
+const DEBOUNCE: Duration = Duration::from_millis(250);
+
+/// Reads the directories whenever they may have changed and hands over what lies in them, until the receiver is gone. Only production uses this: its events come
+/// from the operating system.
+pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<PolicyFiles>) {
+    let (changed, mut changes) = mpsc::channel(1);
+    let debouncer = new_debouncer(DEBOUNCE, None, move |events: DebounceEventResult| {
+        // Our own reading shows as access: reacting to it would never end.
+        let worth_a_look = events.map_or(true, |events| {
+            events.iter().any(|event| !matches!(event.kind, EventKind::Access(_)))
+        });
+        if worth_a_look {
+            // A full channel already says that there is something to look at.
+            let _ = changed.try_send(());
+        }
+    });
+    let mut debouncer = debouncer
+        .inspect_err(|error| tracing::warn!(%error, "policy directories are not watched but looked at every 30 s"))
+        .ok();
+    let mut poll = tokio::time::interval_at(Instant::now(), POLL);
+    poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watched = vec![false; directories.len()];
+    loop {
+        tokio::select! {
+            biased;
+            () = files.closed() => return,
+            Some(()) = changes.recv() => {}
+            _ = poll.tick() => {}
+        }
+        // A directory that comes later is watched from then on.
+        for (directory, watched) in directories.iter().zip(&mut watched) {
+            if let Some(debouncer) = &mut debouncer {
+                *watched = *watched && directory.exists();
+                if !*watched {
+                    *watched = debouncer.watch(directory, RecursiveMode::NonRecursive).is_ok();
+                }
+            }
+        }
+        let to_read = directories.clone();
+        let Ok(read) = tokio::task::spawn_blocking(move || read_directories(&to_read)).await else { return };
+        if files.send(read).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Who we are to Proxmox: an API token in every request, or a ticket that a login gives for two hours.
+//!
+//! Owns the credentials and the ticket; the client asks [`Auth::authorize`] before each request and [`Auth::refused`] after
+//! a 401. Secrets live in [`SecretString`] and leave it only into a header or the login's body.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, header};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Where credentials come from: a folder in production ([`Credentials::read_folder`]), a closure in tests.
+pub type CredentialSource =
+    Arc<dyn Fn() -> Result<Credentials, CredentialsError> + Send + Sync + 'static>;
+
+/// How old credentials may be before the source is asked again; a mounted Secret changes without notice.
+const REREAD: Duration = Duration::from_secs(10);
+
+/// Proxmox: a ticket lives two hours. Renewed at half of that, a failed renewal has an hour to be repaired.
+const TICKET_RENEWAL: Duration = Duration::from_secs(60 * 60);
+
+/// Proxmox delays every refusal by three seconds and logs it; the same wrong credentials are not shown again sooner.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
+/// The source that reads a mounted Secret anew each time it is asked.
+pub fn mounted(folder: std::path::PathBuf) -> CredentialSource {
+    Arc::new(move || Credentials::read_folder(&folder))
+}
+
+/// What Proxmox knows us by.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// An API token.
+    Token {
+        /// `user@realm!name`.
+        id: String,
+        /// The UUID shown once when the token was made.
+        secret: SecretString,
+    },
+    /// A user's login.
+    Password {
+        /// `user@realm`.
+        username: String,
+        /// Its password.
+        password: SecretString,
+    },
+}
+
+/// Why credentials cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CredentialsError {
+    /// A file that cannot be read.
+    #[error("credentials: cannot read {path}: {problem}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The operating system's words.
+        problem: String,
+    },
+    /// None or both of the two kinds.
+    #[error(
+        "credentials: the folder {folder} must hold either token-id and token-secret, or username and password{found}"
+    )]
+    Incomplete {
+        /// The folder.
+        folder: String,
+        /// What is there instead.
+        found: String,
+    },
+    /// Not `user@realm!name`.
+    #[error(
+        "credentials: token-id {0:?} is not of the form user@realm!name (as in `kproxide@pve!autoscaler`)"
+    )]
+    TokenId(String),
+    /// Not `user@realm`.
+    #[error("credentials: username {0:?} is not of the form user@realm (as in `kproxide@pve`)")]
+    Username(String),
+    /// Something that does not fit into a header.
+    #[error("credentials: {0} holds characters that cannot be part of it")]
+    Characters(&'static str),
+}
+
+impl Credentials {
+    /// Checks a token.
+    ///
+    /// # Errors
+    /// The ID has another form, or either holds control characters.
+    pub fn token(id: &str, secret: &str) -> Result<Credentials, CredentialsError> {
+        let (id, secret) = (id.trim(), secret.trim());
+        let well_formed = id
+            .split_once('!')
+            .is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
+        if !well_formed {
+            return Err(CredentialsError::TokenId(id.to_owned()));
+        }
+        if !visible(id) {
+            return Err(CredentialsError::Characters("token-id"));
+        }
+        if secret.is_empty() || !visible(secret) {
+            return Err(CredentialsError::Characters("token-secret"));
+        }
+        Ok(Credentials::Token {
+            id: id.to_owned(),
+            secret: secret.into(),
+        })
+    }
+
+    /// Checks a login.
+    ///
+    /// # Errors
+    /// The user name lacks its realm.
+    pub fn password(username: &str, password: &str) -> Result<Credentials, CredentialsError> {
+        let username = username.trim();
+        if !username
+            .split_once('@')
+            .is_some_and(|(user, realm)| !user.is_empty() && !realm.is_empty())
+        {
+            return Err(CredentialsError::Username(username.to_owned()));
+        }
+        Ok(Credentials::Password {
+            username: username.to_owned(),
+            // A file's last line end is not part of a password; blanks may be.
+            password: password.trim_end_matches(['\r', '\n']).into(),
+        })
+    }
+
+    /// Reads a mounted Secret: `token-id` and `token-secret`, or `username` and `password`.
+    ///
+    /// # Errors
+    /// A file is missing, unreadable or malformed. No error shows a secret.
+    pub fn read_folder(folder: &Path) -> Result<Credentials, CredentialsError> {
+        let read = |name: &str| -> Result<Option<String>, CredentialsError> {
+            let path = folder.join(name);
+            match std::fs::read_to_string(&path) {
+                Ok(text) => Ok(Some(text)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(CredentialsError::Unreadable {
+                    path: path.display().to_string(),
+                    problem: error.to_string(),
+                }),
+            }
+        };
+        let names = ["token-id", "token-secret", "username", "password"];
+        let [id, secret, username, password] = names.map(read);
+        match (id?, secret?, username?, password?) {
+            (Some(id), Some(secret), None, None) => Credentials::token(&id, &secret),
+            (None, None, Some(username), Some(password)) => {
+                Credentials::password(&username, &password)
+            }
+            (id, secret, username, password) => {
+                let there: Vec<&str> = [&id, &secret, &username, &password]
+                    .into_iter()
+                    .zip(names)
+                    .filter_map(|(file, name)| file.as_ref().map(|_| name))
+                    .collect();
+                Err(CredentialsError::Incomplete {
+                    folder: folder.display().to_string(),
+                    found: match there.as_slice() {
+                        [] => "; none of them is there".to_owned(),
+                        some => format!("; there is {}", some.join(", ")),
+                    },
+                })
+            }
+        }
+    }
+
+    /// The user or token, for messages and `pveum` lines.
+    pub fn name(&self) -> &str {
+        match self {
+            Credentials::Token { id, .. } => id,
+            Credentials::Password { username, .. } => username,
+        }
+    }
+
+    fn same(&self, other: &Credentials) -> bool {
+        match (self, other) {
+            (
+                Credentials::Token { id, secret },
+                Credentials::Token {
+                    id: other_id,
+                    secret: other_secret,
+                },
+            ) => id == other_id && secret.expose_secret() == other_secret.expose_secret(),
+            (
+                Credentials::Password { username, password },
+                Credentials::Password {
+                    username: other_username,
+                    password: other_password,
+                },
+            ) => {
+                username == other_username
+                    && password.expose_secret() == other_password.expose_secret()
+            }
+            (Credentials::Token { .. }, Credentials::Password { .. })
+            | (Credentials::Password { .. }, Credentials::Token { .. }) => false,
+        }
+    }
+}
+
+fn visible(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// The answer to a login.
+#[derive(Deserialize)]
+pub(super) struct Ticket {
+    #[serde(deserialize_with = "secret")]
+    ticket: SecretString,
+    #[serde(rename = "CSRFPreventionToken", deserialize_with = "secret")]
+    csrf: SecretString,
+    #[serde(rename = "NeedTFA", default, deserialize_with = "super::types::flag")]
+    pub(super) needs_second_factor: bool,
+}
+
+fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
+    String::deserialize(deserializer).map(SecretString::from)
+}
+
+/// What a request needs before it can be sent.
+pub(super) enum Authorization {
+    /// These headers.
+    Headers {
+        headers: HeaderMap,
+        /// Names what was used, for [`Auth::refused`].
+        generation: u64,
+    },
+    /// A login with these first; [`Auth::logged_in`] takes its answer.
+    Login {
+        username: String,
+        password: SecretString,
+    },
+}
+
+/// Why there is no authorization.
+#[derive(Debug)]
+pub(super) enum Unauthorized {
+    /// The source gives nothing usable.
+    Unusable(CredentialsError),
+    /// Refused a moment ago.
+    Refused { again_in: Duration },
+}
+
+/// The state of being logged in.
+pub(super) struct Auth {
+    source: CredentialSource,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: Option<Known>,
+    /// Grows with every change of credentials or ticket.
+    generation: u64,
+}
+
+struct Known {
+    credentials: Credentials,
+    read_at: Instant,
+    ticket: Option<(Ticket, Instant)>,
+    refused_at: Option<Instant>,
+}
+
+impl Auth {
+    pub(super) fn new(source: CredentialSource) -> Auth {
+        Auth {
+            source,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The user or token in use, once there was a request.
+    pub(super) async fn name(&self) -> Option<String> {
+        let state = self.state.lock().await;
+        state
+            .known
+            .as_ref()
+            .map(|known| known.credentials.name().to_owned())
+    }
+
+    /// Headers for a request, or the login that must come first.
+    pub(super) async fn authorize(&self, write: bool) -> Result<Authorization, Unauthorized> {
+        let mut state = self.state.lock().await;
+        let now = Instant::now();
+        let suspicious = state
+            .known
+            .as_ref()
+            .is_none_or(|known| known.refused_at.is_some() || now - known.read_at >= REREAD);
+        if suspicious {
+            state.read(&self.source, now)?;
+        }
+        let generation = state.generation;
+        let known = state
+            .known
+            .as_ref()
+            .expect("read just now, or an error was returned");
+        if let Some(refused_at) = known.refused_at
+            && now - refused_at < REFUSED_PAUSE
+        {
+            return Err(Unauthorized::Refused {
+                again_in: REFUSED_PAUSE - (now - refused_at),
+            });
+        }
+        match (&known.credentials, &known.ticket) {
+            (Credentials::Token { id, secret }, _) => Ok(Authorization::Headers {
+                headers: token_headers(id, secret),
+                generation,
+            }),
+            (Credentials::Password { .. }, Some((ticket, since)))
+                if now - *since < TICKET_RENEWAL =>
+            {
+                Ok(Authorization::Headers {
+                    headers: ticket_headers(ticket, write),
+                    generation,
+                })
+            }
+            (Credentials::Password { username, password }, _) => Ok(Authorization::Login {
+                username: username.clone(),
+                password: password.clone(),
+            }),
+        }
+    }
+
+    /// Keeps a fresh ticket.
+    pub(super) async fn logged_in(&self, ticket: Ticket) {
+        let mut state = self.state.lock().await;
+        state.generation += 1;
+        if let Some(known) = &mut state.known {
+            known.ticket = Some((ticket, Instant::now()));
+            known.refused_at = None;
+        }
+    }
+
+    /// Takes note of a 401 on what `generation` named; true if it is worth trying again now.
+    pub(super) async fn refused(&self, generation: u64) -> bool {
+        let mut state = self.state.lock().await;
+        let now = Instant::now();
+        if state.generation != generation {
+            // Somebody else has renewed in the meantime.
+            return true;
+        }
+        let before = state.generation;
+        // An unreadable source changes nothing; the refusal stands.
+        let _ = state.read(&self.source, now);
+        if state.generation != before {
+            return true;
+        }
+        state.generation += 1;
+        let Some(known) = &mut state.known else {
+            return false;
+        };
+        // A ticket ends early when the server's key rotates; a token that was refused stays refused.
+        let had_ticket = known.ticket.take().is_some();
+        if !had_ticket {
+            known.refused_at = Some(now);
+        }
+        had_ticket
+    }
+
+    /// Takes note of an accepted request.
+    pub(super) async fn accepted(&self) {
+        if let Some(known) = &mut self.state.lock().await.known {
+            known.refused_at = None;
+        }
+    }
+
+    /// Takes note of a refused login.
+    pub(super) async fn login_refused(&self) {
+        if let Some(known) = &mut self.state.lock().await.known {
+            known.refused_at = Some(Instant::now());
+        }
+    }
+}
+
+impl State {
+    fn read(&mut self, source: &CredentialSource, now: Instant) -> Result<(), Unauthorized> {
+        match (source(), &mut self.known) {
+            (Ok(read), Some(known)) if known.credentials.same(&read) => known.read_at = now,
+            (Ok(read), known) => {
+                self.generation += 1;
+                *known = Some(Known {
+                    credentials: read,
+                    read_at: now,
+                    ticket: None,
+                    refused_at: None,
+                });
+            }
+            // A Secret that is being replaced must not stop what still works.
+            (Err(error), Some(known)) => {
+                known.read_at = now;
+                tracing::warn!(%error, "credentials cannot be read again, the last ones stay in use");
+            }
+            (Err(error), None) => return Err(Unauthorized::Unusable(error)),
+        }
+        Ok(())
+    }
+}
+
+fn token_headers(id: &str, secret: &SecretString) -> HeaderMap {
+    let value = format!("PVEAPIToken={id}={}", secret.expose_secret());
+    let mut headers = HeaderMap::new();
+    headers.insert(header::AUTHORIZATION, sensitive(&value));
+    headers
+}
+
+fn ticket_headers(ticket: &Ticket, write: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let cookie = format!("PVEAuthCookie={}", ticket.ticket.expose_secret());
+    headers.insert(header::COOKIE, sensitive(&cookie));
+    // Proxmox: required on everything but GET.
+    if write {
+        headers.insert(
+            "CSRFPreventionToken",
+            sensitive(ticket.csrf.expose_secret()),
+        );
+    }
+    headers
+}
+
+fn sensitive(value: &str) -> HeaderValue {
+    // Tokens were checked when read; a ticket with control characters is none, and its request will be refused.
+    let mut value = HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("invalid"));
+    value.set_sensitive(true);
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    fn refusal(files: &[(&str, &str)]) -> String {
+        Credentials::read_folder(folder(files).path())
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn a_folder_holds_a_token_or_a_login() {
+        let token = folder(&[("token-id", "aut@pve!full\n"), ("token-secret", "s3cret\n")]);
+        assert_eq!(
+            Credentials::read_folder(token.path()).unwrap().name(),
+            "aut@pve!full"
+        );
+        let login = folder(&[("username", "root@pam"), ("password", "s3cret")]);
+        assert_eq!(
+            Credentials::read_folder(login.path()).unwrap().name(),
+            "root@pam"
+        );
+    }
+
+    #[test]
+    fn a_wrong_folder_says_what_is_there() {
+        assert!(refusal(&[]).ends_with("none of them is there"));
+        assert!(refusal(&[("token-id", "a@pve!b")]).ends_with("there is token-id"));
+        assert!(
+            refusal(&[("token-id", "aut"), ("token-secret", "x")])
+                .contains("\"aut\" is not of the form user@realm!name")
+        );
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let credentials = Credentials::token("aut@pve!full", "s3cret").unwrap();
+        assert!(!format!("{credentials:?}").contains("s3cret"));
+        assert!(!refusal(&[("token-id", "a@pve!b"), ("token-secret", "s3 x9")]).contains("x9"));
+        let params = crate::pve::request::Params::new().with("password", "s3cret");
+        assert!(!format!("{params:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,481 @@
+//! One Proxmox cluster as a callable thing: login, deadlines, failover, and answers turned into data or [`Error`]s.
+//!
+//! ```text
+//! call ─► worker permit ─► endpoint (healthy first) ─► login if needed ─► deadline( transport ) ─► data │ Error
+//!                              ▲            └ next endpoint: only if nothing was executed ┘
+//! ```
+//!
+//! A write is repeated only when it certainly was not executed (no connection, status 595, or 401 and a new login). Every
+//! other loss is returned with [`Executed::Unknown`], for the caller to look. Dropping a call's future is such a loss too.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use secrecy::ExposeSecret as _;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tokio::time::{Instant, timeout};
+use tower::ServiceExt as _;
+
+use super::answer::{Envelope, Said};
+use super::auth::{Auth, Authorization, CredentialSource, Ticket, Unauthorized};
+use super::classify;
+use super::error::{Error, Executed, Failure, Meaning};
+use super::limits::{Concurrency, Limits};
+use super::request::{Call, Params};
+use super::tls::Trust;
+use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
+
+/// How long a connection may take to come about; given to the transport.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Proxmox gives up forwarding to another hypervisor after 30 s; its own verdict is worth more than ours.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(35);
+
+/// For reads that an endpoint answers from what it knows itself, while there is another endpoint to ask: one that hangs
+/// must not hold up the tick. Longer than the three seconds by which Proxmox delays a refusal.
+const LOCAL_READ_DEADLINE: Duration = Duration::from_secs(5);
+
+/// For the question whether an endpoint is healthy.
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long an endpoint that failed is used only if no other is left.
+const ENDPOINT_REST: Duration = Duration::from_secs(30);
+
+/// A Proxmox cluster's API. Clones share login, limits and the memory of which endpoint is healthy.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoints: Vec<Endpoint>,
+    health: Mutex<Health>,
+    auth: Auth,
+    login: tokio::sync::Mutex<()>,
+    limits: Limits,
+}
+
+impl Client {
+    /// A client of the cluster behind `endpoints`, tried in this order. No request is made yet.
+    pub fn new(
+        endpoints: Vec<Endpoint>,
+        credentials: CredentialSource,
+        concurrency: Concurrency,
+    ) -> Client {
+        let health = Health {
+            preferred: 0,
+            resting_until: vec![None; endpoints.len()],
+        };
+        Client {
+            inner: Arc::new(Inner {
+                endpoints,
+                health: Mutex::new(health),
+                auth: Auth::new(credentials),
+                login: tokio::sync::Mutex::default(),
+                limits: Limits::new(concurrency),
+            }),
+        }
+    }
+
+    /// A client of the cluster behind `urls`, over HTTPS.
+    ///
+    /// # Errors
+    /// An address or the trust settings cannot be used; says which and how to write it.
+    pub fn https(
+        urls: &[String],
+        trust: &Trust,
+        credentials: CredentialSource,
+        concurrency: Concurrency,
+    ) -> Result<Client, EndpointError> {
+        let endpoints = urls
+            .iter()
+            .map(|url| https(url, trust, CONNECT_TIMEOUT))
+            .collect::<Result<_, _>>()?;
+        Ok(Client::new(endpoints, credentials, concurrency))
+    }
+
+    /// The cluster's semaphores; take a clone slot before cloning.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// The user or token in use, once there was a request.
+    pub async fn login_name(&self) -> Option<String> {
+        self.inner.auth.name().await
+    }
+
+    /// Makes a call and decodes the `data` of its answer.
+    pub(super) async fn fetch<T: DeserializeOwned>(&self, call: Call) -> Result<T, Error> {
+        Ok(self.fetch_counted(call).await?.0)
+    }
+
+    /// As [`Self::fetch`], with the `total` that lists carry beside `data`.
+    pub(super) async fn fetch_counted<T: DeserializeOwned>(
+        &self,
+        call: Call,
+    ) -> Result<(T, Option<u64>), Error> {
+        let (endpoint, body) = self.send(&call).await?;
+        match serde_json::from_slice::<Envelope<T>>(&body) {
+            Ok(envelope) => Ok((envelope.data, envelope.total)),
+            Err(error) => Err(Error::new(
+                &call,
+                &self.inner.endpoints[endpoint].name,
+                Failure {
+                    meaning: Meaning::Undecodable,
+                    executed: Executed::Yes,
+                    status: Some(200),
+                    text: error.to_string(),
+                    cause: None,
+                },
+            )),
+        }
+    }
+
+    /// Makes a call whose answer carries nothing.
+    pub(super) async fn perform(&self, call: Call) -> Result<(), Error> {
+        let IgnoredAny = self.fetch(call).await?;
+        Ok(())
+    }
+
+    /// The body of a successful answer, and the endpoint that gave it.
+    async fn send(&self, call: &Call) -> Result<(usize, Bytes), Error> {
+        let _worker = match (call.protected, &call.hypervisor) {
+            (true, Some(hypervisor)) => Some(self.inner.limits.protected(hypervisor).await),
+            // Served by the endpoint's own daemon, whichever that is.
+            (true, None) => Some(self.inner.limits.protected("").await),
+            (false, _) => None,
+        };
+        let mut last = None;
+        let order = self.order();
+        for (position, &endpoint) in order.iter().enumerate() {
+            let local = call.repeatable && call.hypervisor.is_none();
+            let deadline = if local && position + 1 < order.len() {
+                LOCAL_READ_DEADLINE
+            } else {
+                REQUEST_DEADLINE
+            };
+            let error = match self.attempt(endpoint, call, deadline).await {
+                Ok(body) => return Ok((endpoint, body)),
+                Err(error) => error,
+            };
+            match self.verdict(endpoint, call, error).await {
+                Verdict::Final(error) => return Err(error),
+                Verdict::NextEndpoint(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            let failure = Failure {
+                meaning: Meaning::Unreachable,
+                executed: Executed::No,
+                status: None,
+                text: "no endpoint is configured: `endpoints` is empty".to_owned(),
+                cause: None,
+            };
+            Error::new(call, "no endpoint", failure)
+        }))
+    }
+
+    /// The call at one endpoint, with one more login if the first is refused.
+    async fn attempt(
+        &self,
+        endpoint: usize,
+        call: &Call,
+        deadline: Duration,
+    ) -> Result<Bytes, Error> {
+        let mut logins_left = 2;
+        loop {
+            let mut request = call.request();
+            let generation = match self.authorize(endpoint, call, &mut request).await? {
+                Some(generation) => generation,
+                None if logins_left > 0 => {
+                    logins_left -= 1;
+                    self.log_in(endpoint, call, deadline).await?;
+                    continue;
+                }
+                None => return Err(self.unauthorized(endpoint, call, String::new())),
+            };
+            let answer = self.exchange(endpoint, call, request, deadline).await?;
+            if answer.status() == StatusCode::UNAUTHORIZED && logins_left > 0 {
+                logins_left -= 1;
+                if self.inner.auth.refused(generation).await {
+                    continue;
+                }
+            } else if answer.status().is_success() {
+                self.inner.auth.accepted().await;
+            }
+            return self.interpret(endpoint, call, answer);
+        }
+    }
+
+    /// Adds credentials to a request; none means that a login must come first.
+    async fn authorize(
+        &self,
+        endpoint: usize,
+        call: &Call,
+        request: &mut http::Request<Bytes>,
+    ) -> Result<Option<u64>, Error> {
+        let write = request.method() != http::Method::GET;
+        match self.inner.auth.authorize(write).await {
+            Ok(Authorization::Headers {
+                headers,
+                generation,
+            }) => {
+                request.headers_mut().extend(headers);
+                Ok(Some(generation))
+            }
+            Ok(Authorization::Login { .. }) => Ok(None),
+            Err(Unauthorized::Unusable(problem)) => {
+                let failure = Failure {
+                    meaning: Meaning::CredentialsUnusable,
+                    executed: Executed::No,
+                    status: None,
+                    text: problem.to_string(),
+                    cause: None,
+                };
+                Err(self.fail(endpoint, call, failure))
+            }
+            Err(Unauthorized::Refused { again_in }) => {
+                let text = format!(
+                    "refused a moment ago; tried again in {} s, or when the credentials change",
+                    again_in.as_secs()
+                );
+                Err(self.unauthorized(endpoint, call, text))
+            }
+        }
+    }
+
+    /// Proxmox: `POST /access/ticket` needs no permission and no CSRF token, and repeating it does no harm.
+    async fn log_in(&self, endpoint: usize, call: &Call, deadline: Duration) -> Result<(), Error> {
+        let _one_at_a_time = self.inner.login.lock().await;
+        let (username, password) = match self.inner.auth.authorize(false).await {
+            Ok(Authorization::Login { username, password }) => (username, password),
+            // Another call has logged in while this one waited for its turn.
+            Ok(Authorization::Headers { .. }) => return Ok(()),
+            Err(Unauthorized::Unusable(_) | Unauthorized::Refused { .. }) => {
+                return Err(self.unauthorized(endpoint, call, String::new()));
+            }
+        };
+        let mut login = Call::post(&["access", "ticket"]).params(
+            Params::new()
+                .with("username", username)
+                .with("password", password.expose_secret()),
+        );
+        login.repeatable = true;
+        let answer = self
+            .exchange(endpoint, &login, login.request(), deadline)
+            .await?;
+        let body = match self.interpret(endpoint, &login, answer) {
+            Ok(body) => body,
+            Err(error) => {
+                if error.meaning == Meaning::Unauthorized {
+                    self.inner.auth.login_refused().await;
+                }
+                return Err(error);
+            }
+        };
+        let ticket = serde_json::from_slice::<Envelope<Ticket>>(&body).map_err(|_| {
+            // The decoder's words could show the ticket.
+            let failure = Failure {
+                meaning: Meaning::Undecodable,
+                executed: Executed::No,
+                status: Some(200),
+                text: "the answer to the login holds no ticket".to_owned(),
+                cause: None,
+            };
+            self.fail(endpoint, &login, failure)
+        })?;
+        if ticket.data.needs_second_factor {
+            let failure = Failure {
+                meaning: Meaning::CredentialsUnusable,
+                executed: Executed::No,
+                status: Some(200),
+                text: "the user needs a second factor at login: use an API token".to_owned(),
+                cause: None,
+            };
+            return Err(self.fail(endpoint, &login, failure));
+        }
+        self.inner.auth.logged_in(ticket.data).await;
+        Ok(())
+    }
+
+    /// One request, one answer, within the deadline.
+    async fn exchange(
+        &self,
+        endpoint: usize,
+        call: &Call,
+        request: http::Request<Bytes>,
+        deadline: Duration,
+    ) -> Result<Response<Bytes>, Error> {
+        let transport = self.inner.endpoints[endpoint].transport.clone();
+        let answer = match timeout(deadline, transport.oneshot(request)).await {
+            Ok(Ok(answer)) if answer.body().len() > ANSWER_BYTES_MAX => {
+                Err(TransportError::TooLarge)
+            }
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(TransportError::Deadline(deadline)),
+        };
+        answer.map_err(|cause| {
+            let (meaning, executed) = match &cause {
+                TransportError::Connect(_) => (Meaning::Unreachable, Executed::No),
+                TransportError::Untrusted(_) => (Meaning::Untrusted, Executed::No),
+                TransportError::TooLarge => (Meaning::Undecodable, Executed::Yes),
+                TransportError::Broken(_) | TransportError::Deadline(_) => {
+                    (Meaning::AnswerLost, Executed::Unknown)
+                }
+            };
+            let failure = Failure {
+                meaning,
+                executed,
+                status: None,
+                text: String::new(),
+                cause: Some(cause),
+            };
+            self.fail(endpoint, call, failure)
+        })
+    }
+
+    fn interpret(
+        &self,
+        endpoint: usize,
+        call: &Call,
+        answer: Response<Bytes>,
+    ) -> Result<Bytes, Error> {
+        let status = answer.status();
+        tracing::trace!(%call, endpoint = %self.inner.endpoints[endpoint].name, status = status.as_u16(), "answered");
+        if status.is_success() {
+            return Ok(answer.into_body());
+        }
+        let said = Said::by(&answer);
+        let (meaning, executed) = if status.is_redirection() {
+            (Meaning::Undecodable, Executed::No)
+        } else {
+            classify::answer(status.as_u16(), &said.text, &said.parameters)
+        };
+        let failure = Failure {
+            meaning,
+            executed,
+            status: Some(status.as_u16()),
+            text: said.text,
+            cause: None,
+        };
+        Err(self.fail(endpoint, call, failure))
+    }
+
+    /// What a failure says about the endpoint, and whether the next one may be asked.
+    async fn verdict(&self, endpoint: usize, call: &Call, error: Error) -> Verdict {
+        let answered = error.status().is_some();
+        if matches!(error.meaning, Meaning::Unreachable | Meaning::Untrusted) {
+            self.rest(endpoint);
+            return Verdict::NextEndpoint(error);
+        }
+        // Status 595 has two readings, and only one of them is the endpoint's fault.
+        if error.status() == Some(595) && !self.answers(endpoint).await {
+            self.rest(endpoint);
+            return Verdict::NextEndpoint(error.mean(Meaning::EndpointDown));
+        }
+        if error.meaning == Meaning::AnswerLost && !answered {
+            self.rest(endpoint);
+            // A hypervisor that hangs would hang behind the next endpoint too.
+            let may_answer_elsewhere = call.hypervisor.is_none() || !timed_out(&error);
+            if call.repeatable && may_answer_elsewhere {
+                return Verdict::NextEndpoint(error);
+            }
+        } else if answered {
+            self.prefer(endpoint);
+        }
+        Verdict::Final(error)
+    }
+
+    /// Does the endpoint's own daemon answer? Asked by a protected call of little cost; a refusal is an answer.
+    async fn answers(&self, endpoint: usize) -> bool {
+        let probe = Call::get(&["cluster", "status"]).protected();
+        let mut request = probe.request();
+        if !matches!(
+            self.authorize(endpoint, &probe, &mut request).await,
+            Ok(Some(_))
+        ) {
+            return false;
+        }
+        self.exchange(endpoint, &probe, request, PROBE_DEADLINE)
+            .await
+            .is_ok_and(|answer| answer.status().as_u16() < 595)
+    }
+
+    fn fail(&self, endpoint: usize, call: &Call, failure: Failure) -> Error {
+        Error::new(call, &self.inner.endpoints[endpoint].name, failure)
+    }
+
+    fn unauthorized(&self, endpoint: usize, call: &Call, text: String) -> Error {
+        let failure = Failure {
+            meaning: Meaning::Unauthorized,
+            executed: Executed::No,
+            status: Some(401),
+            text,
+            cause: None,
+        };
+        self.fail(endpoint, call, failure)
+    }
+
+    fn order(&self) -> Vec<usize> {
+        self.health(|health| health.order(Instant::now()))
+    }
+
+    fn prefer(&self, endpoint: usize) {
+        self.health(|health| {
+            health.preferred = endpoint;
+            health.resting_until[endpoint] = None;
+        });
+    }
+
+    fn rest(&self, endpoint: usize) {
+        let until = Instant::now() + ENDPOINT_REST;
+        self.health(|health| health.resting_until[endpoint] = Some(until));
+    }
+
+    fn health<T>(&self, use_it: impl FnOnce(&mut Health) -> T) -> T {
+        let mut health = self
+            .inner
+            .health
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        use_it(&mut health)
+    }
+}
+
+enum Verdict {
+    Final(Error),
+    NextEndpoint(Error),
+}
+
+fn timed_out(error: &Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(TransportError::Deadline(_)) = error.downcast_ref() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Which endpoints to ask first. The one that answered last stays the first, so that a healed one causes no flapping.
+struct Health {
+    preferred: usize,
+    resting_until: Vec<Option<Instant>>,
+}
+
+impl Health {
+    fn order(&self, now: Instant) -> Vec<usize> {
+        let count = self.resting_until.len();
+        let (healthy, resting): (Vec<_>, Vec<_>) = (0..count)
+            .map(|step| (self.preferred + step) % count)
+            .partition(|&endpoint| self.resting_until[endpoint].is_none_or(|until| until <= now));
+        [healthy, resting].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests;

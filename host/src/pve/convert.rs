@@ -1,0 +1,146 @@
+//! What Proxmox says, in the planner's words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kproxide_planner::facts::{
+    GuestFacts, GuestStatus as Status, HypervisorFacts, InventoryFacts, StorageFacts, TemplateFacts,
+};
+use kproxide_planner::ids::Vmid;
+use sha2::{Digest as _, Sha256};
+
+use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
+use super::template::{Template, TemplateError, Templates};
+use super::vm_config::Disk;
+
+/// The facts of one inventory; `templates` are those that classes name, by name.
+pub fn inventory_facts(
+    inventory: &Inventory,
+    templates: BTreeMap<Arc<str>, Vec<TemplateFacts>>,
+    taken_at: Timestamp,
+) -> InventoryFacts {
+    let hypervisors = inventory
+        .hypervisors
+        .iter()
+        .map(|hypervisor| (hypervisor.name.as_str().into(), hypervisor_facts(inventory, hypervisor)))
+        .collect();
+    let guests = inventory.guests.iter().map(|guest| (Vmid(guest.vmid), guest_facts(guest))).collect();
+    InventoryFacts {
+        taken_at: Some(taken_at),
+        reachable: true,
+        problem: None,
+        quorate: inventory.quorate,
+        complete: inventory.complete,
+        hypervisors,
+        guests,
+        templates,
+    }
+}
+
+fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> HypervisorFacts {
+    // Stopped guests count: somebody may start them, and then there must be room.
+    let guests = inventory.guests_on(&hypervisor.name).filter(|guest| !guest.template);
+    let (threads, memory) = guests.fold((0, 0), |(threads, memory): (u64, u64), guest| {
+        (threads.saturating_add(guest.max_cpu), memory.saturating_add(guest.max_mem))
+    });
+    let storages = hypervisor.storages.iter().filter(|storage| storage.takes_disks()).map(|storage| {
+        let facts = StorageFacts {
+            kind: storage.kind.as_str().into(),
+            shared: storage.shared,
+            active: storage.active,
+            available_bytes: storage.available,
+            total_bytes: storage.total,
+        };
+        (storage.name.as_str().into(), facts)
+    });
+    HypervisorFacts {
+        online: hypervisor.online,
+        maintenance: hypervisor.maintenance,
+        threads: u32::try_from(hypervisor.threads).unwrap_or(u32::MAX),
+        memory_bytes: hypervisor.memory_total,
+        memory_used_bytes: hypervisor.memory_used,
+        cpu_usage: hypervisor.cpu_usage,
+        committed_threads: threads,
+        committed_memory_bytes: memory,
+        storages: storages.collect(),
+    }
+}
+
+fn guest_facts(guest: &Guest) -> GuestFacts {
+    GuestFacts {
+        hypervisor: guest.hypervisor.as_str().into(),
+        name: guest.name.as_deref().map(Into::into),
+        status: match guest.status {
+            GuestStatus::Running => Status::Running,
+            GuestStatus::Stopped => Status::Stopped,
+            GuestStatus::Unknown => Status::Unknown,
+        },
+        template: guest.template,
+        lock: guest.lock.as_deref().map(Into::into),
+        pool: guest.pool.as_deref().map(Into::into),
+        max_threads: u32::try_from(guest.max_cpu).unwrap_or(u32::MAX),
+        max_memory_bytes: guest.max_mem,
+    }
+}
+
+/// The templates of one name; a problem with finding them is a template with that problem, so that whoever needs it learns it.
+pub fn template_facts(inventory: &Inventory, found: Result<Templates, TemplateError>) -> Vec<TemplateFacts> {
+    match found {
+        Ok(templates) => templates.templates.iter().map(|template| facts_of_template(inventory, template)).collect(),
+        Err(error) => vec![TemplateFacts {
+            vmid: Vmid(0),
+            hypervisor: "".into(),
+            shared: true,
+            storage: None,
+            disk_bytes: 0,
+            digest: String::new(),
+            problem: Some(with_source(&error)),
+            smbios_uuid: None,
+        }],
+    }
+}
+
+fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFacts {
+    let here = inventory.hypervisor(&template.hypervisor);
+    let on_shared = |disk: &Disk| {
+        disk.storage().is_none_or(|storage| here.and_then(|here| here.storage(storage)).is_some_and(|storage| storage.shared))
+    };
+    let boot = template.config.boot_disk();
+    TemplateFacts {
+        vmid: Vmid(template.vmid),
+        hypervisor: template.hypervisor.as_str().into(),
+        shared: template.config.disks.iter().all(on_shared),
+        storage: boot.and_then(Disk::storage).map(Into::into),
+        disk_bytes: boot.and_then(Disk::size_bytes).unwrap_or(0),
+        digest: configuration_digest(template),
+        problem: boot.is_none().then(|| format!("template {} has no disk to boot from", template.vmid)),
+        smbios_uuid: template.config.smbios_uuid.as_deref().map(Into::into),
+    }
+}
+
+/// What a clone inherits. Proxmox's own digest would change with a description, and differs between equal templates of two hypervisors.
+fn configuration_digest(template: &Template) -> String {
+    const NOT_INHERITED: [&str; 6] = ["description", "digest", "meta", "smbios1", "template", "vmgenid"];
+    let mut hash = Sha256::new();
+    for (key, value) in &template.config.raw {
+        if !NOT_INHERITED.contains(&key.as_str()) {
+            hash.update(key.as_bytes());
+            hash.update([0]);
+            hash.update(value.as_bytes());
+            hash.update([0]);
+        }
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn with_source(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,416 @@
+//! What can go wrong between us and Proxmox, in the terms of what to do next.
+//!
+//! Proxmox answers nearly every failure with status 500 and a sentence. [`super::classify`] turns status and sentence into
+//! a [`Meaning`]; each meaning has one [`Reaction`]; and every error says whether the request was [`Executed`], because
+//! only that decides whether a write may be repeated.
+
+use std::borrow::Cow;
+
+use super::transport::TransportError;
+
+/// Did the request take effect?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Executed {
+    /// Certainly not: it was refused, or never sent, or it was a read.
+    No,
+    /// Certainly, and only its answer is unusable.
+    Yes,
+    /// Nobody knows: look before doing it again.
+    Unknown,
+}
+
+/// What the caller should do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaction {
+    /// The same again after a back-off.
+    Retry,
+    /// The same elsewhere: this hypervisor or storage cannot do it now.
+    OtherHypervisor,
+    /// Somebody else's work is in the way and will end: look again later.
+    Wait,
+    /// The world is not what we believed, or the outcome is unknown: read it before any other step.
+    LookFirst,
+    /// Repeating cannot help; a human must change something.
+    GiveUp,
+    /// No writes to this cluster until it is healthy and lets us in again.
+    Freeze,
+}
+
+/// What an answer, a task's end or a failed connection means.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Meaning {
+    /// The VMID of a clone exists already; whose it is must be looked at. Never delete it for this reason.
+    #[error("the VMID is taken")]
+    VmidTaken,
+    /// A lock in the VM's configuration: `clone`, `backup`, `migrate`, ….
+    #[error("the VM is locked by Proxmox ({lock})")]
+    Locked {
+        /// Proxmox's name of the lock.
+        lock: String,
+    },
+    /// Another operation on the same VM, or on the user configuration, holds a short lock.
+    #[error("another operation holds the lock")]
+    Busy,
+    /// Too many allocations at once on one storage; the task has cleaned up after itself.
+    #[error("storage {storage} is busy")]
+    StorageBusy {
+        /// The storage, as far as the text names it.
+        storage: String,
+    },
+    /// No such VM on that hypervisor: gone, or living on another one.
+    #[error("no such VM on this hypervisor")]
+    NotFound,
+    /// The source of a clone is not where we believed it.
+    #[error("template {vmid} does not exist on hypervisor {hypervisor}")]
+    TemplateMissing {
+        /// The VMID cloned from.
+        vmid: u32,
+        /// The hypervisor asked.
+        hypervisor: String,
+    },
+    /// The cluster cannot agree on writes.
+    #[error("the Proxmox cluster has no quorum")]
+    NoQuorum,
+    /// The storage is full.
+    #[error("no space left on the storage: free some, or set `template.storage` to another one")]
+    NoSpace,
+    /// The storage is not there on this hypervisor: unknown, disabled or offline.
+    #[error("storage {storage} is not available")]
+    StorageUnavailable {
+        /// The storage, as far as the text names it.
+        storage: String,
+    },
+    /// A privilege is missing. Proxmox gives neither path nor privilege when one of several would do.
+    #[error("{}", missing_privilege(.path, .privilege))]
+    PermissionDenied {
+        /// The ACL path, such as `/pool/k8s`.
+        path: Option<String>,
+        /// The privilege, such as `VM.Allocate`.
+        privilege: Option<String>,
+    },
+    /// The resource pool is not there (or invisible, which Proxmox does not distinguish).
+    #[error(
+        "pool {pool} does not exist: create it with `pveum pool add {pool}`, or correct `pool`"
+    )]
+    PoolMissing {
+        /// The pool's name.
+        pool: String,
+    },
+    /// A tag that the datacenter's options reserve.
+    #[error(
+        "tag {tag} is reserved in this Proxmox cluster (`registered-tags`, `user-tag-access`): remove it from `tags` or from the template, or grant Sys.Modify on /"
+    )]
+    TagRefused {
+        /// The tag, new or to be removed.
+        tag: String,
+    },
+    /// Wrong, expired or revoked credentials.
+    #[error(
+        "Proxmox refused the credentials: check token-id (user@realm!name) and token-secret, or username and password, and that neither is expired"
+    )]
+    Unauthorized,
+    /// Our credentials could not be read or used as they are.
+    #[error("the credentials cannot be used")]
+    CredentialsUnusable,
+    /// Something that API tokens may not do.
+    #[error("this call needs a login with user and password instead of an API token")]
+    TicketNeeded,
+    /// Something that only root@pam may do.
+    #[error("only root@pam may set this: put it into the template, clones inherit it")]
+    RootOnly,
+    /// The hypervisor that should do it cannot be reached from a healthy one.
+    #[error("the hypervisor is offline")]
+    HypervisorOffline,
+    /// No hypervisor of that name, or its name does not fit its certificate.
+    #[error("no such hypervisor in the Proxmox cluster: use the names that `pvecm nodes` shows")]
+    HypervisorUnknown,
+    /// The endpoint's API daemon does not answer its own proxy (restarting, usually an upgrade).
+    #[error("the endpoint's API daemon is not running")]
+    EndpointDown,
+    /// No connection to the endpoint.
+    #[error("the endpoint cannot be reached")]
+    Unreachable,
+    /// The endpoint's certificate is not one that we trust.
+    #[error("the endpoint's certificate is not trusted")]
+    Untrusted,
+    /// The request was sent and no usable answer came back.
+    #[error("the answer was lost")]
+    AnswerLost,
+    /// The answer is not what this API gives.
+    #[error("the answer cannot be understood")]
+    Undecodable,
+    /// The VM's configuration changed since it was read.
+    #[error("the VM's configuration was changed by somebody else")]
+    DigestMismatch,
+    /// Protection mode is on: a human said no.
+    #[error("the VM is protected against removal")]
+    Protected,
+    /// The VM must be stopped first.
+    #[error("the VM is running")]
+    Running,
+    /// Start of a running VM: what was wanted is so.
+    #[error("the VM is running already")]
+    AlreadyRunning,
+    /// The VM must run for this.
+    #[error("the VM is not running")]
+    NotRunning,
+    /// The guest did not stop in time.
+    #[error("the guest did not shut down in time")]
+    ShutdownTimeout,
+    /// The VM did not start here.
+    #[error("the VM could not be started on this hypervisor")]
+    StartFailed,
+    /// It is a template, which cannot run.
+    #[error("the VM is a template")]
+    IsTemplate,
+    /// The guest agent does not answer (yet).
+    #[error("the guest agent does not answer")]
+    AgentDown,
+    /// The VM has no guest agent device.
+    #[error(
+        "the guest agent is not enabled in the VM's configuration (`agent: 1` in the template)"
+    )]
+    AgentDisabled,
+    /// The template's disks are bound to its hypervisor.
+    #[error("the VM's disks are on local storage, so it cannot be placed on another hypervisor")]
+    LocalStorage,
+    /// A linked clone that storage or parameters do not allow.
+    #[error("a linked clone is not possible here")]
+    LinkedCloneRefused,
+    /// Another VM's disks build on this one's.
+    #[error("linked clones still use the VM's disks")]
+    BaseInUse,
+    /// Storage holds other things.
+    #[error("the storage does not take this content")]
+    ContentRefused,
+    /// A disk that the VM has not got.
+    #[error("the VM has no such disk")]
+    DiskMissing,
+    /// A disk can only grow.
+    #[error("the disk is larger than the size wanted, and disks cannot shrink")]
+    ShrinkRefused,
+    /// A public key that ssh-keygen does not accept.
+    #[error("Proxmox does not accept an SSH public key (`cloudInit.sshKeys`)")]
+    SshKeyRefused,
+    /// Proxmox's parameter check; the names are ours or a setting's.
+    #[error("Proxmox refused {}", complaints(.parameters))]
+    InvalidParameter {
+        /// Each parameter with Proxmox's complaint.
+        parameters: Vec<(String, String)>,
+    },
+    /// A call without effect.
+    #[error("nothing to change")]
+    NothingToChange,
+    /// Not part of this API version, or malformed.
+    #[error("the server does not know this call")]
+    NotImplemented,
+    /// The server could not fork; nothing was done.
+    #[error("the hypervisor could not start a worker")]
+    WorkerRefused,
+    /// A task ended without a verdict: killed, or the hypervisor restarted.
+    #[error("the task was interrupted")]
+    TaskInterrupted,
+    /// The task is unknown: rotated away, or never started.
+    #[error("no such task")]
+    TaskUnknown,
+    /// A failure without a known text. Never to be read as "not found".
+    #[error("unexpected answer")]
+    Unexpected,
+}
+
+impl Meaning {
+    /// What to do about it.
+    pub fn reaction(&self) -> Reaction {
+        match self {
+            Meaning::Busy
+            | Meaning::StorageBusy { .. }
+            | Meaning::EndpointDown
+            | Meaning::Unreachable
+            | Meaning::WorkerRefused => Reaction::Retry,
+
+            Meaning::NoSpace
+            | Meaning::StorageUnavailable { .. }
+            | Meaning::HypervisorOffline
+            | Meaning::StartFailed
+            | Meaning::LocalStorage => Reaction::OtherHypervisor,
+
+            Meaning::Locked { .. } | Meaning::AgentDown => Reaction::Wait,
+
+            Meaning::VmidTaken
+            | Meaning::NotFound
+            | Meaning::AnswerLost
+            | Meaning::Undecodable
+            | Meaning::DigestMismatch
+            | Meaning::Running
+            | Meaning::AlreadyRunning
+            | Meaning::NotRunning
+            | Meaning::ShutdownTimeout
+            | Meaning::TaskInterrupted
+            | Meaning::TaskUnknown
+            | Meaning::Unexpected => Reaction::LookFirst,
+
+            Meaning::NoQuorum | Meaning::Unauthorized | Meaning::CredentialsUnusable => {
+                Reaction::Freeze
+            }
+
+            Meaning::TemplateMissing { .. }
+            | Meaning::PermissionDenied { .. }
+            | Meaning::PoolMissing { .. }
+            | Meaning::TagRefused { .. }
+            | Meaning::TicketNeeded
+            | Meaning::RootOnly
+            | Meaning::HypervisorUnknown
+            | Meaning::Untrusted
+            | Meaning::Protected
+            | Meaning::IsTemplate
+            | Meaning::AgentDisabled
+            | Meaning::LinkedCloneRefused
+            | Meaning::BaseInUse
+            | Meaning::ContentRefused
+            | Meaning::DiskMissing
+            | Meaning::ShrinkRefused
+            | Meaning::SshKeyRefused
+            | Meaning::InvalidParameter { .. }
+            | Meaning::NothingToChange
+            | Meaning::NotImplemented => Reaction::GiveUp,
+        }
+    }
+}
+
+fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'static, str> {
+    match (path, privilege) {
+        (Some(path), Some(privilege)) => format!(
+            "missing privilege {privilege} on {path}: grant it to the user and to its token (`kproxide doctor` prints the commands)"
+        )
+        .into(),
+        (_, _) => {
+            "a privilege is missing, Proxmox does not say which: run `kproxide doctor`".into()
+        }
+    }
+}
+
+fn complaints(parameters: &[(String, String)]) -> String {
+    parameters
+        .iter()
+        .map(|(name, complaint)| format!("{name}: {complaint}"))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// A failed call.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.describe())]
+pub struct Error {
+    /// What it means.
+    pub meaning: Meaning,
+    /// Whether the request took effect.
+    pub executed: Executed,
+    #[source]
+    context: Box<Context>,
+}
+
+/// Where an error happened, in Proxmox's or the transport's own words.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", match (text.is_empty(), status) { (false, _) => text.clone(), (true, Some(status)) => format!("status {status}"), (true, None) => "no answer".to_owned() })]
+struct Context {
+    call: String,
+    endpoint: String,
+    status: Option<u16>,
+    text: String,
+    repeatable: bool,
+    #[source]
+    cause: Option<TransportError>,
+}
+
+/// The parts of an [`Error`], gathered by the client.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) meaning: Meaning,
+    pub(super) executed: Executed,
+    pub(super) status: Option<u16>,
+    pub(super) text: String,
+    pub(super) cause: Option<TransportError>,
+}
+
+impl Error {
+    pub(super) fn new(call: &super::request::Call, endpoint: &str, failure: Failure) -> Error {
+        let Failure {
+            meaning,
+            executed,
+            status,
+            text,
+            cause,
+        } = failure;
+        Error {
+            meaning,
+            // A read has no effect, whatever became of its answer.
+            executed: if call.repeatable {
+                Executed::No
+            } else {
+                executed
+            },
+            context: Box::new(Context {
+                call: call.to_string(),
+                endpoint: endpoint.to_owned(),
+                status,
+                text,
+                repeatable: call.repeatable,
+                cause,
+            }),
+        }
+    }
+
+    /// What to do about it.
+    pub fn reaction(&self) -> Reaction {
+        let says_nothing = matches!(
+            self.meaning,
+            Meaning::AnswerLost | Meaning::Undecodable | Meaning::Unexpected
+        );
+        if says_nothing && self.context.repeatable {
+            // Nothing to look for after a read.
+            Reaction::Retry
+        } else {
+            self.meaning.reaction()
+        }
+    }
+
+    /// The error and its causes in one line, for conditions and Events.
+    pub fn chain(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let words = error.to_string();
+            if !line.contains(&words) {
+                line.push_str(": ");
+                line.push_str(&words);
+            }
+            cause = error.source();
+        }
+        line
+    }
+
+    /// The status of the answer, if there was one.
+    pub fn status(&self) -> Option<u16> {
+        self.context.status
+    }
+
+    /// Proxmox's own words, or empty.
+    pub fn text(&self) -> &str {
+        &self.context.text
+    }
+
+    /// The endpoint that was asked.
+    pub fn endpoint(&self) -> &str {
+        &self.context.endpoint
+    }
+
+    pub(super) fn mean(mut self, meaning: Meaning) -> Error {
+        self.meaning = meaning;
+        self
+    }
+
+    fn describe(&self) -> String {
+        let Context { call, endpoint, .. } = self.context.as_ref();
+        format!("{call} at {endpoint}: {}", self.meaning)
+    }
+}

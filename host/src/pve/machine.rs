@@ -1,0 +1,386 @@
+//! The effects on one VM, each a call with its contract. Order, retries and proofs of ownership are the caller's.
+//!
+//! Calls that start a task return its [`Upid`]; what the task does is known only when it has ended
+//! ([`Client::follow`]). A write that fails with [`super::error::Executed::Unknown`] must be looked for, not repeated.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::client::Client;
+use super::error::{Error, Meaning};
+use super::request::{Call, Params};
+use super::task::Upid;
+use super::template::Route;
+use super::types;
+use super::vm_config::VmConfig;
+
+/// What a clone shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloneRequest {
+    /// From what, to where, and how; see [`super::template::Templates::route`].
+    pub route: Route,
+    /// The new VM's number: its identity, and the lock that lets only one of two racing clones succeed.
+    pub newid: u32,
+    /// A DNS name.
+    pub name: String,
+    /// The resource pool. Proxmox: the VM enters it when the task ends, and is invisible to a pool's token until then.
+    pub pool: Option<String>,
+    /// At most 8 KiB; holds the ownership marker.
+    pub description: String,
+    /// `raw`, `qcow2`, `vmdk`; full clones only.
+    pub format: Option<String>,
+}
+
+/// Which Proxmox answers.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Version {
+    /// `9.2.11`.
+    pub version: String,
+    /// `9.2`.
+    #[serde(default)]
+    pub release: String,
+}
+
+impl Version {
+    /// The major number; 0 if the text has none.
+    pub fn major(&self) -> u32 {
+        self.version
+            .split(['.', '-'])
+            .next()
+            .and_then(|major| major.parse().ok())
+            .unwrap_or(0)
+    }
+}
+
+/// What a VM does, asked from its hypervisor and not ten seconds old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CurrentStatus {
+    /// True if its process runs.
+    pub running: bool,
+    /// `clone`, `backup`, ….
+    pub lock: Option<String>,
+    /// Seconds since its start.
+    pub uptime: u64,
+    /// True if Proxmox's HA starts and stops it.
+    pub ha_managed: bool,
+    /// True for a template.
+    pub template: bool,
+}
+
+/// What a command in a guest has come to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExecStatus {
+    /// False while it runs.
+    pub exited: bool,
+    /// The exit code, unless killed by a signal.
+    pub exit_code: Option<i64>,
+    /// The signal that killed it.
+    pub signal: Option<i64>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// True if Proxmox cut one of them off.
+    pub truncated: bool,
+}
+
+impl ExecStatus {
+    /// True if it ended well.
+    pub fn succeeded(&self) -> bool {
+        self.exited && self.exit_code == Some(0)
+    }
+}
+
+/// Privileges by path: `/pool/k8s` → `VM.Allocate`, ….
+pub type Permissions = BTreeMap<String, BTreeMap<String, Value>>;
+
+fn vm<'a>(hypervisor: &'a str, vmid: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    [&["nodes", hypervisor, "qemu", vmid], rest].concat()
+}
+
+impl Client {
+    /// The version of the endpoint that answers. Unprotected: says nothing about the daemon's health.
+    pub async fn version(&self) -> Result<Version, Error> {
+        self.fetch(Call::get(&["version"])).await
+    }
+
+    /// The privileges on `path`, those inherited included; on every path with an entry if none is given.
+    pub async fn permissions(&self, path: Option<&str>) -> Result<Permissions, Error> {
+        let params = Params::new().with_some("path", path);
+        self.fetch(Call::get(&["access", "permissions"]).params(params))
+            .await
+    }
+
+    /// Is the number free in the whole cluster? Reserves nothing, works without quorum, and counts VMs we may not see.
+    pub async fn vmid_is_free(&self, vmid: u32) -> Result<bool, Error> {
+        let params = Params::new().with("vmid", vmid);
+        let answer: Result<IgnoredAny, Error> = self
+            .fetch(Call::get(&["cluster", "nextid"]).params(params))
+            .await;
+        match answer {
+            Ok(IgnoredAny) => Ok(true),
+            Err(error) if error.meaning == Meaning::VmidTaken => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Starts a clone. Success means only that the task has begun.
+    ///
+    /// On [`Meaning::VmidTaken`], here or at the task's end, the number belongs to somebody, perhaps to an earlier try of
+    /// ours: look at its marker, never remove it. A failed task has cleaned up, except after a crash of its hypervisor
+    /// (`lock: clone` stays), and if it fails to enter the pool (a VM without disks stays on the target).
+    pub async fn clone_vm(&self, request: &CloneRequest) -> Result<Upid, Error> {
+        let CloneRequest {
+            route,
+            newid,
+            name,
+            pool,
+            description,
+            format,
+        } = request;
+        let mut params = Params::new()
+            .with("newid", newid)
+            .with("name", name)
+            .with("description", description)
+            .with_flag("full", route.full)
+            .with_some("pool", pool.as_ref())
+            .with_some("target", route.target.as_ref());
+        if route.full {
+            // Proxmox refuses both with a linked clone.
+            params = params
+                .with_some("storage", route.storage.as_ref())
+                .with_some("format", format.as_ref());
+        }
+        let template = route.template.to_string();
+        let call = Call::post(&vm(&route.source, &template, &["clone"])).params(params);
+        self.fetch(call).await.map_err(|error| {
+            if error.meaning == Meaning::NotFound {
+                error.mean(Meaning::TemplateMissing {
+                    vmid: route.template,
+                    hypervisor: route.source.clone(),
+                })
+            } else {
+                error
+            }
+        })
+    }
+
+    /// The VM's configuration, pending changes applied. Current, and cheap: unprotected.
+    ///
+    /// [`Meaning::NotFound`] means: not on this hypervisor; it may have migrated.
+    pub async fn read_config(&self, hypervisor: &str, vmid: u32) -> Result<VmConfig, Error> {
+        let call = Call::get(&vm(hypervisor, &vmid.to_string(), &["config"]));
+        let data: BTreeMap<String, Value> = self.fetch(call).await?;
+        Ok(VmConfig::from_data(&data))
+    }
+
+    /// Changes the configuration, at once and completely, if it still is the one with `digest`
+    /// (else [`Meaning::DigestMismatch`] and nothing is changed).
+    pub async fn configure(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        params: Params,
+        digest: Option<&str>,
+    ) -> Result<(), Error> {
+        let params = params.with_some("digest", digest);
+        let call = Call::put(&vm(hypervisor, &vmid.to_string(), &["config"])).params(params);
+        self.perform(call).await
+    }
+
+    /// Replaces the description: how a tombstone is written. Conditional on `digest` as [`Self::configure`] is.
+    pub async fn set_description(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        description: &str,
+        digest: Option<&str>,
+    ) -> Result<(), Error> {
+        let params = Params::new().with("description", description);
+        self.configure(hypervisor, vmid, params, digest).await
+    }
+
+    /// Grows a disk to `size_gib`. Shrinking and missing disks fail in the task ([`Meaning::ShrinkRefused`],
+    /// [`Meaning::DiskMissing`]). Version 7 answered without a task, when it was done.
+    pub async fn resize_disk(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        disk: &str,
+        size_gib: u64,
+    ) -> Result<Option<Upid>, Error> {
+        let params = Params::new()
+            .with("disk", disk)
+            .with("size", format!("{size_gib}G"));
+        let call = Call::put(&vm(hypervisor, &vmid.to_string(), &["resize"])).params(params);
+        self.fetch(call).await
+    }
+
+    /// Starts the VM; writes its cloud-init drive first. Repeatable: a running VM fails the task with
+    /// [`Meaning::AlreadyRunning`] and stays as it is.
+    pub async fn start(&self, hypervisor: &str, vmid: u32) -> Result<Upid, Error> {
+        self.status_change(hypervisor, vmid, "start", Params::new())
+            .await
+    }
+
+    /// Asks the guest to shut down, by its agent or ACPI. The task fails with [`Meaning::ShutdownTimeout`] when `patience`
+    /// is over; until then it holds the VM's lock, so that everything but [`Self::stop`] fails as busy.
+    pub async fn shutdown(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        patience: Duration,
+    ) -> Result<Upid, Error> {
+        let params = Params::new().with("timeout", patience.as_secs());
+        self.status_change(hypervisor, vmid, "shutdown", params)
+            .await
+    }
+
+    /// Pulls the plug, ending a shutdown in progress. A stopped VM is fine. The one effect without a guard of Proxmox's
+    /// own: prove ownership first.
+    pub async fn stop(&self, hypervisor: &str, vmid: u32) -> Result<Upid, Error> {
+        let params = Params::new().with_flag("overrule-shutdown", true);
+        self.status_change(hypervisor, vmid, "stop", params).await
+    }
+
+    async fn status_change(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        change: &str,
+        params: Params,
+    ) -> Result<Upid, Error> {
+        let vmid = vmid.to_string();
+        let call = Call::post(&vm(hypervisor, &vmid, &["status", change])).params(params);
+        self.fetch(call).await
+    }
+
+    /// Removes the stopped VM, its disks, and its traces in backup and HA jobs.
+    ///
+    /// Only with quorum, its hypervisor online, and ownership proven on a fresh read: Proxmox checks none of that. Disks go
+    /// first, the configuration last. Warnings at the task's end mean that a volume was left behind. Volumes that the
+    /// configuration does not name are never touched: on shared storage they can be another cluster's.
+    pub async fn destroy(&self, hypervisor: &str, vmid: u32) -> Result<Upid, Error> {
+        let params = Params::new()
+            .with_flag("purge", true)
+            .with_flag("destroy-unreferenced-disks", false);
+        let call = Call::delete(&vm(hypervisor, &vmid.to_string(), &[])).params(params);
+        self.fetch(call).await
+    }
+
+    /// What the VM does now. Protected, and asks QEMU: not for polling many.
+    pub async fn status_current(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+    ) -> Result<CurrentStatus, Error> {
+        #[derive(Deserialize)]
+        struct Current {
+            #[serde(default, deserialize_with = "types::text")]
+            status: Option<String>,
+            #[serde(default, deserialize_with = "types::text")]
+            lock: Option<String>,
+            #[serde(default, deserialize_with = "types::count")]
+            uptime: Option<u64>,
+            #[serde(default)]
+            ha: BTreeMap<String, Value>,
+            #[serde(default, deserialize_with = "types::flag")]
+            template: bool,
+        }
+        let vmid = vmid.to_string();
+        let call = Call::get(&vm(hypervisor, &vmid, &["status", "current"])).protected();
+        let current: Current = self.fetch(call).await?;
+        Ok(CurrentStatus {
+            running: current.status.as_deref() == Some("running"),
+            lock: current.lock.filter(|lock| !lock.is_empty()),
+            uptime: current.uptime.unwrap_or(0),
+            ha_managed: current.ha.get("managed").is_some_and(types::as_flag),
+            template: current.template,
+        })
+    }
+
+    /// Does Proxmox's HA manage the VM? Then starting and stopping it is not ours.
+    pub async fn ha_managed(&self, hypervisor: &str, vmid: u32) -> Result<bool, Error> {
+        Ok(self.status_current(hypervisor, vmid).await?.ha_managed)
+    }
+
+    /// Does the guest's agent answer? If not, a worker of the hypervisor is busy for three seconds: poll slowly.
+    pub async fn agent_ping(&self, hypervisor: &str, vmid: u32) -> Result<bool, Error> {
+        let vmid = vmid.to_string();
+        let mut call = Call::post(&vm(hypervisor, &vmid, &["agent", "ping"]));
+        call.repeatable = true;
+        match self.perform(call).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.meaning == Meaning::AgentDown => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Starts a command in the guest, with `input` (at most 64 KiB) as its standard input. Returns its process ID.
+    ///
+    /// Not repeatable: what must happen once needs a lock in the guest.
+    pub async fn agent_exec(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        command: &[&str],
+        input: Option<&str>,
+    ) -> Result<i64, Error> {
+        #[derive(Deserialize)]
+        struct Started {
+            pid: i64,
+        }
+        let mut params = Params::new();
+        for part in command {
+            params.push("command", part);
+        }
+        let params = params.with_some("input-data", input);
+        let vmid = vmid.to_string();
+        let call = Call::post(&vm(hypervisor, &vmid, &["agent", "exec"])).params(params);
+        let started: Started = self.fetch(call).await?;
+        Ok(started.pid)
+    }
+
+    /// How a command started by [`Self::agent_exec`] stands. Proxmox forgets it once it has told that it exited.
+    pub async fn agent_exec_status(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        pid: i64,
+    ) -> Result<ExecStatus, Error> {
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default, deserialize_with = "types::flag")]
+            exited: bool,
+            #[serde(default, deserialize_with = "types::integer")]
+            exitcode: Option<i64>,
+            #[serde(default, deserialize_with = "types::integer")]
+            signal: Option<i64>,
+            #[serde(rename = "out-data", default, deserialize_with = "types::text")]
+            stdout: Option<String>,
+            #[serde(rename = "err-data", default, deserialize_with = "types::text")]
+            stderr: Option<String>,
+            #[serde(rename = "out-truncated", default, deserialize_with = "types::flag")]
+            stdout_truncated: bool,
+            #[serde(rename = "err-truncated", default, deserialize_with = "types::flag")]
+            stderr_truncated: bool,
+        }
+        let vmid = vmid.to_string();
+        let call = Call::get(&vm(hypervisor, &vmid, &["agent", "exec-status"]))
+            .protected()
+            .params(Params::new().with("pid", pid));
+        let status: Status = self.fetch(call).await?;
+        Ok(ExecStatus {
+            exited: status.exited,
+            exit_code: status.exitcode,
+            signal: status.signal,
+            stdout: status.stdout.unwrap_or_default(),
+            stderr: status.stderr.unwrap_or_default(),
+            truncated: status.stdout_truncated || status.stderr_truncated,
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! The Proxmox VE adapter: the only module that knows Proxmox's API, its JSON and its error texts.
+//!
+//! ```text
+//! act, observe ─► machine, inventory, template, task ─► client ─► [tower service] ─► pveproxy
+//!                  │ what to call, what it means          │ deadlines, login, failover, limits
+//!                  └ cloudinit, ownership (pure)          └ request, auth, transport, tls, error
+//! ```
+//!
+//! In go wishes in our own words ([`machine::CloneRequest`], [`cloudinit::MachineConfig`]); out come Hypervisors, guests,
+//! configurations and errors that say what they mean and whether the request took effect ([`error::Error`]).
+//! Nothing in here decides; nothing in here repeats a write whose outcome is unknown.
+//!
+//! Facts about the API that no schema states are marked `Proxmox:` where they are used.
+
+pub mod request;
+
+pub mod types;
+
+pub mod error;
+
+pub mod classify;
+
+pub mod transport;
+
+pub mod tls;
+
+pub mod auth;
+
+pub mod limits;
+
+mod answer;
+
+pub mod client;
+
+pub mod task;
+
+pub mod inventory;
+
+pub mod vm_config;
+
+pub mod template;
+
+pub mod machine;
+
+pub mod cloudinit;
+
+pub mod ownership;
+
+pub mod preflight;
+
+pub mod convert;
+
+#[cfg(test)]
+mod canned;
+
+#[cfg(test)]
+mod conformance;
+
+#[cfg(test)]
+mod parameters;
+
+#[cfg(test)]
+#[cfg(feature = "simulator")]
+mod simulated;

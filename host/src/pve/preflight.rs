@@ -1,0 +1,301 @@
+//! What our token may not do yet, and the commands that change that. Used by `kproxide doctor` and at start.
+//!
+//! Proxmox: a fresh token has no rights of its own (privilege separation), its rights are the intersection of the user's
+//! and its own, and version 9 split the guest agent's privilege from `VM.Monitor`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::client::Client;
+use super::error::{Error, Meaning};
+use super::machine::{Permissions, Version};
+
+/// What a cluster's configuration makes us do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scope {
+    /// ProxmoxCluster's `pool`.
+    pub pool: Option<String>,
+    /// VMIDs of templates.
+    pub templates: Vec<u32>,
+    /// Storages that clones are made on.
+    pub storages: Vec<String>,
+    /// Bridges of the templates' interfaces.
+    pub bridges: Vec<String>,
+    /// Machines join through the guest agent.
+    pub guest_exec: bool,
+}
+
+/// The privileges missing on one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The ACL path.
+    pub path: String,
+    /// Which, sorted.
+    pub privileges: Vec<String>,
+    /// What they are for.
+    pub purpose: &'static str,
+    /// Commands for a root shell on any hypervisor.
+    pub pveum: Vec<String>,
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Missing {
+            path,
+            privileges,
+            purpose,
+            pveum,
+        } = self;
+        write!(
+            out,
+            "{path}: {} is missing ({purpose})",
+            privileges.join(", ")
+        )?;
+        for command in pveum {
+            write!(out, "\n    {command}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One path with what we need there.
+struct Need {
+    path: String,
+    role: &'static str,
+    purpose: &'static str,
+    privileges: Vec<&'static str>,
+}
+
+impl Client {
+    /// Everything that `scope` needs and the token lacks, by path; empty if all is well.
+    ///
+    /// # Errors
+    /// Proxmox could not be asked, or refuses the credentials.
+    pub async fn missing_privileges(&self, scope: &Scope) -> Result<Vec<Missing>, Error> {
+        let version = self.version().await?;
+        let mut granted = Permissions::new();
+        for need in needs(scope, &version) {
+            match self.permissions(Some(&need.path)).await {
+                Ok(permissions) => granted.extend(permissions),
+                // Not even that may be seen.
+                Err(error) if matches!(error.meaning, Meaning::PermissionDenied { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let login = self.login_name().await.unwrap_or_default();
+        Ok(missing(scope, &version, &granted, &login))
+    }
+}
+
+/// The difference between what `scope` needs and what `granted` has. `login` is `user@realm` or `user@realm!token`.
+pub fn missing(
+    scope: &Scope,
+    version: &Version,
+    granted: &Permissions,
+    login: &str,
+) -> Vec<Missing> {
+    let nothing = BTreeMap::new();
+    needs(scope, version)
+        .into_iter()
+        .filter_map(|need| {
+            let has = granted.get(&need.path).unwrap_or(&nothing);
+            let privileges: BTreeSet<&str> = need
+                .privileges
+                .iter()
+                .copied()
+                .filter(|privilege| !has.contains_key(*privilege))
+                .collect();
+            if privileges.is_empty() {
+                return None;
+            }
+            Some(Missing {
+                pveum: pveum(&need, login),
+                path: need.path,
+                privileges: privileges.into_iter().map(str::to_owned).collect(),
+                purpose: need.purpose,
+            })
+        })
+        .collect()
+}
+
+fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
+    let Scope {
+        pool,
+        templates,
+        storages,
+        bridges,
+        guest_exec,
+    } = scope;
+    let mut machines = vec![
+        "VM.Allocate",
+        "VM.Audit",
+        "VM.Config.CPU",
+        "VM.Config.Cloudinit",
+        "VM.Config.Disk",
+        "VM.Config.Memory",
+        "VM.Config.Network",
+        "VM.Config.Options",
+        "VM.PowerMgmt",
+    ];
+    if version.major() >= 9 {
+        machines.push("VM.GuestAgent.Audit");
+        if *guest_exec {
+            machines.push("VM.GuestAgent.Unrestricted");
+        }
+    } else {
+        machines.push("VM.Monitor");
+    }
+    if pool.is_some() {
+        machines.push("Pool.Audit");
+    }
+    let mut needs = vec![
+        Need {
+            path: "/".to_owned(),
+            role: "KproxideAudit",
+            purpose: "to know whether the cluster has quorum, and how loaded its hypervisors are",
+            privileges: vec!["Sys.Audit"],
+        },
+        Need {
+            path: match pool {
+                Some(pool) => format!("/pool/{pool}"),
+                None => "/vms".to_owned(),
+            },
+            role: "KproxideMachines",
+            purpose: "to make, start, stop and remove machines",
+            privileges: machines,
+        },
+    ];
+    let unique = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
+    for template in templates.iter().collect::<BTreeSet<_>>() {
+        needs.push(Need {
+            path: format!("/vms/{template}"),
+            role: "KproxideTemplate",
+            purpose: "to clone the template",
+            privileges: vec!["VM.Audit", "VM.Clone"],
+        });
+    }
+    for storage in unique(storages) {
+        needs.push(Need {
+            path: format!("/storage/{storage}"),
+            role: "KproxideStorage",
+            purpose: "to make the machines' disks",
+            privileges: vec!["Datastore.AllocateSpace", "Datastore.Audit"],
+        });
+    }
+    for bridge in unique(bridges) {
+        needs.push(Need {
+            path: format!("/sdn/zones/localnetwork/{bridge}"),
+            role: "KproxideNetwork",
+            purpose: "to connect the machines",
+            privileges: vec!["SDN.Use"],
+        });
+    }
+    needs
+}
+
+/// A role with exactly what the path needs, given to the token and to its user: only both together count.
+fn pveum(need: &Need, login: &str) -> Vec<String> {
+    let Need {
+        path,
+        role,
+        privileges,
+        ..
+    } = need;
+    let user = login.split('!').next().unwrap_or(login);
+    let tokens = if login.contains('!') {
+        format!(" --tokens '{login}'")
+    } else {
+        String::new()
+    };
+    let privileges = privileges.join(" ");
+    vec![
+        format!(
+            "pveum role add {role} --privs '{privileges}' || pveum role modify {role} --privs '{privileges}'"
+        ),
+        format!("pveum acl modify {path} --roles {role} --users '{user}'{tokens}"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn scope() -> Scope {
+        Scope {
+            pool: Some("k8s".to_owned()),
+            templates: vec![9000],
+            storages: vec!["ceph".to_owned()],
+            bridges: vec!["vmbr0".to_owned()],
+            guest_exec: true,
+        }
+    }
+
+    fn version(version: &str) -> Version {
+        Version {
+            version: version.to_owned(),
+            release: String::new(),
+        }
+    }
+
+    fn granted(privileges: serde_json::Value) -> Permissions {
+        serde_json::from_value(privileges).unwrap()
+    }
+
+    #[test]
+    fn a_fresh_token_lacks_everything() {
+        let all = missing(
+            &scope(),
+            &version("9.2.11"),
+            &Permissions::new(),
+            "aut@pve!full",
+        );
+        let paths: Vec<&str> = all.iter().map(|missing| missing.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "/",
+                "/pool/k8s",
+                "/vms/9000",
+                "/storage/ceph",
+                "/sdn/zones/localnetwork/vmbr0"
+            ]
+        );
+        assert_eq!(
+            all[2].to_string(),
+            "/vms/9000: VM.Audit, VM.Clone is missing (to clone the template)\n    \
+             pveum role add KproxideTemplate --privs 'VM.Audit VM.Clone' || pveum role modify KproxideTemplate --privs 'VM.Audit VM.Clone'\n    \
+             pveum acl modify /vms/9000 --roles KproxideTemplate --users 'aut@pve' --tokens 'aut@pve!full'"
+        );
+    }
+
+    #[test]
+    fn one_missing_privilege_is_named() {
+        let have = granted(json!({
+            "/": {"Sys.Audit": 1},
+            "/pool/k8s": {"VM.Allocate":1,"VM.Audit":1,"VM.Config.CPU":1,"VM.Config.Cloudinit":1,"VM.Config.Disk":1,"VM.Config.Memory":1,
+                "VM.Config.Network":1,"VM.Config.Options":1,"VM.GuestAgent.Audit":1,"VM.GuestAgent.Unrestricted":1,"Pool.Audit":1},
+            "/vms/9000": {"VM.Audit":1,"VM.Clone":0},
+            "/storage/ceph": {"Datastore.AllocateSpace":1,"Datastore.Audit":1},
+            "/sdn/zones/localnetwork/vmbr0": {"SDN.Use":1},
+        }));
+        let gaps = missing(&scope(), &version("9.0.0"), &have, "aut@pve!full");
+        assert_eq!(gaps.len(), 1);
+        assert_eq!(gaps[0].privileges, ["VM.PowerMgmt"]);
+    }
+
+    #[test]
+    fn the_agents_privilege_depends_on_the_version() {
+        let machines = |text: &str| {
+            missing(&scope(), &version(text), &Permissions::new(), "aut@pve")[1]
+                .privileges
+                .clone()
+        };
+        assert!(machines("8.4.1").contains(&"VM.Monitor".to_owned()));
+        assert!(
+            !machines("8.4.1")
+                .iter()
+                .any(|privilege| privilege.contains("GuestAgent"))
+        );
+        assert!(machines("9.0.3").contains(&"VM.GuestAgent.Unrestricted".to_owned()));
+    }
+}

@@ -1,0 +1,324 @@
+//! Tasks: what Proxmox does in the background after it has answered with a UPID.
+//!
+//! A task that ended is [`Outcome::Ok`], has warnings, or failed with a text that [`super::classify`] reads. A task that
+//! was killed or forgotten has no verdict ([`Outcome::Unknown`]): whoever waits must look at the VM.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+
+use super::client::Client;
+use super::error::{Error, Meaning, Reaction};
+use super::request::{Call, Params};
+use super::{classify, types};
+
+/// The first pause between two looks; no task that allocates a disk is faster.
+const POLL_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest pause.
+const POLL_LAST: Duration = Duration::from_secs(5);
+
+/// How many of the newest tasks are searched for a lost one.
+const SEARCHED_TASKS: u32 = 50;
+
+/// The name of a task, unique in its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Upid {
+    text: String,
+    /// The hypervisor that runs it; it alone knows its state.
+    pub hypervisor: String,
+    /// `qmclone`, `qmstart`, ….
+    pub kind: String,
+    /// Mostly a VMID; for `qmclone` that of the *source*.
+    pub id: String,
+    /// Seconds since 1970 by the hypervisor's clock.
+    pub started_at: i64,
+}
+
+impl Upid {
+    /// As Proxmox wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl std::fmt::Display for Upid {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+/// Not a UPID.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a Proxmox task ID")]
+pub struct NotAUpid(String);
+
+impl std::str::FromStr for Upid {
+    type Err = NotAUpid;
+
+    /// `UPID:<hypervisor>:<pid>:<pstart>:<starttime>:<type>:<id>:<user>:`, numbers in hex.
+    fn from_str(text: &str) -> Result<Self, NotAUpid> {
+        let refused = || NotAUpid(text.to_owned());
+        let parts: Vec<&str> = text.split(':').collect();
+        let [
+            "UPID",
+            hypervisor,
+            pid,
+            pstart,
+            started_at,
+            kind,
+            id,
+            user,
+            ..,
+        ] = parts[..]
+        else {
+            return Err(refused());
+        };
+        let hex = |number: &str| i64::from_str_radix(number, 16).map_err(|_| refused());
+        hex(pid)?;
+        hex(pstart)?;
+        if hypervisor.is_empty() || kind.is_empty() || user.is_empty() {
+            return Err(refused());
+        }
+        Ok(Upid {
+            text: text.to_owned(),
+            hypervisor: hypervisor.to_owned(),
+            kind: kind.to_owned(),
+            id: id.to_owned(),
+            started_at: hex(started_at)?,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Upid {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// How a task stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not ended (within the time given).
+    Running,
+    /// Done.
+    Ok,
+    /// Done, but something was left undone; after a destroy, volumes.
+    Warnings(u32),
+    /// Failed.
+    Failed {
+        /// What the text means.
+        meaning: Meaning,
+        /// Proxmox's words.
+        text: String,
+    },
+    /// Nobody knows: killed, its hypervisor restarted, or no longer remembered.
+    Unknown(String),
+}
+
+impl Outcome {
+    /// Reads an `exitstatus`.
+    pub fn of_exit_status(text: &str) -> Outcome {
+        if text == "OK" {
+            return Outcome::Ok;
+        }
+        if let Some(count) = text.strip_prefix("WARNINGS: ") {
+            return Outcome::Warnings(count.trim().parse().unwrap_or(1));
+        }
+        let meaning = classify::task(text);
+        if matches!(meaning, Meaning::TaskInterrupted | Meaning::TaskUnknown) {
+            Outcome::Unknown(text.to_owned())
+        } else {
+            let text = text.to_owned();
+            Outcome::Failed { meaning, text }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default, deserialize_with = "types::text")]
+    status: Option<String>,
+    #[serde(default, deserialize_with = "types::text")]
+    exitstatus: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    upid: Upid,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(default, deserialize_with = "types::text")]
+    t: Option<String>,
+}
+
+impl Client {
+    /// How a task stands now.
+    ///
+    /// # Errors
+    /// The hypervisor could not be asked. A task that it does not know is [`Outcome::Unknown`].
+    pub async fn task_outcome(&self, upid: &Upid) -> Result<Outcome, Error> {
+        let path = ["nodes", &upid.hypervisor, "tasks", upid.as_str(), "status"];
+        let status: Status = match self.fetch(Call::get(&path).protected()).await {
+            Ok(status) => status,
+            Err(error) if error.meaning == Meaning::TaskUnknown => {
+                return Ok(Outcome::Unknown(error.chain()));
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(match (status.status.as_deref(), status.exitstatus) {
+            (Some("running"), _) => Outcome::Running,
+            (_, Some(text)) => Outcome::of_exit_status(&text),
+            (_, None) => Outcome::Unknown("the task ended without an exit status".to_owned()),
+        })
+    }
+
+    /// Follows a task to its end, or for `patience`: then it is [`Outcome::Running`].
+    ///
+    /// # Errors
+    /// The hypervisor could not be asked and that will not pass by itself, or `patience` ended with the question open.
+    pub async fn follow(&self, upid: &Upid, patience: Duration) -> Result<Outcome, Error> {
+        let give_up_at = Instant::now() + patience;
+        let mut pause = POLL_FIRST;
+        loop {
+            let outcome = self.task_outcome(upid).await;
+            let settled = match &outcome {
+                Ok(Outcome::Running) => false,
+                Ok(
+                    Outcome::Ok
+                    | Outcome::Warnings(_)
+                    | Outcome::Failed { .. }
+                    | Outcome::Unknown(_),
+                ) => true,
+                Err(error) => matches!(
+                    error.reaction(),
+                    Reaction::GiveUp | Reaction::Freeze | Reaction::LookFirst
+                ),
+            };
+            let now = Instant::now();
+            if settled || now >= give_up_at {
+                return outcome;
+            }
+            sleep(pause.min(give_up_at - now)).await;
+            pause = (pause * 3 / 2).min(POLL_LAST);
+        }
+    }
+
+    /// The last `lines` lines of a task's log, oldest first.
+    ///
+    /// # Errors
+    /// The hypervisor could not be asked.
+    pub async fn task_log(&self, upid: &Upid, lines: u64) -> Result<Vec<String>, Error> {
+        let (start, total) = self.log_lines(upid, 0, lines).await?;
+        let total = total.unwrap_or(0);
+        if total <= lines {
+            return Ok(start);
+        }
+        Ok(self.log_lines(upid, total - lines, lines).await?.0)
+    }
+
+    async fn log_lines(
+        &self,
+        upid: &Upid,
+        start: u64,
+        limit: u64,
+    ) -> Result<(Vec<String>, Option<u64>), Error> {
+        let path = ["nodes", &upid.hypervisor, "tasks", upid.as_str(), "log"];
+        let call = Call::get(&path)
+            .protected()
+            .params(Params::new().with("start", start).with("limit", limit));
+        let (lines, total): (Vec<Line>, _) = self.fetch_counted(call).await?;
+        let lines = lines.into_iter().filter_map(|line| line.t).collect();
+        Ok((lines, total))
+    }
+
+    /// Finds the task of a clone whose answer was lost: the newest one from `template` to `vmid` on `hypervisor`.
+    ///
+    /// `since` (seconds since 1970, by the hypervisor's clock) keeps out older clones of a reused VMID.
+    ///
+    /// # Errors
+    /// The hypervisor could not be asked.
+    pub async fn find_clone(
+        &self,
+        hypervisor: &str,
+        template: u32,
+        vmid: u32,
+        since: Option<i64>,
+    ) -> Result<Option<Upid>, Error> {
+        let params = Params::new()
+            .with("typefilter", "qmclone")
+            .with("vmid", template)
+            .with("source", "all")
+            .with("limit", SEARCHED_TASKS)
+            .with_some("since", since);
+        let call = Call::get(&["nodes", hypervisor, "tasks"]).params(params);
+        let mut tasks: Vec<Listed> = self.fetch(call).await?;
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.upid.started_at));
+        let suffix = format!("with ID {vmid}");
+        for task in tasks {
+            // Proxmox: only the log's first line names the new VM.
+            let first = self.log_lines(&task.upid, 0, 1).await?.0;
+            if first
+                .first()
+                .is_some_and(|line| line.trim_end().ends_with(&suffix))
+            {
+                return Ok(Some(task.upid));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_upid_tells_where_to_ask() {
+        let upid: Upid = "UPID:pve1:00001798:0004118B:6B00E484:qmclone:9000:aut@pve!full:"
+            .parse()
+            .unwrap();
+        assert_eq!(
+            (
+                upid.hypervisor.as_str(),
+                upid.kind.as_str(),
+                upid.id.as_str()
+            ),
+            ("pve1", "qmclone", "9000")
+        );
+        assert_eq!(upid.started_at, 1_795_220_612);
+        for wrong in [
+            "",
+            "garbage",
+            "UPID:pve1:xyz:0:0:qmstart:1:a@b:",
+            "UPID:pve1:0:0:0",
+        ] {
+            assert!(wrong.parse::<Upid>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn exit_statuses() {
+        assert_eq!(Outcome::of_exit_status("OK"), Outcome::Ok);
+        assert_eq!(Outcome::of_exit_status("WARNINGS: 2"), Outcome::Warnings(2));
+        assert_eq!(
+            Outcome::of_exit_status("unexpected status"),
+            Outcome::Unknown("unexpected status".to_owned())
+        );
+        let text = "clone failed: cfs-lock 'storage-shared' error: got lock request timeout";
+        assert_eq!(
+            Outcome::of_exit_status(text),
+            Outcome::Failed {
+                meaning: Meaning::StorageBusy {
+                    storage: "shared".to_owned()
+                },
+                text: text.to_owned(),
+            }
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Builds every built-in policy to a WebAssembly component, in one nested cargo call, and lists them for `lib.rs`.
+//!
+//! The nested call has a target folder of its own: within the outer one it would wait for the lock that the outer call
+//! holds. It sees none of the outer call's compiler settings, so that `cargo clippy` or a user's `RUSTFLAGS` change
+//! nothing about the components, and paths are taken out of them: the same sources give the same digest everywhere.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use sha2::{Digest, Sha256};
+
+/// Name (also that of the folder and the file) and variant of `Kind`.
+const POLICIES: [(&str, &str); 8] = [
+    ("spread", "HostSelection"),
+    ("max-memory", "HostSelection"),
+    ("max-cpu", "HostSelection"),
+    ("balanced", "HostSelection"),
+    ("round-robin", "HostSelection"),
+    ("pack", "HostSelection"),
+    ("least-loaded", "ScaleDown"),
+    ("go-template", "Labels"),
+];
+
+const TARGET: &str = "wasm32-unknown-unknown";
+const PROFILE: &str = "guest";
+
+fn main() {
+    let policies = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let workspace = policies
+        .parent()
+        .expect("policies/ is a folder of the workspace");
+    let out = PathBuf::from(variable("OUT_DIR"));
+
+    rerun_if_changed(workspace);
+    require_target();
+    let target_dir = guest_target_dir(&out);
+    build_guests(workspace, &target_dir);
+    list_builtins(&target_dir.join(TARGET).join(PROFILE), &out);
+}
+
+fn rerun_if_changed(workspace: &Path) {
+    for (name, _) in POLICIES {
+        for file in ["src", "Cargo.toml"] {
+            println!(
+                "cargo::rerun-if-changed={}",
+                workspace.join("policies").join(name).join(file).display()
+            );
+        }
+    }
+    for file in [
+        "policies/build.rs",
+        "policies/sdk/src",
+        "policies/sdk/Cargo.toml",
+        "policies/go-template/gtmpl-ng",
+        "wit",
+        "Cargo.toml",
+        "Cargo.lock",
+    ] {
+        println!("cargo::rerun-if-changed={}", workspace.join(file).display());
+    }
+}
+
+/// Without the target's standard library, rustc fails for each crate with an error that does not say what to do.
+fn require_target() {
+    let rustc = variable("RUSTC");
+    let answer = Command::new(&rustc)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output();
+    let found = answer.is_ok_and(|answer| {
+        let folder = String::from_utf8_lossy(&answer.stdout);
+        answer.status.success()
+            && fs::read_dir(folder.trim()).is_ok_and(|mut files| files.next().is_some())
+    });
+    if !found {
+        fail(&format!(
+            "the built-in policies are built for {TARGET}, which this Rust toolchain ({rustc}) does not have.\n\
+             Install it with: rustup target add {TARGET}"
+        ));
+    }
+}
+
+/// Next to the outer profile's folder, shared by all profiles and by check, clippy and build: `target/guests`.
+fn guest_target_dir(out: &Path) -> PathBuf {
+    let build = out
+        .ancestors()
+        .find(|folder| folder.file_name() == Some(OsStr::new("build")));
+    let target = build.and_then(Path::parent).and_then(Path::parent);
+    target.unwrap_or(out).join("guests")
+}
+
+fn build_guests(workspace: &Path, target_dir: &Path) {
+    let mut cargo = Command::new(variable("CARGO"));
+    // The lock file is the outer call's: never written from here.
+    cargo
+        .args([
+            "build",
+            "--locked",
+            "--profile",
+            PROFILE,
+            "--target",
+            TARGET,
+        ])
+        .current_dir(workspace);
+    cargo.arg("--target-dir").arg(target_dir);
+    for (name, _) in POLICIES {
+        cargo.args(["--package", &format!("kproxide-policy-{name}")]);
+    }
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(steers_the_compiler) {
+            cargo.env_remove(name);
+        }
+    }
+    // Also set in .cargo/config.toml, which cargo does not find when it is called from outside the repository.
+    cargo.env(
+        "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER",
+        "wasm-component-ld",
+    );
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", rustflags(workspace));
+
+    let output = cargo
+        .output()
+        .unwrap_or_else(|error| fail(&format!("cannot run cargo: {error}")));
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let hint = if said.contains("wasm-component-ld") && said.contains("not found") {
+            "\nwasm-component-ld comes with the toolchains of rustup; a distribution's Rust may lack it."
+        } else {
+            ""
+        };
+        fail(&format!(
+            "the built-in policies do not build:\n{said}{hint}"
+        ));
+    }
+}
+
+/// The variables of the outer call that would change which compiler runs, what it is told, or where it writes.
+fn steers_the_compiler(name: &str) -> bool {
+    let prefixes = [
+        "RUSTC",
+        "RUSTDOC",
+        "CARGO_BUILD_",
+        "CARGO_PROFILE_",
+        "CARGO_TARGET_",
+        "CLIPPY_",
+    ];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+        || ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL"].contains(&name)
+}
+
+/// Takes the places of sources on this machine out of panic messages. Being set, it also hides flags that a user has in
+/// a cargo configuration of their own. Flags are separated as cargo expects it.
+fn rustflags(workspace: &Path) -> String {
+    let home =
+        env::var("CARGO_HOME").or_else(|_| env::var("HOME").map(|home| format!("{home}/.cargo")));
+    let mut places = vec![(workspace.display().to_string(), "kproxide")];
+    places.extend(home.map(|home| (home, "cargo")));
+    let flags = places
+        .iter()
+        .map(|(place, name)| format!("--remap-path-prefix={place}={name}"));
+    flags.collect::<Vec<_>>().join("\u{1f}")
+}
+
+/// Copies the components to `OUT_DIR` and writes the table that `lib.rs` includes.
+fn list_builtins(components: &Path, out: &Path) {
+    let mut table = String::from("&[\n");
+    for (name, kind) in POLICIES {
+        let built = components.join(format!("kproxide_policy_{}.wasm", name.replace('-', "_")));
+        let wasm =
+            fs::read(&built).unwrap_or_else(|error| fail(&format!("{}: {error}", built.display())));
+        let copy = out.join(format!("{name}.wasm"));
+        write(&copy, &wasm);
+        let sha256 = hex(&Sha256::digest(&wasm));
+        writeln!(
+            table,
+            "Builtin {{ name: {name:?}, kind: Kind::{kind}, wasm: include_bytes!({copy:?}), sha256: {sha256:?} }},"
+        )
+        .expect("a String takes any text");
+    }
+    table.push(']');
+    write(&out.join("builtins.rs"), table.as_bytes());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn write(file: &Path, bytes: &[u8]) {
+    fs::write(file, bytes).unwrap_or_else(|error| fail(&format!("{}: {error}", file.display())));
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name} for build scripts"))
+}
+
+fn fail(message: &str) -> ! {
+    for line in message.lines() {
+        println!("cargo::error={line}");
+    }
+    std::process::exit(1);
+}

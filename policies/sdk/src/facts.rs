@@ -1,0 +1,127 @@
+//! Figures that policies derive from the facts about a hypervisor. Each is defined here once, so that two policies mean
+//! the same thing by the same word.
+
+use crate::Candidate;
+
+impl Candidate {
+    /// Whether a machine may be placed here. Only such candidates may be ranked.
+    pub fn is_eligible(&self) -> bool {
+        self.ineligible.is_none()
+    }
+
+    /// The part of the CPU that is idle as Proxmox measures it, 0.0 to 1.0.
+    ///
+    /// A measurement that is no number counts as busy: what nobody knows to be free is not promised to a machine.
+    pub fn cpu_share(&self) -> f64 {
+        if self.cpu_usage.is_nan() {
+            0.0
+        } else {
+            1.0 - self.cpu_usage.clamp(0.0, 1.0)
+        }
+    }
+
+    /// The part of the memory given to virtual machines that may still be given, 0.0 to 1.0: available over
+    /// (capacity × overcommit − system-reserved).
+    ///
+    /// The overcommit factor is not among the facts, and need not be: `available` is that divisor less what is
+    /// taken, so the divisor is `available` plus what is taken. Without any memory the share is 0.
+    pub fn memory_share(&self) -> f64 {
+        let available = u128::from(self.available.memory_bytes);
+        let taken = u128::from(self.used.memory_bytes.max(self.committed.memory_bytes))
+            + u128::from(self.in_flight.memory_bytes);
+        ratio(available, available + taken)
+    }
+}
+
+/// A share for the eye of the operator, in whole percent. (Formatting a float would make a small component a third larger.)
+pub fn percent(share: f64) -> u32 {
+    (share * 100.0).round() as u32
+}
+
+/// `part / whole`, and 0 where there is no whole.
+fn ratio(part: u128, whole: u128) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::{candidate, resources};
+
+    #[test]
+    fn cpu_share_is_what_is_idle_and_never_outside_its_bounds() {
+        for (usage, share) in [
+            (0.0, 1.0),
+            (0.25, 0.75),
+            (1.0, 0.0),
+            (1.2, 0.0),
+            (-0.1, 1.0),
+            (f64::INFINITY, 0.0),
+            (f64::NAN, 0.0),
+        ] {
+            let candidate = Candidate {
+                cpu_usage: usage,
+                ..candidate("a")
+            };
+            assert_eq!(candidate.cpu_share(), share, "usage {usage}");
+        }
+    }
+
+    #[test]
+    fn percent_rounds() {
+        assert_eq!(
+            [0.0, 0.004, 0.005, 0.5, 0.999, 1.0].map(percent),
+            [0, 0, 1, 50, 100, 100]
+        );
+    }
+
+    #[test]
+    fn memory_share_is_available_over_what_is_given_to_machines() {
+        // 64 GiB, 4 reserved, 30 committed of which 10 are in use, 15 in flight: 15 of 60 remain.
+        let candidate = Candidate {
+            system_reserved: resources(0, 4),
+            used: resources(0, 10),
+            committed: resources(0, 30),
+            in_flight: resources(0, 15),
+            available: resources(0, 15),
+            ..candidate("a")
+        };
+        assert_eq!(candidate.memory_share(), 0.25);
+    }
+
+    #[test]
+    fn memory_share_follows_the_overcommit_that_is_in_available() {
+        // 64 GiB at twice its size: 128 to give, 32 committed.
+        let candidate = Candidate {
+            committed: resources(0, 32),
+            available: resources(0, 96),
+            ..candidate("a")
+        };
+        assert_eq!(candidate.memory_share(), 0.75);
+    }
+
+    #[test]
+    fn a_hypervisor_without_memory_has_a_share_of_zero() {
+        let nothing = resources(0, 0);
+        let candidate = Candidate {
+            available: nothing,
+            ..candidate("a")
+        };
+        assert_eq!(candidate.memory_share(), 0.0);
+    }
+
+    #[test]
+    fn more_in_use_than_committed_counts() {
+        let candidate = Candidate {
+            used: resources(0, 48),
+            committed: resources(0, 16),
+            available: resources(0, 16),
+            ..candidate("a")
+        };
+        assert_eq!(candidate.memory_share(), 0.25);
+    }
+}

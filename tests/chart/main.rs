@@ -1,0 +1,15 @@
+//! The chart as its users meet it: rendered, refused or installed by real Helm, against a real API server.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests too: they panic where a set-up fails"
+)]
+
+mod render;
+
+mod examples;
+mod install;
+mod objects;
+mod pod;
+mod rbac;
+mod values;

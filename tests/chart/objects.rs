@@ -1,0 +1,148 @@
+use kproxide_testkit::require_controlplane;
+use serde_json::{Value, json};
+
+use crate::render::{render, required_values, the, values};
+
+#[tokio::test]
+async fn defaults_leave_the_decision_to_the_api() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let objects = render(&programs, &required_values()).await.unwrap();
+    let pool = &the(&objects, "NodePool")["spec"];
+    assert_eq!(pool["nodeClass"], "default");
+    assert_eq!(pool["clusters"], json!(["proxmox"]));
+    // Without minNodes, so that `kubectl scale` can own the field.
+    assert_eq!(pool["limits"], json!({ "maxNodes": 3 }));
+    assert_eq!(pool["scaleDown"], Value::Null);
+    let class = &the(&objects, "NodeClass")["spec"];
+    assert_eq!(
+        class["template"],
+        json!({ "name": "k8s-node", "placement": "shared", "clone": "auto" })
+    );
+    assert_eq!(class["join"], json!({ "template": {} }));
+    let cluster = &the(&objects, "ProxmoxCluster")["spec"];
+    assert_eq!(cluster["credentials"], "proxmox");
+    assert_eq!(cluster["tls"], Value::Null);
+}
+
+#[tokio::test]
+async fn templates_for_labels_are_not_rendered_by_helm() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let templates =
+        json!({ "zone": "{{ .TargetHost }}", "both": "{{ .Cluster }}-{{ .TargetHost }}" });
+    let objects = render(
+        &programs,
+        &values(json!({ "nodePool": { "labelTemplates": templates } })),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        the(&objects, "NodePool")["spec"]["labelTemplates"],
+        templates
+    );
+}
+
+#[tokio::test]
+async fn extra_fields_reach_the_objects_and_win() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let more = json!({
+        "proxmox": { "pool": "a", "extraSpec": { "pool": "b", "future": [1] } },
+        "nodeClass": { "extraSpec": { "template": { "storage": "ceph" } } },
+        "nodePool": { "extraSpec": { "limits": { "maxNodes": 9 } } },
+    });
+    let objects = render(&programs, &values(more)).await.unwrap();
+    let cluster = &the(&objects, "ProxmoxCluster")["spec"];
+    assert_eq!(
+        (&cluster["pool"], &cluster["future"]),
+        (&json!("b"), &json!([1]))
+    );
+    assert_eq!(
+        the(&objects, "NodeClass")["spec"]["template"]["storage"],
+        "ceph"
+    );
+    assert_eq!(
+        the(&objects, "NodeClass")["spec"]["template"]["name"],
+        "k8s-node"
+    );
+    assert_eq!(the(&objects, "NodePool")["spec"]["limits"]["maxNodes"], 9);
+}
+
+#[tokio::test]
+async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_cluster() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let given = |credentials: Value| {
+        let mut values = values(json!({ "proxmox": { "name": "lab" } }));
+        values["proxmox"]["credentials"] = credentials;
+        values
+    };
+    let cases = [
+        (
+            json!({ "existingSecret": "mine" }),
+            "mine",
+            ["token-id", "token-secret"],
+        ),
+        (
+            json!({ "existingSecret": "mine", "kind": "password" }),
+            "mine",
+            ["username", "password"],
+        ),
+        (
+            json!({ "tokenId": "a@pve!t", "tokenSecret": "s" }),
+            "kproxide-credentials",
+            ["token-id", "token-secret"],
+        ),
+        (
+            json!({ "username": "a@pve", "password": "s" }),
+            "kproxide-credentials",
+            ["username", "password"],
+        ),
+    ];
+    for (credentials, secret, keys) in cases {
+        let objects = render(&programs, &given(credentials.clone()))
+            .await
+            .unwrap();
+        let volume =
+            &the(&objects, "Deployment")["spec"]["template"]["spec"]["volumes"][0]["projected"];
+        let items: Vec<Value> = keys
+            .iter()
+            .map(|key| json!({ "key": key, "path": format!("lab/{key}") }))
+            .collect();
+        assert_eq!(
+            volume["sources"],
+            json!([{ "secret": { "name": secret, "items": items } }])
+        );
+        let made: Vec<&Value> = objects
+            .iter()
+            .filter(|object| object["kind"] == "Secret")
+            .collect();
+        if credentials["existingSecret"].is_string() {
+            assert!(made.is_empty(), "{made:?}");
+        } else {
+            let data = made[0]["stringData"].as_object().unwrap();
+            assert!(
+                keys.iter().all(|&key| data.contains_key(key)) && data.len() == 2,
+                "{data:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_join_script_keeps_its_lines() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let script = "#!/bin/sh\nset -e\necho \"$(hostname)\"\n";
+    let more = json!({ "nodeClass": { "join": { "guestExec": { "command": script } } } });
+    let objects = render(&programs, &values(more)).await.unwrap();
+    let secret = the(&objects, "Secret");
+    assert_eq!(secret["metadata"]["name"], "kproxide-join");
+    assert_eq!(secret["stringData"]["command"], script);
+}

@@ -1,0 +1,182 @@
+use kproxide_testkit::require_controlplane;
+use serde_json::{Value, json};
+
+use crate::render::{render, required_values, the, values};
+
+fn pod(objects: &[Value]) -> &Value {
+    &the(objects, "Deployment")["spec"]["template"]["spec"]
+}
+
+#[tokio::test]
+async fn the_pod_is_one_locked_down_process() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let objects = render(&programs, &required_values()).await.unwrap();
+    let deployment = &the(&objects, "Deployment")["spec"];
+    assert_eq!(deployment["replicas"], 1);
+    assert_eq!(deployment["strategy"]["type"], "Recreate");
+    let pod = pod(&objects);
+    assert_eq!(
+        pod["securityContext"],
+        json!({
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "seccompProfile": { "type": "RuntimeDefault" },
+        })
+    );
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["securityContext"],
+        json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+        })
+    );
+    assert_eq!(pod["hostNetwork"], Value::Null);
+    for mount in container["volumeMounts"].as_array().unwrap() {
+        assert_eq!(mount["readOnly"], true, "{mount}");
+        assert_eq!(mount["subPath"], Value::Null, "{mount}");
+    }
+}
+
+#[tokio::test]
+async fn the_pod_keeps_off_the_nodes_that_it_makes() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let extra = json!({ "tolerations": [{ "key": "mine", "operator": "Exists" }] });
+    let objects = render(&programs, &values(extra)).await.unwrap();
+    let pod = pod(&objects);
+    let affinity = &pod["affinity"]["nodeAffinity"];
+    assert_eq!(
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
+        json!([{ "matchExpressions": [{ "key": "kproxide.dev/claim", "operator": "DoesNotExist" }] }])
+    );
+    let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0]["preference"];
+    assert_eq!(
+        preferred["matchExpressions"][0]["key"],
+        "node-role.kubernetes.io/control-plane"
+    );
+    let tolerated: Vec<&str> = pod["tolerations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|toleration| toleration["key"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+        "CriticalAddonsOnly",
+        "mine",
+    ];
+    assert_eq!(tolerated, expected);
+    assert_eq!(pod["dnsPolicy"], "Default");
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+}
+
+#[tokio::test]
+async fn the_flags_and_mounts_follow_the_values() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let plain = render(&programs, &required_values()).await.unwrap();
+    let container = &pod(&plain)["containers"][0];
+    assert_eq!(
+        container["args"],
+        json!([
+            "run",
+            "--name=kproxide",
+            "--credentials-dir=/etc/kproxide/credentials",
+            "--admin-address=0.0.0.0:8080",
+            "--log=info",
+            "--log-format=json",
+        ])
+    );
+    assert_eq!(mounted(container), ["/etc/kproxide/credentials"]);
+
+    let full = values(json!({
+        "proxmox": { "tls": { "caConfigMap": { "name": "pve-ca" } } },
+        "nodeClass": { "join": { "guestExec": { "existingSecret": "join" } } },
+        "policies": { "configMaps": [{ "name": "mine" }, { "name": "ours", "optional": false }] },
+        "admin": { "port": 9090 },
+        "dryRun": true,
+        "extraArgs": ["--cold-start=0s"],
+    }));
+    let full = render(&programs, &full).await.unwrap();
+    let container = &pod(&full)["containers"][0];
+    let args = container["args"].as_array().unwrap();
+    for flag in [
+        "--policy-dir=/etc/kproxide/policies",
+        "--admin-address=0.0.0.0:9090",
+        "--dry-run",
+        "--cold-start=0s",
+    ] {
+        assert!(args.contains(&json!(flag)), "{flag} is not in {args:?}");
+    }
+    assert_eq!(
+        mounted(container),
+        [
+            "/etc/kproxide/credentials",
+            "/etc/kproxide/ca",
+            "/etc/kproxide/join",
+            "/etc/kproxide/policies"
+        ]
+    );
+    let policies = &pod(&full)["volumes"][3]["projected"]["sources"];
+    assert_eq!(
+        policies[0]["configMap"],
+        json!({ "name": "mine", "optional": true })
+    );
+    assert_eq!(
+        policies[1]["configMap"],
+        json!({ "name": "ours", "optional": false })
+    );
+    assert_eq!(
+        the(&full, "ProxmoxCluster")["spec"]["tls"]["caFile"],
+        "/etc/kproxide/ca/proxmox.pem"
+    );
+    assert_eq!(
+        the(&full, "NodeClass")["spec"]["join"],
+        json!({ "guestExec": { "commandSecretFile": "/etc/kproxide/join/default" } })
+    );
+}
+
+#[tokio::test]
+async fn the_image_is_the_charts_version_unless_told_otherwise() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let digest = format!("sha256:{}", "a".repeat(64));
+    for (image, expected) in [
+        (
+            json!({}),
+            concat!("ghcr.io/kproxide/kproxide:", env!("CARGO_PKG_VERSION")).to_owned(),
+        ),
+        (
+            json!({ "repository": "mine/it", "tag": "x" }),
+            "mine/it:x".to_owned(),
+        ),
+        (
+            json!({ "repository": "mine/it", "tag": "x", "digest": digest }),
+            format!("mine/it@{digest}"),
+        ),
+    ] {
+        let objects = render(&programs, &values(json!({ "image": image })))
+            .await
+            .unwrap();
+        assert_eq!(pod(&objects)["containers"][0]["image"], expected);
+    }
+}
+
+fn mounted(container: &Value) -> Vec<&str> {
+    container["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mount| mount["mountPath"].as_str().unwrap())
+        .collect()
+}

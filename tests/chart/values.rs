@@ -1,0 +1,224 @@
+use kproxide_testkit::require_controlplane;
+use serde_json::{Value, json};
+
+use crate::render::{chart, refusal, render, repository, required_values, values};
+
+#[tokio::test]
+async fn the_chart_lints_strictly_with_and_without_values() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    programs
+        .helm(&["lint", "--strict", &chart()])
+        .await
+        .unwrap();
+    let minimal = repository("examples/values/minimal.yaml")
+        .display()
+        .to_string();
+    programs
+        .helm(&["lint", "--strict", &chart(), "--values", &minimal])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn everything_that_is_missing_is_named_at_once() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let reason = refusal(&programs, &json!({})).await;
+    for missing in [
+        "proxmox.endpoints:",
+        "proxmox.credentials:",
+        "nodeClass.template.name:",
+    ] {
+        assert!(reason.contains(missing), "{missing} is not in: {reason}");
+    }
+    let reason = refusal(
+        &programs,
+        &values(json!({ "nodeClass": { "template": { "name": "" } } })),
+    )
+    .await;
+    assert!(
+        reason.contains("nodeClass.template.name:") && !reason.contains("proxmox."),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_that_nobody_knows_is_refused_by_name() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let unknown = [
+        ("kpNodeCores", json!({ "kpNodeCores": 2 })),
+        (
+            "endpoint",
+            json!({ "proxmox": { "endpoint": "https://pve1.example:8006" } }),
+        ),
+        (
+            "insecure",
+            json!({ "proxmox": { "tls": { "insecure": true } } }),
+        ),
+        (
+            "memory",
+            json!({ "nodeClass": { "instanceTypes": [{ "name": "a", "cores": 1, "memoryMiB": 1024, "memory": 1 }] } }),
+        ),
+        (
+            "maxKpNodes",
+            json!({ "nodePool": { "limits": { "maxKpNodes": 3 } } }),
+        ),
+        (
+            "onError",
+            json!({ "nodePool": { "policies": { "hostSelection": { "use": "spread", "onError": "fail" } } } }),
+        ),
+        (
+            "barePod",
+            json!({ "nodePool": { "scaleDown": { "blockedBy": { "barePod": false } } } }),
+        ),
+    ];
+    for (name, more) in unknown {
+        let reason = refusal(&programs, &values(more)).await;
+        assert!(
+            reason.contains(&format!("'{name}'")),
+            "{name} is not in: {reason}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let wrong = [
+        (
+            "/proxmox/endpoints/0",
+            json!({ "proxmox": { "endpoints": ["https://pve1.example:8006/api2/json"] } }),
+        ),
+        (
+            "/proxmox/credentials/tokenId",
+            json!({ "proxmox": { "credentials": { "tokenId": "kproxide@pve" } } }),
+        ),
+        (
+            "/proxmox/tls/fingerprints/0",
+            json!({ "proxmox": { "tls": { "fingerprints": ["AA:BB"] } } }),
+        ),
+        (
+            "/nodeClass/template/clone",
+            json!({ "nodeClass": { "template": { "clone": "copy" } } }),
+        ),
+        (
+            "/nodePool/limits/maxNodes",
+            json!({ "nodePool": { "limits": { "maxNodes": "many" } } }),
+        ),
+        (
+            "/nodePool/drainTimeout",
+            json!({ "nodePool": { "drainTimeout": 15 } }),
+        ),
+        (
+            "/image/digest",
+            json!({ "image": { "digest": "sha256:latest" } }),
+        ),
+    ];
+    for (path, more) in wrong {
+        let reason = refusal(&programs, &values(more)).await;
+        assert!(
+            reason.contains(&format!("'{path}'")),
+            "{path} is not in: {reason}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn values_that_contradict_each_other_are_refused() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let token = json!({ "tokenId": "kproxide@pve!autoscaler", "tokenSecret": "s" });
+    let fingerprint = "00".repeat(32);
+    let contradictions = [
+        (
+            "proxmox.credentials: either existingSecret",
+            json!({ "proxmox": { "credentials": token } }),
+        ),
+        (
+            "proxmox.tls: at most one",
+            json!({ "proxmox": { "tls": { "fingerprints": [fingerprint], "insecureSkipVerify": true } } }),
+        ),
+        (
+            "nodeClass.join.guestExec: either",
+            json!({ "nodeClass": { "join": { "guestExec": { "existingSecret": "join", "command": "true" } } } }),
+        ),
+    ];
+    for (problem, more) in contradictions {
+        let reason = refusal(&programs, &values(more)).await;
+        assert!(reason.contains(problem), "{problem} is not in: {reason}");
+    }
+}
+
+/// A knob that turns nothing is worse than none.
+#[test]
+fn each_default_is_read_by_a_template() {
+    let text = std::fs::read_to_string(repository("charts/kproxide/values.yaml")).unwrap();
+    let defaults: Value = serde_saphyr::from_str(&text).unwrap();
+    let mut templates = String::new();
+    for entry in std::fs::read_dir(repository("charts/kproxide/templates")).unwrap() {
+        templates += &std::fs::read_to_string(entry.unwrap().path()).unwrap();
+    }
+    let words: std::collections::BTreeSet<&str> = templates
+        .split(|letter: char| !letter.is_ascii_alphanumeric())
+        .collect();
+    // These are taken over with the object that holds them.
+    let whole = [
+        "vmidRange",
+        "hypervisors",
+        "overcommit",
+        "systemReserved",
+        "concurrency",
+        "instanceTypes",
+        "overhead",
+    ];
+    let mut unread = Vec::new();
+    let mut keys = vec![(String::new(), &defaults)];
+    while let Some((path, value)) = keys.pop() {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            if !words.contains(key.as_str()) {
+                unread.push(path.clone());
+            }
+            if !whole.contains(&key.as_str()) && !["policies", "resources"].contains(&key.as_str())
+            {
+                keys.push((path, value));
+            }
+        }
+    }
+    assert!(unread.is_empty(), "no template reads {unread:?}");
+}
+
+#[tokio::test]
+async fn the_required_values_are_enough() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let kinds: Vec<String> = render(&programs, &required_values())
+        .await
+        .unwrap()
+        .iter()
+        .map(|object| object["kind"].as_str().unwrap().to_owned())
+        .collect();
+    let mut sorted = kinds.clone();
+    sorted.sort();
+    let expected = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+        "NodeClass",
+        "NodePool",
+        "ProxmoxCluster",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+    ];
+    assert_eq!(sorted, expected);
+}

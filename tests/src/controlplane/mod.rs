@@ -1,0 +1,475 @@
+//! A real Kubernetes control plane for one test: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and, for
+//! Nodes without machines, kwok. All of them, kubectl and Helm too, are one executable, built once from `controlplane/`
+//! in this package.
+//!
+//! - [`programs`] knows how to build and cache that executable, and what to do without Go.
+//! - [`pki`] makes the certificates, [`flags`] the command lines, [`server`] runs one program and keeps its log.
+//! - [`api`] is the API server seen from a test: JSON in, JSON out, as an administrator.
+//!
+//! Every server listens on loopback alone, on ports of its own, and ends with the test, however that ends.
+
+mod api;
+mod flags;
+mod kubeconfig;
+mod pki;
+mod programs;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+pub use api::{Api, ApiError};
+pub use programs::{Availability, CommandError, Programs, require_controlplane};
+pub use server::ServerError;
+
+pub(crate) use kubeconfig::kubeconfig;
+pub(crate) use server::tail;
+
+use self::kubeconfig::Access;
+use self::pki::Pki;
+use self::server::Server;
+
+/// The Node that stands for a control-plane machine: tainted, kept Ready by kwok, and empty until a
+/// [`PodLauncher`](crate::PodLauncher) runs a pod there. kwok leaves the pods of this Node alone.
+pub const CONTROL_PLANE_NODE: &str = "control-plane";
+
+/// Names a kubeconfig of a cluster that tests shall use instead of starting one.
+const EXTERNAL_KUBECONFIG: &str = "KPROXIDE_TEST_KUBECONFIG";
+
+/// Measured: 3 s on two idle cores. The rest is for machines that build something at the same time.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A port that was free a moment ago may be taken when a server binds it; three times in a row it is something else.
+const START_ATTEMPTS: u32 = 3;
+
+/// What a test wants of its control plane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Run kwok: Nodes with the annotation `kwok.x-k8s.io/node: fake` stay Ready, pods bound to them run, and
+    /// [`CONTROL_PLANE_NODE`] exists.
+    pub kwok: bool,
+    /// How long a Node may be silent before the controller manager calls it NotReady.
+    pub node_grace: Duration,
+    /// More flags for kube-apiserver, such as `--feature-gates=…`.
+    pub api_server_flags: Vec<String>,
+    /// More flags for kube-controller-manager.
+    pub controller_manager_flags: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            kwok: true,
+            node_grace: Duration::from_secs(15),
+            api_server_flags: Vec::new(),
+            controller_manager_flags: Vec::new(),
+        }
+    }
+}
+
+/// Why there is no control plane.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The machine refused a folder, a file or a port.
+    #[error("cannot prepare the control plane's files")]
+    Files(#[from] std::io::Error),
+    /// Certificates could not be made.
+    #[error("cannot make the control plane's certificates")]
+    Pki(#[from] rcgen::Error),
+    /// The administrator's kubeconfig cannot be used from here.
+    #[error("cannot use the kubeconfig {path}: {reason}")]
+    Kubeconfig { path: String, reason: String },
+    /// A server could not be started or ended at once.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A helper command of the executable failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The API server refused one of the objects that every test starts with.
+    #[error("cannot set the cluster up")]
+    Api(#[from] ApiError),
+    /// All servers run, but one of them does not get ready.
+    #[error("{what} was not ready within {deadline:?}; last answer: {last}")]
+    NotReady {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        deadline: Duration,
+        /// What it answered last.
+        last: String,
+    },
+}
+
+/// A running control plane, or a given cluster. Dropping it ends all of its servers and removes their files; if the test
+/// is failing at that moment, the ends of the logs go to stderr first and the files stay.
+#[derive(Debug)]
+pub struct ControlPlane {
+    programs: Programs,
+    api: Api,
+    access: Access,
+    admin_kubeconfig: PathBuf,
+    servers: Vec<Server>,
+    /// Last, so that the servers are gone before their folder is.
+    root: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts a control plane and waits until it serves, has a default ServiceAccount (before which no pod can be
+    /// made) and, with kwok, a Ready [`CONTROL_PLANE_NODE`].
+    ///
+    /// With `KPROXIDE_TEST_KUBECONFIG` set nothing is started: the cluster behind that file is used as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], with the end of the log of the server that is to blame.
+    pub async fn start(programs: &Programs, options: Options) -> Result<Self, StartError> {
+        if let Some(path) = std::env::var_os(EXTERNAL_KUBECONFIG) {
+            return Self::external(programs, Path::new(&path)).await;
+        }
+        let mut attempt = 1;
+        loop {
+            match Self::start_once(programs, &options).await {
+                Err(StartError::Server(error))
+                    if error.is_taken_port() && attempt < START_ATTEMPTS =>
+                {
+                    attempt += 1
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_once(programs: &Programs, options: &Options) -> Result<Self, StartError> {
+        let root = tempfile::Builder::new()
+            .prefix("kproxide-controlplane-")
+            .tempdir()?;
+        let pki = Pki::generate(&root.path().join("pki"))?;
+        let [etcd_client, etcd_peer, api_port] = crate::free_ports()?;
+        let access = Access::certificate(
+            format!("https://127.0.0.1:{api_port}"),
+            pki.ca_pem.clone(),
+            pki.admin.clone(),
+        );
+        let api = Api::new(&access).map_err(|reason| StartError::Kubeconfig {
+            path: "of the new control plane".to_owned(),
+            reason,
+        })?;
+        let admin_kubeconfig = root.path().join("admin.kubeconfig");
+        std::fs::write(&admin_kubeconfig, access.kubeconfig())?;
+
+        let mut this = ControlPlane {
+            programs: programs.clone(),
+            api,
+            access,
+            admin_kubeconfig,
+            servers: Vec::new(),
+            root,
+        };
+        let files = flags::Files::write(this.root.path(), &this.access, &pki)?;
+
+        // The API server retries etcd by itself, so both start at once.
+        this.serve("etcd", flags::etcd(&files, etcd_client, etcd_peer))?;
+        this.serve(
+            "kube-apiserver",
+            flags::api_server(&files, etcd_client, api_port, &options.api_server_flags),
+        )?;
+        this.until("the API server", async |api| {
+            api.get_text("/readyz").await.map(drop)
+        })
+        .await?;
+        this.serve(
+            "kube-controller-manager",
+            flags::controller_manager(
+                &files,
+                options.node_grace,
+                &options.controller_manager_flags,
+            ),
+        )?;
+        this.serve("kube-scheduler", flags::scheduler(&files))?;
+        if options.kwok {
+            let stages = this
+                .programs
+                .run(&["kwok-stages", CONTROL_PLANE_NODE])
+                .await?;
+            std::fs::write(&files.kwok_stages, stages)?;
+            this.serve("kwok", flags::kwok(&files, &this.admin_kubeconfig))?;
+            this.api
+                .create("/api/v1/nodes", &control_plane_node())
+                .await?;
+            this.until("the control-plane Node", async |api| {
+                let node = api
+                    .get(&format!("/api/v1/nodes/{CONTROL_PLANE_NODE}"))
+                    .await?;
+                if condition(&node, "Ready") == Some("True") {
+                    Ok(())
+                } else {
+                    Err(ApiError::unexpected(format!(
+                        "conditions {}",
+                        node["status"]["conditions"]
+                    )))
+                }
+            })
+            .await?;
+        }
+        this.until("the default ServiceAccount", async |api| {
+            api.get("/api/v1/namespaces/default/serviceaccounts/default")
+                .await
+                .map(drop)
+        })
+        .await?;
+        Ok(this)
+    }
+
+    async fn external(programs: &Programs, path: &Path) -> Result<Self, StartError> {
+        let unusable = |reason: String| StartError::Kubeconfig {
+            path: path.display().to_string(),
+            reason,
+        };
+        let path_text = path
+            .to_str()
+            .ok_or_else(|| unusable("its path is not UTF-8".to_owned()))?;
+        let view = [
+            "kubectl",
+            "config",
+            "view",
+            "--raw",
+            "--flatten",
+            "--minify",
+            "--output=json",
+        ];
+        let json = programs
+            .run(&[view.as_slice(), &["--kubeconfig", path_text]].concat())
+            .await?;
+        let access = Access::from_kubeconfig(&json).map_err(unusable)?;
+        Ok(ControlPlane {
+            programs: programs.clone(),
+            api: Api::new(&access).map_err(unusable)?,
+            access,
+            admin_kubeconfig: path.to_owned(),
+            servers: Vec::new(),
+            root: tempfile::Builder::new()
+                .prefix("kproxide-controlplane-")
+                .tempdir()?,
+        })
+    }
+
+    fn serve(&mut self, program: &'static str, flags: Vec<String>) -> Result<(), ServerError> {
+        let server = Server::start(self.programs.path(), program, &flags, self.root.path())?;
+        self.servers.push(server);
+        Ok(())
+    }
+
+    async fn until(
+        &mut self,
+        what: &'static str,
+        ready: impl AsyncFn(&Api) -> Result<(), ApiError>,
+    ) -> Result<(), StartError> {
+        let end = Instant::now() + START_DEADLINE;
+        loop {
+            for server in &mut self.servers {
+                server.check_alive()?;
+            }
+            match ready(&self.api).await {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() >= end => {
+                    return Err(StartError::NotReady {
+                        what,
+                        deadline: START_DEADLINE,
+                        last: error.to_string(),
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(25)).await,
+            }
+        }
+    }
+
+    /// The API server, asked as administrator.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Where the API server listens: `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> &str {
+        &self.access.server
+    }
+
+    /// The certificate authority that signed the API server's certificate, as PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.access.ca_pem
+    }
+
+    /// The administrator's kubeconfig as JSON text, which is YAML too.
+    pub fn kubeconfig(&self) -> String {
+        self.access.kubeconfig()
+    }
+
+    /// The administrator's kubeconfig as a file.
+    pub fn admin_kubeconfig_path(&self) -> &Path {
+        &self.admin_kubeconfig
+    }
+
+    /// A kubeconfig for whoever holds `token`, as JSON text.
+    pub fn kubeconfig_with_token(&self, token: &str) -> String {
+        Access::token(
+            self.access.server.clone(),
+            self.access.ca_pem.clone(),
+            token.to_owned(),
+        )
+        .kubeconfig()
+    }
+
+    /// The API server, asked as the holder of `token`: for tests of what an identity may do.
+    ///
+    /// # Errors
+    ///
+    /// When the certificate authority cannot be read as PEM.
+    pub fn api_as(&self, token: &str) -> Result<Api, StartError> {
+        let access = Access::token(
+            self.access.server.clone(),
+            self.access.ca_pem.clone(),
+            token.to_owned(),
+        );
+        Api::new(&access).map_err(|reason| StartError::Kubeconfig {
+            path: "of a token".to_owned(),
+            reason,
+        })
+    }
+
+    /// A fresh token of a ServiceAccount by the TokenRequest API, valid for an hour. Without an audience it is meant
+    /// for the API server.
+    ///
+    /// # Errors
+    ///
+    /// When the ServiceAccount does not exist.
+    pub async fn token_for(
+        &self,
+        namespace: &str,
+        service_account: &str,
+        audience: Option<&str>,
+    ) -> Result<String, ApiError> {
+        self.api
+            .token_for(
+                namespace,
+                service_account,
+                audience,
+                Duration::from_secs(3600),
+            )
+            .await
+    }
+
+    /// Runs kubectl against this cluster and returns its standard output.
+    ///
+    /// # Errors
+    ///
+    /// When it fails, with what it wrote to both outputs.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String, CommandError> {
+        self.programs
+            .run_with(&[&["kubectl"], args].concat(), &self.command_env(), None)
+            .await
+    }
+
+    /// Runs kubectl with `input` on its standard input, as in `kubectl apply -f -`.
+    ///
+    /// # Errors
+    ///
+    /// When it fails, with what it wrote to both outputs.
+    pub async fn kubectl_with_input(
+        &self,
+        args: &[&str],
+        input: &str,
+    ) -> Result<String, CommandError> {
+        self.programs
+            .run_with(
+                &[&["kubectl"], args].concat(),
+                &self.command_env(),
+                Some(input),
+            )
+            .await
+    }
+
+    /// Runs Helm against this cluster and returns its standard output.
+    ///
+    /// # Errors
+    ///
+    /// When it fails, with what it wrote to both outputs.
+    pub async fn helm(&self, args: &[&str]) -> Result<String, CommandError> {
+        self.programs
+            .run_with(&[&["helm"], args].concat(), &self.command_env(), None)
+            .await
+    }
+
+    /// Ends all servers and waits for it. Dropping does the same without waiting.
+    pub async fn stop(mut self) {
+        for server in self.servers.iter_mut().rev() {
+            server.kill().await;
+        }
+    }
+
+    /// The folder with the servers' logs (`kube-apiserver.log` and so on) and files.
+    pub fn folder(&self) -> &Path {
+        self.root.path()
+    }
+
+    fn command_env(&self) -> Vec<(&'static str, &Path)> {
+        // Helm and kubectl keep caches; tests must not share them with each other or with a person.
+        vec![
+            ("KUBECONFIG", &self.admin_kubeconfig),
+            ("HOME", self.root.path()),
+        ]
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for server in &self.servers {
+                eprintln!("{}", server.log_tail());
+            }
+            self.root.disable_cleanup(true);
+            eprintln!(
+                "the control plane's files are in {}",
+                self.root.path().display()
+            );
+        }
+    }
+}
+
+/// The status of an object's condition, if it has that condition.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    object["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == kind)?["status"]
+        .as_str()
+}
+
+fn control_plane_node() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": CONTROL_PLANE_NODE,
+            "annotations": { "kwok.x-k8s.io/node": "fake" },
+            "labels": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/hostname": CONTROL_PLANE_NODE,
+                "node-role.kubernetes.io/control-plane": "",
+            },
+        },
+        "spec": {
+            "taints": [{ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" }],
+        },
+        "status": {
+            "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "110" },
+            "capacity": { "cpu": "4", "memory": "8Gi", "pods": "110" },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;
