@@ -148,3 +148,14 @@ impl fmt::Display for RemovalReason {
         })
     }
 }
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keep => f.write_str("keep"),
+            Self::Remove(reason) => write!(f, "remove: {reason}"),
+            Self::GiveUp(reason) => write!(f, "give the drain up: {reason}"),
+            Self::Hold(reason) => write!(f, "hold: {reason}"),
+        }
+    }
+}

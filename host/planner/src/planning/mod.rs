@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The steps are functions called in the order of [`Planning::question`]; each file of this folder is one of them, or what several share:
-//! hypervisors and their room ([`sites`]), machines as pods will see them ([`machines`]), Nodes as pods see them ([`board`]).
+//! hypervisors ([`sites`]) and their room ([`room`]), machines as pods will see them ([`machines`]), Nodes as pods see them ([`board`]).
 
+mod blockers;
 mod board;
 mod claims;
 mod decorate;
@@ -17,6 +18,7 @@ mod machines;
 mod packing;
 mod placement;
 mod pools;
+mod room;
 mod scale_down;
 mod scale_up;
 mod schedule;
@@ -203,8 +205,7 @@ impl<'w> Planning<'w> {
         }
         self.report_pending();
         self.report_nodes();
-        let plan = self.into_plan();
-        plan
+        self.into_plan()
     }
 
     fn into_plan(mut self) -> Plan {

@@ -6,12 +6,14 @@
 mod interner;
 mod pods;
 mod snapshot;
+mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use interner::Id;
-pub(crate) use pods::PendingPods;
-pub use pods::{NodeView, PodView, Shape};
+pub use pods::Shape;
+pub(crate) use views::PendingPods;
+pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,

@@ -128,12 +128,22 @@ fn any_delta() -> impl Strategy<Value = Delta> {
 
 /// Which object a delta is about.
 fn object(delta: &Delta) -> String {
-    match delta {
-        Delta::Pod(key, _) => format!("pod {key}"),
-        Delta::Node(name, _) => format!("node {name}"),
-        Delta::DisruptionBudget(key, _) => format!("budget {key}"),
-        other => unreachable!("{other:?} is not generated"),
-    }
+    let (pod, node, budget) = match delta {
+        Delta::Pod(key, _) => (Some(key), None, None),
+        Delta::Node(name, _) => (None, Some(name), None),
+        Delta::DisruptionBudget(key, _) => (None, None, Some(key)),
+        Delta::DaemonSet(..)
+        | Delta::VolumeAttachment(..)
+        | Delta::Cluster(..)
+        | Delta::Class(..)
+        | Delta::Pool(..)
+        | Delta::Claim(..)
+        | Delta::Ledger(_)
+        | Delta::Inventory(..)
+        | Delta::Policy(..)
+        | Delta::Host(_) => (None, None, None),
+    };
+    format!("{pod:?} {node:?} {budget:?}")
 }
 
 proptest! {
