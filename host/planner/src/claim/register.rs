@@ -7,10 +7,11 @@ use super::next::{failed, refuse, soon, unread};
 use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
 use super::ownership::{Disks, Mismatch, prove};
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
-use super::subject::{ProviderId, Subject, later};
+use super::subject::{ProviderId, Subject};
 use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
+use crate::ledger::later;
 
 /// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
