@@ -20,10 +20,6 @@ pub enum Command {
     /// Show the main job on a simulated cluster: no Kubernetes, no Proxmox, nothing to configure
     #[cfg(feature = "simulator")]
     Demo(Demo),
-    /// Simulated Proxmox VE and Kubernetes
-    #[cfg(feature = "simulator")]
-    #[command(subcommand)]
-    Simulate(Simulate),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
     /// Policy modules
@@ -123,38 +119,6 @@ pub struct Demo {
     /// Lines instead of a picture (the default when the output is no terminal)
     #[arg(long)]
     pub plain: bool,
-}
-
-#[cfg(feature = "simulator")]
-#[derive(Debug, Subcommand)]
-pub enum Simulate {
-    /// Serve a simulated Proxmox VE (and, without --kubeconfig, a simulated Kubernetes) over HTTPS on loopback until interrupted
-    Serve(Serve),
-}
-
-#[cfg(feature = "simulator")]
-#[derive(Debug, Args)]
-pub struct Serve {
-    /// Let the simulated VMs join this real cluster instead of a simulated one
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Folder for the connection files: pve.json, ca.pem, kubeconfig, credentials/; created
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// Port for Proxmox VE's API; 0: any free one
-    #[arg(long, default_value_t = 8006, value_name = "PORT")]
-    pub pve_port: u16,
-    /// Port for the simulated Kubernetes API; 0: any free one
-    #[arg(long, default_value_t = 6443, value_name = "PORT")]
-    pub kube_port: u16,
-    /// Hypervisors, such as `pve1:16:64,pve2:8:32` (name:threads:GiB)
-    #[arg(long, default_value = "pve1:16:64,pve2:16:64,pve3:16:64", value_name = "LIST")]
-    pub hypervisors: String,
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Let tasks and boots take no time
-    #[arg(long)]
-    pub instant: bool,
 }
 
 #[derive(Debug, Subcommand)]

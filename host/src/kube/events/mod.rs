@@ -71,6 +71,8 @@ pub enum Reason {
     InvalidConfiguration,
     /// On a cluster: it cannot be reached, or has no quorum.
     Unreachable,
+    /// On a claim: the word that the step of its life gives, as its conditions do.
+    Step(&'static str),
 }
 
 impl Reason {
@@ -90,6 +92,7 @@ impl Reason {
             Self::Policy => "Policy",
             Self::InvalidConfiguration => "InvalidConfiguration",
             Self::Unreachable => "Unreachable",
+            Self::Step(word) => word,
         }
     }
 
@@ -104,7 +107,7 @@ impl Reason {
                 "ScaleDown"
             }
             Self::Registered | Self::Initialized => "Register",
-            Self::NeedsAttention => "Reconcile",
+            Self::NeedsAttention | Self::Step(_) => "Reconcile",
             Self::Policy => "Decide",
             Self::InvalidConfiguration | Self::Unreachable => "Validate",
         }
