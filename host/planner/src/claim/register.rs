@@ -191,7 +191,14 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
             format!("the join command could not be started: {text}"),
         );
     }
+    let begun = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Join);
     match &observed.join {
+        Some(JoinLook::NotRun) if begun => {
+            Step::back_off(again, "the join command is about to run")
+        }
         None => unread(observed, "the join command's result", now),
         Some(JoinLook::AgentSilent(why)) if now >= subject.agent_deadline() => fail(
             Condition::Registered,
