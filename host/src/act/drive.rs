@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{
-    Attempted, Did, Op, Outcome, Phase, Step, Subject, Then, looks, next,
+    Attempted, Change, Did, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
 };
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::ClaimName;
@@ -114,13 +114,9 @@ impl Drive {
             }
             steps += 1;
             if let Step::Record { change, then } = &step {
-                if change.intent == kproxide_planner::claim::Change::Set((Op::Clone, 1))
-                    || is_clone_intent(change)
-                {
-                    // The turn may take minutes to come: it is waited for before the clock of the launch runs.
-                    if !self.take_clone_turn().await {
-                        return self.wait("kproxide is stopping");
-                    }
+                // The turn may take minutes to come: it is waited for before the clock of the launch runs.
+                if is_clone_next(change, then) && !self.take_clone_turn().await {
+                    return self.wait("kproxide is stopping");
                 }
                 match self.record(change).await {
                     Recorded::Written => {}
@@ -326,9 +322,11 @@ impl Drive {
     }
 }
 
-fn is_clone_intent(change: &kproxide_planner::claim::StatusChange) -> bool {
-    match &change.intent {
-        kproxide_planner::claim::Change::Set((op, _)) => *op == Op::Clone,
-        kproxide_planner::claim::Change::Keep | kproxide_planner::claim::Change::Clear => false,
-    }
+/// The clone is asked for directly after this record.
+fn is_clone_next(change: &StatusChange, then: &Then) -> bool {
+    let to_clone = match &change.intent {
+        Change::Set((op, _)) => *op == Op::Clone,
+        Change::Keep | Change::Clear => false,
+    };
+    to_clone && *then == Then::Continue
 }

@@ -304,21 +304,19 @@ impl Actor {
         let Some(claim) = world.claims().get(name).filter(|claim| claim.uid == *uid) else {
             return;
         };
-        let woken = match self.claims.get(name) {
+        match self.claims.get(name) {
             Some(Claim::UnderWay) => return,
             Some(Claim::Resting(rest))
                 if now < rest.earliest && rest.verdict == *verdict && unneeded.is_none() =>
             {
                 return;
             }
-            Some(Claim::Resting(rest)) => rest.wake_at.is_some_and(|at| at <= now),
-            None => false,
-        };
+            Some(Claim::Resting(_)) | None => {}
+        }
         let Some(surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
             return;
         };
         if unneeded.is_none()
-            && !woken
             && let Some(pause) =
                 subject::without_looking(name, claim, verdict, &surroundings, world, now)
         {

@@ -79,15 +79,15 @@ impl Drive {
             failure,
         };
         for _ in 0..LEDGER_TRIES {
-            let mut entries = match ledger::get_or_create(&self.context.kube).await {
+            let stands = match ledger::get_or_create(&self.context.kube).await {
                 Ok(ledger) => ledger,
                 Err(error) => return of_kubernetes(&error),
             };
-            close(&mut entries, &closing, self.context.clock.now());
+            let closed = close(&stands, &closing, self.context.clock.now());
             if self.context.fence.epoch().is_none() {
                 break;
             }
-            match ledger::replace(&self.context.kube, &entries).await {
+            match ledger::replace(&self.context.kube, &closed).await {
                 Ok(Cas::Written(_)) => return Outcome::Done,
                 Ok(Cas::Conflict | Cas::Gone) => {}
                 Err(error) => return of_kubernetes(&error),
