@@ -42,11 +42,14 @@ pub struct Metrics {
     kproximate: GaugeVecs,
 }
 
+/// Takes one number out of many.
+type Reading = fn(&KproximateGauges) -> f64;
+
 #[derive(Clone, Debug)]
 struct GaugeVecs {
     machines: IntGauge,
     running: IntGauge,
-    rest: Vec<(GaugeVec, fn(&KproximateGauges) -> f64)>,
+    rest: Vec<(GaugeVec, Reading)>,
 }
 
 impl Metrics {

@@ -135,7 +135,8 @@ impl NodeSpec {
     pub fn control_plane(mut self) -> Self {
         let key = "node-role.kubernetes.io/control-plane";
         self.labels.insert(key.to_owned(), "true".to_owned());
-        self.taints.push(json!({"key": key, "effect": "NoSchedule"}));
+        self.taints
+            .push(json!({"key": key, "effect": "NoSchedule"}));
         self
     }
 }

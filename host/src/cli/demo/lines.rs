@@ -73,32 +73,33 @@ impl Lines {
 
     fn tell_machines(&mut self, out: &mut impl Write) -> io::Result<()> {
         while let Ok(event) = self.machines.try_recv() {
-            match event {
-                MachineEvent::Started {
-                    vmid,
-                    hypervisor,
-                    name,
-                    ..
-                } if OURS.contains(&vmid) => {
-                    self.made.insert(vmid);
-                    self.seen.created = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
-                    writeln!(
-                        out,
-                        "{}  VM {vmid} {name} starts on {hypervisor}",
-                        self.time()
-                    )?;
-                }
-                MachineEvent::Destroyed {
-                    vmid, hypervisor, ..
-                } if OURS.contains(&vmid) => {
-                    self.seen.destroyed += 1;
-                    writeln!(
-                        out,
-                        "{}  VM {vmid} on {hypervisor} is destroyed",
-                        self.time()
-                    )?;
-                }
-                _ => {}
+            if let MachineEvent::Started {
+                vmid,
+                hypervisor,
+                name,
+                ..
+            } = &event
+                && OURS.contains(vmid)
+            {
+                self.made.insert(*vmid);
+                self.seen.created = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
+                writeln!(
+                    out,
+                    "{}  VM {vmid} {name} starts on {hypervisor}",
+                    self.time()
+                )?;
+            }
+            if let MachineEvent::Destroyed {
+                vmid, hypervisor, ..
+            } = &event
+                && OURS.contains(vmid)
+            {
+                self.seen.destroyed += 1;
+                writeln!(
+                    out,
+                    "{}  VM {vmid} on {hypervisor} is destroyed",
+                    self.time()
+                )?;
             }
         }
         Ok(())
