@@ -10,8 +10,8 @@ use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, Vmid};
 use kproxide_planner::plan::{Advance, Launch, Plan, Verdict};
 use kproxide_planner::world::World;
 use kproxide_simulator::clock::Clock as SimulatedClock;
-use kproxide_simulator::faults::{Dialect, Faults};
-use kproxide_simulator::kube::Kube;
+use kproxide_simulator::faults::{Broken, Dialect, Faults};
+use kproxide_simulator::kube::{Collecting, Kube};
 use kproxide_simulator::pve::{MachineEvent, Pve, Topology};
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ use crate::pve::auth::{CredentialSource, Credentials};
 use crate::pve::client::Client as PveClient;
 use crate::pve::limits::Concurrency;
 use crate::pve::ownership::Key;
-use crate::pve::transport::Endpoint;
+use crate::pve::transport::{Endpoint, TransportError};
 
 pub(super) const CLAIM: &str = "workers-a";
 pub(super) const VMID: u32 = 201;
@@ -127,6 +127,10 @@ impl Lab {
             let credentials: CredentialSource =
                 Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
             let service = faults.around(pve.service(), Dialect::Proxmox);
+            let service = tower::ServiceExt::map_err(service, |broken| match broken {
+                Broken::Refused => TransportError::Connect(broken.into()),
+                Broken::Lost => TransportError::Broken(broken.into()),
+            });
             let endpoint = Endpoint::new("simulated", service);
             Ok(PveClient::new(
                 vec![endpoint],
@@ -135,7 +139,7 @@ impl Lab {
             ))
         }));
         let kube =
-            KubeClient::from_service(self.faults.around(self.kube.service(), Dialect::Kubernetes));
+            KubeClient::from_service(Collecting(self.faults.around(self.kube.whole_requests(), Dialect::Kubernetes)));
         let machines = Machines::default();
         let mut world = World::default();
         configure(&mut world, &clusters, &machines);
