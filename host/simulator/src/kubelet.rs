@@ -12,6 +12,7 @@ pub mod api;
 
 mod node;
 mod pods;
+mod report;
 
 use std::{collections::BTreeMap, time::Duration};
 

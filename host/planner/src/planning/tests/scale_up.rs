@@ -876,3 +876,22 @@ fn names_are_dns_labels_whatever_the_pool_is_called() {
     check_sound(&plan);
     assert_eq!(plan.launches[0].claim.as_str().len(), 63);
 }
+
+#[test]
+fn pods_that_fit_anywhere_do_not_take_the_place_of_those_that_do_not() {
+    let mut scene = Scene::default();
+    scene.node("anywhere", node("cpu=2 memory=8Gi"));
+    scene.node("special", node("cpu=2 memory=8Gi")).labels = labels("disk=ssd");
+    let mut picky = spec("cpu=100m");
+    picky.node_selector = labels("disk=ssd");
+    scene.pending("large", 3, spec("cpu=1"));
+    scene.pending("picky", 2, picky);
+    let plan = scene.plan();
+    let unplaced: Vec<_> = plan
+        .report
+        .pending
+        .iter()
+        .filter(|row| !matches!(row.outcome, PendingOutcome::FitsNode(_)))
+        .collect();
+    assert!(unplaced.is_empty(), "{unplaced:?}");
+}
