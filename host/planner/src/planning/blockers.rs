@@ -2,19 +2,27 @@
 
 use super::Planning;
 use crate::facts::{DisruptionBudgetFacts, PoolFacts};
-use crate::ids::{ObjectKey, PodKey};
+use crate::ids::ObjectKey;
 use crate::selector::selects;
 use crate::world::{NodeView, PodView};
 
 impl<'w> Planning<'w> {
     /// The first pod by name that must not be evicted, and why.
     pub(super) fn blocking_pod(&self, node: &NodeView<'w>, pool: &PoolFacts) -> Option<String> {
-        let blockers = node
-            .pods()
-            .filter(PodView::is_movable)
-            .filter_map(|pod| Some((pod.key(), self.why_blocking(&pod, pool)?)));
-        let (pod, reason): (PodKey, String) = blockers.min()?;
-        Some(format!("pod {pod} {reason}"))
+        let mut first: Option<(PodView<'w>, String)> = None;
+        for pod in node.pods().filter(PodView::is_movable) {
+            if let Some(reason) = self.why_blocking(&pod, pool) {
+                let name = |pod: &PodView<'w>| (pod.namespace().clone(), pod.name().clone());
+                if first
+                    .as_ref()
+                    .is_none_or(|(other, _)| name(&pod) < name(other))
+                {
+                    first = Some((pod, reason));
+                }
+            }
+        }
+        let (pod, reason) = first?;
+        Some(format!("pod {} {reason}", pod.key()))
     }
 
     fn why_blocking(&self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<String> {
@@ -40,6 +48,9 @@ impl<'w> Planning<'w> {
     }
 
     fn blocking_budget(&self, pod: &PodView<'w>) -> Option<String> {
+        if self.tick.world.disruption_budgets().is_empty() {
+            return None;
+        }
         let mut budgets = self.budgets_of(pod);
         let (first, _) = budgets.next()?;
         if budgets.next().is_some() {

@@ -176,9 +176,6 @@ impl<'w> Planning<'w> {
         if slot.is_some_and(|slot| slot.promised > 0) {
             return Some("pending pods will run on it".to_owned());
         }
-        if let Some(reason) = self.blocking_pod(node, pool) {
-            return Some(reason);
-        }
         let is_empty = node.movable_pods() == 0;
         if !is_empty
             && !self
@@ -190,6 +187,9 @@ impl<'w> Planning<'w> {
                 "without it the cluster would not keep its headroom of {:.0}% (loadHeadroom)",
                 pool.scale_down.load_headroom * 100.0
             ));
+        }
+        if let Some(reason) = self.blocking_pod(node, pool) {
+            return Some(reason);
         }
         match self.board.move_away(node) {
             Err(pod) => Some(format!("pod {pod} fits on no other Node")),

@@ -56,6 +56,10 @@ impl<'w> PodView<'w> {
         &self.pods.shapes.get(self.pod.shape).namespace
     }
 
+    pub fn name(&self) -> &'w Arc<str> {
+        &self.pod.name
+    }
+
     pub fn uid(&self) -> &'w Uid {
         &self.pod.uid
     }

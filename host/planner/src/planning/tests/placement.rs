@@ -280,14 +280,13 @@ fn full_clones_need_space_for_their_disk() {
 fn what_failed_lately_is_left_alone() {
     let mut scene = Scene::default();
     for name in ["alpha", "beta"] {
-        let hypervisor = HypervisorId::new("pve", name);
-        scene.ledger = crate::ledger::record_failure(
-            &scene.ledger,
-            &hypervisor,
-            Some(&"shared".into()),
-            "clone",
-            at(NOW - 10),
-        );
+        scene.ledger.backoff.push(Backoff {
+            hypervisor: HypervisorId::new("pve", name),
+            storage: Some("shared".into()),
+            class: "clone".into(),
+            failures: 1,
+            until: at(NOW + 20),
+        });
     }
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan();
