@@ -1,1 +1,20 @@
-fn main() {}
+//! Parses, runs, maps the result to an exit code. What comes from the operating system comes in here.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use kproxide::args::Cli;
+use kproxide::cli;
+
+fn main() -> ExitCode {
+    // One TLS provider for kube and reqwest; a second installation would fail, and nobody has made a first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match cli::main(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kproxide: {}", kproxide::app::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,15 +1,35 @@
 //! The functional core of kproxide: what to do, given everything that is known. No I/O, no clock, no randomness, no failure.
 //!
-//! In reading order: what is known ([`facts`], by [`ids`], in [`resources`]), what is asked of policies ([`question`]), what is decided
-//! ([`plan`]) and why ([`report`]), and the life of one claim ([`claim`]).
+//! In reading order: what is known ([`facts`], by [`ids`], in [`resources`], kept in the [`world`]), what is asked of policies ([`question`]),
+//! how a tick is decided ([`planning`], with the [`ledger`] beside), what is decided ([`plan`], after a last [`check`]) and why ([`report`]), and
+//! the life of one claim ([`claim`]).
 
-pub mod claim;
-pub mod facts;
+// What is known.
 pub mod ids;
-pub mod plan;
+
 pub mod quantity;
-pub mod question;
-pub mod report;
 pub mod resources;
+
+pub mod facts;
+
 pub mod selector;
 pub mod taints;
+
+pub mod world;
+pub use world::World;
+
+// What is decided.
+pub mod question;
+
+pub mod planning;
+
+pub mod ledger;
+pub mod plan;
+
+pub mod check;
+pub mod report;
+
+pub mod claim;
+
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;

@@ -1,10 +1,13 @@
 //! What a tick decides: everything concrete, nothing left to choose.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{ClaimSpec, LedgerFacts};
-use crate::ids::{ClaimName, Uid};
+use crate::facts::{ClaimSpec, LedgerFacts, PolicyUse};
+use crate::ids::{ClaimName, Digest, Uid};
+use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::report::Report;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,6 +19,12 @@ pub struct Plan {
     pub launches: Vec<Launch>,
     /// One for every claim that exists, by name: how far the world lets it go.
     pub advances: Vec<Advance>,
+    /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
+    #[serde(default)]
+    pub unneeded: Vec<Unneeded>,
+    /// Answers of label policies of this tick, for [`crate::world::World::remember`].
+    #[serde(default)]
+    pub decorations: Vec<DecorationMemo>,
     pub report: Report,
     /// When a tick is worthwhile even if nothing changes.
     pub wake_at: Option<Timestamp>,
@@ -28,6 +37,26 @@ pub struct Launch {
     pub spec: ClaimSpec,
     /// For the Event and the decision log.
     pub reason: String,
+}
+
+/// The Node of this claim could go, or no longer can: its condition `Unneeded` changes to this.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unneeded {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub unneeded: bool,
+}
+
+/// What a label policy answered, with everything that the answer depends on: it holds until one of them changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecorationMemo {
+    /// Of the module that answered.
+    pub digest: Digest,
+    pub policy: PolicyUse,
+    pub machine: Machine,
+    pub hypervisors: Vec<HypervisorDescription>,
+    /// One per hypervisor, in their order.
+    pub decorations: Vec<Decoration>,
 }
 
 /// Drive this claim on: `act` loops observe → `claim::next` → perform with this verdict until it must wait.
@@ -66,4 +95,67 @@ pub enum RemovalReason {
     Deleted,
     /// The VM is gone.
     Lost,
+}
+
+impl RemovalReason {
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Replace,
+        Self::Repair,
+        Self::LaunchFailed,
+        Self::Deleted,
+        Self::Lost,
+    ];
+
+    /// One word, as conditions and Events carry it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Underutilized => "Underutilized",
+            Self::Replace => "Replace",
+            Self::Repair => "Repair",
+            Self::LaunchFailed => "LaunchFailed",
+            Self::Deleted => "Deleted",
+            Self::Lost => "Lost",
+        }
+    }
+
+    /// The reason that a condition's word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
+    /// Kept up only as long as the world still wants it: a drain for such a reason is given up when it no longer holds.
+    pub fn is_voluntary(self) -> bool {
+        match self {
+            Self::Empty | Self::Underutilized => true,
+            Self::Replace | Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
+        }
+    }
+}
+
+impl fmt::Display for RemovalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "no pod needs it",
+            Self::Underutilized => "its pods fit on other Nodes",
+            Self::Replace => "its replacement was asked for",
+            Self::Repair => "it has not been Ready for too long",
+            Self::LaunchFailed => "its launch failed",
+            Self::Deleted => "its claim was deleted",
+            Self::Lost => "its VM is gone",
+        })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keep => f.write_str("keep"),
+            Self::Remove(reason) => write!(f, "remove: {reason}"),
+            Self::GiveUp(reason) => write!(f, "give the drain up: {reason}"),
+            Self::Hold(reason) => write!(f, "hold: {reason}"),
+        }
+    }
 }

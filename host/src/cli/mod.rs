@@ -1,3 +1,35 @@
-//! The commands beside `run`.
+//! The commands. Each builds what it needs and runs it to its end.
 
+#[cfg(feature = "simulator")]
+mod demo;
 pub mod policy;
+mod run;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::args::{Cli, Command, Policy};
+
+/// Bad flags, in the words of sysexits(3).
+const EX_USAGE: u8 = 64;
+
+/// Runs one command.
+///
+/// # Errors
+/// What went wrong, with its causes as sources; to be printed once.
+pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
+    let mut out = io::stdout().lock();
+    match cli.command {
+        Command::Run(args) => {
+            drop(out);
+            return run::run(&args);
+        }
+        #[cfg(feature = "simulator")]
+        Command::Demo(args) => return demo::run(&args, &mut out),
+        Command::Crds => write!(out, "{}", crate::kube::crd::crds_yaml())?,
+        Command::Policy(Policy::List) => policy::list(&mut out)?,
+        Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -37,17 +37,30 @@ pub async fn evict(client: &Client, pod: &PodKey, uid: &Uid) -> Result<Eviction,
     });
     let sent = client
         .namespaced::<PodView>(&pod.namespace)
-        .create_subresource::<serde_json::Value, Status>("eviction", &pod.name, &PostParams::default(), &body)
+        .create_subresource::<serde_json::Value, Status>(
+            "eviction",
+            &pod.name,
+            &PostParams::default(),
+            &body,
+        )
         .await;
     let status = match sent {
         Ok(_) => return Ok(Eviction::Evicted),
         Err(kube::Error::Api(status)) => status,
-        Err(other) => return Err(Error::of("create", "pods/eviction", &pod.to_string())(other)),
+        Err(other) => {
+            return Err(Error::of("create", "pods/eviction", &pod.to_string())(
+                other,
+            ));
+        }
     };
     match outcome(&status) {
         Some(outcome) => Ok(outcome),
         None => Err(Error::from_status(
-            Request { verb: "create", resource: "pods/eviction", name: pod.to_string() },
+            Request {
+                verb: "create",
+                resource: "pods/eviction",
+                name: pod.to_string(),
+            },
             *status,
         )),
     }
@@ -61,7 +74,9 @@ fn outcome(status: &Status) -> Option<Eviction> {
         409 if status.message.contains("UID in precondition") => Some(Eviction::Gone),
         429 if by_budget(status) => Some(Eviction::Blocked(blocked_text(status))),
         // Two budgets for one pod: the API server evicts it for none of them.
-        500 if status.message.contains("PodDisruptionBudget") => Some(Eviction::Blocked(status.message.clone())),
+        500 if status.message.contains("PodDisruptionBudget") => {
+            Some(Eviction::Blocked(status.message.clone()))
+        }
         _ => None,
     }
 }
@@ -69,12 +84,23 @@ fn outcome(status: &Status) -> Option<Eviction> {
 /// The API server also answers 429 when it has too much to do.
 fn by_budget(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "DisruptionBudget") || status.message.contains("disruption budget")
+    causes
+        .into_iter()
+        .any(|cause| cause.reason == "DisruptionBudget")
+        || status.message.contains("disruption budget")
 }
 
 fn blocked_text(status: &Status) -> String {
-    let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
-    std::iter::once(status.message.as_str()).chain(causes).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+    let causes = status
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
+        .map(|cause| cause.message.as_str());
+    std::iter::once(status.message.as_str())
+        .chain(causes)
+        .filter(|text| !text.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -94,13 +120,23 @@ mod tests {
             "details": {"causes": [{"reason": "DisruptionBudget",
                 "message": "The disruption budget web needs 2 healthy pods and has 2 currently"}]},
         }));
-        let Some(Eviction::Blocked(text)) = outcome(&answer) else { panic!("{answer:?}") };
-        assert!(text.ends_with("The disruption budget web needs 2 healthy pods and has 2 currently"), "{text}");
+        let Some(Eviction::Blocked(text)) = outcome(&answer) else {
+            panic!("{answer:?}")
+        };
+        assert!(
+            text.ends_with("The disruption budget web needs 2 healthy pods and has 2 currently"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_busy_server_is_no_budget() {
-        assert_eq!(outcome(&status(json!({"code": 429, "message": "the server is busy"}))), None);
+        assert_eq!(
+            outcome(&status(
+                json!({"code": 429, "message": "the server is busy"})
+            )),
+            None
+        );
     }
 
     #[test]

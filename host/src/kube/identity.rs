@@ -39,21 +39,36 @@ impl std::fmt::Debug for OwnershipKey {
 /// Without it no proof of ownership is possible.
 pub async fn cluster_id(client: &Client) -> Result<String, Error> {
     const NAME: &str = "kube-system";
-    let namespace = client.all::<Namespace>().get(NAME).await.map_err(Error::of("get", "namespaces", NAME))?;
-    namespace.metadata.uid.filter(|uid| !uid.is_empty()).ok_or_else(|| unexpected("namespaces", NAME, "has no UID"))
+    let namespace = client
+        .all::<Namespace>()
+        .get(NAME)
+        .await
+        .map_err(Error::of("get", "namespaces", NAME))?;
+    namespace
+        .metadata
+        .uid
+        .filter(|uid| !uid.is_empty())
+        .ok_or_else(|| unexpected("namespaces", NAME, "has no UID"))
 }
 
 /// The key in the Secret of this name; `None` if there is no such Secret. Writes nothing.
 ///
 /// # Errors
 /// [`Error::Unexpected`] if the Secret does not hold a key: it is never replaced, since that would make every machine foreign.
-pub async fn ownership_key(client: &Client, namespace: &str, name: &str) -> Result<Option<OwnershipKey>, Error> {
-    let secret =
-        client.namespaced::<Secret>(namespace).get_opt(name).await.map_err(Error::of("get", "secrets", name))?;
+pub async fn ownership_key(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<OwnershipKey>, Error> {
+    let secret = client
+        .namespaced::<Secret>(namespace)
+        .get_opt(name)
+        .await
+        .map_err(Error::of("get", "secrets", name))?;
     secret.map(|secret| read_key(&secret, name)).transpose()
 }
 
-/// The key in the Secret of this name; if there is none, a new one from `random`, written once.
+/// The key in the Secret of this name; if there is none, this one, written once.
 ///
 /// # Errors
 /// As [`ownership_key`].
@@ -61,17 +76,26 @@ pub async fn ownership_key_or_create(
     client: &Client,
     namespace: &str,
     name: &str,
-    random: impl FnOnce() -> [u8; 32],
+    fresh: [u8; 32],
 ) -> Result<OwnershipKey, Error> {
     if let Some(key) = ownership_key(client, namespace, name).await? {
         return Ok(key);
     }
-    let key = OwnershipKey(random());
+    let key = OwnershipKey(fresh);
     let secret = Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
         type_: Some("kproxide.dev/ownership-key".to_owned()),
         immutable: Some(true),
-        data: Some([(KEY_FIELD.to_owned(), k8s_openapi::ByteString(BASE64.encode(key.0).into_bytes()))].into()),
+        data: Some(
+            [(
+                KEY_FIELD.to_owned(),
+                k8s_openapi::ByteString(BASE64.encode(key.0).into_bytes()),
+            )]
+            .into(),
+        ),
         ..Secret::default()
     };
     let created = client
@@ -98,7 +122,11 @@ fn read_key(secret: &Secret, name: &str) -> Result<OwnershipKey, Error> {
 
 fn unexpected(resource: &'static str, name: &str, message: &str) -> Error {
     Error::Unexpected {
-        request: Request { verb: "get", resource, name: name.to_owned() },
+        request: Request {
+            verb: "get",
+            resource,
+            name: name.to_owned(),
+        },
         code: 200,
         message: message.to_owned(),
     }
@@ -111,13 +139,21 @@ mod tests {
     #[test]
     fn a_key_is_told_by_its_fingerprint_alone() {
         let key = OwnershipKey([7; 32]);
-        assert_eq!(format!("{key:?}"), format!("OwnershipKey({})", key.fingerprint()));
+        assert_eq!(
+            format!("{key:?}"),
+            format!("OwnershipKey({})", key.fingerprint())
+        );
         assert_eq!(key.fingerprint().len(), 16);
     }
 
     #[test]
     fn a_secret_without_a_key_is_no_key() {
-        let error = read_key(&Secret::default(), "kproxide-ownership-key").unwrap_err().to_string();
-        assert!(error.contains("kproxide-ownership-key") && error.contains("restore it"), "{error}");
+        let error = read_key(&Secret::default(), "kproxide-ownership-key")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("kproxide-ownership-key") && error.contains("restore it"),
+            "{error}"
+        );
     }
 }

@@ -32,3 +32,10 @@ pub mod identity;
 pub mod status;
 
 pub mod watch;
+
+pub mod lease;
+
+pub mod events;
+
+#[cfg(all(test, feature = "simulator"))]
+mod simulated;

@@ -54,12 +54,21 @@ pub struct Marks {
 
 /// The Node as it stands, by a quorum read; `None` if it is gone.
 pub async fn get(client: &Client, node: &NodeName) -> Result<Option<NodeFacts>, Error> {
-    let found = client.all::<NodeView>().get_opt(node.as_str()).await.map_err(Error::of("get", RESOURCE, node.as_str()))?;
+    let found = client
+        .all::<NodeView>()
+        .get_opt(node.as_str())
+        .await
+        .map_err(Error::of("get", RESOURCE, node.as_str()))?;
     Ok(found.as_ref().map(node_facts))
 }
 
 /// Sets the marks; repeatable.
-pub async fn mark(client: &Client, node: &NodeName, uid: &Uid, marks: &Marks) -> Result<NodeWrite, Error> {
+pub async fn mark(
+    client: &Client,
+    node: &NodeName,
+    uid: &Uid,
+    marks: &Marks,
+) -> Result<NodeWrite, Error> {
     change(client, node, uid, |view| marks_patch(view, marks)).await
 }
 
@@ -93,7 +102,11 @@ async fn change(
     let api = client.all::<NodeView>();
     let mut conflict = None;
     for _ in 0..TRIES {
-        let Some(view) = api.get_opt(node.as_str()).await.map_err(Error::of("get", RESOURCE, node.as_str()))? else {
+        let Some(view) =
+            api.get_opt(node.as_str())
+                .await
+                .map_err(Error::of("get", RESOURCE, node.as_str()))?
+        else {
             return Ok(NodeWrite::Gone);
         };
         if view.metadata.uid.as_deref() != Some(uid.as_str()) {
@@ -105,7 +118,11 @@ async fn change(
         patch["metadata"]["uid"] = json!(view.metadata.uid);
         patch["metadata"]["resourceVersion"] = json!(view.metadata.resource_version);
         let written = api
-            .patch(node.as_str(), &PatchParams::default(), &Patch::Merge(&patch))
+            .patch(
+                node.as_str(),
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
             .await
             .map_err(Error::of("patch", RESOURCE, node.as_str()));
         match written {
@@ -119,12 +136,19 @@ async fn change(
 }
 
 fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
-    let Marks { labels, annotations, taints, registered, provider_id } = marks;
+    let Marks {
+        labels,
+        annotations,
+        taints,
+        registered,
+        provider_id,
+    } = marks;
     let mut patch = Map::new();
     let mut metadata = Map::new();
-    for (field, wanted, present) in
-        [("labels", labels, &node.metadata.labels), ("annotations", annotations, &node.metadata.annotations)]
-    {
+    for (field, wanted, present) in [
+        ("labels", labels, &node.metadata.labels),
+        ("annotations", annotations, &node.metadata.annotations),
+    ] {
         let missing = missing(wanted, present.as_ref());
         if !missing.is_empty() {
             metadata.insert(field.to_owned(), json!(missing));
@@ -144,15 +168,27 @@ fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
         .collect();
     for taint in taints {
         let wanted = taint_view(taint);
-        if !after.iter().any(|present| present.key == wanted.key && present.effect == wanted.effect) {
+        if !after
+            .iter()
+            .any(|present| present.key == wanted.key && present.effect == wanted.effect)
+        {
             after.push(wanted);
         }
     }
     if after != node.spec.taints {
         spec.insert("taints".to_owned(), json!(after));
     }
-    let is_empty = node.spec.provider_id.as_deref().unwrap_or_default().is_empty();
-    let by_cloud_controller = node.spec.taints.iter().any(|taint| taint.key == UNINITIALIZED_TAINT);
+    let is_empty = node
+        .spec
+        .provider_id
+        .as_deref()
+        .unwrap_or_default()
+        .is_empty();
+    let by_cloud_controller = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.key == UNINITIALIZED_TAINT);
     if let Some(id) = provider_id
         && is_empty
         && !by_cloud_controller
@@ -165,13 +201,23 @@ fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-fn missing<'w>(wanted: &'w Labels, present: Option<&BTreeMap<String, String>>) -> BTreeMap<&'w String, &'w String> {
-    wanted.iter().filter(|(key, value)| present.and_then(|present| present.get(*key)) != Some(*value)).collect()
+fn missing<'w>(
+    wanted: &'w Labels,
+    present: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<&'w String, &'w String> {
+    wanted
+        .iter()
+        .filter(|(key, value)| present.and_then(|present| present.get(*key)) != Some(*value))
+        .collect()
 }
 
 fn cordon_patch(node: &NodeView) -> Option<Value> {
     let cordoned = node.spec.unschedulable == Some(true);
-    let tainted = node.spec.taints.iter().any(|taint| taint.key == DRAINING_TAINT);
+    let tainted = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.key == DRAINING_TAINT);
     if cordoned && tainted {
         return None;
     }
@@ -192,8 +238,16 @@ fn cordon_patch(node: &NodeView) -> Option<Value> {
 }
 
 fn uncordon_patch(node: &NodeView) -> Option<Value> {
-    let by_us = node.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(CORDONED_BY_US));
-    let tainted = node.spec.taints.iter().any(|taint| taint.key == DRAINING_TAINT);
+    let by_us = node
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|annotations| annotations.contains_key(CORDONED_BY_US));
+    let tainted = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.key == DRAINING_TAINT);
     if !by_us && !tainted {
         return None;
     }
@@ -203,7 +257,12 @@ fn uncordon_patch(node: &NodeView) -> Option<Value> {
         patch["spec"]["unschedulable"] = Value::Null;
     }
     if tainted {
-        let others: Vec<&TaintView> = node.spec.taints.iter().filter(|taint| taint.key != DRAINING_TAINT).collect();
+        let others: Vec<&TaintView> = node
+            .spec
+            .taints
+            .iter()
+            .filter(|taint| taint.key != DRAINING_TAINT)
+            .collect();
         patch["spec"]["taints"] = json!(others);
     }
     Some(patch)
@@ -234,7 +293,11 @@ mod tests {
     fn marks() -> Marks {
         Marks {
             labels: [("a".to_owned(), "b".to_owned())].into(),
-            taints: vec![Taint { key: "k".into(), value: "v".into(), effect: TaintEffect::NoExecute }],
+            taints: vec![Taint {
+                key: "k".into(),
+                value: "v".into(),
+                effect: TaintEffect::NoExecute,
+            }],
             registered: true,
             provider_id: Some("proxmox://lab/600".to_owned()),
             ..Marks::default()
@@ -243,7 +306,10 @@ mod tests {
 
     #[test]
     fn marks_are_added_and_the_unregistered_taint_goes() {
-        let fresh = node(json!({"taints": [{"key": UNREGISTERED_TAINT, "effect": "NoExecute"}, {"key": "other", "effect": "NoSchedule"}]}), json!({}));
+        let fresh = node(
+            json!({"taints": [{"key": UNREGISTERED_TAINT, "effect": "NoExecute"}, {"key": "other", "effect": "NoSchedule"}]}),
+            json!({}),
+        );
         assert_eq!(
             marks_patch(&fresh, &marks()).unwrap(),
             json!({
@@ -258,16 +324,25 @@ mod tests {
 
     #[test]
     fn marks_that_are_there_are_not_written_again() {
-        let mut marked = node(json!({"providerID": "proxmox://lab/600", "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}), json!({}));
+        let mut marked = node(
+            json!({"providerID": "proxmox://lab/600", "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]}),
+            json!({}),
+        );
         marked.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
         assert_eq!(marks_patch(&marked, &marks()), None);
     }
 
     #[test]
     fn a_provider_id_is_written_only_where_nobody_else_does() {
-        let writes_id = |node: &NodeView| marks_patch(node, &marks()).is_some_and(|patch| patch.pointer("/spec/providerID").is_some());
+        let writes_id = |node: &NodeView| {
+            marks_patch(node, &marks())
+                .is_some_and(|patch| patch.pointer("/spec/providerID").is_some())
+        };
         assert!(writes_id(&node(json!({}), json!({}))));
-        assert!(!writes_id(&node(json!({"providerID": "k3s://n"}), json!({}))));
+        assert!(!writes_id(&node(
+            json!({"providerID": "k3s://n"}),
+            json!({})
+        )));
         let cloud = json!({"taints": [{"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}]});
         assert!(!writes_id(&node(cloud, json!({}))));
     }
@@ -276,7 +351,10 @@ mod tests {
     fn a_drain_that_is_given_up_leaves_the_node_as_it_was() {
         let patch = cordon_patch(&node(json!({}), json!({}))).unwrap();
         assert_eq!(patch["spec"]["unschedulable"], json!(true));
-        assert_eq!(patch["metadata"]["annotations"][CORDONED_BY_US], json!("true"));
+        assert_eq!(
+            patch["metadata"]["annotations"][CORDONED_BY_US],
+            json!("true")
+        );
 
         let drained = node(patch["spec"].clone(), json!({CORDONED_BY_US: "true"}));
         assert_eq!(cordon_patch(&drained), None);
@@ -292,6 +370,9 @@ mod tests {
         let patch = cordon_patch(&node(json!({"unschedulable": true}), json!({}))).unwrap();
         assert_eq!(patch.pointer("/metadata/annotations"), None);
         let drained = node(patch["spec"].clone(), json!({}));
-        assert_eq!(uncordon_patch(&drained).unwrap(), json!({"spec": {"taints": []}}));
+        assert_eq!(
+            uncordon_patch(&drained).unwrap(),
+            json!({"spec": {"taints": []}})
+        );
     }
 }

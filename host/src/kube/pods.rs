@@ -18,8 +18,11 @@ const PAGE: u32 = 500;
 /// No partial lists: an error on any page is an error.
 pub async fn on_node(client: &Client, node: &NodeName) -> Result<Vec<(PodKey, PodFacts)>, Error> {
     let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let mut pods: Vec<_> =
-        pages::<PodView>(client, params, "pods").await?.iter().map(|pod| (object_key(&pod.metadata), pod_facts(pod))).collect();
+    let mut pods: Vec<_> = pages::<PodView>(client, params, "pods")
+        .await?
+        .iter()
+        .map(|pod| (object_key(&pod.metadata), pod_facts(pod)))
+        .collect();
     pods.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(pods)
 }
@@ -28,18 +31,31 @@ pub async fn on_node(client: &Client, node: &NodeName) -> Result<Vec<(PodKey, Po
 ///
 /// # Errors
 /// As [`on_node`].
-pub async fn volumes_attached_to(client: &Client, node: &NodeName) -> Result<Vec<(String, VolumeAttachmentFacts)>, Error> {
-    let mut attachments: Vec<_> = pages::<VolumeAttachmentView>(client, ListParams::default(), "volumeattachments")
-        .await?
-        .iter()
-        .filter_map(|one| Some((one.metadata.name.clone().unwrap_or_default(), volume_attachment_facts(one)?)))
-        .filter(|(_, facts)| facts.node == *node)
-        .collect();
+pub async fn volumes_attached_to(
+    client: &Client,
+    node: &NodeName,
+) -> Result<Vec<(String, VolumeAttachmentFacts)>, Error> {
+    let mut attachments: Vec<_> =
+        pages::<VolumeAttachmentView>(client, ListParams::default(), "volumeattachments")
+            .await?
+            .iter()
+            .filter_map(|one| {
+                Some((
+                    one.metadata.name.clone().unwrap_or_default(),
+                    volume_attachment_facts(one)?,
+                ))
+            })
+            .filter(|(_, facts)| facts.node == *node)
+            .collect();
     attachments.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(attachments)
 }
 
-async fn pages<K>(client: &Client, params: ListParams, resource: &'static str) -> Result<Vec<K>, Error>
+async fn pages<K>(
+    client: &Client,
+    params: ListParams,
+    resource: &'static str,
+) -> Result<Vec<K>, Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
@@ -47,7 +63,10 @@ where
     let mut params = params.limit(PAGE);
     let mut items = Vec::new();
     loop {
-        let page = api.list(&params).await.map_err(Error::of("list", resource, ""))?;
+        let page = api
+            .list(&params)
+            .await
+            .map_err(Error::of("list", resource, ""))?;
         items.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::convert::truncated;
 use super::crd::{
-    ConditionStatus, HypervisorStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus, ProxmoxCluster, ProxmoxClusterStatus,
-    StatusCondition,
+    ConditionStatus, HypervisorStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus,
+    ProxmoxCluster, ProxmoxClusterStatus, StatusCondition,
 };
 use super::error::Error;
 
@@ -29,11 +29,19 @@ pub struct Readiness {
 
 impl Readiness {
     pub fn ready() -> Self {
-        Self { ready: true, reason: "Ready", message: String::new() }
+        Self {
+            ready: true,
+            reason: "Ready",
+            message: String::new(),
+        }
     }
 
     pub fn not_ready(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { ready: false, reason, message: message.into() }
+        Self {
+            ready: false,
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -76,19 +84,35 @@ impl StatusWriter {
         ready: &Readiness,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.write::<NodePool, NodePoolStatus>(client, ("nodepools", "nodepools/status"), pool.as_str(), |before| NodePoolStatus {
-            nodes,
-            conditions: with_ready(before.conditions, ready, now),
-        })
+        self.write::<NodePool, NodePoolStatus>(
+            client,
+            ("nodepools", "nodepools/status"),
+            pool.as_str(),
+            |before| NodePoolStatus {
+                nodes,
+                conditions: with_ready(before.conditions, ready, now),
+            },
+        )
         .await
     }
 
     /// # Errors
     /// As [`Self::pool`].
-    pub async fn class(&mut self, client: &Client, class: &ClassName, ready: &Readiness, now: Timestamp) -> Result<(), Error> {
-        self.write::<NodeClass, NodeClassStatus>(client, ("nodeclasses", "nodeclasses/status"), class.as_str(), |before| {
-            NodeClassStatus { conditions: with_ready(before.conditions, ready, now) }
-        })
+    pub async fn class(
+        &mut self,
+        client: &Client,
+        class: &ClassName,
+        ready: &Readiness,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.write::<NodeClass, NodeClassStatus>(
+            client,
+            ("nodeclasses", "nodeclasses/status"),
+            class.as_str(),
+            |before| NodeClassStatus {
+                conditions: with_ready(before.conditions, ready, now),
+            },
+        )
         .await
     }
 
@@ -102,17 +126,32 @@ impl StatusWriter {
         ready: &Readiness,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let ClusterSighting { reachable, quorate, version, hypervisors, key_fingerprint } = seen.clone();
-        let resource = ("proxmoxclusters", "proxmoxclusters/status");
-        self.write::<ProxmoxCluster, ProxmoxClusterStatus>(client, resource, cluster.as_str(), |before| ProxmoxClusterStatus {
-            reachable: Some(reachable),
+        let ClusterSighting {
+            reachable,
             quorate,
-            // What is not known now was true when last seen.
-            version: version.or(before.version),
-            hypervisors: if hypervisors.is_empty() { before.hypervisors } else { hypervisor_rows(hypervisors) },
+            version,
+            hypervisors,
             key_fingerprint,
-            conditions: with_ready(before.conditions, ready, now),
-        })
+        } = seen.clone();
+        let resource = ("proxmoxclusters", "proxmoxclusters/status");
+        self.write::<ProxmoxCluster, ProxmoxClusterStatus>(
+            client,
+            resource,
+            cluster.as_str(),
+            |before| ProxmoxClusterStatus {
+                reachable: Some(reachable),
+                quorate,
+                // What is not known now was true when last seen.
+                version: version.or(before.version),
+                hypervisors: if hypervisors.is_empty() {
+                    before.hypervisors
+                } else {
+                    hypervisor_rows(hypervisors)
+                },
+                key_fingerprint,
+                conditions: with_ready(before.conditions, ready, now),
+            },
+        )
         .await
     }
 
@@ -124,14 +163,22 @@ impl StatusWriter {
         after: impl FnOnce(S) -> S,
     ) -> Result<(), Error>
     where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + kube::core::object::HasStatus<Status = S>,
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + kube::core::object::HasStatus<Status = S>,
         S: Default + Serialize + DeserializeOwned,
     {
         let api = client.all::<K>();
         let key = (resource, name.to_owned());
         let before = match self.known.get(&key) {
             Some(known) => known.clone(),
-            None => match api.get_opt(name).await.map_err(Error::of("get", resource, name))? {
+            None => match api
+                .get_opt(name)
+                .await
+                .map_err(Error::of("get", resource, name))?
+            {
                 Some(object) => json!(object.status()),
                 None => return Ok(()),
             },
@@ -162,7 +209,11 @@ impl StatusWriter {
 
 /// A merge patch keeps what it does not name: fields that were set and no longer are must be null.
 fn replacing(before: &Value, mut after: Value) -> Value {
-    for field in before.as_object().into_iter().flat_map(|fields| fields.keys()) {
+    for field in before
+        .as_object()
+        .into_iter()
+        .flat_map(|fields| fields.keys())
+    {
         if after.get(field).is_none() {
             after[field] = Value::Null;
         }
@@ -173,16 +224,38 @@ fn replacing(before: &Value, mut after: Value) -> Value {
 fn hypervisor_rows(seen: Vec<SeenHypervisor>) -> Vec<HypervisorStatus> {
     let mut rows: Vec<HypervisorStatus> = seen
         .into_iter()
-        .map(|SeenHypervisor { name, online, maintenance }| HypervisorStatus { name, online, maintenance })
+        .map(
+            |SeenHypervisor {
+                 name,
+                 online,
+                 maintenance,
+             }| HypervisorStatus {
+                name,
+                online,
+                maintenance,
+            },
+        )
         .collect();
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     rows
 }
 
 /// Only a change of the status moves the time of the transition.
-fn with_ready(mut conditions: Vec<StatusCondition>, ready: &Readiness, now: Timestamp) -> Vec<StatusCondition> {
-    let Readiness { ready, reason, message } = ready;
-    let status = if *ready { ConditionStatus::True } else { ConditionStatus::False };
+fn with_ready(
+    mut conditions: Vec<StatusCondition>,
+    ready: &Readiness,
+    now: Timestamp,
+) -> Vec<StatusCondition> {
+    let Readiness {
+        ready,
+        reason,
+        message,
+    } = ready;
+    let status = if *ready {
+        ConditionStatus::True
+    } else {
+        ConditionStatus::False
+    };
     let since = conditions
         .iter()
         .find(|condition| condition.kind == READY && condition.status == status)
@@ -208,7 +281,11 @@ mod tests {
     #[test]
     fn only_a_change_of_status_moves_the_time() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let first = with_ready(Vec::new(), &Readiness::not_ready("NoTemplate", "no template"), at(1));
+        let first = with_ready(
+            Vec::new(),
+            &Readiness::not_ready("NoTemplate", "no template"),
+            at(1),
+        );
         let second = with_ready(first, &Readiness::not_ready("NoSpace", "no space"), at(2));
         assert_eq!(second[0].last_transition_time, "1970-01-01T00:00:01Z");
         assert_eq!(second[0].reason, "NoSpace");
@@ -219,6 +296,9 @@ mod tests {
 
     #[test]
     fn what_is_no_longer_set_is_removed() {
-        assert_eq!(replacing(&json!({"a": 1, "b": 2}), json!({"a": 3})), json!({"a": 3, "b": null}));
+        assert_eq!(
+            replacing(&json!({"a": 1, "b": 2}), json!({"a": 3})),
+            json!({"a": 3, "b": null})
+        );
     }
 }

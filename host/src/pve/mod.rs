@@ -58,3 +58,7 @@ mod conformance;
 
 #[cfg(test)]
 mod parameters;
+
+#[cfg(test)]
+#[cfg(feature = "simulator")]
+mod simulated;

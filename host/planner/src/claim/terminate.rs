@@ -12,8 +12,9 @@ use super::observed::{
 };
 use super::ownership::{Disks, Mismatch, Proven, is_another, prove};
 use super::step::{Change, StatusChange, Step};
-use super::subject::{Subject, later};
+use super::subject::Subject;
 use super::{Condition, Op, drain};
+use crate::ledger::later;
 
 /// A lock that nobody works under is looked at again after this long.
 const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);
@@ -41,7 +42,10 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
             close(subject, observed, now)
         }
         Some(MachineLook::Visible(machine)) => remove(subject, observed, machine, now),
-        Some(MachineLook::Invisible) | None if proven_absent(observed) => {
+        // Proxmox: the numbers of VMs on offline hypervisors are known to the others.
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
+            if proven_absent(observed) =>
+        {
             close(subject, observed, now)
         }
         Some(MachineLook::Invisible) if never_made(subject) => close(subject, observed, now),

@@ -1,6 +1,5 @@
 //! The operator's objects and our own records, as the planner reads them. The API's types (`host/src/kube/crd.rs`) are converted into these.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};

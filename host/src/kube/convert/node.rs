@@ -2,18 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use kproxide_planner::facts::{DisruptionBudgetFacts, LabelSelector, NodeFacts, Taint, TaintEffect, VolumeAttachmentFacts};
+use kproxide_planner::facts::{
+    DisruptionBudgetFacts, LabelSelector, NodeFacts, Taint, TaintEffect, VolumeAttachmentFacts,
+};
 use kproxide_planner::ids::{NodeName, Uid};
 use kproxide_planner::resources::Resources;
 
 use super::created;
 use super::pod::{requirement_facts, since, taint_effect};
 use crate::kube::crd::Amount;
-use crate::kube::view::{DisruptionBudgetView, NodeView, SelectorView, TaintView, VolumeAttachmentView};
+use crate::kube::view::{
+    DisruptionBudgetView, NodeView, SelectorView, TaintView, VolumeAttachmentView,
+};
 
 pub(in crate::kube) fn node_facts(node: &NodeView) -> NodeFacts {
-    let NodeView { metadata, spec, status } = node;
-    let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
+    let NodeView {
+        metadata,
+        spec,
+        status,
+    } = node;
+    let ready = status
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == "Ready");
     NodeFacts {
         uid: Uid::from(metadata.uid.as_deref().unwrap_or_default()),
         created: created(metadata),
@@ -22,11 +33,23 @@ pub(in crate::kube) fn node_facts(node: &NodeView) -> NodeFacts {
         taints: spec.taints.iter().map(node_taint_facts).collect(),
         unschedulable: spec.unschedulable == Some(true),
         ready: ready.is_some_and(|condition| condition.status == "True"),
-        ready_since: ready.map_or_else(|| created(metadata), |condition| since(&condition.last_transition_time, metadata)),
+        ready_since: ready.map_or_else(
+            || created(metadata),
+            |condition| since(&condition.last_transition_time, metadata),
+        ),
         allocatable: offered(&status.allocatable),
         capacity: offered(&status.capacity),
-        provider_id: spec.provider_id.as_deref().filter(|id| !id.is_empty()).map(Into::into),
-        system_uuid: status.node_info.system_uuid.as_deref().filter(|id| !id.is_empty()).map(|id| Uid::from(id.to_lowercase())),
+        provider_id: spec
+            .provider_id
+            .as_deref()
+            .filter(|id| !id.is_empty())
+            .map(Into::into),
+        system_uuid: status
+            .node_info
+            .system_uuid
+            .as_deref()
+            .filter(|id| !id.is_empty())
+            .map(|id| Uid::from(id.to_lowercase())),
         deleting: metadata.deletion_timestamp.is_some(),
     }
 }
@@ -42,11 +65,18 @@ fn node_taint_facts(taint: &TaintView) -> Taint {
 
 /// An amount that cannot be read is not offered.
 fn offered(amounts: &BTreeMap<String, Amount>) -> Resources {
-    let one = |(name, Amount(text)): (&String, &Amount)| Resources::offered([(name.as_str(), text.as_str())]).unwrap_or_default();
-    amounts.iter().map(one).fold(Resources::default(), |sum, amount| sum.plus(&amount))
+    let one = |(name, Amount(text)): (&String, &Amount)| {
+        Resources::offered([(name.as_str(), text.as_str())]).unwrap_or_default()
+    };
+    amounts
+        .iter()
+        .map(one)
+        .fold(Resources::default(), |sum, amount| sum.plus(&amount))
 }
 
-pub(in crate::kube) fn disruption_budget_facts(budget: &DisruptionBudgetView) -> DisruptionBudgetFacts {
+pub(in crate::kube) fn disruption_budget_facts(
+    budget: &DisruptionBudgetView,
+) -> DisruptionBudgetFacts {
     DisruptionBudgetFacts {
         selector: budget.spec.selector.as_ref().map(selector_facts),
         disruptions_allowed: budget.status.disruptions_allowed,
@@ -55,18 +85,37 @@ pub(in crate::kube) fn disruption_budget_facts(budget: &DisruptionBudgetView) ->
 
 /// A requirement of a later Kubernetes is left out: the budget then covers more pods, which keeps Nodes rather than loses pods.
 fn selector_facts(selector: &SelectorView) -> LabelSelector {
-    let SelectorView { match_labels, match_expressions } = selector;
+    let SelectorView {
+        match_labels,
+        match_expressions,
+    } = selector;
     LabelSelector {
         match_labels: match_labels.clone(),
-        match_expressions: match_expressions.iter().filter_map(requirement_facts).collect(),
+        match_expressions: match_expressions
+            .iter()
+            .filter_map(requirement_facts)
+            .collect(),
     }
 }
 
 /// `None`: it is attached to no Node.
-pub(in crate::kube) fn volume_attachment_facts(attachment: &VolumeAttachmentView) -> Option<VolumeAttachmentFacts> {
+pub(in crate::kube) fn volume_attachment_facts(
+    attachment: &VolumeAttachmentView,
+) -> Option<VolumeAttachmentFacts> {
     Some(VolumeAttachmentFacts {
-        node: NodeName::from(attachment.spec.node_name.as_deref().filter(|name| !name.is_empty())?),
-        volume: attachment.spec.source.persistent_volume_name.as_deref().map(Into::into),
+        node: NodeName::from(
+            attachment
+                .spec
+                .node_name
+                .as_deref()
+                .filter(|name| !name.is_empty())?,
+        ),
+        volume: attachment
+            .spec
+            .source
+            .persistent_volume_name
+            .as_deref()
+            .map(Into::into),
     })
 }
 
@@ -93,7 +142,10 @@ mod tests {
         }))
         .unwrap();
         let facts = node_facts(&node);
-        assert_eq!((facts.allocatable.milli_cores, facts.allocatable.pods), (3900, 110));
+        assert_eq!(
+            (facts.allocatable.milli_cores, facts.allocatable.pods),
+            (3900, 110)
+        );
         assert_eq!(facts.allocatable.extended("nvidia.com/gpu"), 1);
         assert_eq!(facts.system_uuid.unwrap().as_str(), "f0e1-ab");
         assert_eq!(facts.ready_since.to_string(), "2026-01-01T00:01:00Z");
@@ -106,7 +158,9 @@ mod tests {
     fn no_selector_and_an_empty_one_are_different() {
         let read = |budget| disruption_budget_facts(&serde_json::from_value(budget).unwrap());
         assert_eq!(read(json!({"metadata": {}, "spec": {}})).selector, None);
-        let facts = read(json!({"metadata": {}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 1}}));
+        let facts = read(
+            json!({"metadata": {}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 1}}),
+        );
         assert_eq!(facts.selector, Some(LabelSelector::default()));
         assert_eq!(facts.disruptions_allowed, 1);
     }

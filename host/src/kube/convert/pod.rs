@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    DaemonSetFacts, NodeSelectorTerm, Operator, Owner, PodFacts, PodPhase, PodSpec, Requirement, TaintEffect, Toleration,
+    DaemonSetFacts, NodeSelectorTerm, Operator, Owner, PodFacts, PodPhase, PodSpec, Requirement,
+    TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
@@ -14,7 +15,8 @@ use kube::api::ObjectMeta;
 use super::{DO_NOT_DISRUPT, created, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
-    AffinityView, ContainerView, DaemonSetView, PodSpecView, PodView, RequirementView, SpreadView, TermView, TolerationView,
+    AffinityView, ContainerView, DaemonSetView, PodSpecView, PodView, RequirementView, SpreadView,
+    TermView, TolerationView,
 };
 
 /// Cluster Autoscaler's annotation with which a pod keeps its Node.
@@ -23,16 +25,32 @@ const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
-    PodKey::new(meta.namespace.as_deref().unwrap_or_default(), super::name(meta))
+    PodKey::new(
+        meta.namespace.as_deref().unwrap_or_default(),
+        super::name(meta),
+    )
 }
 
 pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
-    let PodView { metadata, spec, status } = pod;
-    let condition = |kind: &str| status.conditions.iter().find(|condition| condition.kind == kind);
+    let PodView {
+        metadata,
+        spec,
+        status,
+    } = pod;
+    let condition = |kind: &str| {
+        status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
+    };
     PodFacts {
         uid: Uid::from(metadata.uid.as_deref().unwrap_or_default()),
         created: created(metadata),
-        node: spec.node_name.as_deref().filter(|name| !name.is_empty()).map(NodeName::from),
+        node: spec
+            .node_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .map(NodeName::from),
         phase: match status.phase.as_deref() {
             Some("Running") => PodPhase::Running,
             Some("Succeeded") => PodPhase::Succeeded,
@@ -41,13 +59,20 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
             Some(_) => PodPhase::Unknown,
         },
         unschedulable_since: condition("PodScheduled")
-            .filter(|condition| condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable"))
-            .map(|condition| condition.last_transition_time.unwrap_or_else(|| created(metadata))),
+            .filter(|condition| {
+                condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable")
+            })
+            .map(|condition| {
+                condition
+                    .last_transition_time
+                    .unwrap_or_else(|| created(metadata))
+            }),
         ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
         deleting: metadata.deletion_timestamp.is_some(),
         owner: owner(metadata),
         mirror: annotation(metadata, MIRROR).is_some(),
-        do_not_disrupt: flagged_in(metadata, DO_NOT_DISRUPT) || annotation(metadata, SAFE_TO_EVICT) == Some("false"),
+        do_not_disrupt: flagged_in(metadata, DO_NOT_DISRUPT)
+            || annotation(metadata, SAFE_TO_EVICT) == Some("false"),
         labels: metadata.labels.clone().unwrap_or_default(),
         spec: pod_spec_facts(spec),
     }
@@ -67,13 +92,20 @@ pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
         ("pid-pressure", TaintEffect::NoSchedule),
         ("unschedulable", TaintEffect::NoSchedule),
     ];
-    let network = (template.host_network == Some(true)).then_some(("network-unavailable", TaintEffect::NoSchedule));
-    spec.tolerations.extend(added.into_iter().chain(network).map(|(condition, effect)| Toleration {
-        key: Some(format!("node.kubernetes.io/{condition}").into()),
-        exists: true,
-        value: "".into(),
-        effect: Some(effect),
-    }));
+    let network = (template.host_network == Some(true))
+        .then_some(("network-unavailable", TaintEffect::NoSchedule));
+    spec.tolerations
+        .extend(
+            added
+                .into_iter()
+                .chain(network)
+                .map(|(condition, effect)| Toleration {
+                    key: Some(format!("node.kubernetes.io/{condition}").into()),
+                    exists: true,
+                    value: "".into(),
+                    effect: Some(effect),
+                }),
+        );
     DaemonSetFacts { spec }
 }
 
@@ -82,18 +114,27 @@ fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
 }
 
 fn owner(meta: &ObjectMeta) -> Option<Owner> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
-        kind: owner.kind.as_str().into(),
-        name: owner.name.as_str().into(),
-        uid: Uid::from(owner.uid.as_str()),
-    })
+    meta.owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| Owner {
+            kind: owner.kind.as_str().into(),
+            name: owner.name.as_str().into(),
+            uid: Uid::from(owner.uid.as_str()),
+        })
 }
 
 fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
     let PodSpecView {
         node_name: _,
         node_selector,
-        affinity: AffinityView { node_affinity, pod_affinity, pod_anti_affinity },
+        affinity:
+            AffinityView {
+                node_affinity,
+                pod_affinity,
+                pod_anti_affinity,
+            },
         tolerations,
         priority,
         scheduler_name,
@@ -109,9 +150,16 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
     let mut unsupported = Unsupported::default();
 
     let node_affinity = node_affinity.required.as_ref().map(|required| {
-        required.node_selector_terms.iter().map(|term| term_facts(term, &mut unsupported)).collect()
+        required
+            .node_selector_terms
+            .iter()
+            .map(|term| term_facts(term, &mut unsupported))
+            .collect()
     });
-    let tolerations = tolerations.iter().filter_map(|one| toleration_facts(one, &mut unsupported)).collect();
+    let tolerations = tolerations
+        .iter()
+        .filter_map(|one| toleration_facts(one, &mut unsupported))
+        .collect();
     let requests = requests(spec, &mut unsupported);
 
     if !pod_affinity.required.is_empty() {
@@ -126,21 +174,31 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         unsupported.field("spec.topologySpreadConstraints");
     }
     let all_containers = || containers.iter().chain(init_containers);
-    if all_containers().flat_map(|container| &container.ports).any(|port| port.host_port.unwrap_or(0) > 0) {
+    if all_containers()
+        .flat_map(|container| &container.ports)
+        .any(|port| port.host_port.unwrap_or(0) > 0)
+    {
         unsupported.field("spec.containers.ports.hostPort");
     }
     let claims_devices = all_containers().any(|container| !container.resources.claims.is_empty())
-        || resources.as_ref().is_some_and(|resources| !resources.claims.is_empty());
+        || resources
+            .as_ref()
+            .is_some_and(|resources| !resources.claims.is_empty());
     if claims_devices || !resource_claims.is_empty() {
         unsupported.field("spec.resourceClaims");
     }
     let (mut local_volumes, mut empty_dir) = (false, false);
-    for kind in volumes.iter().flat_map(BTreeMap::keys).filter(|key| *key != "name") {
+    for kind in volumes
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .filter(|key| *key != "name")
+    {
         match kind.as_str() {
             "hostPath" => local_volumes = true,
             "emptyDir" => empty_dir = true,
             // Nothing about these depends on the Node.
-            "configMap" | "secret" | "projected" | "downwardAPI" | "nfs" | "image" | "gitRepo" | "cephfs" | "glusterfs" => {}
+            "configMap" | "secret" | "projected" | "downwardAPI" | "nfs" | "image" | "gitRepo"
+            | "cephfs" | "glusterfs" => {}
             // Zones, local disks and limits on attachments.
             other => unsupported.field(&format!("spec.volumes.{other}")),
         }
@@ -177,8 +235,11 @@ impl Unsupported {
 
 /// The one place where requests are added up, by the planner's rule.
 fn requests(spec: &PodSpecView, unsupported: &mut Unsupported) -> Resources {
-    let containers: Vec<Resources> =
-        spec.containers.iter().map(|container| container_requests("spec.containers", container, unsupported)).collect();
+    let containers: Vec<Resources> = spec
+        .containers
+        .iter()
+        .map(|container| container_requests("spec.containers", container, unsupported))
+        .collect();
     let init_containers: Vec<InitContainer> = spec
         .init_containers
         .iter()
@@ -187,7 +248,8 @@ fn requests(spec: &PodSpecView, unsupported: &mut Unsupported) -> Resources {
             sidecar: container.restart_policy.as_deref() == Some("Always"),
         })
         .collect();
-    let overhead = (!spec.overhead.is_empty()).then(|| read(&spec.overhead, "spec.overhead", unsupported));
+    let overhead =
+        (!spec.overhead.is_empty()).then(|| read(&spec.overhead, "spec.overhead", unsupported));
     let pod_level = spec.resources.as_ref().map(|resources| {
         let amounts = with_limits(&resources.requests, &resources.limits);
         let read = read(&amounts, "spec.resources", unsupported);
@@ -197,23 +259,45 @@ fn requests(spec: &PodSpecView, unsupported: &mut Unsupported) -> Resources {
             extended: read.extended,
         }
     });
-    pod_requests(&containers, &init_containers, overhead.as_ref(), pod_level.as_ref())
+    pod_requests(
+        &containers,
+        &init_containers,
+        overhead.as_ref(),
+        pod_level.as_ref(),
+    )
 }
 
-fn container_requests(field: &str, container: &ContainerView, unsupported: &mut Unsupported) -> Resources {
+fn container_requests(
+    field: &str,
+    container: &ContainerView,
+    unsupported: &mut Unsupported,
+) -> Resources {
     let amounts = with_limits(&container.resources.requests, &container.resources.limits);
-    read(&amounts, &format!("{field}.resources.requests"), unsupported)
+    read(
+        &amounts,
+        &format!("{field}.resources.requests"),
+        unsupported,
+    )
 }
 
 /// Kubernetes takes a limit as the request where there is none; in the template of a DaemonSet nobody has done so yet.
-fn with_limits(requests: &BTreeMap<String, Amount>, limits: &BTreeMap<String, Amount>) -> BTreeMap<String, Amount> {
+fn with_limits(
+    requests: &BTreeMap<String, Amount>,
+    limits: &BTreeMap<String, Amount>,
+) -> BTreeMap<String, Amount> {
     let mut amounts = limits.clone();
     amounts.extend(requests.clone());
     amounts
 }
 
-fn read(amounts: &BTreeMap<String, Amount>, field: &str, unsupported: &mut Unsupported) -> Resources {
-    let texts = amounts.iter().map(|(name, Amount(text))| (name.as_str(), text.as_str()));
+fn read(
+    amounts: &BTreeMap<String, Amount>,
+    field: &str,
+    unsupported: &mut Unsupported,
+) -> Resources {
+    let texts = amounts
+        .iter()
+        .map(|(name, Amount(text))| (name.as_str(), text.as_str()));
     Resources::requested(texts).unwrap_or_else(|problem| {
         unsupported.field(&format!("{field}: {problem}: {}", problem.source));
         Resources::default()
@@ -221,24 +305,37 @@ fn read(amounts: &BTreeMap<String, Amount>, field: &str, unsupported: &mut Unsup
 }
 
 fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> NodeSelectorTerm {
-    let TermView { match_expressions, match_fields } = term;
+    let TermView {
+        match_expressions,
+        match_fields,
+    } = term;
     let mut read = |list: &[RequirementView]| -> Vec<Requirement> {
         list.iter()
             .filter_map(|one| {
                 let read = requirement_facts(one);
                 if read.is_none() {
-                    unsupported.field(&format!("spec.affinity.nodeAffinity: operator {}", one.operator));
+                    unsupported.field(&format!(
+                        "spec.affinity.nodeAffinity: operator {}",
+                        one.operator
+                    ));
                 }
                 read
             })
             .collect()
     };
-    NodeSelectorTerm { match_expressions: read(match_expressions), match_fields: read(match_fields) }
+    NodeSelectorTerm {
+        match_expressions: read(match_expressions),
+        match_fields: read(match_fields),
+    }
 }
 
 /// `None`: an operator of a later Kubernetes.
 pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Requirement> {
-    let RequirementView { key, operator, values } = requirement;
+    let RequirementView {
+        key,
+        operator,
+        values,
+    } = requirement;
     let operator = match operator.as_str() {
         "In" => Operator::In,
         "NotIn" => Operator::NotIn,
@@ -255,8 +352,16 @@ pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Require
     })
 }
 
-fn toleration_facts(toleration: &TolerationView, unsupported: &mut Unsupported) -> Option<Toleration> {
-    let TolerationView { key, operator, value, effect } = toleration;
+fn toleration_facts(
+    toleration: &TolerationView,
+    unsupported: &mut Unsupported,
+) -> Option<Toleration> {
+    let TolerationView {
+        key,
+        operator,
+        value,
+        effect,
+    } = toleration;
     let exists = match operator.as_deref() {
         Some("Exists") => true,
         Some("Equal" | "") | None => false,
@@ -312,7 +417,11 @@ mod tests {
     }
 
     fn unsupported(of: Value) -> Vec<String> {
-        spec(of).unsupported.iter().map(ToString::to_string).collect()
+        spec(of)
+            .unsupported
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -336,8 +445,18 @@ mod tests {
                                 "lastTransitionTime": "2026-01-01T00:00:05Z", "message": "0/3 nodes"}],
             },
         }));
-        assert_eq!(pod.unschedulable_since.unwrap().to_string(), "2026-01-01T00:00:05Z");
-        assert_eq!((pod.spec.requests.milli_cores, pod.spec.requests.memory_bytes, pod.spec.requests.pods), (500, 512 << 20, 1));
+        assert_eq!(
+            pod.unschedulable_since.unwrap().to_string(),
+            "2026-01-01T00:00:05Z"
+        );
+        assert_eq!(
+            (
+                pod.spec.requests.milli_cores,
+                pod.spec.requests.memory_bytes,
+                pod.spec.requests.pods
+            ),
+            (500, 512 << 20, 1)
+        );
         assert_eq!(&*pod.owner.unwrap().kind, "ReplicaSet");
         assert!(pod.do_not_disrupt && !pod.mirror && !pod.ready);
         assert_eq!(pod.spec.unsupported, []);
@@ -367,13 +486,22 @@ mod tests {
     #[test]
     fn what_is_not_evaluated_is_named_by_its_field() {
         assert_eq!(
-            unsupported(json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]})),
+            unsupported(
+                json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]})
+            ),
             ["spec.topologySpreadConstraints"]
         );
-        assert!(unsupported(json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]})).is_empty());
+        assert!(
+            unsupported(
+                json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]})
+            )
+            .is_empty()
+        );
         let terms = "requiredDuringSchedulingIgnoredDuringExecution";
         assert_eq!(
-            unsupported(json!({"affinity": {"podAntiAffinity": {terms: [{}]}, "podAffinity": {terms: [{}]}}})),
+            unsupported(
+                json!({"affinity": {"podAntiAffinity": {terms: [{}]}, "podAffinity": {terms: [{}]}}})
+            ),
             ["spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"]
         );
         assert!(
@@ -381,23 +509,38 @@ mod tests {
                 .is_empty()
         );
         assert_eq!(
-            unsupported(json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]})),
+            unsupported(
+                json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]})
+            ),
             ["spec.containers.ports.hostPort"]
         );
-        assert_eq!(unsupported(json!({"resourceClaims": [{"name": "gpu"}]})), ["spec.resourceClaims"]);
+        assert_eq!(
+            unsupported(json!({"resourceClaims": [{"name": "gpu"}]})),
+            ["spec.resourceClaims"]
+        );
         assert_eq!(
             unsupported(json!({"volumes": [
                 {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "csi": {}}, {"name": "c", "ephemeral": {}},
             ]})),
-            ["spec.volumes.csi", "spec.volumes.ephemeral", "spec.volumes.persistentVolumeClaim"]
+            [
+                "spec.volumes.csi",
+                "spec.volumes.ephemeral",
+                "spec.volumes.persistentVolumeClaim"
+            ]
         );
-        let odd = unsupported(json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}));
-        assert!(odd[0].starts_with("spec.containers.resources.requests") && odd[0].contains("many"), "{odd:?}");
+        let odd =
+            unsupported(json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}));
+        assert!(
+            odd[0].starts_with("spec.containers.resources.requests") && odd[0].contains("many"),
+            "{odd:?}"
+        );
     }
 
     #[test]
     fn volumes_on_the_node_are_seen() {
-        let pod = spec(json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "configMap": {}}]}));
+        let pod = spec(
+            json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "configMap": {}}]}),
+        );
         assert!(pod.local_volumes && !pod.empty_dir && pod.unsupported.is_empty());
         assert!(spec(json!({"volumes": [{"name": "a", "emptyDir": {}}]})).empty_dir);
     }
@@ -422,13 +565,27 @@ mod tests {
     fn daemon_set_pods_tolerate_what_their_controller_adds() {
         let set = serde_json::from_value(json!({"metadata": {"name": "cni"}, "spec": {"template": {"spec": {"hostNetwork": true}}}})).unwrap();
         let facts = daemon_set_facts(&set);
-        assert!(facts.spec.tolerations.iter().any(|one| one.key.as_deref() == Some("node.kubernetes.io/network-unavailable")));
-        assert!(facts.spec.tolerations.iter().any(|one| one.key.as_deref() == Some("node.kubernetes.io/unschedulable")));
+        assert!(
+            facts
+                .spec
+                .tolerations
+                .iter()
+                .any(|one| one.key.as_deref() == Some("node.kubernetes.io/network-unavailable"))
+        );
+        assert!(
+            facts
+                .spec
+                .tolerations
+                .iter()
+                .any(|one| one.key.as_deref() == Some("node.kubernetes.io/unschedulable"))
+        );
     }
 
     #[test]
     fn nulls_are_missing_fields() {
-        let pod = facts(json!({"metadata": {"name": "a", "labels": null}, "spec": {"containers": null, "affinity": null}, "status": null}));
+        let pod = facts(
+            json!({"metadata": {"name": "a", "labels": null}, "spec": {"containers": null, "affinity": null}, "status": null}),
+        );
         assert_eq!(pod.phase, PodPhase::Pending);
     }
 }

@@ -25,7 +25,12 @@ pub(in crate::kube) struct CustomView<K> {
 
 impl<K> Default for CustomView<K> {
     fn default() -> Self {
-        Self { metadata: ObjectMeta::default(), spec: Map::new(), status: Map::new(), kind: PhantomData }
+        Self {
+            metadata: ObjectMeta::default(),
+            spec: Map::new(),
+            status: Map::new(),
+            kind: PhantomData,
+        }
     }
 }
 
@@ -42,7 +47,9 @@ impl<K> Clone for CustomView<K> {
 
 impl<K> std::fmt::Debug for CustomView<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CustomView").field("name", &self.metadata.name).finish_non_exhaustive()
+        f.debug_struct("CustomView")
+            .field("name", &self.metadata.name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,10 @@ mod policy;
 
 pub(super) use custom::CustomView;
 pub(super) use node::{NodeView, TaintView};
-pub(super) use pod::{AffinityView, ContainerView, PodSpecView, PodView, RequirementView, SpreadView, TermView, TolerationView};
+pub(super) use pod::{
+    AffinityView, ContainerView, PodSpecView, PodView, RequirementView, SpreadView, TermView,
+    TolerationView,
+};
 pub(super) use policy::{DaemonSetView, DisruptionBudgetView, SelectorView, VolumeAttachmentView};
 
 use std::collections::BTreeMap;
@@ -21,7 +24,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde::{Deserialize, Deserializer};
 
 /// The metadata that matters, in the type that kube's watcher works with. Managed fields, often the largest part of an object, are skipped.
-pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Narrow {
@@ -66,12 +71,20 @@ pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 /// Annotations that mean something to us; the others (a whole applied manifest, say) are not kept.
 struct Annotations(BTreeMap<String, String>);
 
-const KEPT_ANNOTATIONS: [&str; 3] = ["kproxide.dev/", "cluster-autoscaler.kubernetes.io/", "kubernetes.io/config.mirror"];
+const KEPT_ANNOTATIONS: [&str; 3] = [
+    "kproxide.dev/",
+    "cluster-autoscaler.kubernetes.io/",
+    "kubernetes.io/config.mirror",
+];
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut all = BTreeMap::<String, String>::deserialize(deserializer)?;
-        all.retain(|key, _| KEPT_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
+        all.retain(|key, _| {
+            KEPT_ANNOTATIONS
+                .iter()
+                .any(|prefix| key.starts_with(prefix))
+        });
         Ok(Self(all))
     }
 }

@@ -38,7 +38,10 @@ pub(in crate::kube) struct NodeSpecView {
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct TaintView {
     pub(in crate::kube) key: String,
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub(in crate::kube) value: String,
     pub(in crate::kube) effect: String,
     #[serde(skip_serializing_if = "Option::is_none")]

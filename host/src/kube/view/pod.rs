@@ -134,7 +134,10 @@ pub(in crate::kube) struct NodeAffinityView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct RequiredView {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution", deserialize_with = "or_default")]
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "or_default"
+    )]
     pub(in crate::kube) required: Vec<IgnoredAny>,
 }
 

@@ -18,7 +18,14 @@ pub(in crate::kube) struct DaemonSetView {
     pub(in crate::kube) spec: DaemonSetSpecView,
 }
 
-view_of!(DaemonSetView, NamespaceResourceScope, "apps", "v1", "DaemonSet", "daemonsets");
+view_of!(
+    DaemonSetView,
+    NamespaceResourceScope,
+    "apps",
+    "v1",
+    "DaemonSet",
+    "daemonsets"
+);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

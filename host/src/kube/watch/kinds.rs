@@ -8,15 +8,26 @@ use serde_json::{Map, Value, json};
 
 use super::{Change, Kind};
 use crate::kube::convert::{
-    claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts, ledger_facts, node_facts, object_key, pod_facts,
-    pool_facts, volume_attachment_facts,
+    claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts,
+    ledger_facts, node_facts, object_key, pod_facts, pool_facts, volume_attachment_facts,
 };
-use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodeClassSpec, NodePool, NodePoolSpec, ProxmoxCluster, ProxmoxClusterSpec};
-use crate::kube::view::{CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView};
+use crate::kube::crd::{
+    LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodeClassSpec, NodePool, NodePoolSpec,
+    ProxmoxCluster, ProxmoxClusterSpec,
+};
+use crate::kube::view::{
+    CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
+};
 
 /// An object as a watch delivers it.
 pub(super) trait Watched:
-    kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static
+    kube::Resource<DynamicType = ()>
+    + Clone
+    + std::fmt::Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
 {
     const KIND: Kind;
 
@@ -46,7 +57,10 @@ impl Watched for PodView {
     }
 
     fn changes(&self, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Pod(object_key(&self.metadata), Some(Box::new(pod_facts(self))))));
+        changes.push(Change::Delta(Delta::Pod(
+            object_key(&self.metadata),
+            Some(Box::new(pod_facts(self))),
+        )));
     }
 
     fn gone(name: &str, changes: &mut Vec<Change>) {
@@ -59,7 +73,10 @@ impl Watched for NodeView {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = NodeName::from(self.metadata.name.as_deref().unwrap_or_default());
-        changes.push(Change::Delta(Delta::Node(name, Some(Box::new(node_facts(self))))));
+        changes.push(Change::Delta(Delta::Node(
+            name,
+            Some(Box::new(node_facts(self))),
+        )));
     }
 
     fn gone(name: &str, changes: &mut Vec<Change>) {
@@ -71,7 +88,10 @@ impl Watched for DaemonSetView {
     const KIND: Kind = Kind::DaemonSets;
 
     fn changes(&self, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::DaemonSet(object_key(&self.metadata), Some(Box::new(daemon_set_facts(self))))));
+        changes.push(Change::Delta(Delta::DaemonSet(
+            object_key(&self.metadata),
+            Some(Box::new(daemon_set_facts(self))),
+        )));
     }
 
     fn gone(name: &str, changes: &mut Vec<Change>) {
@@ -84,7 +104,10 @@ impl Watched for DisruptionBudgetView {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let facts = Box::new(disruption_budget_facts(self));
-        changes.push(Change::Delta(Delta::DisruptionBudget(object_key(&self.metadata), Some(facts))));
+        changes.push(Change::Delta(Delta::DisruptionBudget(
+            object_key(&self.metadata),
+            Some(facts),
+        )));
     }
 
     fn gone(name: &str, changes: &mut Vec<Change>) {
@@ -97,11 +120,17 @@ impl Watched for VolumeAttachmentView {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = self.metadata.name.clone().unwrap_or_default();
-        changes.push(Change::Delta(Delta::VolumeAttachment(name, volume_attachment_facts(self))));
+        changes.push(Change::Delta(Delta::VolumeAttachment(
+            name,
+            volume_attachment_facts(self),
+        )));
     }
 
     fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::VolumeAttachment(name.to_owned(), None)));
+        changes.push(Change::Delta(Delta::VolumeAttachment(
+            name.to_owned(),
+            None,
+        )));
     }
 }
 
@@ -117,7 +146,10 @@ impl Watched for CustomView<ProxmoxCluster> {
         let (mut facts, connection) = cluster_facts(&spec);
         let unreadable = problem.is_some();
         facts.problem = problem.or(facts.problem);
-        changes.push(Change::Connection(name.clone(), connection.filter(|_| !unreadable)));
+        changes.push(Change::Connection(
+            name.clone(),
+            connection.filter(|_| !unreadable),
+        ));
         changes.push(Change::Delta(Delta::Cluster(name, Some(Box::new(facts)))));
     }
 
@@ -132,7 +164,10 @@ impl Watched for CustomView<NodeClass> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClassName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) = read_spec::<NodeClassSpec>(&self.spec, json!({"template": {"name": ""}, "instanceTypes": []}));
+        let (spec, problem) = read_spec::<NodeClassSpec>(
+            &self.spec,
+            json!({"template": {"name": ""}, "instanceTypes": []}),
+        );
         let (mut facts, machines) = class_facts(&spec);
         facts.problem = problem.or(facts.problem);
         changes.push(Change::Machines(name.clone(), Some(Box::new(machines))));
@@ -166,10 +201,16 @@ impl Watched for CustomView<NodeClaim> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClaimName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let read = self.decode().map_err(|error| error.to_string()).and_then(|claim| claim_facts(&claim).map_err(|error| error.to_string()));
+        let read = self
+            .decode()
+            .map_err(|error| error.to_string())
+            .and_then(|claim| claim_facts(&claim).map_err(|error| error.to_string()));
         changes.push(match read {
             Ok(facts) => Change::Delta(Delta::Claim(name, Some(Box::new(facts)))),
-            Err(problem) => Change::Unreadable { object: format!("NodeClaim/{name}"), problem },
+            Err(problem) => Change::Unreadable {
+                object: format!("NodeClaim/{name}"),
+                problem,
+            },
         });
     }
 
@@ -186,10 +227,16 @@ impl Watched for CustomView<Ledger> {
     }
 
     fn changes(&self, changes: &mut Vec<Change>) {
-        let read = self.decode().map_err(|error| error.to_string()).and_then(|ledger| ledger_facts(&ledger).map_err(|error| error.to_string()));
+        let read = self
+            .decode()
+            .map_err(|error| error.to_string())
+            .and_then(|ledger| ledger_facts(&ledger).map_err(|error| error.to_string()));
         changes.push(match read {
             Ok(facts) => Change::Delta(Delta::Ledger(Some(Box::new(facts)))),
-            Err(problem) => Change::Unreadable { object: format!("Ledger/{LEDGER_NAME}"), problem },
+            Err(problem) => Change::Unreadable {
+                object: format!("Ledger/{LEDGER_NAME}"),
+                problem,
+            },
         });
     }
 
@@ -233,11 +280,16 @@ mod tests {
 
     #[test]
     fn a_field_that_cannot_be_read_is_named_and_the_others_are_kept() {
-        let (spec, problem) =
-            read_spec::<NodePoolSpec>(&object(json!({"nodeClass": "c", "weight": 7, "limits": {"maxNodes": "many"}})), json!({"nodeClass": ""}));
+        let (spec, problem) = read_spec::<NodePoolSpec>(
+            &object(json!({"nodeClass": "c", "weight": 7, "limits": {"maxNodes": "many"}})),
+            json!({"nodeClass": ""}),
+        );
         assert_eq!((spec.node_class.as_str(), spec.weight), ("c", 7));
         let problem = problem.unwrap();
-        assert!(problem.starts_with("spec.limits: invalid type: string \"many\""), "{problem}");
+        assert!(
+            problem.starts_with("spec.limits: invalid type: string \"many\""),
+            "{problem}"
+        );
     }
 
     #[test]
@@ -248,9 +300,14 @@ mod tests {
 
     #[test]
     fn an_unreadable_claim_is_not_a_claim_that_is_gone() {
-        let claim: CustomView<NodeClaim> = serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"pool": 7}})).unwrap();
+        let claim: CustomView<NodeClaim> =
+            serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"pool": 7}}))
+                .unwrap();
         let mut changes = Vec::new();
         claim.changes(&mut changes);
-        assert!(matches!(&changes[..], [Change::Unreadable { object, .. }] if object == "NodeClaim/c"), "{changes:?}");
+        assert!(
+            matches!(&changes[..], [Change::Unreadable { object, .. }] if object == "NodeClaim/c"),
+            "{changes:?}"
+        );
     }
 }

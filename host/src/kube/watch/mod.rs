@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use super::client::Client;
 use super::convert::{ClusterConnection, MachineSettings, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
-use super::view::{CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView};
+use super::view::{
+    CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
+};
 use backoff::Backoff;
 use kinds::Watched;
 
@@ -85,7 +87,10 @@ pub enum Change {
     /// How machines of a class are configured; `None`: it is gone.
     Machines(ClassName, Option<Box<MachineSettings>>),
     /// An object that cannot be read: what was known of it still counts. For people, once per change of the object.
-    Unreadable { object: String, problem: String },
+    Unreadable {
+        object: String,
+        problem: String,
+    },
 }
 
 /// What one watch has to say, in order.
@@ -106,7 +111,10 @@ const CHANGES_ENOUGH: usize = 256;
 /// The watches of all kinds, each a task to be owned and awaited by the caller. A task ends when nobody receives any more; dropping it ends the watch.
 ///
 /// The channel's bound is the only buffer: a slow receiver slows the watches down.
-pub fn tasks(client: &Client, reports: &mpsc::Sender<Report>) -> Vec<(Kind, BoxFuture<'static, ()>)> {
+pub fn tasks(
+    client: &Client,
+    reports: &mpsc::Sender<Report>,
+) -> Vec<(Kind, BoxFuture<'static, ()>)> {
     Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -261,7 +269,11 @@ impl Known {
 /// `name`, or `namespace/name`.
 fn full_name<K: kube::Resource>(object: &K) -> Box<str> {
     let key = object_key(object.meta());
-    if key.namespace.is_empty() { (*key.name).into() } else { key.to_string().into() }
+    if key.namespace.is_empty() {
+        (*key.name).into()
+    } else {
+        key.to_string().into()
+    }
 }
 
 #[cfg(test)]

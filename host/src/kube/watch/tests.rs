@@ -4,7 +4,8 @@ use serde_json::json;
 use super::*;
 
 fn pod(name: &str) -> PodView {
-    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop", "uid": name}})).unwrap()
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}))
+        .unwrap()
 }
 
 /// What is received, one word per item: `+a` seen, `-a` gone, or the word of the report.
@@ -17,11 +18,13 @@ async fn received(events: Vec<watcher::Result<Event<PodView>>>) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(report) = receiver.recv().await {
             match report {
-                Report::Changes(_, changes) => words.extend(changes.iter().map(|change| match change {
-                    Change::Delta(Delta::Pod(key, Some(_))) => format!("+{}", key.name),
-                    Change::Delta(Delta::Pod(key, None)) => format!("-{}", key.name),
-                    other => format!("{other:?}"),
-                })),
+                Report::Changes(_, changes) => {
+                    words.extend(changes.iter().map(|change| match change {
+                        Change::Delta(Delta::Pod(key, Some(_))) => format!("+{}", key.name),
+                        Change::Delta(Delta::Pod(key, None)) => format!("-{}", key.name),
+                        other => format!("{other:?}"),
+                    }))
+                }
                 Report::Synced(_) => words.push("synced".to_owned()),
                 Report::Failed(_, problem) => words.push(format!("failed: {problem}")),
                 Report::Recovered(_) => words.push("recovered".to_owned()),
@@ -34,7 +37,10 @@ async fn received(events: Vec<watcher::Result<Event<PodView>>>) -> Vec<String> {
 
 fn listed(names: &[&str]) -> Vec<watcher::Result<Event<PodView>>> {
     let applies = names.iter().map(|name| Ok(Event::InitApply(pod(name))));
-    std::iter::once(Ok(Event::Init)).chain(applies).chain([Ok(Event::InitDone)]).collect()
+    std::iter::once(Ok(Event::Init))
+        .chain(applies)
+        .chain([Ok(Event::InitDone)])
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +59,10 @@ async fn what_went_away_while_nobody_watched_is_gone() {
     let expired = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
     events.push(Err(watcher::Error::WatchError(Box::new(expired))));
     events.extend(listed(&["b", "d"]));
-    assert_eq!(received(events).await, ["+a", "+b", "+c", "synced", "+b", "+d", "-a", "-c"]);
+    assert_eq!(
+        received(events).await,
+        ["+a", "+b", "+c", "synced", "+b", "+d", "-a", "-c"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +72,13 @@ async fn a_failure_is_told_once_per_try_and_waited_for_longer_each_time() {
     let mut events = vec![failure(), failure(), failure()];
     events.extend(listed(&["a"]));
     let words = received(events).await;
-    assert_eq!(words.iter().filter(|word| word.starts_with("failed")).count(), 3);
+    assert_eq!(
+        words
+            .iter()
+            .filter(|word| word.starts_with("failed"))
+            .count(),
+        3
+    );
     assert_eq!(words[3..], ["recovered", "+a", "synced"]);
     assert_eq!(started.elapsed().as_secs(), 1 + 2 + 4);
 }
@@ -71,7 +86,11 @@ async fn a_failure_is_told_once_per_try_and_waited_for_longer_each_time() {
 #[tokio::test(start_paused = true)]
 async fn a_list_that_breaks_off_removes_nothing() {
     let mut events = listed(&["a", "b"]);
-    events.extend([Ok(Event::Init), Ok(Event::InitApply(pod("b"))), Err(watcher::Error::NoResourceVersion)]);
+    events.extend([
+        Ok(Event::Init),
+        Ok(Event::InitApply(pod("b"))),
+        Err(watcher::Error::NoResourceVersion),
+    ]);
     events.extend(listed(&["a", "b"]));
     let words = received(events).await;
     assert!(!words.iter().any(|word| word.starts_with('-')), "{words:?}");

@@ -1,0 +1,313 @@
+//! The Ledger's changes, as pure functions: reserve, see live, quarantine, free; back-off and policy state beside.
+//!
+//! The Ledger is what every limit is computed from, so it errs on the side of counting: an entry is given up only after the proof that its
+//! machine is absent ([`quarantine`], called by whoever holds the proof) or when it can never have become a machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::facts::{
+    Backoff, ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
+};
+use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
+use crate::report::{Finding, Severity};
+use crate::world::World;
+
+/// Entries of 200 bytes in one object: beyond this nothing is launched.
+pub const MOST_ENTRIES: usize = 5_000;
+/// Rows of policy state, and bytes in each.
+pub const MOST_STATES: usize = 64;
+pub const MOST_STATE_BYTES: usize = 4096;
+/// Proxmox's CSI plugin makes its volumes under this number.
+pub const FORBIDDEN_VMID: u32 = 9999;
+
+/// A reservation whose claim has not appeared by then never becomes one: `act` re-reads its entry before the clone.
+pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
+
+const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
+const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
+/// So long after a back-off ended, its failures are forgotten.
+const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_mins(30);
+
+/// The Ledger after its machine was proven absent: number and address rest until `until`.
+pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    for entry in &mut ledger.entries {
+        if entry.claim == *claim && entry.counts() {
+            entry.state = EntryState::Quarantined { until };
+        }
+    }
+    ledger
+}
+
+/// The Ledger after something failed on a hypervisor (with a storage, where one was involved): each failure doubles the pause, from 30 s to
+/// 30 min. `class` is a stable word for the kind of error.
+pub fn record_failure(
+    ledger: &LedgerFacts,
+    hypervisor: &HypervisorId,
+    storage: Option<&StorageName>,
+    class: &str,
+    now: Timestamp,
+) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    let is_it = |row: &Backoff| {
+        row.hypervisor == *hypervisor && row.storage.as_ref() == storage && &*row.class == class
+    };
+    let failures = match ledger.backoff.iter().position(is_it) {
+        Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
+        None => 1,
+    };
+    let doublings = failures.saturating_sub(1).min(10);
+    let pause = FIRST_BACKOFF
+        .checked_mul(1 << doublings)
+        .unwrap_or(LONGEST_BACKOFF)
+        .min(LONGEST_BACKOFF);
+    ledger.backoff.push(Backoff {
+        hypervisor: hypervisor.clone(),
+        storage: storage.cloned(),
+        class: class.into(),
+        failures,
+        until: later(now, pause),
+    });
+    ledger.backoff.sort_by(|a, b| {
+        (&a.hypervisor, &a.storage, &a.class).cmp(&(&b.hypervisor, &b.storage, &b.class))
+    });
+    ledger
+}
+
+/// The Ledger after a launch succeeded there: its back-offs are forgotten.
+pub fn record_success(
+    ledger: &LedgerFacts,
+    hypervisor: &HypervisorId,
+    storage: Option<&StorageName>,
+) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    ledger.backoff.retain(|row| {
+        row.hypervisor != *hypervisor || (row.storage.is_some() && row.storage.as_ref() != storage)
+    });
+    ledger
+}
+
+/// A moment later by so much; the end of time if there is none.
+pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
+    moment.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// Brings the Ledger in line with the claims that exist. The result is what must stand before anything is launched.
+pub(crate) struct Upkeep {
+    pub(crate) ledger: LedgerFacts,
+    pub(crate) findings: Vec<Finding>,
+    /// When time alone will change it.
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) -> Upkeep {
+    let mut upkeep = Upkeep {
+        ledger: world.ledger().cloned().unwrap_or_default(),
+        findings: Vec::new(),
+        wake_at: None,
+    };
+    let entries = std::mem::take(&mut upkeep.ledger.entries);
+    for entry in entries {
+        if let Some(entry) = upkeep.keep(entry, world, now, quarantine) {
+            upkeep.ledger.entries.push(entry);
+        }
+    }
+    upkeep.adopt(world);
+    let wake_at = &mut upkeep.wake_at;
+    upkeep.ledger.backoff.retain(|row| {
+        let forgotten = later(row.until, BACKOFF_MEMORY);
+        let next = if now < row.until {
+            row.until
+        } else {
+            forgotten
+        };
+        wake(wake_at, next, now);
+        now < forgotten
+    });
+    upkeep.trim_states(world);
+    upkeep
+}
+
+fn wake(wake_at: &mut Option<Timestamp>, moment: Timestamp, now: Timestamp) {
+    if moment > now {
+        *wake_at = Some(wake_at.map_or(moment, |earlier| earlier.min(moment)));
+    }
+}
+
+impl Upkeep {
+    fn keep(
+        &mut self,
+        mut entry: LedgerEntry,
+        world: &World,
+        now: Timestamp,
+        quarantine: SignedDuration,
+    ) -> Option<LedgerEntry> {
+        let claimed = world.claims().get(&entry.claim).is_some_and(|claim| {
+            claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
+        });
+        let quarantined = EntryState::Quarantined {
+            until: later(now, quarantine),
+        };
+        match entry.state {
+            EntryState::Reserved { .. } if claimed => entry.state = EntryState::Live,
+            EntryState::Reserved { since } => {
+                let end = later(since, RESERVATION_LASTS);
+                wake(&mut self.wake_at, end, now);
+                if now >= end {
+                    entry.state = quarantined;
+                }
+            }
+            EntryState::Live if claimed => {}
+            EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
+            EntryState::Live => self.findings.push(Finding {
+                severity: Severity::Warning,
+                about: format!("NodeClaim/{}", entry.claim),
+                message: format!(
+                    "the claim is gone, but VM {} of cluster {} may still exist; it keeps its place in the limits and nothing touches it. Remove the VM by hand if it is no longer wanted",
+                    entry.vmid, entry.cluster
+                ),
+            }),
+            EntryState::Quarantined { until } => {
+                wake(&mut self.wake_at, until, now);
+                if now >= until && !claimed {
+                    return None;
+                }
+            }
+        }
+        Some(entry)
+    }
+
+    /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.
+    fn adopt(&mut self, world: &World) {
+        let known: BTreeSet<ClaimName> = self
+            .ledger
+            .entries
+            .iter()
+            .map(|entry| entry.claim.clone())
+            .collect();
+        for (name, claim) in world.claims() {
+            if !known.contains(name) && claim.has_finalizer {
+                self.ledger.entries.push(entry_of(name, claim));
+                self.findings.push(Finding {
+                    severity: Severity::Notice,
+                    about: format!("NodeClaim/{name}"),
+                    message: "the Ledger did not know this claim; it counts again".to_owned(),
+                });
+            }
+        }
+    }
+
+    fn trim_states(&mut self, world: &World) {
+        self.ledger.policy_state.retain(|row| {
+            let policies = world.pools().get(&row.pool).map(|pool| &pool.policies);
+            let current = policies.map(|policies| match row.kind {
+                PolicyKind::HostSelection => &policies.host_selection,
+                PolicyKind::ScaleDown => &policies.scale_down,
+                PolicyKind::Labels => &policies.labels,
+            });
+            current.is_some_and(|current| current.policy.name == row.policy)
+        });
+        let rows = &mut self.ledger.policy_state;
+        rows.sort_by(|a, b| (&a.pool, a.kind).cmp(&(&b.pool, b.kind)));
+        rows.dedup_by(|b, a| (&a.pool, a.kind) == (&b.pool, b.kind));
+        if rows.len() > MOST_STATES {
+            rows.truncate(MOST_STATES);
+            self.findings.push(Finding {
+                severity: Severity::Warning,
+                about: "Ledger".to_owned(),
+                message: format!("policies keep more than {MOST_STATES} states; those of the last pools by name are forgotten"),
+            });
+        }
+    }
+}
+
+/// The inventory says that there is no such VM. A hint, good enough to let the number rest, not to use it.
+fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
+    world
+        .inventories()
+        .get(&entry.cluster)
+        .is_some_and(|inventory| {
+            inventory.reachable
+                && inventory.quorate
+                && inventory.complete
+                && !inventory.guests.contains_key(&entry.vmid)
+        })
+}
+
+fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
+    let spec = &claim.spec;
+    LedgerEntry {
+        claim: name.clone(),
+        pool: spec.pool.clone(),
+        cluster: spec.cluster.clone(),
+        vmid: spec.vmid,
+        hypervisor: claim
+            .status
+            .hypervisor
+            .clone()
+            .unwrap_or_else(|| spec.hypervisor.clone()),
+        storage: spec.storage.clone(),
+        milli_cores: spec.milli_cores,
+        memory_bytes: spec.memory_bytes,
+        disk_bytes: spec.disk_bytes.unwrap_or(0),
+        address: spec.address,
+        state: EntryState::Live,
+    }
+}
+
+/// The state that a pool's policy of this kind left behind; a fresh one if another policy is in use now.
+pub(crate) fn policy_state(
+    ledger: &LedgerFacts,
+    pool: &PoolName,
+    kind: PolicyKind,
+    policy: &str,
+) -> PolicyState {
+    ledger
+        .policy_state
+        .iter()
+        .find(|row| row.pool == *pool && row.kind == kind && &*row.policy == policy)
+        .cloned()
+        .unwrap_or_else(|| PolicyState {
+            pool: pool.clone(),
+            kind,
+            policy: policy.into(),
+            sequence: 0,
+            previous: None,
+            state: Vec::new(),
+        })
+}
+
+/// Replaces the row of this pool and kind.
+pub(crate) fn set_policy_state(ledger: &mut LedgerFacts, row: PolicyState) {
+    let rows = &mut ledger.policy_state;
+    let key = |row: &PolicyState| (row.pool.clone(), row.kind);
+    match rows.binary_search_by_key(&key(&row), key) {
+        Ok(index) => rows[index] = row,
+        Err(index) if rows.len() < MOST_STATES => rows.insert(index, row),
+        Err(_) => {}
+    }
+}
+
+/// What the counting entries of each pool add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) nodes: u32,
+    pub(crate) milli_cores: u64,
+    pub(crate) memory_bytes: u64,
+}
+
+pub(crate) fn usage_by_pool(ledger: &LedgerFacts) -> BTreeMap<PoolName, Usage> {
+    let mut usage: BTreeMap<PoolName, Usage> = BTreeMap::new();
+    for entry in ledger.entries.iter().filter(|entry| entry.counts()) {
+        let pool = usage.entry(entry.pool.clone()).or_default();
+        pool.nodes = pool.nodes.saturating_add(1);
+        pool.milli_cores = pool.milli_cores.saturating_add(entry.milli_cores);
+        pool.memory_bytes = pool.memory_bytes.saturating_add(entry.memory_bytes);
+    }
+    usage
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! Nodes as the scheduler sees them, existing ones and ones to come, with the room that is left on each. Pods are put here in thought.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::claims::{Row, Stage};
+use super::machines::{self, Face, Learned};
+use super::{Planning, decorate};
+use crate::facts::{EntryState, LedgerEntry, PodSpec};
+use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
+use crate::resources::Resources;
+use crate::selector;
+use crate::taints;
+use crate::world::{Id, NodeView, PodView};
+
+#[derive(Default)]
+pub(super) struct Board<'w> {
+    /// Existing Nodes by name, then coming machines by claim.
+    pub(super) slots: Vec<Slot<'w>>,
+    by_node: BTreeMap<NodeName, usize>,
+    /// Where a pod of this spec was last put: where the search begins the next time.
+    hints: BTreeMap<Id, usize>,
+}
+
+pub(super) struct Slot<'w> {
+    place: Place<'w>,
+    pub(super) claim: Option<ClaimName>,
+    pub(super) pool: Option<PoolName>,
+    pub(super) free: Resources,
+    /// Takes pods now or, if it is coming, soon.
+    is_open: bool,
+    /// Pending pods that this tick's plan counts on it for.
+    pub(super) promised: u32,
+}
+
+enum Place<'w> {
+    Node(NodeView<'w>),
+    /// A Node that exists may be looked at through its claim: what passes is left out.
+    Coming(Box<Face>, Option<NodeView<'w>>),
+}
+
+/// Moves that can be taken back.
+#[derive(Debug, Default)]
+pub(super) struct Moves(Vec<(usize, Resources)>);
+
+impl<'w> Slot<'w> {
+    pub(super) fn is_coming(&self) -> bool {
+        matches!(self.place, Place::Coming(..))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    pub(super) fn node(&self) -> Option<NodeView<'w>> {
+        match &self.place {
+            Place::Node(node) => Some(*node),
+            Place::Coming(_, node) => *node,
+        }
+    }
+
+    /// Takes pods of this spec, as far as labels, taints and cordon say.
+    pub(super) fn admits(&self, spec: &PodSpec) -> bool {
+        match &self.place {
+            Place::Coming(face, _) => face.admits(spec),
+            Place::Node(node) => {
+                let facts = node.facts;
+                (!facts.unschedulable || taints::tolerates_cordon(&spec.tolerations))
+                    && taints::untolerated(&spec.tolerations, &facts.taints).is_none()
+                    && selector::node_matches(spec, node.name().as_str(), &facts.labels)
+            }
+        }
+    }
+}
+
+impl<'w> Planning<'w> {
+    /// Everything that can take pods: Nodes that are Ready, and machines that are coming. A NotReady Node in service offers nothing.
+    pub(super) fn lay_out_board(&mut self) {
+        let learned = self.learn();
+        let mut by_node: BTreeMap<NodeName, usize> = BTreeMap::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            if let Some(node) = &row.node {
+                by_node.insert(node.name().clone(), index);
+            }
+        }
+        let mut board = Board::default();
+        let mut coming: Vec<Slot<'w>> = Vec::new();
+        for node in self.tick.world.nodes() {
+            let row = by_node.get(node.name()).map(|index| &self.rows[*index]);
+            let stage = row.map_or(Stage::InService, |row| row.stage);
+            if stage == Stage::Coming {
+                continue;
+            }
+            let is_open = match stage {
+                Stage::InService => node.facts.ready && !node.facts.deleting,
+                Stage::Coming | Stage::Overdue | Stage::Leaving => false,
+            };
+            board.by_node.insert(node.name().clone(), board.slots.len());
+            board.slots.push(Slot {
+                place: Place::Node(node),
+                claim: row.map(|row| row.name.clone()),
+                pool: row.map(|row| row.claim.spec.pool.clone()),
+                free: node.facts.allocatable.minus(&node.requested()),
+                is_open,
+                promised: 0,
+            });
+        }
+        for row in self.rows.iter().filter(|row| row.stage == Stage::Coming) {
+            coming.extend(self.coming_slot(row, &learned));
+        }
+        for entry in &self.ledger.entries {
+            let is_reservation = match entry.state {
+                EntryState::Reserved { .. } => true,
+                EntryState::Live | EntryState::Quarantined { .. } => false,
+            };
+            if is_reservation {
+                coming.extend(self.reserved_slot(entry, &learned));
+            }
+        }
+        coming.sort_by(|a, b| a.claim.cmp(&b.claim));
+        board.slots.extend(coming);
+        self.board = board;
+    }
+
+    fn coming_slot(&self, row: &Row<'w>, learned: &Learned) -> Option<Slot<'w>> {
+        let spec = &row.claim.spec;
+        let class = self.tick.world.classes().get(&spec.class)?;
+        let face = machines::face(
+            row.name.as_str(),
+            class,
+            spec.labels.clone(),
+            spec.taints.clone(),
+        );
+        let daemons = machines::daemons_on(self.tick.world, &face);
+        let free = match row.node {
+            // The kubelet has said what it offers; DaemonSets may not have taken their part of it yet.
+            Some(node) if node.facts.allocatable.milli_cores > 0 => {
+                let mut of_daemons = Resources::default();
+                for pod in node
+                    .pods()
+                    .filter(|pod| pod.is_alive() && pod.is_of_daemon_set())
+                {
+                    of_daemons.add(&pod.spec().requests);
+                }
+                let mut used = node.requested().minus(&of_daemons);
+                of_daemons.raise_to(&daemons);
+                used.add(&of_daemons);
+                node.facts.allocatable.minus(&used)
+            }
+            _ => {
+                let size = class
+                    .instance_types
+                    .iter()
+                    .find(|size| size.name == spec.instance_type)?;
+                let disk = spec.disk_bytes.unwrap_or_else(|| self.template_disk(spec));
+                learned
+                    .allocatable(&spec.class, class, size, disk)
+                    .minus(&daemons)
+            }
+        };
+        Some(Slot {
+            place: Place::Coming(Box::new(face), row.node),
+            claim: Some(row.name.clone()),
+            pool: Some(spec.pool.clone()),
+            free,
+            is_open: true,
+            promised: 0,
+        })
+    }
+
+    fn template_disk(&self, spec: &crate::facts::ClaimSpec) -> u64 {
+        let class = self.tick.world.classes().get(&spec.class);
+        let inventory = self.tick.world.inventories().get(&spec.cluster);
+        let templates = class
+            .zip(inventory)
+            .and_then(|(class, inventory)| inventory.templates.get(&class.template));
+        templates
+            .and_then(|templates| templates.iter().map(|template| template.disk_bytes).min())
+            .unwrap_or(0)
+    }
+
+    /// A machine that is promised in the Ledger and whose claim has not appeared yet: its type by its size, its labels by its place.
+    fn reserved_slot(&self, entry: &LedgerEntry, learned: &Learned) -> Option<Slot<'w>> {
+        let world = self.tick.world;
+        let pool = world.pools().get(&entry.pool)?;
+        let class = world.classes().get(&pool.class)?;
+        let size = class.instance_types.iter().find(|size| {
+            u64::from(size.cores) * 1000 == entry.milli_cores
+                && size.memory_bytes == entry.memory_bytes
+        })?;
+        let hypervisor = crate::ids::HypervisorId {
+            cluster: entry.cluster.clone(),
+            name: entry.hypervisor.clone(),
+        };
+        let decoration = decorate::remembered(world, &entry.pool, &size.name, &hypervisor);
+        let name = entry.claim.as_str();
+        let labels = machines::claim_labels(
+            name,
+            &entry.pool,
+            pool,
+            class,
+            size,
+            &hypervisor,
+            &decoration,
+        );
+        let face = machines::face(
+            name,
+            class,
+            labels,
+            machines::claim_taints(pool, &decoration),
+        );
+        let daemons = machines::daemons_on(world, &face);
+        Some(Slot {
+            place: Place::Coming(Box::new(face), None),
+            claim: Some(entry.claim.clone()),
+            pool: Some(entry.pool.clone()),
+            free: learned
+                .allocatable(&pool.class, class, size, entry.disk_bytes)
+                .minus(&daemons),
+            is_open: true,
+            promised: 0,
+        })
+    }
+}
+
+impl<'w> Board<'w> {
+    /// Puts up to `count` pods of this spec where there is room, first Nodes that exist, then machines to come; tells how many went where.
+    pub(super) fn put_pending(&mut self, spec: &PodSpec, count: u32) -> Vec<(usize, u32)> {
+        let mut left = count;
+        let mut put = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if left == 0 {
+                break;
+            }
+            if !slot.is_open || !spec.requests.fits(&slot.free) || !slot.admits(spec) {
+                continue;
+            }
+            let times = spec.requests.times_in(&slot.free);
+            let fitting = u32::try_from(times).unwrap_or(u32::MAX).min(left);
+            slot.free.subtract_times(&spec.requests, i64::from(fitting));
+            slot.promised += fitting;
+            left -= fitting;
+            put.push((index, fitting));
+        }
+        put
+    }
+
+    /// Whether a pod of this spec would fit on this Node if it were not cordoned.
+    pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
+        let own = [taints::DRAINING, taints::UNSCHEDULABLE];
+        let taints = node
+            .facts
+            .taints
+            .iter()
+            .filter(|taint| !own.contains(&&*taint.key));
+        self.slot_of(node.name()).is_some_and(|index| {
+            node.facts.ready
+                && spec.requests.fits(&self.slots[index].free)
+                && selector::node_matches(spec, node.name().as_str(), &node.facts.labels)
+                && taints::untolerated(&spec.tolerations, taints).is_none()
+        })
+    }
+
+    pub(super) fn slot_of(&self, node: &NodeName) -> Option<usize> {
+        self.by_node.get(node).copied()
+    }
+
+    /// Takes pods again, seen as its claim says: the cordon is about to be lifted.
+    pub(super) fn reopen(&mut self, row: &Row<'w>) {
+        let Some(node) = row.node else { return };
+        let Some(index) = self.slot_of(node.name()) else {
+            return;
+        };
+        let taints = node.facts.taints.iter();
+        let face = Face {
+            name: node.name().0.clone(),
+            labels: node.facts.labels.clone(),
+            taints: taints
+                .filter(|taint| !taints::is_passing(taint) && &*taint.key != taints::DRAINING)
+                .cloned()
+                .collect(),
+        };
+        let slot = &mut self.slots[index];
+        slot.place = Place::Coming(Box::new(face), Some(node));
+        slot.is_open = node.facts.ready;
+    }
+
+    /// Moves every pod that must leave this Node to other Nodes that exist, and closes it; what was moved can be taken back. The pod that
+    /// fits nowhere if one does not; then nothing has changed.
+    pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves, PodKey> {
+        let mut moves = Moves::default();
+        let own = self.slot_of(node.name());
+        let was_open = own.map(|index| std::mem::replace(&mut self.slots[index].is_open, false));
+        for pod in in_order(node.pods().filter(PodView::is_movable)) {
+            if self.move_pod(&pod, &mut moves).is_none() {
+                self.take_back(moves);
+                if let (Some(index), Some(was_open)) = (own, was_open) {
+                    self.slots[index].is_open = was_open;
+                }
+                return Err(pod.key());
+            }
+        }
+        Ok(moves)
+    }
+
+    /// Undoes moves away from a Node that stays after all.
+    pub(super) fn move_back(&mut self, node: &NodeView<'w>, moves: Moves) {
+        self.take_back(moves);
+        if let Some(index) = self.slot_of(node.name()) {
+            self.slots[index].is_open = true;
+        }
+    }
+
+    fn move_pod(&mut self, pod: &PodView<'w>, moves: &mut Moves) -> Option<()> {
+        let spec = pod.spec();
+        let first = self.hints.get(&pod.shape_id()).copied().unwrap_or(0);
+        let count = self.slots.len();
+        let target = (0..count)
+            .map(|step| (first + step) % count)
+            .find(|index| {
+                let slot = &self.slots[*index];
+                slot.is_open
+                    && !slot.is_coming()
+                    && spec.requests.fits(&slot.free)
+                    && slot.admits(spec)
+            })?;
+        self.slots[target].free.subtract(&spec.requests);
+        self.hints.insert(pod.shape_id(), target);
+        moves.0.push((target, spec.requests.clone()));
+        Some(())
+    }
+
+    fn take_back(&mut self, moves: Moves) {
+        for (index, requests) in moves.0 {
+            self.slots[index].free.add(&requests);
+        }
+    }
+}
+
+/// Larger pods first, equal ones by name: the order in which moves are tried.
+fn in_order<'w>(pods: impl Iterator<Item = PodView<'w>>) -> Vec<PodView<'w>> {
+    let mut pods: Vec<_> = pods.collect();
+    pods.sort_by_cached_key(|pod| {
+        let requests = &pod.spec().requests;
+        (
+            std::cmp::Reverse((requests.memory_bytes, requests.milli_cores)),
+            Cow::Borrowed(pod.key().name.as_ref()).into_owned(),
+            pod.namespace().clone(),
+        )
+    });
+    pods
+}

@@ -1,0 +1,390 @@
+//! What the world says of each claim: capacity to come, capacity in service, or on its way out; and whether it may be acted on at all.
+//!
+//! Removals that nobody has to choose are decided here: what is already being removed, what was deleted by hand, machines that are lost or
+//! broken, replacements asked for. Nodes that could merely be spared are `scale_down`'s.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{Planning, Tick};
+use crate::claim::{Condition, Phase};
+use crate::facts::{ClaimFacts, EntryState, Join, PoolFacts};
+use crate::ids::{ClaimName, PoolName};
+use crate::ledger::later;
+use crate::plan::{RemovalReason, Verdict};
+use crate::report::Severity;
+use crate::world::{NodeView, World};
+
+/// A claim with everything that is known beside it.
+pub(super) struct Row<'w> {
+    pub(super) name: &'w ClaimName,
+    pub(super) claim: &'w ClaimFacts,
+    /// `None`: the pool is gone.
+    pub(super) pool: Option<&'w PoolFacts>,
+    pub(super) node: Option<NodeView<'w>>,
+    pub(super) stage: Stage,
+    pub(super) verdict: Verdict,
+    /// A drain that goes on only while the world still wants it; its reason.
+    pub(super) reviewed: Option<RemovalReason>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its Node will come: capacity that pending pods may count on.
+    Coming,
+    /// Its launch has passed its deadline: nobody counts on it any more.
+    Overdue,
+    InService,
+    /// Being removed: takes no pods.
+    Leaving,
+}
+
+impl Row<'_> {
+    /// Its Node is being emptied or is gone: what a pool's budget counts. A drain that is given up counts until it is undone.
+    fn is_under_way(&self) -> bool {
+        (self.stage == Stage::Leaving || self.has_begun()) && self.claim.status.node_name.is_some()
+    }
+
+    /// Its removal is recorded in the claim itself.
+    fn has_begun(&self) -> bool {
+        self.claim.status.phase > Phase::Initialized || self.claim.deleting_since.is_some()
+    }
+}
+
+impl Planning<'_> {
+    /// Step 1: a stage and a verdict for every claim.
+    pub(super) fn judge_claims(&mut self) {
+        let world = self.tick.world;
+        for (name, claim) in world.claims() {
+            let row = judge(&mut self.tick, name, claim);
+            if row
+                .node
+                .is_some_and(|node| world.host().own_node.as_ref() == Some(node.name()))
+            {
+                self.tick.found(
+                    Severity::Warning,
+                    format!("NodeClaim/{name}"),
+                    "kproxide itself runs on this Node, which is therefore never drained: keep kproxide off the Nodes that it manages",
+                );
+            }
+            self.rows.push(row);
+        }
+        self.repair_and_replace();
+        for index in 0..self.rows.len() {
+            self.guard(index);
+        }
+    }
+
+    /// Machines that are lost or broken, or whose replacement was asked for, within each pool's budget.
+    fn repair_and_replace(&mut self) {
+        let mut wanted: Vec<(RemovalReason, usize)> = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            if row.stage != Stage::Leaving
+                && let Some(reason) = removal_wanted(&mut self.tick, row)
+            {
+                wanted.push((reason, index));
+            }
+        }
+        if self.is_mass_failure(&wanted) {
+            return;
+        }
+        // Lost machines first: they cost nothing to remove.
+        wanted.sort_by_key(|(reason, index)| (std::cmp::Reverse(*reason), *index));
+        let mut under_way = self.removals_under_way();
+        for (reason, index) in wanted {
+            let row = &mut self.rows[index];
+            let Some(pool) = row.pool else { continue };
+            let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
+            if reason == RemovalReason::Lost {
+                row.remove(reason);
+            } else if *count < pool.scale_down.budget {
+                *count += 1;
+                row.remove(reason);
+            }
+        }
+    }
+
+    /// Many Nodes NotReady at once point at the network or the control plane, not at so many machines.
+    fn is_mass_failure(&mut self, wanted: &[(RemovalReason, usize)]) -> bool {
+        let broken = wanted
+            .iter()
+            .filter(|(reason, _)| matches!(reason, RemovalReason::Repair | RemovalReason::Lost))
+            .count();
+        let all = self.rows.iter().filter(|row| row.node.is_some()).count();
+        let is_mass = broken > 3 && broken * 100 > all * 45;
+        if is_mass {
+            self.tick.found(
+                Severity::Warning,
+                "kproxide",
+                format!("{broken} of {all} managed Nodes are broken at once, which points at the network or the control plane: none is repaired until fewer than 45% are"),
+            );
+        }
+        is_mass
+    }
+
+    /// Removals under way per pool.
+    pub(super) fn removals_under_way(&self) -> BTreeMap<PoolName, u32> {
+        let mut under_way = BTreeMap::new();
+        for row in self.rows.iter().filter(|row| row.is_under_way()) {
+            *under_way.entry(row.claim.spec.pool.clone()).or_insert(0) += 1;
+        }
+        under_way
+    }
+
+    /// Machines of each pool that are there or coming and stay; what `minNodes` is held against.
+    pub(super) fn staying(&self) -> BTreeMap<PoolName, u32> {
+        let mut staying: BTreeMap<PoolName, u32> = BTreeMap::new();
+        for row in &self.rows {
+            match row.stage {
+                Stage::Coming | Stage::InService => {
+                    *staying.entry(row.claim.spec.pool.clone()).or_default() += 1;
+                }
+                Stage::Overdue | Stage::Leaving => {}
+            }
+        }
+        for entry in &self.ledger.entries {
+            match entry.state {
+                EntryState::Reserved { .. } => *staying.entry(entry.pool.clone()).or_default() += 1,
+                EntryState::Live | EntryState::Quarantined { .. } => {}
+            }
+        }
+        staying
+    }
+
+    /// Machines of a pool that serve and stay: of those, scale-down leaves `minNodes`. One on its way may yet fail.
+    pub(super) fn serving(&self, pool: &PoolName) -> u32 {
+        let serving = self
+            .rows
+            .iter()
+            .filter(|row| row.stage == Stage::InService && row.claim.spec.pool == *pool);
+        u32::try_from(serving.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Turns a verdict into "leave it alone" where something forbids acting on it.
+    fn guard(&mut self, index: usize) {
+        let world = self.tick.world;
+        let row = &self.rows[index];
+        let removing = match row.verdict {
+            Verdict::Remove(_) => true,
+            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => row.reviewed.is_some(),
+        };
+        let touches_proxmox = removing || row.claim.status.phase < Phase::Launched;
+        let hold = if row.claim.paused {
+            Some("paused by the annotation kproxide.dev/pause".to_owned())
+        } else if row.pool.is_some_and(|pool| pool.paused) {
+            Some(format!("NodePool {} is paused", row.claim.spec.pool))
+        } else if removing
+            && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
+        {
+            Some(reason.to_owned())
+        } else if touches_proxmox && !world.host().key_known {
+            Some("the key for ownership proofs is missing".to_owned())
+        } else if touches_proxmox && let Some(reason) = out_of_reach(world, row.claim) {
+            Some(reason)
+        } else if removing && !is_armed(&mut self.tick) {
+            Some(
+                "kproxide has just started: nothing is removed before two full ticks and 60 s"
+                    .to_owned(),
+            )
+        } else {
+            None
+        };
+        if let Some(reason) = hold {
+            let row = &mut self.rows[index];
+            row.verdict = Verdict::Hold(reason);
+            row.reviewed = None;
+            if row.stage == Stage::Leaving && !row.has_begun() {
+                row.stage = Stage::InService;
+            }
+        }
+    }
+
+    /// Drains that go on only while the world still wants them, looked at again on this tick's board: the pods must still fit elsewhere, and no
+    /// pending pod may have use for the Node.
+    pub(super) fn review_drains(&mut self) {
+        for index in 0..self.rows.len() {
+            let Some(reason) = self.rows[index].reviewed.take() else {
+                continue;
+            };
+            match self.drain_problem(index) {
+                None => self.rows[index].remove(reason),
+                Some(problem) => {
+                    let row = &mut self.rows[index];
+                    row.verdict = Verdict::GiveUp(problem);
+                    row.stage = Stage::InService;
+                    self.board.reopen(row);
+                    self.schedule();
+                }
+            }
+        }
+    }
+
+    fn drain_problem(&mut self, index: usize) -> Option<String> {
+        let row = &self.rows[index];
+        let Some(pool) = row.pool else {
+            return Some("its pool is gone".to_owned());
+        };
+        let node = row.node?;
+        if !pool.scale_down.enabled {
+            return Some("scale-down was disabled".to_owned());
+        }
+        if is_protected(row) {
+            return Some("the annotation kproxide.dev/do-not-disrupt is set".to_owned());
+        }
+        if let Some(pod) = self.pending_pod_for(&node) {
+            return Some(format!("pod {pod} is pending and fits here"));
+        }
+        match self.board.move_away(&node) {
+            Ok(_) => None,
+            Err(pod) => Some(format!("pod {pod} no longer fits on another Node")),
+        }
+    }
+}
+
+fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) -> Row<'w> {
+    let world = tick.world;
+    let mut row = Row {
+        name,
+        claim,
+        pool: world.pools().get(&claim.spec.pool),
+        node: world.node_of(claim),
+        stage: Stage::InService,
+        verdict: Verdict::Keep,
+        reviewed: None,
+    };
+    let recorded = recorded_reason(claim);
+    if claim.status.phase == Phase::Terminating || claim.deleting_since.is_some() {
+        row.remove(recorded.unwrap_or(RemovalReason::Deleted));
+    } else if claim.status.phase == Phase::Draining {
+        match recorded.unwrap_or(RemovalReason::Underutilized) {
+            reason if reason.is_voluntary() => {
+                row.stage = Stage::Leaving;
+                row.reviewed = Some(reason);
+            }
+            reason => row.remove(reason),
+        }
+    } else if claim.status.phase < Phase::Initialized {
+        row.stage = if is_overdue(tick, claim) {
+            Stage::Overdue
+        } else {
+            Stage::Coming
+        };
+    }
+    row
+}
+
+/// The reason that was written down when the removal began.
+fn recorded_reason(claim: &ClaimFacts) -> Option<RemovalReason> {
+    let conditions = claim.status.conditions.iter();
+    conditions
+        .filter(|condition| {
+            matches!(
+                condition.kind,
+                Condition::Drained | Condition::InstanceTerminating | Condition::VolumesDetached
+            )
+        })
+        .find_map(|condition| RemovalReason::from_word(&condition.reason))
+}
+
+/// Deadlines are enforced by `claim::next`; from then on nobody counts on the machine.
+fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
+    let Some(class) = tick.world.classes().get(&claim.spec.class) else {
+        return false;
+    };
+    let timeouts = &class.timeouts;
+    let end = match claim.status.started_at {
+        None => later(claim.created, timeouts.provision),
+        Some(started) => match class.join {
+            Join::Template => later(started, timeouts.join),
+            Join::GuestExec => later(later(started, timeouts.agent), timeouts.join),
+        },
+    };
+    tick.reached(end)
+}
+
+/// Why this claim should go, if it should, whatever else the pool needs.
+fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
+    if row.claim.status.phase == Phase::Initialized {
+        let is_broken = match &row.node {
+            None => true,
+            Some(node) if node.facts.ready => false,
+            Some(node) => {
+                let pool = row.pool?;
+                is_lost(tick.world, row.claim)
+                    || tick.reached(later(node.facts.ready_since, pool.repair_after))
+            }
+        };
+        if is_broken {
+            return Some(if is_lost(tick.world, row.claim) {
+                RemovalReason::Lost
+            } else {
+                RemovalReason::Repair
+            });
+        }
+    }
+    (row.claim.replace && !is_protected(row)).then_some(RemovalReason::Replace)
+}
+
+/// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.
+fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
+    world
+        .inventories()
+        .get(&claim.spec.cluster)
+        .is_some_and(|inventory| {
+            inventory.reachable
+                && inventory.quorate
+                && inventory.complete
+                && !inventory.guests.contains_key(&claim.spec.vmid)
+        })
+}
+
+/// Claim or Node carry `kproxide.dev/do-not-disrupt`.
+pub(super) fn is_protected(row: &Row<'_>) -> bool {
+    row.claim.do_not_disrupt
+        || row.node.is_some_and(|node| {
+            node.facts
+                .annotations
+                .get("kproxide.dev/do-not-disrupt")
+                .is_some_and(|value| value == "true")
+        })
+}
+
+/// Nodes that are never removed, whoever asks.
+pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<&'static str> {
+    if world.host().own_node.as_ref() == Some(node.name()) {
+        Some("kproxide itself runs on this Node, which is therefore never drained")
+    } else if is_control_plane(node) {
+        Some("control-plane Nodes are never drained")
+    } else {
+        None
+    }
+}
+
+pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
+    [
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+    ]
+    .iter()
+    .any(|label| node.facts.labels.contains_key(*label))
+}
+
+fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
+    let cluster = &claim.spec.cluster;
+    match world.inventories().get(cluster) {
+        Some(inventory) if !inventory.reachable => {
+            Some(format!("Proxmox cluster {cluster} cannot be reached"))
+        }
+        Some(inventory) if !inventory.quorate => {
+            Some(format!("Proxmox cluster {cluster} has no quorum"))
+        }
+        Some(_) => None,
+        None => Some(format!("nothing is known of Proxmox cluster {cluster} yet")),
+    }
+}
+
+pub(super) fn is_armed(tick: &mut Tick<'_>) -> bool {
+    let armed_at: Option<Timestamp> = tick.world.host().armed_at;
+    armed_at.is_some_and(|moment| tick.reached(moment))
+}

@@ -1,0 +1,199 @@
+//! Labels, annotations and taints of machines to come, from the label policies: asked once per pool and type with all its hypervisors, and
+//! only while a machine may be wanted. An answer is kept for as long as the same question would be asked of the same module.
+
+use std::collections::BTreeMap;
+
+use super::Planning;
+use super::pools::machine;
+use crate::ids::{HypervisorId, InstanceTypeName, PoolName};
+use crate::plan::DecorationMemo;
+use crate::question::{Answer, AnswerBody, DecorateQuestion, Decoration};
+use crate::report::{Severity, Why};
+use crate::world::World;
+
+/// Keys that are ours or the kubelet's; the shell refuses them too.
+const RESERVED: [&str; 3] = [
+    "kproxide.dev/",
+    "node-role.kubernetes.io/",
+    "kubernetes.io/hostname",
+];
+
+/// Decorations in the order of the pool's hypervisors, or why there are none.
+type Decorated = Result<Vec<Decoration>, Why>;
+
+#[derive(Default)]
+pub(super) struct Decorating {
+    done: BTreeMap<(PoolName, InstanceTypeName), Decorated>,
+    asked: Option<DecorateQuestion>,
+    /// New answers, for the World to keep.
+    pub(super) memos: Vec<DecorationMemo>,
+}
+
+impl Decorating {
+    pub(super) fn of(
+        &self,
+        pool: &PoolName,
+        instance_type: &InstanceTypeName,
+    ) -> Option<&Decorated> {
+        self.done.get(&(pool.clone(), instance_type.clone()))
+    }
+}
+
+/// What the label policy last said of a machine of this kind on this hypervisor; nothing if it was never asked.
+pub(super) fn remembered(
+    world: &World,
+    pool: &PoolName,
+    instance_type: &InstanceTypeName,
+    hypervisor: &HypervisorId,
+) -> Decoration {
+    let memo = world
+        .decorations()
+        .get(&(pool.clone(), instance_type.clone()));
+    memo.and_then(|memo| {
+        let place = memo
+            .hypervisors
+            .iter()
+            .position(|description| description.id == *hypervisor)?;
+        memo.decorations.get(place).cloned()
+    })
+    .unwrap_or_default()
+}
+
+impl Planning<'_> {
+    /// Step 2: the next pool and type whose decorations are not known.
+    pub(super) fn decorate_question(&mut self) -> Option<DecorateQuestion> {
+        if let Some(question) = &self.decorating.asked {
+            return Some(question.clone());
+        }
+        if !self.may_want_machines() {
+            return None;
+        }
+        for pool in &self.pools {
+            let Ok(class) = &pool.class else { continue };
+            for instance_type in &class.instance_types {
+                let key = (pool.name.clone(), instance_type.name.clone());
+                if self.decorating.done.contains_key(&key) {
+                    continue;
+                }
+                let hypervisors = pool
+                    .hypervisors
+                    .iter()
+                    .map(|index| self.hypervisors.all[*index].description());
+                let question = DecorateQuestion {
+                    policy: pool.facts.policies.labels.clone(),
+                    machine: machine(pool.name, instance_type),
+                    hypervisors: hypervisors.collect(),
+                };
+                if let Some(memo) = answered_before(self.tick.world, &key, &question) {
+                    self.decorating
+                        .done
+                        .insert(key, Ok(memo.decorations.clone()));
+                    continue;
+                }
+                self.decorating.asked = Some(question.clone());
+                return Some(question);
+            }
+        }
+        None
+    }
+
+    fn may_want_machines(&self) -> bool {
+        let staying = self.staying();
+        self.tick.world.has_pending()
+            || self.pools.iter().any(|pool| {
+                let count = staying.get(pool.name).copied().unwrap_or(0);
+                count < pool.facts.min_nodes || !pool.facts.headroom.is_zero()
+            })
+    }
+
+    pub(super) fn take_decorations(&mut self, answer: Answer) {
+        let Some(question) = self.decorating.asked.take() else {
+            return;
+        };
+        let policy = &question.policy.policy;
+        let failed = |text: &str| Err(Why::Policy(format!("label policy {}: {text}", policy.name)));
+        let decorated = match answer.body {
+            AnswerBody::Decorations(decorations)
+                if decorations.len() == question.hypervisors.len() =>
+            {
+                Ok(decorations)
+            }
+            AnswerBody::Decorations(decorations) => failed(&format!(
+                "it answered for {} hypervisors of {}",
+                decorations.len(),
+                question.hypervisors.len()
+            )),
+            AnswerBody::NoCandidate(reason) => failed(&reason),
+            AnswerBody::Failed(reason) => failed(&format!("it failed: {reason}")),
+            AnswerBody::Deferred => failed("it is asked again in the next tick"),
+            AnswerBody::Ranking(_) | AnswerBody::Removals(_) => {
+                failed("it answered another question")
+            }
+        };
+        let decorated = decorated.map(|decorations| self.without_reserved(&question, decorations));
+        if let Ok(decorations) = &decorated {
+            let current = self.tick.world.policies().get(policy);
+            if answer.fallback.is_none()
+                && current.is_some_and(|facts| facts.digest == answer.digest)
+            {
+                self.decorating.memos.push(DecorationMemo {
+                    digest: answer.digest,
+                    policy: question.policy.clone(),
+                    machine: question.machine.clone(),
+                    hypervisors: question.hypervisors,
+                    decorations: decorations.clone(),
+                });
+            }
+        }
+        let key = (question.machine.pool, question.machine.instance_type);
+        self.decorating.done.insert(key, decorated);
+    }
+
+    fn without_reserved(
+        &mut self,
+        question: &DecorateQuestion,
+        mut decorations: Vec<Decoration>,
+    ) -> Vec<Decoration> {
+        let is_reserved = |key: &str| RESERVED.iter().any(|reserved| key.starts_with(reserved));
+        let mut dropped = Vec::new();
+        for decoration in &mut decorations {
+            let mut check = |key: &str| {
+                let keep = !is_reserved(key);
+                if !keep {
+                    dropped.push(key.to_owned());
+                }
+                keep
+            };
+            decoration.labels.retain(|key, _| check(key));
+            decoration.annotations.retain(|key, _| check(key));
+            decoration.taints.retain(|taint| check(&taint.key));
+        }
+        dropped.sort();
+        dropped.dedup();
+        for key in dropped {
+            self.tick.found(
+                Severity::Warning,
+                format!("NodePool/{}", question.machine.pool),
+                format!(
+                    "label policy {} set {key}, which is not a policy's to set: left out",
+                    question.policy.policy.name
+                ),
+            );
+        }
+        decorations
+    }
+}
+
+fn answered_before<'w>(
+    world: &'w World,
+    key: &(PoolName, InstanceTypeName),
+    question: &DecorateQuestion,
+) -> Option<&'w DecorationMemo> {
+    let memo = world.decorations().get(key)?;
+    let current = world.policies().get(&question.policy.policy)?;
+    let holds = memo.digest == current.digest
+        && memo.policy == question.policy
+        && memo.machine == question.machine
+        && memo.hypervisors == question.hypervisors;
+    holds.then_some(memo)
+}

@@ -1,0 +1,168 @@
+//! A machine as pods will see it: labels and taints of its Node, what it will offer, what DaemonSets will take of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Planning;
+use super::claims::Stage;
+use crate::facts::{ClassFacts, InstanceType, Labels, PodSpec, PoolFacts, Taint};
+use crate::ids::{ClassName, HypervisorId, InstanceTypeName, PoolName};
+use crate::question::Decoration;
+use crate::resources::Resources;
+use crate::selector;
+use crate::taints;
+use crate::world::World;
+
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const CLAIM: &str = "kproxide.dev/claim";
+
+/// Stands for the name of a machine that has none yet; no object can have it.
+pub(super) const NEW: &str = "(new)";
+
+/// What a pod's selector, affinity and tolerations are held against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Face {
+    pub(super) name: Arc<str>,
+    pub(super) labels: Labels,
+    pub(super) taints: Vec<Taint>,
+}
+
+impl Face {
+    pub(super) fn admits(&self, spec: &PodSpec) -> bool {
+        selector::node_matches(spec, &self.name, &self.labels)
+            && taints::untolerated(&spec.tolerations, &self.taints).is_none()
+    }
+}
+
+/// The labels that a claim asks for its Node. Precedence: ours, then the label policy's, then the pool's; of zone and region the policy's win.
+pub(super) fn claim_labels(
+    claim: &str,
+    pool_name: &PoolName,
+    pool: &PoolFacts,
+    class: &ClassFacts,
+    size: &InstanceType,
+    hypervisor: &HypervisorId,
+    decoration: &Decoration,
+) -> Labels {
+    let mut labels = pool.labels.clone();
+    labels.insert(REGION.to_owned(), hypervisor.cluster.to_string());
+    labels.insert(ZONE.to_owned(), hypervisor.name.to_string());
+    labels.extend(decoration.labels.clone());
+    let ours = [
+        (INSTANCE_TYPE, size.name.as_str()),
+        ("kproxide.dev/pool", pool_name.as_str()),
+        ("kproxide.dev/class", pool.class.as_str()),
+        ("kproxide.dev/template", &class.template),
+        (CLAIM, claim),
+    ];
+    labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels
+}
+
+/// The pool's taints and the label policy's, each once.
+pub(super) fn claim_taints(pool: &PoolFacts, decoration: &Decoration) -> Vec<Taint> {
+    let mut all = pool.taints.clone();
+    for taint in &decoration.taints {
+        if !all.contains(taint) {
+            all.push(taint.clone());
+        }
+    }
+    all
+}
+
+/// The face of a machine with these labels: its kubelet adds architecture, operating system and host name.
+pub(super) fn face(name: &str, class: &ClassFacts, mut labels: Labels, taints: Vec<Taint>) -> Face {
+    for (key, value) in [
+        ("kubernetes.io/arch", &*class.arch),
+        ("kubernetes.io/os", &*class.os),
+        (HOSTNAME, name),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    Face {
+        name: name.into(),
+        labels,
+        taints,
+    }
+}
+
+/// What the DaemonSets that will run on such a machine ask together.
+pub(super) fn daemons_on(world: &World, face: &Face) -> Resources {
+    let mut total = Resources::default();
+    for daemon_set in world.daemon_sets().values() {
+        if face.admits(&daemon_set.spec) {
+            total.add(&daemon_set.spec.requests);
+        }
+    }
+    total
+}
+
+/// What the real Nodes of each instance type have shown to offer: the least of each resource.
+#[derive(Debug, Default)]
+pub(super) struct Learned(BTreeMap<(ClassName, InstanceTypeName), (u64, u64, Resources)>);
+
+impl Learned {
+    /// What a machine of this type will offer: as the Nodes of its type and size do, before the first its size less the class's overhead.
+    pub(super) fn allocatable(
+        &self,
+        class_name: &ClassName,
+        class: &ClassFacts,
+        size: &InstanceType,
+        template_disk: u64,
+    ) -> Resources {
+        let milli_cores = u64::from(size.cores) * 1000;
+        let key = (class_name.clone(), size.name.clone());
+        if let Some((cores, memory, offered)) = self.0.get(&key)
+            && (*cores, *memory) == (milli_cores, size.memory_bytes)
+        {
+            return offered.clone();
+        }
+        Resources {
+            milli_cores: signed(milli_cores.saturating_sub(class.overhead_milli_cores)),
+            memory_bytes: signed(
+                size.memory_bytes
+                    .saturating_sub(class.overhead_memory_bytes),
+            ),
+            ephemeral_bytes: signed(size.disk_bytes.unwrap_or(template_disk)),
+            pods: i64::from(size.max_pods),
+            extended: size.extended.extended.clone(),
+        }
+    }
+}
+
+impl Planning<'_> {
+    pub(super) fn learn(&self) -> Learned {
+        let mut learned = Learned::default();
+        for row in &self.rows {
+            let Some(node) = row.node.filter(|node| node.facts.ready) else {
+                continue;
+            };
+            let is_settled = match row.stage {
+                Stage::InService | Stage::Leaving => true,
+                Stage::Coming | Stage::Overdue => false,
+            };
+            if !is_settled {
+                continue;
+            }
+            let spec = &row.claim.spec;
+            let offered = &node.facts.allocatable;
+            learned
+                .0
+                .entry((spec.class.clone(), spec.instance_type.clone()))
+                .and_modify(|(cores, memory, least)| {
+                    if (*cores, *memory) == (spec.milli_cores, spec.memory_bytes) {
+                        least.lower_to(offered);
+                    }
+                })
+                .or_insert_with(|| (spec.milli_cores, spec.memory_bytes, offered.clone()));
+        }
+        learned
+    }
+}
+
+pub(super) fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,255 @@
+//! One tick's decision, as questions and answers: who drives it asks the policies, in whatever way, and the planner does no I/O.
+//!
+//! ```text
+//! let mut planning = Planning::new(&world, now, limits);
+//! while let Some(question) = planning.question() { planning.answer(ask(question)) }
+//! let plan = planning.finish();
+//! ```
+//!
+//! The steps are functions called in the order of [`Planning::question`]; each file of this folder is one of them, or what several share:
+//! hypervisors ([`sites`]) and their room ([`room`]), machines as pods will see them ([`machines`]), Nodes as pods see them ([`board`]).
+
+mod blockers;
+mod board;
+mod claims;
+mod decorate;
+mod explain;
+mod machines;
+mod packing;
+mod placement;
+mod pools;
+mod room;
+mod scale_down;
+mod scale_up;
+mod schedule;
+mod sites;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::check;
+use crate::facts::LedgerFacts;
+use crate::ledger;
+use crate::plan::{Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict};
+use crate::question::{Answer, AnswerBody, Question};
+use crate::report::{Finding, Report, Severity};
+use crate::world::World;
+
+/// Bounds of one tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Machines begun in one tick, at most; the rest follows in the next ticks.
+    pub max_launches_per_tick: u32,
+    /// Nodes whose removal begins in one tick, at most, over all pools.
+    pub max_removals_per_tick: u32,
+    /// So long a VMID and an address rest after their machine is gone.
+    pub quarantine: SignedDuration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_launches_per_tick: 20,
+            max_removals_per_tick: 100,
+            quarantine: SignedDuration::from_hours(24),
+        }
+    }
+}
+
+/// One tick under way. See the module.
+pub struct Planning<'w> {
+    tick: Tick<'w>,
+    step: Step,
+    /// The Ledger as this plan leaves it.
+    ledger: LedgerFacts,
+    rows: Vec<claims::Row<'w>>,
+    pools: Vec<pools::PoolPlan<'w>>,
+    hypervisors: sites::Hypervisors<'w>,
+    decorating: decorate::Decorating,
+    board: board::Board<'w>,
+    needs: Vec<schedule::Need<'w>>,
+    placing: placement::Placing,
+    scale_down: scale_down::ScaleDown,
+    launches: Vec<Launch>,
+    unneeded: Vec<Unneeded>,
+    report: Report,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Claims,
+    Decorate,
+    Schedule,
+    ScaleUp,
+    Placement,
+    ScaleDown,
+    Order,
+    Done,
+}
+
+/// What every step knows: the world, the moment, and the time at which time alone would change the answer.
+struct Tick<'w> {
+    world: &'w World,
+    now: Timestamp,
+    limits: Limits,
+    wake_at: Option<Timestamp>,
+    findings: Vec<Finding>,
+}
+
+impl Tick<'_> {
+    /// Whether this moment has come; if not, the next tick is due then. Every comparison with the clock goes through here.
+    fn reached(&mut self, moment: Timestamp) -> bool {
+        if self.now >= moment {
+            return true;
+        }
+        self.wake_at = Some(self.wake_at.map_or(moment, |earlier| earlier.min(moment)));
+        false
+    }
+
+    fn found(&mut self, severity: Severity, about: impl Into<String>, message: impl Into<String>) {
+        self.findings.push(Finding {
+            severity,
+            about: about.into(),
+            message: message.into(),
+        });
+    }
+}
+
+impl<'w> Planning<'w> {
+    pub fn new(world: &'w World, now: Timestamp, limits: Limits) -> Self {
+        Self {
+            tick: Tick {
+                world,
+                now,
+                limits,
+                wake_at: None,
+                findings: Vec::new(),
+            },
+            step: Step::Claims,
+            ledger: LedgerFacts::default(),
+            rows: Vec::new(),
+            pools: Vec::new(),
+            hypervisors: sites::Hypervisors::default(),
+            decorating: decorate::Decorating::default(),
+            board: board::Board::default(),
+            needs: Vec::new(),
+            placing: placement::Placing::default(),
+            scale_down: scale_down::ScaleDown::default(),
+            launches: Vec::new(),
+            unneeded: Vec::new(),
+            report: Report::default(),
+        }
+    }
+
+    /// The next question, or `None` when the plan is complete. Asked again without an answer in between, it is the same question.
+    pub fn question(&mut self) -> Option<Question> {
+        loop {
+            self.step = match self.step {
+                Step::Claims => {
+                    self.read_ledger();
+                    self.judge_claims();
+                    self.prepare_pools();
+                    Step::Decorate
+                }
+                Step::Decorate => match self.decorate_question() {
+                    Some(question) => return Some(Question::Decorate(question)),
+                    None => Step::Schedule,
+                },
+                Step::Schedule => {
+                    self.lay_out_board();
+                    self.schedule();
+                    self.review_drains();
+                    Step::ScaleUp
+                }
+                Step::ScaleUp => {
+                    self.scale_up();
+                    Step::Placement
+                }
+                Step::Placement => match self.rank_question() {
+                    Some(question) => return Some(Question::Rank(question)),
+                    None => Step::ScaleDown,
+                },
+                Step::ScaleDown => {
+                    self.find_removable();
+                    Step::Order
+                }
+                Step::Order => match self.order_question() {
+                    Some(question) => return Some(Question::Order(question)),
+                    None => {
+                        self.remove();
+                        Step::Done
+                    }
+                },
+                Step::Done => return None,
+            };
+        }
+    }
+
+    /// Takes the answer to the last question. An answer of another kind than its question is a policy's failure.
+    pub fn answer(&mut self, answer: Answer) {
+        match self.step {
+            Step::Decorate => self.take_decorations(answer),
+            Step::Placement => self.take_ranking(answer),
+            Step::Order => self.take_order(answer),
+            Step::Claims | Step::Schedule | Step::ScaleUp | Step::ScaleDown | Step::Done => {}
+        }
+    }
+
+    /// The plan. Questions that nobody answered count as deferred.
+    pub fn finish(mut self) -> Plan {
+        while self.question().is_some() {
+            self.answer(Answer {
+                digest: "".into(),
+                fallback: None,
+                body: AnswerBody::Deferred,
+            });
+        }
+        self.report_pending();
+        self.report_nodes();
+        self.into_plan()
+    }
+
+    fn into_plan(mut self) -> Plan {
+        let advances = self.rows.iter().map(|row| Advance {
+            claim: row.name.clone(),
+            uid: row.claim.uid.clone(),
+            verdict: row.verdict.clone(),
+        });
+        let decorations: Vec<DecorationMemo> = self.decorating.memos;
+        self.report.findings = self.tick.findings;
+        let standing = self.tick.world.ledger().cloned().unwrap_or_default();
+        let mut plan = Plan {
+            ledger: (self.ledger != standing).then_some(self.ledger),
+            launches: self.launches,
+            advances: advances.collect(),
+            unneeded: self.unneeded,
+            decorations,
+            report: self.report,
+            wake_at: self.tick.wake_at,
+        };
+        check::enforce(self.tick.world, self.tick.now, &self.tick.limits, &mut plan);
+        plan
+    }
+
+    fn read_ledger(&mut self) {
+        let ledger::Upkeep {
+            ledger,
+            findings,
+            wake_at,
+        } = ledger::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
+        self.ledger = ledger;
+        self.tick.findings.extend(findings);
+        if let Some(moment) = wake_at {
+            self.tick.reached(moment);
+        }
+    }
+}
+
+impl claims::Row<'_> {
+    fn remove(&mut self, reason: RemovalReason) {
+        self.verdict = Verdict::Remove(reason);
+        self.stage = claims::Stage::Leaving;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,423 @@
+//! Packing pods into machines that do not exist yet: first-fit decreasing, tried with each instance type first, the cheapest result taken.
+
+use std::collections::BTreeMap;
+
+use super::pools::{self, Offer, PoolPlan, SiteSet};
+use super::room::Room;
+use crate::facts::{NodeSelectorTerm, PodSpec, Toleration};
+use crate::ledger::Usage;
+use crate::question::Size;
+use crate::resources::Resources;
+
+/// One core weighs as much as 4 GiB, the usual proportion of machines.
+const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
+
+/// No more types than this are tried as the first one to open; the largest ones. All of them are tried when a machine is made smaller.
+const MOST_OPENINGS: usize = 16;
+
+/// How large a pod is, for first-fit decreasing.
+pub(super) fn weight(requests: &Resources) -> i128 {
+    i128::from(requests.milli_cores) * i128::from(BYTES_PER_MILLI_CORE)
+        + i128::from(requests.memory_bytes)
+}
+
+/// How large a machine is.
+pub(super) fn cost(size: Size) -> u64 {
+    size.milli_cores
+        .saturating_mul(BYTES_PER_MILLI_CORE)
+        .saturating_add(size.memory_bytes)
+}
+
+/// Pods of one shape that want machines of a pool.
+pub(super) struct Demand<'a> {
+    /// Index into the tick's needs.
+    pub(super) need: usize,
+    pub(super) spec: &'a PodSpec,
+    pub(super) count: u32,
+}
+
+/// A machine that packing wants.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    /// Index into the pool's offers.
+    pub(super) offer: usize,
+    /// The hypervisors on which it would admit all its pods.
+    pub(super) sites: SiteSet,
+    /// Where room was found for it; the policy may choose another.
+    site: usize,
+    pub(super) free: Resources,
+    /// Needs and how many of each.
+    pub(super) pods: Vec<(usize, u32)>,
+}
+
+#[derive(Clone)]
+pub(super) struct Packing {
+    pub(super) orders: Vec<Order>,
+    /// Pods without a machine, per demand.
+    pub(super) left: Vec<u32>,
+    pub(super) room: Room,
+    pub(super) usage: Usage,
+}
+
+impl Packing {
+    /// More pods placed, then fewer machines, then cheaper ones.
+    fn is_better_than(&self, other: &Self, pool: &PoolPlan<'_>) -> bool {
+        let key = |packing: &Self| {
+            let left: u64 = packing.left.iter().map(|left| u64::from(*left)).sum();
+            let cost: u128 = packing
+                .orders
+                .iter()
+                .map(|order| u128::from(pool.offers[order.offer].cost()))
+                .sum();
+            (left, packing.orders.len(), cost)
+        };
+        key(self) < key(other)
+    }
+}
+
+/// Packs as much as fits within the pool's limits and the room there is.
+pub(super) fn pack(pool: &PoolPlan<'_>, demands: &[Demand<'_>], room: &Room) -> Packing {
+    let admitting = Admitting::new(pool, demands);
+    let mut by_cost: Vec<usize> = (0..pool.offers.len()).collect();
+    by_cost.sort_by(|a, b| {
+        let name = |index: &usize| (&pool.offers[*index].instance_type.name, *index);
+        (pool.offers[*b].cost(), name(a)).cmp(&(pool.offers[*a].cost(), name(b)))
+    });
+    let openings: Vec<Vec<usize>> = by_cost
+        .iter()
+        .take(MOST_OPENINGS)
+        .map(|first| {
+            let others = by_cost.iter().filter(|other| *other != first);
+            std::iter::once(first).chain(others).copied().collect()
+        })
+        .collect();
+    let mut best = Packing {
+        orders: Vec::new(),
+        left: demands.iter().map(|demand| demand.count).collect(),
+        room: room.clone(),
+        usage: pool.usage,
+    };
+    for opening in &openings {
+        let mut packer = Packer {
+            pool,
+            demands,
+            admitting: &admitting,
+            opening,
+            packing: Packing {
+                orders: Vec::new(),
+                left: Vec::with_capacity(demands.len()),
+                room: room.clone(),
+                usage: pool.usage,
+            },
+        };
+        packer.fill();
+        packer.shrink(&by_cost);
+        if packer.packing.is_better_than(&best, pool) {
+            best = packer.packing;
+        }
+    }
+    best
+}
+
+/// Which hypervisors' machines admit which pods, per offer. Pods with the same selectors and tolerations share an answer.
+struct Admitting {
+    group_of: Vec<usize>,
+    sets: Vec<Vec<SiteSet>>,
+}
+
+type Demands<'a> = (
+    &'a BTreeMap<String, String>,
+    &'a Option<Vec<NodeSelectorTerm>>,
+    &'a [Toleration],
+);
+
+impl Admitting {
+    fn new(pool: &PoolPlan<'_>, demands: &[Demand<'_>]) -> Self {
+        let mut groups: BTreeMap<Demands<'_>, usize> = BTreeMap::new();
+        let mut sets = Vec::new();
+        let group_of = demands.iter().map(|demand| {
+            let spec = demand.spec;
+            *groups
+                .entry((&spec.node_selector, &spec.node_affinity, &spec.tolerations))
+                .or_insert_with(|| {
+                    sets.push(
+                        pool.offers
+                            .iter()
+                            .map(|offer| offer.admitting(spec))
+                            .collect(),
+                    );
+                    sets.len() - 1
+                })
+        });
+        Self {
+            group_of: group_of.collect(),
+            sets,
+        }
+    }
+
+    fn of(&self, demand: usize, offer: usize) -> &SiteSet {
+        &self.sets[self.group_of[demand]][offer]
+    }
+}
+
+struct Packer<'a, 'w> {
+    pool: &'a PoolPlan<'w>,
+    demands: &'a [Demand<'a>],
+    admitting: &'a Admitting,
+    /// Offers in the order in which they are tried for a new machine.
+    opening: &'a [usize],
+    packing: Packing,
+}
+
+impl<'w> Packer<'_, 'w> {
+    fn fill(&mut self) {
+        for demand in 0..self.demands.len() {
+            let mut left = self.demands[demand].count;
+            for order in 0..self.packing.orders.len() {
+                if left == 0 {
+                    break;
+                }
+                left -= self.fill_open(demand, order, left);
+            }
+            while left > 0 {
+                match self.open(demand, left) {
+                    Some(count) => left -= count,
+                    None => break,
+                }
+            }
+            self.packing.left.push(left);
+        }
+    }
+
+    fn offer(&self, index: usize) -> &Offer<'w> {
+        &self.pool.offers[index]
+    }
+
+    /// Puts pods into a machine that is open; tells how many.
+    fn fill_open(&mut self, demand: usize, index: usize, left: u32) -> u32 {
+        let requests = &self.demands[demand].spec.requests;
+        let order = &self.packing.orders[index];
+        if !requests.fits(&order.free) {
+            return 0;
+        }
+        let sites = order
+            .sites
+            .intersection(self.admitting.of(demand, order.offer));
+        if sites.is_empty() {
+            return 0;
+        }
+        let (at, offer) = (order.site, order.offer);
+        let count = u32::try_from(requests.times_in(&order.free))
+            .unwrap_or(u32::MAX)
+            .min(left);
+        let Some(site) = self.stay_or_move(offer, at, &sites) else {
+            return 0;
+        };
+        let order = &mut self.packing.orders[index];
+        order.free.subtract_times(requests, i64::from(count));
+        order.sites = sites;
+        order.site = site;
+        order.pods.push((self.demands[demand].need, count));
+        count
+    }
+
+    /// A place of this set for a machine that stands at `at` in thought: there, or where there is room.
+    fn stay_or_move(&mut self, offer: usize, at: usize, sites: &SiteSet) -> Option<usize> {
+        if sites.contains(at) {
+            return Some(at);
+        }
+        let to = self
+            .offer(offer)
+            .site_with_room(sites, &self.packing.room)?;
+        self.release(offer, at);
+        self.reserve(offer, to);
+        Some(to)
+    }
+
+    fn reserve(&mut self, offer: usize, at: usize) {
+        let offer = &self.pool.offers[offer];
+        if let Ok(site) = &offer.sites[at] {
+            self.packing.room.take(site, offer.size);
+        }
+    }
+
+    fn release(&mut self, offer: usize, at: usize) {
+        let offer = &self.pool.offers[offer];
+        if let Ok(site) = &offer.sites[at] {
+            self.packing.room.give_back(site, offer.size);
+        }
+    }
+
+    /// Opens a machine for pods of this demand; tells how many it takes. `None`: no type takes them within limits and room.
+    fn open(&mut self, demand: usize, left: u32) -> Option<u32> {
+        let requests = &self.demands[demand].spec.requests;
+        let found = self.opening.iter().find_map(|index| {
+            let offer = self.offer(*index);
+            if !requests.fits(&offer.capacity)
+                || self.pool.limit(&self.packing.usage, offer.size).is_some()
+            {
+                return None;
+            }
+            let sites = self.admitting.of(demand, *index);
+            let site = offer.site_with_room(sites, &self.packing.room)?;
+            Some((*index, sites.clone(), site))
+        });
+        let (offer, sites, site) = match found {
+            Some(found) => found,
+            None => self.make_room(demand)?,
+        };
+        let capacity = &self.offer(offer).capacity;
+        let count = u32::try_from(requests.times_in(capacity))
+            .unwrap_or(u32::MAX)
+            .min(left);
+        let mut free = capacity.clone();
+        free.subtract_times(requests, i64::from(count));
+        self.reserve(offer, site);
+        let size = self.offer(offer).size;
+        pools::add(&mut self.packing.usage, size);
+        self.packing.orders.push(Order {
+            offer,
+            sites,
+            site,
+            free,
+            pods: vec![(self.demands[demand].need, count)],
+        });
+        Some(count)
+    }
+
+    /// Moves machines that could as well stand elsewhere away from a hypervisor that this demand needs.
+    fn make_room(&mut self, demand: usize) -> Option<(usize, SiteSet, usize)> {
+        let requests = &self.demands[demand].spec.requests;
+        for index in self.opening.iter().copied() {
+            let (size, count) = (self.offer(index).size, self.offer(index).sites.len());
+            if !requests.fits(&self.offer(index).capacity)
+                || self.pool.limit(&self.packing.usage, size).is_some()
+            {
+                continue;
+            }
+            let sites = self.admitting.of(demand, index).clone();
+            for place in (0..count).filter(|place| sites.contains(*place)) {
+                if self.clear(index, place) {
+                    return Some((index, sites, place));
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves machines away from this place until one more of this offer fits; if that cannot be, nothing moves.
+    fn clear(&mut self, offer: usize, place: usize) -> bool {
+        let Ok(wanted) = self.pool.offers[offer].sites[place].clone() else {
+            return false;
+        };
+        let mut moved: Vec<(usize, usize)> = Vec::new();
+        for index in 0..self.packing.orders.len() {
+            let order = &self.packing.orders[index];
+            let stands_here = match &self.offer(order.offer).sites[order.site] {
+                Ok(site) => site.hypervisor == wanted.hypervisor,
+                Err(_) => false,
+            };
+            if !stands_here {
+                continue;
+            }
+            let (of, from, mut others) = (order.offer, order.site, order.sites.clone());
+            others.remove(from);
+            let Some(to) = self.offer(of).site_with_room(&others, &self.packing.room) else {
+                continue;
+            };
+            self.shift(index, of, to);
+            moved.push((index, from));
+            if self.packing.room.has_room(&wanted, self.offer(offer).size) {
+                return true;
+            }
+        }
+        for (index, from) in moved.into_iter().rev() {
+            let of = self.packing.orders[index].offer;
+            self.shift(index, of, from);
+        }
+        false
+    }
+
+    fn shift(&mut self, order: usize, offer: usize, to: usize) {
+        let from = std::mem::replace(&mut self.packing.orders[order].site, to);
+        self.release(offer, from);
+        self.reserve(offer, to);
+    }
+
+    /// Makes each machine as small as its pods allow.
+    fn shrink(&mut self, by_cost: &[usize]) {
+        if by_cost.len() < 2 {
+            return;
+        }
+        let demand_of: BTreeMap<usize, usize> = self
+            .demands
+            .iter()
+            .enumerate()
+            .map(|(index, demand)| (demand.need, index))
+            .collect();
+        for index in 0..self.packing.orders.len() {
+            let order = &self.packing.orders[index];
+            let old = order.offer;
+            let content = self.offer(old).capacity.minus(&order.free);
+            let smaller: Vec<usize> = by_cost
+                .iter()
+                .rev()
+                .copied()
+                .take_while(|offer| self.offer(*offer).cost() < self.offer(old).cost())
+                .filter(|offer| content.fits(&self.offer(*offer).capacity))
+                .collect();
+            for offer in smaller {
+                let order = &self.packing.orders[index];
+                let mut sites = self.offer(offer).part.clone();
+                for (need, _) in &order.pods {
+                    sites = sites.intersection(self.admitting.of(demand_of[need], offer));
+                }
+                let at = order.site;
+                self.release(old, at);
+                let Some(site) = self.offer(offer).site_with_room(&sites, &self.packing.room)
+                else {
+                    self.reserve(old, at);
+                    continue;
+                };
+                self.reserve(offer, site);
+                let (from, to) = (self.offer(old).size, self.offer(offer).size);
+                pools::remove(&mut self.packing.usage, from);
+                pools::add(&mut self.packing.usage, to);
+                let free = self.offer(offer).capacity.minus(&content);
+                let order = &mut self.packing.orders[index];
+                order.offer = offer;
+                order.sites = sites;
+                order.site = site;
+                order.free = free;
+                break;
+            }
+        }
+    }
+}
+
+/// A machine without pods, as small as possible: for `minNodes` and for headroom.
+pub(super) fn open_empty(pool: &PoolPlan<'_>, packing: &mut Packing) -> Option<Order> {
+    let mut by_cost: Vec<&Offer<'_>> = pool.offers.iter().collect();
+    by_cost.sort_by_key(|offer| (offer.cost(), &offer.instance_type.name));
+    let (offer, site) = by_cost.into_iter().find_map(|offer| {
+        if pool.limit(&packing.usage, offer.size).is_some() {
+            return None;
+        }
+        Some((offer, offer.site_with_room(&offer.part, &packing.room)?))
+    })?;
+    if let Ok(site) = &offer.sites[site] {
+        packing.room.take(site, offer.size);
+    }
+    pools::add(&mut packing.usage, offer.size);
+    let index = pool
+        .offers
+        .iter()
+        .position(|other| std::ptr::eq(other, offer))?;
+    Some(Order {
+        offer: index,
+        sites: offer.part.clone(),
+        site,
+        free: offer.capacity.clone(),
+        pods: Vec::new(),
+    })
+}

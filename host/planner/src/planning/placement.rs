@@ -1,0 +1,556 @@
+//! Where each wanted machine is made: the pool's policy ranks the hypervisors, the planner takes the best that leaves room for the orders after
+//! it, and gives the machine a number, an address and a name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::machines;
+use super::room::{Room, used_numbers};
+use super::scale_up::{NOT_WHAT_PODS_NEED, Purpose, Wanted, put_back};
+use super::sites::Site;
+use super::{Planning, pools};
+use crate::facts::{ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind};
+use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
+use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
+use crate::plan::Launch;
+use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
+use crate::report::{PlacementReport, RejectedHypervisor, Severity, Why};
+use crate::world::World;
+
+/// So many orders after this one are looked at when a choice could take their room.
+const LOOK_AHEAD: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Placing {
+    pub(super) room: Room,
+    pub(super) wanted: Vec<Wanted>,
+    is_sorted: bool,
+    /// The order that is being placed.
+    next: usize,
+    /// Orders of this tick; those after it wait.
+    batch: usize,
+    asked: Option<RankQuestion>,
+    /// The tick's budget for policy calls is used up.
+    is_deferred: bool,
+    numbers: BTreeMap<ClusterName, BTreeSet<u32>>,
+    addresses: Option<BTreeSet<IpAddr>>,
+    /// First reason per pool and hypervisor.
+    pub(super) rejected: BTreeMap<(PoolName, HypervisorId), String>,
+}
+
+impl<'w> Planning<'w> {
+    /// Step 5: the question for the next order that some hypervisor can take.
+    pub(super) fn rank_question(&mut self) -> Option<RankQuestion> {
+        if let Some(question) = &self.placing.asked {
+            return Some(question.clone());
+        }
+        self.start_batch();
+        while self.placing.next < self.placing.batch {
+            if self.placing.is_deferred {
+                self.drop_order(Why::Policy(
+                    "policies have used up this tick's time; the rest follows".to_owned(),
+                ));
+                continue;
+            }
+            let candidates = self.candidates(self.placing.next);
+            let wanted = &self.placing.wanted[self.placing.next];
+            let pool = &self.pools[wanted.pool];
+            for candidate in &candidates {
+                if let Some(reason) = &candidate.ineligible {
+                    let key = (pool.name.clone(), candidate.hypervisor.id.clone());
+                    self.placing
+                        .rejected
+                        .entry(key)
+                        .or_insert_with(|| reason.clone());
+                }
+            }
+            if candidates
+                .iter()
+                .all(|candidate| candidate.ineligible.is_some())
+            {
+                let reasons = candidates.into_iter().map(|candidate| {
+                    (
+                        candidate.hypervisor.id,
+                        candidate.ineligible.unwrap_or_default(),
+                    )
+                });
+                self.drop_order(Why::NoHypervisor(reasons.collect()));
+                continue;
+            }
+            let question = self.rank(wanted, candidates);
+            self.placing.asked = Some(question.clone());
+            return Some(question);
+        }
+        None
+    }
+
+    /// Orders that fewest hypervisors can take come first, so that others do not take their room.
+    fn start_batch(&mut self) {
+        if self.placing.is_sorted {
+            return;
+        }
+        self.placing.is_sorted = true;
+        self.placing
+            .wanted
+            .sort_by_key(|wanted| (wanted.order.sites.len(), wanted.pool));
+        let most = self.tick.limits.max_launches_per_tick as usize;
+        self.placing.batch = self.placing.wanted.len().min(most);
+        for index in self.placing.batch..self.placing.wanted.len() {
+            let wanted = &self.placing.wanted[index];
+            let pool = &mut self.pools[wanted.pool];
+            pools::remove(&mut pool.usage, pool.offers[wanted.order.offer].size);
+            put_back(&mut self.needs, pool.name, &wanted.order, &Why::NextTick);
+        }
+    }
+
+    fn rank(&self, wanted: &Wanted, candidates: Vec<Candidate>) -> RankQuestion {
+        let pool = &self.pools[wanted.pool];
+        let policy = pool.facts.policies.host_selection.clone();
+        let state = policy_state(
+            &self.ledger,
+            pool.name,
+            PolicyKind::HostSelection,
+            &policy.policy.name,
+        );
+        RankQuestion {
+            context: self.context(pool.name, state.sequence, state.state),
+            machine: pools::machine(pool.name, pool.offers[wanted.order.offer].instance_type),
+            batch_index: u32::try_from(self.placing.next).unwrap_or(u32::MAX),
+            batch_size: u32::try_from(self.placing.batch).unwrap_or(u32::MAX),
+            sequence: state.sequence,
+            previous: state.previous,
+            policy,
+            candidates,
+        }
+    }
+
+    pub(super) fn context(&self, pool: &PoolName, sequence: u64, state: Vec<u8>) -> Context {
+        let host = self.tick.world.host();
+        Context {
+            cluster: host.cluster_id.as_str().into(),
+            now: self.tick.now.as_second(),
+            seed: stable_hash(&[
+                &host.cluster_id,
+                pool.as_str(),
+                &sequence.to_string(),
+                "seed",
+            ]),
+            dry_run: host.dry_run,
+            state,
+        }
+    }
+
+    /// Every hypervisor of the pool's clusters, with why it cannot take this order if it cannot.
+    fn candidates(&self, index: usize) -> Vec<Candidate> {
+        let wanted = &self.placing.wanted[index];
+        let pool = &self.pools[wanted.pool];
+        let offer = &pool.offers[wanted.order.offer];
+        let candidate = |(place, hypervisor): (usize, &usize)| {
+            let (ineligible, storage_free) = match &offer.sites[place] {
+                Err(reason) => (Some(reason.clone()), 0),
+                Ok(site) => {
+                    let refusal = self
+                        .placing
+                        .room
+                        .refusal(&self.hypervisors, site, offer.size);
+                    let reason = match wanted.order.sites.contains(place) {
+                        false => Some(NOT_WHAT_PODS_NEED.to_owned()),
+                        true => refusal.map(|refusal| refusal.to_string()),
+                    };
+                    (reason, self.placing.room.storage_free(site))
+                }
+            };
+            self.hypervisors
+                .candidate(*hypervisor, pool.name, ineligible, storage_free)
+        };
+        pool.hypervisors.iter().enumerate().map(candidate).collect()
+    }
+
+    pub(super) fn take_ranking(&mut self, answer: Answer) {
+        let Some(question) = self.placing.asked.take() else {
+            return;
+        };
+        let policy = question.policy.policy.name.clone();
+        let refused = |text: String| Why::Policy(format!("host-selection policy {policy}: {text}"));
+        let Answer {
+            digest,
+            fallback,
+            body,
+        } = answer;
+        match body {
+            AnswerBody::Ranking(ranking) => match self.choose(&question, &ranking) {
+                Some(chosen) => self.launch(&question, chosen, ranking, digest, fallback),
+                None => {
+                    self.note_rejections(&question, &ranking);
+                    self.drop_order(refused("it chose no hypervisor".to_owned()));
+                }
+            },
+            AnswerBody::NoCandidate(reason) => self.drop_order(refused(reason)),
+            AnswerBody::Failed(reason) => self.drop_order(refused(format!("it failed: {reason}"))),
+            AnswerBody::Deferred => self.placing.is_deferred = true,
+            AnswerBody::Removals(_) | AnswerBody::Decorations(_) => {
+                self.drop_order(refused("it answered another question".to_owned()));
+            }
+        }
+    }
+
+    /// The best placement that leaves room for as many later orders as there was before; the best of all if none does.
+    fn choose(&mut self, question: &RankQuestion, ranking: &Ranking) -> Option<Scored> {
+        let id = |scored: &Scored| &question.candidates[scored.index as usize].hypervisor.id;
+        let is_possible = |scored: &&Scored| {
+            let candidate = question.candidates.get(scored.index as usize);
+            scored.score.is_finite()
+                && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
+        };
+        let mut placements: Vec<&Scored> = ranking.placements.iter().filter(is_possible).collect();
+        placements.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| id(a).cmp(id(b))));
+        let before = self.placeable(&self.placing.room);
+        let leaves_room = |scored: &&&Scored| {
+            let wanted = &self.placing.wanted[self.placing.next];
+            let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
+            let Ok(site) = &offer.sites[scored.index as usize] else {
+                return false;
+            };
+            let mut room = self.placing.room.clone();
+            room.take(site, offer.size);
+            self.placeable(&room) >= before
+        };
+        let chosen = match before {
+            0 => placements.first(),
+            _ => placements.iter().find(leaves_room).or(placements.first()),
+        };
+        chosen.map(|scored| (*scored).clone())
+    }
+
+    /// How many of the next orders find room, each taking its own.
+    fn placeable(&self, room: &Room) -> usize {
+        let mut room = room.clone();
+        let first = self.placing.next + 1;
+        let orders = self.placing.wanted[..self.placing.batch]
+            .iter()
+            .skip(first)
+            .take(LOOK_AHEAD);
+        orders
+            .filter(|wanted| {
+                let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
+                let place = offer.site_with_room(&wanted.order.sites, &room);
+                if let Some(Ok(site)) = place.map(|place| &offer.sites[place]) {
+                    room.take(site, offer.size);
+                }
+                place.is_some()
+            })
+            .count()
+    }
+
+    fn launch(
+        &mut self,
+        question: &RankQuestion,
+        chosen: Scored,
+        ranking: Ranking,
+        digest: Digest,
+        fallback: Option<String>,
+    ) {
+        let index = self.placing.next;
+        let wanted = &self.placing.wanted[index];
+        let pool = &self.pools[wanted.pool];
+        let offer = &pool.offers[wanted.order.offer];
+        let place = chosen.index as usize;
+        let (Ok(site), Ok(class)) = (&offer.sites[place], &pool.class) else {
+            return self.drop_order(Why::Policy(
+                "it chose a hypervisor that cannot take the machine".to_owned(),
+            ));
+        };
+        let (site, class): (Site<'w>, &'w ClassFacts) = (site.clone(), class);
+        let cluster = self.hypervisors.all[site.hypervisor].id.cluster.clone();
+        let Some(vmid) = self.free_number(&cluster) else {
+            return self.drop_order(Why::Limit(format!("cluster {cluster} has no free VMID")));
+        };
+        let address = match self.free_address(class) {
+            Ok(address) => address,
+            Err(why) => return self.drop_order(why),
+        };
+        let wanted = &self.placing.wanted[index];
+        let pool = &self.pools[wanted.pool];
+        let offer = &pool.offers[wanted.order.offer];
+        let hypervisor = self.hypervisors.all[site.hypervisor].id.clone();
+        let mut state = policy_state(
+            &self.ledger,
+            pool.name,
+            PolicyKind::HostSelection,
+            &question.policy.policy.name,
+        );
+        let claim = self.claim_name(pool.name, vmid, state.sequence);
+        let decoration = match self.decorating.of(pool.name, &offer.instance_type.name) {
+            Some(Ok(decorations)) => decorations.get(place).cloned().unwrap_or_default(),
+            Some(Err(_)) | None => Default::default(),
+        };
+        let labels = machines::claim_labels(
+            claim.as_str(),
+            pool.name,
+            pool.facts,
+            class,
+            offer.instance_type,
+            &hypervisor,
+            &decoration,
+        );
+        let spec = ClaimSpec {
+            pool: pool.name.clone(),
+            class: pool.facts.class.clone(),
+            cluster: cluster.clone(),
+            vmid,
+            vm_name: claim.as_str().into(),
+            hypervisor: hypervisor.name.clone(),
+            storage: Some(site.storage_name.clone()),
+            instance_type: offer.instance_type.name.clone(),
+            milli_cores: offer.size.milli_cores,
+            memory_bytes: offer.size.memory_bytes,
+            disk_bytes: offer.instance_type.disk_bytes,
+            address,
+            labels,
+            annotations: decoration.annotations.clone(),
+            taints: machines::claim_taints(pool.facts, &decoration),
+            template_digest: site.template.digest.as_str().into(),
+            policy_digest: digest,
+        };
+        self.ledger.entries.push(LedgerEntry {
+            claim: claim.clone(),
+            pool: pool.name.clone(),
+            cluster,
+            vmid,
+            hypervisor: hypervisor.name.clone(),
+            storage: spec.storage.clone(),
+            milli_cores: spec.milli_cores,
+            memory_bytes: spec.memory_bytes,
+            disk_bytes: site.disk_bytes,
+            address,
+            state: EntryState::Reserved {
+                since: self.tick.now,
+            },
+        });
+        self.report.placements.push(PlacementReport {
+            claim: claim.clone(),
+            pool: pool.name.clone(),
+            hypervisor: hypervisor.clone(),
+            score: chosen.score,
+            reason: chosen.reason.clone(),
+            fallback: fallback.clone(),
+        });
+        self.launches.push(Launch {
+            claim: claim.clone(),
+            spec,
+            reason: self.launch_reason(wanted),
+        });
+        state.sequence += 1;
+        state.previous = Some(hypervisor);
+        // A fallback's state is not the policy's own.
+        if let Some(bytes) = ranking.state.clone().filter(|_| fallback.is_none()) {
+            if bytes.len() <= MOST_STATE_BYTES {
+                state.state = bytes;
+            } else {
+                let about = format!("NodePool/{}", pool.name);
+                let message = format!(
+                    "policy {} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was",
+                    state.policy,
+                    bytes.len()
+                );
+                self.tick.found(Severity::Warning, about, message);
+            }
+        }
+        set_policy_state(&mut self.ledger, state);
+        let (name, size) = (pool.name, offer.size);
+        self.hypervisors.add_machine(site.hypervisor, name, size);
+        self.placing.room.take(&site, size);
+        for (need, count) in &self.placing.wanted[index].order.pods {
+            let launched = &mut self.needs[*need].launched;
+            match launched.last_mut().filter(|(last, _)| *last == claim) {
+                Some((_, pods)) => *pods += count,
+                None => launched.push((claim.clone(), *count)),
+            }
+        }
+        self.note_rejections(question, &ranking);
+        self.placing.next += 1;
+    }
+
+    fn launch_reason(&self, wanted: &Wanted) -> String {
+        let pool = &self.pools[wanted.pool];
+        match wanted.purpose {
+            Purpose::Pods => {
+                let count: u64 = wanted
+                    .order
+                    .pods
+                    .iter()
+                    .map(|(_, count)| u64::from(*count))
+                    .sum();
+                let example = wanted
+                    .order
+                    .pods
+                    .first()
+                    .and_then(|(need, _)| self.needs[*need].pods.iter().next());
+                match example {
+                    Some(pod) if count == 1 => format!("for the pending pod {}", pod.key()),
+                    Some(pod) => format!("for {count} pending pods such as {}", pod.key()),
+                    None => format!("for {count} pending pods"),
+                }
+            }
+            Purpose::MinNodes => format!(
+                "NodePool {} has fewer than {} machines (minNodes)",
+                pool.name, pool.facts.min_nodes
+            ),
+            Purpose::Headroom => format!("NodePool {} keeps room free (headroom)", pool.name),
+        }
+    }
+
+    /// Leaves the order unplaced; its pods learn why.
+    fn drop_order(&mut self, why: Why) {
+        let wanted = &self.placing.wanted[self.placing.next];
+        let pool = &mut self.pools[wanted.pool];
+        pools::remove(&mut pool.usage, pool.offers[wanted.order.offer].size);
+        put_back(&mut self.needs, pool.name, &wanted.order, &why);
+        if wanted.order.pods.is_empty() {
+            let about = format!("NodePool/{}", pool.name);
+            self.tick.found(
+                Severity::Warning,
+                about,
+                format!("a machine that the pool wants is not made: {why}"),
+            );
+        }
+        self.placing.next += 1;
+    }
+
+    fn note_rejections(&mut self, question: &RankQuestion, ranking: &Ranking) {
+        for rejected in &ranking.rejected {
+            if let Some(candidate) = question.candidates.get(rejected.index as usize) {
+                let key = (
+                    question.machine.pool.clone(),
+                    candidate.hypervisor.id.clone(),
+                );
+                let policy = &question.policy.policy.name;
+                let reason = format!("policy {policy}: {}", rejected.reason);
+                self.placing.rejected.entry(key).or_insert(reason);
+            }
+        }
+    }
+
+    pub(super) fn report_rejected(&mut self) {
+        let rejected = std::mem::take(&mut self.placing.rejected);
+        self.report.rejected = rejected
+            .into_iter()
+            .map(|((pool, hypervisor), reason)| RejectedHypervisor {
+                pool,
+                hypervisor,
+                reason,
+            })
+            .collect();
+    }
+
+    /// The lowest number of the cluster's range that nothing uses.
+    fn free_number(&mut self, name: &ClusterName) -> Option<Vmid> {
+        let world = self.tick.world;
+        let cluster = world.clusters().get(name)?;
+        let ledger = &self.ledger;
+        let used = self
+            .placing
+            .numbers
+            .entry(name.clone())
+            .or_insert_with(|| used_numbers(world, ledger, name));
+        let number =
+            (cluster.vmid_first.0..=cluster.vmid_last.0).find(|number| !used.contains(number))?;
+        used.insert(number);
+        Some(Vmid(number))
+    }
+
+    /// The first address of the class's ranges that nothing uses; none at all where machines use DHCP.
+    fn free_address(&mut self, class: &ClassFacts) -> Result<Option<IpAddr>, Why> {
+        let Some(ranges) = &class.addresses else {
+            return Ok(None);
+        };
+        let (world, ledger) = (self.tick.world, &self.ledger);
+        let used = self
+            .placing
+            .addresses
+            .get_or_insert_with(|| used_addresses(world, ledger));
+        let mut all = ranges.iter().flat_map(|range| {
+            let (first, last) = (number(range.first), number(range.last));
+            let is_ipv4 = range.first.is_ipv4();
+            (first..=last).map(move |number| address(number, is_ipv4))
+        });
+        let free = all.find(|address| !used.contains(address));
+        let free = free
+            .ok_or_else(|| Why::Limit("the class's address pool has no free address".to_owned()))?;
+        used.insert(free);
+        Ok(Some(free))
+    }
+
+    /// A name that says the pool and is never given twice: it serves as the VM's and the Node's name too, so it is a DNS label.
+    fn claim_name(&self, pool: &PoolName, vmid: Vmid, sequence: u64) -> ClaimName {
+        let mut base: String = pool
+            .as_str()
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() {
+                    c.to_ascii_lowercase()
+                } else {
+                    '-'
+                }
+            })
+            .take(63 - 9)
+            .collect();
+        while base.ends_with('-') {
+            base.pop();
+        }
+        let cluster_id = &self.tick.world.host().cluster_id;
+        let taken = |name: &ClaimName| {
+            self.tick.world.claims().contains_key(name)
+                || self.ledger.entries.iter().any(|entry| entry.claim == *name)
+        };
+        (0u64..)
+            .map(|attempt| {
+                let parts = [vmid.to_string(), sequence.to_string(), attempt.to_string()];
+                let hash =
+                    stable_hash(&[cluster_id, pool.as_str(), &parts[0], &parts[1], &parts[2]]);
+                ClaimName::from(format!("{base}-{}", base32(hash)))
+            })
+            .find(|name| !taken(name))
+            .expect("some attempt's name is free")
+    }
+}
+
+/// Addresses that the Ledger or a claim holds.
+pub(super) fn used_addresses(world: &World, ledger: &LedgerFacts) -> BTreeSet<IpAddr> {
+    let entries = ledger.entries.iter().filter_map(|entry| entry.address);
+    let claims = world
+        .claims()
+        .values()
+        .filter_map(|claim| claim.spec.address);
+    entries.chain(claims).collect()
+}
+
+pub(super) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+fn address(number: u128, is_ipv4: bool) -> IpAddr {
+    match is_ipv4 {
+        true => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
+        false => IpAddr::V6(Ipv6Addr::from(number)),
+    }
+}
+
+/// FNV-1a: the same on every machine and in every version.
+fn stable_hash(parts: &[&str]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Eight digits of 5 bits, without letters that read like others.
+fn base32(hash: u64) -> String {
+    const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    (0..8)
+        .map(|digit| char::from(DIGITS[(hash >> (5 * digit)) as usize & 31]))
+        .collect()
+}

@@ -1,0 +1,388 @@
+//! Pools in the order in which they are tried, with what their machines would be: one offer per instance type (or per part of the hypervisors,
+//! where DaemonSets differ).
+
+use std::collections::BTreeMap;
+
+use super::Planning;
+use super::machines::{self, Face, Learned, NEW};
+use super::room::Room;
+use super::sites::Site;
+use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
+use crate::ids::PoolName;
+use crate::ledger::{self, Usage};
+use crate::question::{Decoration, Machine, Size};
+use crate::report::Why;
+use crate::resources::Resources;
+
+pub(super) struct PoolPlan<'w> {
+    pub(super) name: &'w PoolName,
+    pub(super) facts: &'w PoolFacts,
+    /// The class, or why nothing can be made for this pool whatever is asked.
+    pub(super) class: Result<&'w ClassFacts, Why>,
+    /// Indices of the hypervisors of its clusters, by cluster and name.
+    pub(super) hypervisors: Vec<usize>,
+    /// What the Ledger counts of it, and what this tick adds.
+    pub(super) usage: Usage,
+    pub(super) offers: Vec<Offer<'w>>,
+    /// Types that a label policy's failure keeps from being made.
+    pub(super) blocked: Vec<Why>,
+}
+
+/// Machines of one instance type, as pods would find them.
+pub(super) struct Offer<'w> {
+    pub(super) instance_type: &'w InstanceType,
+    pub(super) size: Size,
+    /// What is left for pods when the DaemonSets have taken theirs.
+    pub(super) capacity: Resources,
+    /// Each hypervisor of the pool, in its order: what is made there, or why nothing is.
+    pub(super) sites: Vec<Result<Site<'w>, String>>,
+    /// How the machine would look on each.
+    pub(super) faces: Vec<Face>,
+    /// The hypervisors whose machines have this capacity.
+    pub(super) part: SiteSet,
+}
+
+impl Offer<'_> {
+    /// The hypervisors on which a machine of this offer admits pods of this spec.
+    pub(super) fn admitting(&self, spec: &PodSpec) -> SiteSet {
+        let mut set = SiteSet::default();
+        for (index, face) in self.faces.iter().enumerate() {
+            if self.part.contains(index) && face.admits(spec) {
+                set.insert(index);
+            }
+        }
+        set
+    }
+
+    /// Memory-equivalent bytes: what a machine costs, where 1 core stands for 4 GiB.
+    pub(super) fn cost(&self) -> u64 {
+        super::packing::cost(self.size)
+    }
+
+    pub(super) fn site_with_room(&self, set: &SiteSet, room: &Room) -> Option<usize> {
+        self.usable(set).find(|index| match &self.sites[*index] {
+            Ok(site) => room.has_room(site, self.size),
+            Err(_) => false,
+        })
+    }
+
+    fn usable<'a>(&'a self, set: &'a SiteSet) -> impl Iterator<Item = usize> + 'a {
+        (0..self.sites.len()).filter(|index| set.contains(*index))
+    }
+}
+
+/// A set of a pool's hypervisors, by their place in its list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SiteSet {
+    first: u64,
+    more: Vec<u64>,
+}
+
+impl SiteSet {
+    pub(super) fn insert(&mut self, index: usize) {
+        match index / 64 {
+            0 => self.first |= 1 << index,
+            word => {
+                if self.more.len() < word {
+                    self.more.resize(word, 0);
+                }
+                self.more[word - 1] |= 1 << (index % 64);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        let word = match index / 64 {
+            0 => Some(&mut self.first),
+            word => self.more.get_mut(word - 1),
+        };
+        if let Some(word) = word {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
+    pub(super) fn contains(&self, index: usize) -> bool {
+        let word = match index / 64 {
+            0 => self.first,
+            word => self.more.get(word - 1).copied().unwrap_or(0),
+        };
+        word & (1 << (index % 64)) != 0
+    }
+
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let more = self.more.iter().zip(&other.more).map(|(a, b)| a & b);
+        Self {
+            first: self.first & other.first,
+            more: more.collect(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == 0 && self.more.iter().all(|word| *word == 0)
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.first.count_ones() + self.more.iter().map(|word| word.count_ones()).sum::<u32>()
+    }
+}
+
+impl<'w> PoolPlan<'w> {
+    /// Why one more machine of this size would pass a limit of the pool.
+    pub(super) fn limit(&self, usage: &Usage, size: Size) -> Option<Why> {
+        let PoolFacts {
+            max_nodes,
+            max_milli_cores,
+            max_memory_bytes,
+            ..
+        } = self.facts;
+        if usage.nodes >= *max_nodes {
+            return Some(Why::Limit(format!(
+                "the pool has {} of at most {max_nodes} machines (maxNodes)",
+                usage.nodes
+            )));
+        }
+        let cores = usage.milli_cores.saturating_add(size.milli_cores);
+        if let Some(most) = max_milli_cores.filter(|most| cores > *most) {
+            return Some(Why::Limit(format!(
+                "the pool has {} of at most {} cores (limits.cpuCores)",
+                usage.milli_cores / 1000,
+                most / 1000
+            )));
+        }
+        let memory = usage.memory_bytes.saturating_add(size.memory_bytes);
+        if let Some(most) = max_memory_bytes.filter(|most| memory > *most) {
+            let mib = |bytes: u64| bytes >> 20;
+            return Some(Why::Limit(format!(
+                "the pool has {} of at most {} MiB (limits.memoryMiB)",
+                mib(usage.memory_bytes),
+                mib(most)
+            )));
+        }
+        None
+    }
+}
+
+pub(super) fn add(usage: &mut Usage, size: Size) {
+    usage.nodes += 1;
+    usage.milli_cores = usage.milli_cores.saturating_add(size.milli_cores);
+    usage.memory_bytes = usage.memory_bytes.saturating_add(size.memory_bytes);
+}
+
+pub(super) fn remove(usage: &mut Usage, size: Size) {
+    usage.nodes -= 1;
+    usage.milli_cores -= size.milli_cores;
+    usage.memory_bytes -= size.memory_bytes;
+}
+
+pub(super) fn size_of(instance_type: &InstanceType) -> Size {
+    Size {
+        milli_cores: u64::from(instance_type.cores) * 1000,
+        memory_bytes: instance_type.memory_bytes,
+    }
+}
+
+pub(super) fn machine(pool: &PoolName, instance_type: &InstanceType) -> Machine {
+    Machine {
+        pool: pool.clone(),
+        instance_type: instance_type.name.clone(),
+        size: size_of(instance_type),
+        attributes: Vec::new(),
+    }
+}
+
+impl<'w> Planning<'w> {
+    /// Pools by weight, then by name.
+    pub(super) fn prepare_pools(&mut self) {
+        let world = self.tick.world;
+        self.placing.room = self.survey();
+        let usage = ledger::usage_by_pool(&self.ledger);
+        let mut pools: Vec<PoolPlan<'w>> = world
+            .pools()
+            .iter()
+            .map(|(name, facts)| PoolPlan {
+                name,
+                facts,
+                class: self.class_of(name, facts),
+                hypervisors: self.hypervisors_of(facts),
+                usage: usage.get(name).copied().unwrap_or_default(),
+                offers: Vec::new(),
+                blocked: Vec::new(),
+            })
+            .collect();
+        pools.sort_by(|a, b| (b.facts.weight, a.name).cmp(&(a.facts.weight, b.name)));
+        self.pools = pools;
+    }
+
+    fn hypervisors_of(&self, pool: &PoolFacts) -> Vec<usize> {
+        let all = self.hypervisors.all.iter().enumerate();
+        all.filter(|(_, hypervisor)| {
+            pool.clusters.is_empty() || pool.clusters.contains(&hypervisor.id.cluster)
+        })
+        .map(|(index, _)| index)
+        .collect()
+    }
+
+    fn class_of(&self, name: &PoolName, pool: &PoolFacts) -> Result<&'w ClassFacts, Why> {
+        let world = self.tick.world;
+        let unusable = |text: String| Err(Why::Unusable(text));
+        if let Some(problem) = &pool.problem {
+            return unusable(format!("NodePool {name} cannot be used: {problem}"));
+        }
+        if pool.paused {
+            return unusable(format!("NodePool {name} is paused"));
+        }
+        if !world.host().key_known {
+            return unusable(
+                "the key for ownership proofs is missing: nothing is launched".to_owned(),
+            );
+        }
+        if let Some(gone) = pool
+            .clusters
+            .iter()
+            .find(|cluster| !world.clusters().contains_key(*cluster))
+        {
+            return unusable(format!(
+                "NodePool {name} names ProxmoxCluster {gone}, which does not exist"
+            ));
+        }
+        let Some(class) = world.classes().get(&pool.class) else {
+            return unusable(format!(
+                "NodePool {name} names NodeClass {}, which does not exist",
+                pool.class
+            ));
+        };
+        if let Some(problem) = &class.problem {
+            return unusable(format!(
+                "NodeClass {} cannot be used: {problem}",
+                pool.class
+            ));
+        }
+        if class.instance_types.is_empty() {
+            return unusable(format!("NodeClass {} has no instance types", pool.class));
+        }
+        if self.hypervisors_of(pool).is_empty() {
+            return unusable(self.no_hypervisors(pool));
+        }
+        Ok(class)
+    }
+
+    fn no_hypervisors(&self, pool: &PoolFacts) -> String {
+        let world = self.tick.world;
+        let mut clusters = world
+            .clusters()
+            .keys()
+            .filter(|name| pool.clusters.is_empty() || pool.clusters.contains(name));
+        match clusters.next() {
+            None => "there is no ProxmoxCluster".to_owned(),
+            Some(name) => match world.inventories().get(name) {
+                None => format!("nothing is known of Proxmox cluster {name} yet"),
+                Some(inventory) => {
+                    let problem = inventory
+                        .problem
+                        .as_deref()
+                        .unwrap_or("it lists no hypervisors");
+                    format!("Proxmox cluster {name} cannot be used: {problem}")
+                }
+            },
+        }
+    }
+
+    /// What each pool's machines would be, now that their labels are known.
+    pub(super) fn make_offers(&mut self) {
+        let learned = self.learn();
+        for index in 0..self.pools.len() {
+            let (offers, blocked) = self.offers_of(&self.pools[index], &learned);
+            self.pools[index].offers = offers;
+            self.pools[index].blocked = blocked;
+        }
+    }
+
+    fn offers_of(&self, pool: &PoolPlan<'w>, learned: &Learned) -> (Vec<Offer<'w>>, Vec<Why>) {
+        let (mut offers, mut blocked) = (Vec::new(), Vec::new());
+        let Ok(class) = &pool.class else {
+            return (offers, blocked);
+        };
+        for instance_type in &class.instance_types {
+            match self.decorating.of(pool.name, &instance_type.name) {
+                Some(Err(why)) => blocked.push(why.clone()),
+                Some(Ok(decorations)) => {
+                    offers.extend(self.parts(pool, class, instance_type, decorations, learned))
+                }
+                None => {}
+            }
+        }
+        (offers, blocked)
+    }
+
+    /// The offers of one type: usually one; several where different DaemonSets would run on different hypervisors.
+    fn parts(
+        &self,
+        pool: &PoolPlan<'w>,
+        class: &'w ClassFacts,
+        instance_type: &'w InstanceType,
+        decorations: &[Decoration],
+        learned: &Learned,
+    ) -> Vec<Offer<'w>> {
+        let size = size_of(instance_type);
+        let sites: Vec<_> = pool
+            .hypervisors
+            .iter()
+            .map(|index| {
+                self.hypervisors.site(
+                    *index,
+                    &pool.facts.class,
+                    class,
+                    instance_type,
+                    &self.ledger.backoff,
+                    self.tick.now,
+                )
+            })
+            .collect();
+        let faces: Vec<Face> = pool
+            .hypervisors
+            .iter()
+            .zip(decorations)
+            .map(|(index, decoration)| {
+                let id = &self.hypervisors.all[*index].id;
+                let labels = machines::claim_labels(
+                    NEW,
+                    pool.name,
+                    pool.facts,
+                    class,
+                    instance_type,
+                    id,
+                    decoration,
+                );
+                machines::face(
+                    NEW,
+                    class,
+                    labels,
+                    machines::claim_taints(pool.facts, decoration),
+                )
+            })
+            .collect();
+        let disks = sites.iter().flatten().map(|site| site.template.disk_bytes);
+        let whole = learned.allocatable(
+            &pool.facts.class,
+            class,
+            instance_type,
+            disks.min().unwrap_or(0),
+        );
+        let mut parts: BTreeMap<Resources, SiteSet> = BTreeMap::new();
+        for (index, face) in faces.iter().enumerate() {
+            let capacity = whole.minus(&machines::daemons_on(self.tick.world, face));
+            parts.entry(capacity).or_default().insert(index);
+        }
+        parts
+            .into_iter()
+            .map(|(capacity, part)| Offer {
+                instance_type,
+                size,
+                capacity,
+                sites: sites.clone(),
+                faces: faces.clone(),
+                part,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,581 @@
+//! Which Nodes can go: found removable one by one, ordered by each pool's policy, then removed one after the other, each looked at again on
+//! what the removals before it have left.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+
+use super::claims::{self, Stage};
+use super::{Planning, pools};
+use crate::claim::Condition;
+use crate::facts::{PolicyKind, PoolFacts};
+use crate::ids::{ObjectKey, PoolName};
+use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
+use crate::plan::{RemovalReason, Unneeded, Verdict};
+use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
+use crate::report::{NodeOutcome, NodeReport, Severity};
+use crate::resources::Resources;
+use crate::world::{NodeView, PodView};
+
+#[derive(Default)]
+pub(super) struct ScaleDown {
+    /// Why a Node stays, by its row.
+    kept: BTreeMap<usize, String>,
+    /// Rows that may go now, by pool.
+    removable: BTreeMap<PoolName, Vec<usize>>,
+    to_ask: VecDeque<PoolName>,
+    asked: Option<(PoolName, OrderQuestion)>,
+    /// Rows in the order in which their pool's policy wants them to go.
+    ordered: BTreeMap<PoolName, VecDeque<usize>>,
+    load: Load,
+    /// Removals that each disruption budget still allows.
+    pub(super) allowed: BTreeMap<ObjectKey, i32>,
+}
+
+/// Requests and capacity of the whole cluster, of which headroom is kept: A and T of `A × (1 + H) < T − K`.
+#[derive(Clone, Debug, Default)]
+struct Load {
+    requested: Resources,
+    allocatable: Resources,
+}
+
+impl Load {
+    /// The cluster without `node` keeps the headroom, for CPU and for memory.
+    fn allows_without(&self, node: &Resources, headroom: f64) -> bool {
+        let holds = |requested: i64, allocatable: i64, node: i64| {
+            requested as f64 * (1.0 + headroom) < allocatable.saturating_sub(node) as f64
+        };
+        let Self {
+            requested: a,
+            allocatable: t,
+        } = self;
+        holds(a.milli_cores, t.milli_cores, node.milli_cores)
+            && holds(a.memory_bytes, t.memory_bytes, node.memory_bytes)
+    }
+}
+
+impl<'w> Planning<'w> {
+    /// Step 6: every managed Node gets its reason to stay, or is found removable.
+    pub(super) fn find_removable(&mut self) {
+        self.scale_down.load = self.load();
+        let budgets = self.tick.world.disruption_budgets();
+        self.scale_down.allowed = budgets
+            .iter()
+            .map(|(key, budget)| (key.clone(), budget.disruptions_allowed))
+            .collect();
+        let stable_at = self.stable_at();
+        for index in 0..self.rows.len() {
+            let Some(node) = self.rows[index].node else {
+                continue;
+            };
+            if self.rows[index].stage != Stage::InService {
+                continue;
+            }
+            let needed = self.why_needed(index, &node);
+            self.note_unneeded(index, needed.is_none());
+            match needed.or_else(|| self.why_not_yet(index, &node, stable_at)) {
+                Some(reason) => {
+                    self.scale_down.kept.insert(index, reason);
+                }
+                None => {
+                    let pool = self.rows[index].claim.spec.pool.clone();
+                    self.scale_down
+                        .removable
+                        .entry(pool)
+                        .or_default()
+                        .push(index);
+                }
+            }
+        }
+        self.scale_down.to_ask = self.scale_down.removable.keys().cloned().collect();
+    }
+
+    /// T over Nodes that are Ready, not cordoned and no control plane; A over the same, with what still has to move from Nodes being drained
+    /// and the pending pods that will come to existing Nodes.
+    fn load(&self) -> Load {
+        let mut load = Load::default();
+        let mut apart: BTreeMap<&str, Stage> = BTreeMap::new();
+        for row in &self.rows {
+            if let Some(node) = &row.node {
+                apart.insert(node.name().as_str(), row.stage);
+            }
+        }
+        for node in self.tick.world.nodes() {
+            match apart.get(node.name().as_str()) {
+                Some(Stage::Leaving) => {
+                    load.requested.add(&node.movable());
+                    continue;
+                }
+                Some(Stage::Coming | Stage::Overdue) => continue,
+                Some(Stage::InService) | None => {}
+            }
+            if node.facts.ready && !node.facts.unschedulable && !claims::is_control_plane(&node) {
+                load.allocatable.add(&node.facts.allocatable);
+                load.requested.add(&node.requested());
+            }
+        }
+        for need in &self.needs {
+            if let Some((_, count)) = &need.on_nodes {
+                load.requested
+                    .add_times(&need.spec.requests, i64::from(*count));
+            }
+        }
+        load
+    }
+
+    /// When the newest machine has been in service for long enough; the largest pool value applies.
+    fn stable_at(&self) -> Option<Timestamp> {
+        let window = self
+            .tick
+            .world
+            .pools()
+            .values()
+            .map(|pool| pool.scale_down.stabilization)
+            .max()?;
+        let newest = self
+            .tick
+            .world
+            .claims()
+            .values()
+            .filter_map(|claim| claim.status.since(Condition::Initialized))
+            .max()?;
+        Some(later(newest, window))
+    }
+
+    /// Why the cluster needs this Node, or something on it must not be disturbed; `None`: it could go.
+    fn why_needed(&mut self, index: usize, node: &NodeView<'w>) -> Option<String> {
+        let row = &self.rows[index];
+        match &row.verdict {
+            Verdict::Keep => {}
+            Verdict::Hold(reason) => return Some(reason.clone()),
+            Verdict::GiveUp(reason) => return Some(format!("its drain is given up: {reason}")),
+            Verdict::Remove(reason) => return Some(format!("being removed: {reason}")),
+        }
+        let Some(pool) = row.pool else {
+            return Some("its pool is gone".to_owned());
+        };
+        if !pool.scale_down.enabled {
+            return Some("scale-down is disabled for its pool".to_owned());
+        }
+        if let Some(reason) = claims::never_removed(self.tick.world, node) {
+            return Some(reason.to_owned());
+        }
+        if claims::is_protected(row) {
+            return Some("the annotation kproxide.dev/do-not-disrupt is set".to_owned());
+        }
+        if !node.facts.ready {
+            return Some("it is not Ready; it is repaired if it stays so".to_owned());
+        }
+        if node.facts.unschedulable {
+            return Some("somebody cordoned it".to_owned());
+        }
+        let slot = self
+            .board
+            .slot_of(node.name())
+            .map(|slot| &self.board.slots[slot]);
+        if slot.is_some_and(|slot| slot.promised > 0) {
+            return Some("pending pods will run on it".to_owned());
+        }
+        if let Some(reason) = self.blocking_pod(node, pool) {
+            return Some(reason);
+        }
+        let is_empty = node.movable_pods() == 0;
+        if !is_empty
+            && !self
+                .scale_down
+                .load
+                .allows_without(&node.facts.allocatable, pool.scale_down.load_headroom)
+        {
+            return Some(format!(
+                "without it the cluster would not keep its headroom of {:.0}% (loadHeadroom)",
+                pool.scale_down.load_headroom * 100.0
+            ));
+        }
+        match self.board.move_away(node) {
+            Err(pod) => Some(format!("pod {pod} fits on no other Node")),
+            Ok(moves) => {
+                let lacking = self.pool_headroom_lacks(index, pool);
+                self.board.move_back(node, moves);
+                lacking
+            }
+        }
+    }
+
+    /// With the Node closed and its pods moved: whether the pool's own headroom is still free.
+    fn pool_headroom_lacks(&self, index: usize, pool: &PoolFacts) -> Option<String> {
+        if pool.headroom.is_zero() {
+            return None;
+        }
+        let free = self.free_in(&self.rows[index].claim.spec.pool);
+        let lack = pool.headroom.first_lacking(&free)?;
+        Some(format!("the pool would not keep its headroom: {lack}"))
+    }
+
+    /// The claim's condition follows what was found.
+    fn note_unneeded(&mut self, index: usize, unneeded: bool) {
+        let row = &self.rows[index];
+        let recorded = row.claim.status.since(Condition::Unneeded).is_some();
+        if recorded != unneeded {
+            self.unneeded.push(Unneeded {
+                claim: row.name.clone(),
+                uid: row.claim.uid.clone(),
+                unneeded,
+            });
+        }
+    }
+
+    /// Why a Node that could go does not go now.
+    fn why_not_yet(
+        &mut self,
+        index: usize,
+        node: &NodeView<'w>,
+        stable_at: Option<Timestamp>,
+    ) -> Option<String> {
+        let row = &self.rows[index];
+        let pool = row.pool?;
+        let settings = &pool.scale_down;
+        let unneeded_since = row.claim.status.since(Condition::Unneeded);
+        let old_at = later(node.facts.created, settings.min_node_age);
+        let unneeded_at = later(
+            unneeded_since.unwrap_or(self.tick.now),
+            settings.unneeded_time,
+        );
+        let cluster = self.tick.world.inventories().get(&row.claim.spec.cluster);
+        let in_reach = cluster.is_some_and(|inventory| inventory.reachable && inventory.quorate);
+        if !in_reach {
+            Some("its Proxmox cluster cannot be reached or has no quorum".to_owned())
+        } else if !self.tick.world.host().key_known {
+            Some("the key for ownership proofs is missing".to_owned())
+        } else if !claims::is_armed(&mut self.tick) {
+            Some(
+                "kproxide has just started: nothing is removed before two full ticks and 60 s"
+                    .to_owned(),
+            )
+        } else if !self.tick.reached(old_at) {
+            Some(format!(
+                "it is younger than {} s (minNodeAge)",
+                settings.min_node_age.as_secs()
+            ))
+        } else if stable_at.is_some_and(|moment| !self.tick.reached(moment)) {
+            Some("a machine came into service a short time ago (stabilization)".to_owned())
+        } else if !self.tick.reached(unneeded_at) {
+            Some(format!(
+                "it has not been unneeded for {} s (unneededTime)",
+                settings.unneeded_time.as_secs()
+            ))
+        } else {
+            None
+        }
+    }
+
+    /// Step 7: the next pool whose removable Nodes want an order.
+    pub(super) fn order_question(&mut self) -> Option<OrderQuestion> {
+        if let Some((_, question)) = &self.scale_down.asked {
+            return Some(question.clone());
+        }
+        while let Some(pool) = self.scale_down.to_ask.pop_front() {
+            let most = self.removals_left(&pool);
+            let rows = self
+                .scale_down
+                .removable
+                .get(&pool)
+                .cloned()
+                .unwrap_or_default();
+            if most == 0 {
+                self.keep_all(&rows, &self.why_none_left(&pool));
+                continue;
+            }
+            if let Some(question) = self.order(&pool, &rows, most) {
+                self.scale_down.asked = Some((pool, question.clone()));
+                return Some(question);
+            }
+        }
+        None
+    }
+
+    /// How many Nodes of a pool may begin to go: what its budget and `minNodes` leave.
+    fn removals_left(&self, pool: &PoolName) -> u32 {
+        let Some(facts) = self.tick.world.pools().get(pool) else {
+            return 0;
+        };
+        let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
+        let spare = self.serving(pool).saturating_sub(facts.min_nodes);
+        facts.scale_down.budget.saturating_sub(under_way).min(spare)
+    }
+
+    fn why_none_left(&self, pool: &PoolName) -> String {
+        let facts = self.tick.world.pools().get(pool);
+        let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
+        match facts {
+            Some(facts) if under_way >= facts.scale_down.budget => {
+                format!("{under_way} removals of its pool are under way (scaleDown.budget)")
+            }
+            Some(facts) => format!("its pool keeps {} machines (minNodes)", facts.min_nodes),
+            None => "its pool is gone".to_owned(),
+        }
+    }
+
+    fn keep_all(&mut self, rows: &[usize], reason: &str) {
+        for row in rows {
+            self.scale_down.kept.insert(*row, reason.to_owned());
+        }
+    }
+
+    fn order(&self, pool: &PoolName, rows: &[usize], most: u32) -> Option<OrderQuestion> {
+        let plan = self.pools.iter().find(|plan| plan.name == pool)?;
+        let policy = plan.facts.policies.scale_down.clone();
+        let state = policy_state(
+            &self.ledger,
+            pool,
+            PolicyKind::ScaleDown,
+            &policy.policy.name,
+        );
+        let hypervisors = plan
+            .hypervisors
+            .iter()
+            .map(|index| self.hypervisors.candidate(*index, pool, None, 0));
+        let nodes = rows
+            .iter()
+            .filter_map(|row| self.removable_node(*row, plan));
+        Some(OrderQuestion {
+            context: self.context(pool, state.sequence, state.state),
+            pool: pool.clone(),
+            nodes: nodes.collect(),
+            hypervisors: hypervisors.collect(),
+            max_removals: most,
+            policy,
+        })
+    }
+
+    fn removable_node(&self, row: usize, plan: &pools::PoolPlan<'w>) -> Option<RemovableNode> {
+        let row = &self.rows[row];
+        let node = row.node?;
+        let claim = row.claim;
+        let id = crate::ids::HypervisorId {
+            cluster: claim.spec.cluster.clone(),
+            name: claim
+                .status
+                .hypervisor
+                .clone()
+                .unwrap_or_else(|| claim.spec.hypervisor.clone()),
+        };
+        let place = self.hypervisors.index_of(&id);
+        let on = place.and_then(|place| plan.hypervisors.iter().position(|index| *index == place));
+        let unneeded = claim.status.since(Condition::Unneeded);
+        let unneeded_seconds =
+            unneeded.map_or(0, |since| self.tick.now.duration_since(since).as_secs());
+        Some(RemovableNode {
+            name: node.name().clone(),
+            instance_type: claim.spec.instance_type.clone(),
+            on: on.and_then(|on| u32::try_from(on).ok()),
+            created: node.facts.created.as_second(),
+            unneeded_seconds: u64::try_from(unneeded_seconds).unwrap_or(0),
+            allocatable: size_of(&node.facts.allocatable),
+            requested: size_of(&node.requested()),
+            movable_pods: node.movable_pods(),
+            labels: node.facts.labels.clone(),
+            attributes: Vec::new(),
+        })
+    }
+
+    pub(super) fn take_order(&mut self, answer: Answer) {
+        let Some((pool, question)) = self.scale_down.asked.take() else {
+            return;
+        };
+        let rows = self
+            .scale_down
+            .removable
+            .get(&pool)
+            .cloned()
+            .unwrap_or_default();
+        let policy = question.policy.policy.name.clone();
+        let refused = |text: &str| format!("scale-down policy {policy}: {text}");
+        match answer.body {
+            AnswerBody::Removals(removals) => {
+                self.take_removals(&pool, &question, &rows, removals, answer.fallback.is_some())
+            }
+            AnswerBody::NoCandidate(reason) => self.keep_all(&rows, &refused(&reason)),
+            AnswerBody::Failed(reason) => {
+                self.keep_all(&rows, &refused(&format!("it failed: {reason}")))
+            }
+            AnswerBody::Deferred => {
+                self.keep_all(&rows, &refused("it is asked again in the next tick"))
+            }
+            AnswerBody::Ranking(_) | AnswerBody::Decorations(_) => {
+                self.keep_all(&rows, &refused("it answered another question"));
+            }
+        }
+    }
+
+    fn take_removals(
+        &mut self,
+        pool: &PoolName,
+        question: &OrderQuestion,
+        rows: &[usize],
+        removals: Removals,
+        is_fallback: bool,
+    ) {
+        let name = |index: u32| &question.nodes[index as usize].name;
+        let mut chosen: Vec<_> = removals
+            .removals
+            .iter()
+            .filter(|scored| {
+                scored.score.is_finite() && (scored.index as usize) < question.nodes.len()
+            })
+            .collect();
+        chosen.sort_by(|a, b| {
+            b.score
+                .total_cmp(&a.score)
+                .then_with(|| name(a.index).cmp(name(b.index)))
+        });
+        let mut order: VecDeque<usize> = VecDeque::new();
+        for scored in chosen {
+            let row = rows.iter().copied().find(|row| {
+                self.rows[*row]
+                    .node
+                    .is_some_and(|node| node.name() == name(scored.index))
+            });
+            if let Some(row) = row.filter(|row| !order.contains(row)) {
+                order.push_back(row);
+            }
+        }
+        let left_out: Vec<usize> = rows
+            .iter()
+            .copied()
+            .filter(|row| !order.contains(row))
+            .collect();
+        let policy = &question.policy.policy.name;
+        self.keep_all(&left_out, &format!("scale-down policy {policy} keeps it"));
+        if !order.is_empty() && !is_fallback {
+            self.keep_state(pool, policy, removals.state);
+        }
+        self.scale_down.ordered.insert(pool.clone(), order);
+    }
+
+    fn keep_state(&mut self, pool: &PoolName, policy: &str, state: Option<Vec<u8>>) {
+        let Some(bytes) = state else { return };
+        if bytes.len() > MOST_STATE_BYTES {
+            let message = format!(
+                "policy {policy} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was",
+                bytes.len()
+            );
+            return self
+                .tick
+                .found(Severity::Warning, format!("NodePool/{pool}"), message);
+        }
+        let mut row = policy_state(&self.ledger, pool, PolicyKind::ScaleDown, policy);
+        row.state = bytes;
+        set_policy_state(&mut self.ledger, row);
+    }
+
+    /// Step 8: one Node of each pool after the other, each looked at again on what those before it have left.
+    pub(super) fn remove(&mut self) {
+        let mut left = self.tick.limits.max_removals_per_tick;
+        let mut by_pool: BTreeMap<PoolName, u32> = BTreeMap::new();
+        for pool in self.scale_down.ordered.keys() {
+            by_pool.insert(pool.clone(), self.removals_left(pool));
+        }
+        let mut ordered = std::mem::take(&mut self.scale_down.ordered);
+        while ordered.values().any(|rows| !rows.is_empty()) {
+            for (pool, rows) in &mut ordered {
+                let Some(row) = rows.pop_front() else {
+                    continue;
+                };
+                let of_pool = by_pool.entry(pool.clone()).or_default();
+                let problem = if *of_pool == 0 {
+                    Some(self.why_none_left(pool))
+                } else if left == 0 {
+                    Some("enough Nodes for one tick are being removed".to_owned())
+                } else {
+                    self.remove_one(row)
+                };
+                match problem {
+                    Some(reason) => {
+                        self.scale_down.kept.insert(row, reason);
+                    }
+                    None => {
+                        *of_pool -= 1;
+                        left -= 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Commits a removal, or says what stands against it now.
+    fn remove_one(&mut self, index: usize) -> Option<String> {
+        let node = self.rows[index].node?;
+        let pool = self.rows[index].pool?;
+        if let Some(reason) = self.blocking_pod(&node, pool) {
+            return Some(reason);
+        }
+        let is_empty = node.movable_pods() == 0;
+        let allocatable = &node.facts.allocatable;
+        if !is_empty
+            && !self
+                .scale_down
+                .load
+                .allows_without(allocatable, pool.scale_down.load_headroom)
+        {
+            return Some("after the removals of this tick the cluster would not keep its headroom (loadHeadroom)".to_owned());
+        }
+        let moves = match self.board.move_away(&node) {
+            Ok(moves) => moves,
+            Err(pod) => {
+                return Some(format!(
+                    "after the removals of this tick pod {pod} fits on no other Node"
+                ));
+            }
+        };
+        if let Some(reason) = self.pool_headroom_lacks(index, pool) {
+            self.board.move_back(&node, moves);
+            return Some(reason);
+        }
+        self.scale_down.load.allocatable.subtract(allocatable);
+        for pod in node.pods().filter(PodView::is_movable) {
+            for (budget, _) in self.budgets_of(&pod) {
+                if let Some(allowed) = self.scale_down.allowed.get_mut(budget) {
+                    *allowed -= 1;
+                }
+            }
+        }
+        self.rows[index].remove(match is_empty {
+            true => RemovalReason::Empty,
+            false => RemovalReason::Underutilized,
+        });
+        None
+    }
+
+    /// Why each managed Node stays or goes.
+    pub(super) fn report_nodes(&mut self) {
+        for (index, row) in self.rows.iter().enumerate() {
+            let Some(node) = row.node else { continue };
+            let kept = self.scale_down.kept.get(&index);
+            let outcome = match &row.verdict {
+                Verdict::Remove(reason) => NodeOutcome::Removing(*reason),
+                Verdict::Hold(reason) => NodeOutcome::Kept(reason.clone()),
+                Verdict::GiveUp(reason) => {
+                    NodeOutcome::Kept(format!("its drain is given up: {reason}"))
+                }
+                Verdict::Keep => NodeOutcome::Kept(match row.stage {
+                    Stage::Coming | Stage::Overdue => "it is not in service yet".to_owned(),
+                    Stage::InService | Stage::Leaving => kept.cloned().unwrap_or_default(),
+                }),
+            };
+            self.report.nodes.push(NodeReport {
+                node: node.name().clone(),
+                claim: row.name.clone(),
+                pool: row.claim.spec.pool.clone(),
+                outcome,
+            });
+        }
+        self.report.nodes.sort_by(|a, b| a.node.cmp(&b.node));
+    }
+}
+
+fn size_of(amounts: &Resources) -> Size {
+    Size {
+        milli_cores: u64::try_from(amounts.milli_cores).unwrap_or(0),
+        memory_bytes: u64::try_from(amounts.memory_bytes).unwrap_or(0),
+    }
+}

@@ -1,0 +1,289 @@
+//! Which machines are wanted: for the pods that fit nowhere, for `minNodes`, for a pool's headroom; and for each pod that gets none, why.
+
+use std::collections::BTreeMap;
+
+use super::packing::{self, Demand, Order, Packing};
+use super::pools::{Offer, PoolPlan};
+use super::room::Room;
+use super::schedule::Need;
+use super::{Planning, Tick};
+use crate::ids::{HypervisorId, PoolName};
+use crate::ledger::later;
+use crate::report::Why;
+use crate::resources::Resources;
+use crate::selector;
+use crate::taints;
+
+/// An order of a pool, waiting to be placed.
+pub(super) struct Wanted {
+    /// Index into the tick's pools.
+    pub(super) pool: usize,
+    pub(super) order: Order,
+    pub(super) purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Pods,
+    MinNodes,
+    Headroom,
+}
+
+impl Planning<'_> {
+    /// Step 4: orders, pool by pool; what one pool cannot help is offered to the next.
+    pub(super) fn scale_up(&mut self) {
+        self.make_offers();
+        let staying = self.staying();
+        let mut room = self.placing.room.clone();
+        for index in 0..self.pools.len() {
+            let mut packing = self.pack_pool(index, &room);
+            self.fill_up(
+                index,
+                staying.get(self.pools[index].name).copied().unwrap_or(0),
+                &mut packing,
+            );
+            room = packing.room;
+            self.pools[index].usage = packing.usage;
+        }
+    }
+
+    fn pack_pool(&mut self, index: usize, room: &Room) -> Packing {
+        let pool = &self.pools[index];
+        let mut barred: Vec<(usize, Why)> = Vec::new();
+        let mut demands: Vec<Demand<'_>> = Vec::new();
+        for (number, need) in self.needs.iter().enumerate() {
+            if need.left == 0 || !need.spec.unsupported.is_empty() {
+                continue;
+            }
+            match bar(&mut self.tick, pool, need) {
+                Some(why) => barred.push((number, why)),
+                None => demands.push(Demand {
+                    need: number,
+                    spec: &need.spec,
+                    count: need.left,
+                }),
+            }
+        }
+        let packing = packing::pack(pool, &demands, room);
+        let mut left: Vec<(usize, u32, Option<Why>)> = Vec::new();
+        for (demand, count) in demands.iter().zip(&packing.left) {
+            let why = (*count > 0).then(|| self.refusal(pool, demand, &packing));
+            left.push((demand.need, *count, why));
+        }
+        let name = pool.name.clone();
+        for (need, count, why) in left {
+            let need = &mut self.needs[need];
+            need.left = count;
+            if let Some(why) = why {
+                need.whys.insert(name.clone(), why);
+            }
+        }
+        for (need, why) in barred {
+            self.needs[need].whys.insert(name.clone(), why);
+        }
+        for order in &packing.orders {
+            self.placing.wanted.push(Wanted {
+                pool: index,
+                order: order.clone(),
+                purpose: Purpose::Pods,
+            });
+        }
+        packing
+    }
+
+    /// Machines beyond what pods ask: up to `minNodes`, and until the pool's headroom is free.
+    fn fill_up(&mut self, index: usize, staying: u32, packing: &mut Packing) {
+        let pool = &self.pools[index];
+        if pool.class.is_err() {
+            return;
+        }
+        let mut count =
+            staying.saturating_add(u32::try_from(packing.orders.len()).unwrap_or(u32::MAX));
+        let mut free = self.free_in(pool.name);
+        for order in &packing.orders {
+            free.add(&order.free);
+        }
+        while count < pool.facts.min_nodes || !pool.facts.headroom.fits(&free) {
+            let purpose = match count < pool.facts.min_nodes {
+                true => Purpose::MinNodes,
+                false => Purpose::Headroom,
+            };
+            let Some(order) = packing::open_empty(pool, packing) else {
+                break;
+            };
+            let lacking = pool.facts.headroom.first_lacking(&free);
+            free.add(&order.free);
+            count += 1;
+            let is_futile =
+                purpose == Purpose::Headroom && lacking == pool.facts.headroom.first_lacking(&free);
+            self.placing.wanted.push(Wanted {
+                pool: index,
+                order,
+                purpose,
+            });
+            if is_futile {
+                break;
+            }
+        }
+    }
+
+    /// What pods may still take on the pool's machines, those to come included.
+    pub(super) fn free_in(&self, pool: &PoolName) -> Resources {
+        let mut free = Resources::default();
+        for slot in self
+            .board
+            .slots
+            .iter()
+            .filter(|slot| slot.pool.as_ref() == Some(pool))
+        {
+            if slot.is_open() {
+                free.add(&slot.free);
+            }
+        }
+        free
+    }
+
+    /// Why packing left pods of this demand without a machine, although the pool could make one for them.
+    fn refusal(&self, pool: &PoolPlan<'_>, demand: &Demand<'_>, packing: &Packing) -> Why {
+        let fitting = |offer: &&Offer<'_>| {
+            demand.spec.requests.fits(&offer.capacity) && !offer.admitting(demand.spec).is_empty()
+        };
+        let offers: Vec<&Offer<'_>> = pool.offers.iter().filter(fitting).collect();
+        let limits = offers
+            .iter()
+            .map(|offer| pool.limit(&packing.usage, offer.size));
+        if let Some(limit) = limits.clone().flatten().next()
+            && limits.clone().all(|limit| limit.is_some())
+        {
+            return limit;
+        }
+        let smallest = offers.iter().min_by_key(|offer| offer.cost());
+        let reasons = smallest.map(|offer| self.site_reasons(pool, offer, demand, &packing.room));
+        Why::NoHypervisor(reasons.unwrap_or_default())
+    }
+
+    fn site_reasons(
+        &self,
+        pool: &PoolPlan<'_>,
+        offer: &Offer<'_>,
+        demand: &Demand<'_>,
+        room: &Room,
+    ) -> Vec<(HypervisorId, String)> {
+        let admitting = offer.admitting(demand.spec);
+        let reason = |index: usize| match &offer.sites[index] {
+            Err(reason) => reason.clone(),
+            Ok(_) if !admitting.contains(index) => NOT_WHAT_PODS_NEED.to_owned(),
+            Ok(site) => match room.refusal(&self.hypervisors, site, offer.size) {
+                Some(refusal) => refusal.to_string(),
+                None => "machines before this one take its room".to_owned(),
+            },
+        };
+        pool.hypervisors
+            .iter()
+            .enumerate()
+            .map(|(index, hypervisor)| {
+                (self.hypervisors.all[*hypervisor].id.clone(), reason(index))
+            })
+            .collect()
+    }
+}
+
+/// Shown to policies and people for a hypervisor outside an order's set.
+pub(super) const NOT_WHAT_PODS_NEED: &str =
+    "a machine here would not carry the labels that its pods need";
+
+/// Why no machine of this pool could ever help these pods as things stand; `None`: one could.
+fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
+    if let Err(why) = &pool.class {
+        return Some(why.clone());
+    }
+    if pool.offers.is_empty() {
+        let blocked = pool.blocked.first().cloned();
+        return Some(
+            blocked.unwrap_or_else(|| Why::Unusable("no instance type can be made".to_owned())),
+        );
+    }
+    let spec = &need.spec;
+    let fitting: Vec<&Offer<'_>> = pool
+        .offers
+        .iter()
+        .filter(|offer| spec.requests.fits(&offer.capacity))
+        .collect();
+    if fitting.is_empty() {
+        return Some(too_big(pool, &spec.requests));
+    }
+    if fitting.iter().all(|offer| offer.admitting(spec).is_empty()) {
+        let faces: Vec<_> = fitting.iter().flat_map(|offer| &offer.faces).collect();
+        let unmatched = faces
+            .iter()
+            .map(|face| selector::unmatched(spec, &face.name, &face.labels));
+        if let Some(Some(text)) = unmatched.clone().next()
+            && unmatched.clone().all(|text| text.is_some())
+        {
+            return Some(Why::Selector(text));
+        }
+        let taint = faces
+            .iter()
+            .find_map(|face| taints::untolerated(&spec.tolerations, &face.taints));
+        return Some(match taint {
+            Some(taint) => Why::Taint(taint.to_string()),
+            None => Why::Selector("labels and tolerations, each on another hypervisor".to_owned()),
+        });
+    }
+    let window = pool.facts.scale_up_stabilization;
+    if window.is_positive() {
+        let first = need
+            .pods
+            .iter()
+            .filter_map(|pod| pod.unschedulable_since())
+            .min();
+        if let Some(first) = first
+            && !tick.reached(later(first, window))
+        {
+            return Some(Why::Limit(format!(
+                "the pool waits {} s before it scales up (scaleUp.stabilizationWindow)",
+                window.as_secs()
+            )));
+        }
+    }
+    None
+}
+
+/// Names what the largest type lacks: the one that lacks least, of several.
+fn too_big(pool: &PoolPlan<'_>, requests: &Resources) -> Why {
+    let largest = pool.offers.iter().max_by_key(|offer| offer.cost());
+    let lack = largest.and_then(|offer| requests.first_lacking(&offer.capacity));
+    let lack = lack.or_else(|| {
+        pool.offers
+            .iter()
+            .find_map(|offer| requests.first_lacking(&offer.capacity))
+    });
+    match lack {
+        Some(lack) => {
+            let offered = pool.offers.iter().filter_map(|offer| {
+                let of_one = requests.first_lacking(&offer.capacity)?;
+                (of_one.resource == lack.resource).then_some(of_one.offered)
+            });
+            let most = offered.max().unwrap_or(lack.offered).max(0);
+            Why::TooBig {
+                resource: lack.resource.to_string(),
+                requested: lack.asked_text(),
+                largest: crate::resources::amount_text(&lack.resource, most),
+            }
+        }
+        None => Why::Unusable("no instance type fits".to_owned()),
+    }
+}
+
+/// Pods that want machines, for the report: what a tick holds back is told from what nobody can help.
+pub(super) fn put_back(needs: &mut [Need<'_>], pool: &PoolName, order: &Order, why: &Why) {
+    let mut by_need: BTreeMap<usize, u32> = BTreeMap::new();
+    for (need, count) in &order.pods {
+        *by_need.entry(*need).or_default() += count;
+    }
+    for (need, count) in by_need {
+        let need = &mut needs[need];
+        need.left += count;
+        need.whys.insert(pool.clone(), why.clone());
+    }
+}

@@ -1,0 +1,91 @@
+//! Which pending pods fit on Nodes that exist or are coming; what is left needs machines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Planning;
+use super::packing::weight;
+use crate::facts::PodSpec;
+use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
+use crate::report::Why;
+use crate::world::{NodeView, PendingPods};
+
+/// The pending pods of one shape, and what becomes of them.
+pub(super) struct Need<'w> {
+    pub(super) spec: Arc<PodSpec>,
+    pub(super) pods: PendingPods<'w>,
+    /// Pods without a place yet.
+    pub(super) left: u32,
+    /// Pods that fit an existing Node, and the first such Node.
+    pub(super) on_nodes: Option<(NodeName, u32)>,
+    pub(super) on_claims: Option<(ClaimName, u32)>,
+    /// Claims launched for it in this tick, each with its number of pods.
+    pub(super) launched: Vec<(ClaimName, u32)>,
+    /// Why no pool makes a machine for those that are left, or not in this tick.
+    pub(super) whys: BTreeMap<PoolName, Why>,
+}
+
+impl<'w> Planning<'w> {
+    /// Step 3: places pods in the order of first-fit decreasing. Called again when a Node has become available.
+    pub(super) fn schedule(&mut self) {
+        if self.needs.is_empty() {
+            self.needs = self.pending_by_weight();
+        }
+        for need in &mut self.needs {
+            if need.left == 0 || !need.spec.unsupported.is_empty() {
+                continue;
+            }
+            for (index, count) in self.board.put_pending(&need.spec, need.left) {
+                need.left -= count;
+                let slot = &self.board.slots[index];
+                if slot.is_coming()
+                    && let Some(claim) = &slot.claim
+                {
+                    need.on_claims.get_or_insert_with(|| (claim.clone(), 0)).1 += count;
+                } else if let Some(node) = slot.node() {
+                    need.on_nodes
+                        .get_or_insert_with(|| (node.name().clone(), 0))
+                        .1 += count;
+                }
+            }
+        }
+    }
+
+    /// First-fit decreasing: higher priority first, as the scheduler does; then pods that fit only some Nodes, so that others do not take their
+    /// places; then larger ones; then by content.
+    fn pending_by_weight(&self) -> Vec<Need<'w>> {
+        let mut needs: Vec<Need<'w>> = self
+            .tick
+            .world
+            .pending()
+            .into_iter()
+            .map(|(shape, pods)| Need {
+                spec: shape.spec,
+                left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
+                pods,
+                on_nodes: None,
+                on_claims: None,
+                launched: Vec::new(),
+                whys: BTreeMap::new(),
+            })
+            .collect();
+        needs.sort_by_key(|need| {
+            let spec = &need.spec;
+            let is_picky = !spec.requests.extended.is_empty()
+                || !spec.node_selector.is_empty()
+                || spec.node_affinity.is_some();
+            std::cmp::Reverse((spec.priority, is_picky, weight(&spec.requests)))
+        });
+        needs
+    }
+
+    /// A pending pod without a place that this Node could take if it stayed.
+    pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
+        let need = self.needs.iter().find(|need| {
+            need.left > 0
+                && need.spec.unsupported.is_empty()
+                && self.board.would_fit(&need.spec, node)
+        })?;
+        need.pods.iter().next().map(|pod| pod.key())
+    }
+}

@@ -1,0 +1,455 @@
+//! Hypervisors and the room that is left on them.
+//!
+//! [`Hypervisors`] is what stands when the tick begins; a [`Site`] is one hypervisor seen by one class and type (which template, which storage);
+//! [`Room`] is what can still be given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Planning;
+use super::machines::signed;
+use super::room::Room;
+use crate::facts::{
+    Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
+    InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
+};
+use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
+use crate::question::{Candidate, HypervisorDescription, Size};
+use crate::resources::amount_text;
+use crate::world::World;
+
+#[derive(Default)]
+pub(super) struct Hypervisors<'w> {
+    /// By cluster and name.
+    pub(super) all: Vec<Hypervisor<'w>>,
+    pub(super) clusters: Vec<&'w ClusterName>,
+    /// Storages by index: a shared one once per cluster, a local one once per hypervisor.
+    pub(super) storages: BTreeMap<StorageKey, usize>,
+    pub(super) classes: Vec<&'w ClassName>,
+}
+
+/// The hypervisor is named for a storage of its own.
+pub(super) type StorageKey = (ClusterName, Option<Arc<str>>, StorageName);
+
+pub(super) struct Hypervisor<'w> {
+    pub(super) id: HypervisorId,
+    pub(super) cluster: &'w ClusterFacts,
+    pub(super) facts: &'w HypervisorFacts,
+    inventory: &'w InventoryFacts,
+    /// Index of its cluster.
+    cluster_index: usize,
+    /// Why no machine at all may be made here.
+    closed: Option<String>,
+    /// Guests that run, or that are not ours.
+    committed: Size,
+    /// Ours that do not run yet.
+    in_flight: Size,
+    pub(super) machines: u32,
+    machines_by_pool: BTreeMap<PoolName, u32>,
+}
+
+/// Where and from what a machine of one class and type would be made.
+#[derive(Clone, Debug)]
+pub(super) struct Site<'w> {
+    /// Index into [`Hypervisors::all`].
+    pub(super) hypervisor: usize,
+    pub(super) cluster: usize,
+    pub(super) class: usize,
+    pub(super) storage: usize,
+    pub(super) storage_name: StorageName,
+    /// Bytes that the new disk takes at once; 0 for a linked clone.
+    pub(super) disk_bytes: u64,
+    pub(super) template: &'w TemplateFacts,
+}
+
+impl Planning<'_> {
+    /// The hypervisors of this tick, with what the Ledger's machines take of them.
+    pub(super) fn survey(&mut self) -> Room {
+        self.hypervisors = Hypervisors::survey(self.tick.world, &self.ledger);
+        self.hypervisors.room(self.tick.world, &self.ledger)
+    }
+}
+
+impl<'w> Hypervisors<'w> {
+    fn survey(world: &'w World, ledger: &LedgerFacts) -> Self {
+        let mut survey = Self {
+            classes: world.classes().keys().collect(),
+            ..Self::default()
+        };
+        for (cluster_name, cluster) in world.clusters() {
+            let Some(inventory) = world.inventories().get(cluster_name) else {
+                continue;
+            };
+            let cluster_index = survey.clusters.len();
+            survey.clusters.push(cluster_name);
+            for (name, facts) in &inventory.hypervisors {
+                survey.add_storages(cluster_name, name, facts);
+                survey.all.push(Hypervisor {
+                    id: HypervisorId {
+                        cluster: cluster_name.clone(),
+                        name: name.clone(),
+                    },
+                    cluster,
+                    facts,
+                    inventory,
+                    cluster_index,
+                    closed: closed(cluster_name, cluster, inventory, name, facts),
+                    committed: Size {
+                        milli_cores: facts.committed_threads.saturating_mul(1000),
+                        memory_bytes: facts.committed_memory_bytes,
+                    },
+                    in_flight: Size::default(),
+                    machines: 0,
+                    machines_by_pool: BTreeMap::new(),
+                });
+            }
+        }
+        for entry in ledger.entries.iter().filter(|entry| entry.counts()) {
+            survey.count(entry);
+        }
+        survey
+    }
+
+    fn add_storages(
+        &mut self,
+        cluster: &ClusterName,
+        hypervisor: &Arc<str>,
+        facts: &HypervisorFacts,
+    ) {
+        for (name, storage) in &facts.storages {
+            let next = self.storages.len();
+            let key = storage_key(cluster, hypervisor, name, storage);
+            self.storages.entry(key).or_insert(next);
+        }
+    }
+
+    /// Counts a machine of the Ledger where it stands, and as in flight as long as it does not run.
+    fn count(&mut self, entry: &LedgerEntry) {
+        let guest = self.guest_of(entry).cloned();
+        let at = guest
+            .as_ref()
+            .map_or(&entry.hypervisor, |guest| &guest.hypervisor);
+        let id = HypervisorId {
+            cluster: entry.cluster.clone(),
+            name: at.clone(),
+        };
+        let Some(hypervisor) = self.find_mut(&id) else {
+            return;
+        };
+        hypervisor.machines += 1;
+        *hypervisor
+            .machines_by_pool
+            .entry(entry.pool.clone())
+            .or_default() += 1;
+        let has_run = |guest: &GuestFacts| match guest.status {
+            GuestStatus::Running | GuestStatus::Unknown => true,
+            GuestStatus::Stopped => false,
+        };
+        if guest.as_ref().is_some_and(has_run) {
+            return;
+        }
+        if let Some(guest) = guest {
+            // The inventory counts a stopped guest as committed; here it is in flight, with the size that it will have.
+            let committed = &mut hypervisor.committed;
+            committed.milli_cores = committed
+                .milli_cores
+                .saturating_sub(u64::from(guest.max_threads) * 1000);
+            committed.memory_bytes = committed
+                .memory_bytes
+                .saturating_sub(guest.max_memory_bytes);
+        }
+        let in_flight = &mut hypervisor.in_flight;
+        in_flight.milli_cores = in_flight.milli_cores.saturating_add(entry.milli_cores);
+        in_flight.memory_bytes = in_flight.memory_bytes.saturating_add(entry.memory_bytes);
+    }
+
+    pub(super) fn guest_of(&self, entry: &LedgerEntry) -> Option<&'w GuestFacts> {
+        let of_cluster = |hypervisor: &&Hypervisor<'w>| hypervisor.id.cluster == entry.cluster;
+        let inventory = self.all.iter().find(of_cluster)?.inventory;
+        inventory.guests.get(&entry.vmid)
+    }
+
+    fn find_mut(&mut self, id: &HypervisorId) -> Option<&mut Hypervisor<'w>> {
+        let index = self.index_of(id)?;
+        self.all.get_mut(index)
+    }
+
+    pub(super) fn index_of(&self, id: &HypervisorId) -> Option<usize> {
+        self.all
+            .binary_search_by(|hypervisor| hypervisor.id.cmp(id))
+            .ok()
+    }
+
+    pub(super) fn storage_index(
+        &self,
+        hypervisor: &Hypervisor<'w>,
+        name: &StorageName,
+        storage: &StorageFacts,
+    ) -> Option<usize> {
+        let key = storage_key(&hypervisor.id.cluster, &hypervisor.id.name, name, storage);
+        self.storages.get(&key).copied()
+    }
+
+    /// What a class's machine of this size would be made from on a hypervisor, or why none may be made there.
+    pub(super) fn site(
+        &self,
+        index: usize,
+        class_name: &ClassName,
+        class: &ClassFacts,
+        size: &InstanceType,
+        backoff: &[Backoff],
+        now: jiff::Timestamp,
+    ) -> Result<Site<'w>, String> {
+        let hypervisor = &self.all[index];
+        if let Some(reason) = &hypervisor.closed {
+            return Err(reason.clone());
+        }
+        let template = hypervisor.template(class)?;
+        let linked = class
+            .linked
+            .unwrap_or_else(|| class.storage.is_none() && hypervisor.links(template));
+        let storage_name = match (&class.storage, &template.storage) {
+            (Some(storage), _) if !linked => storage,
+            (_, Some(storage)) => storage,
+            (_, None) => return Err(format!("template {} has no disk", class.template)),
+        };
+        let storage = hypervisor
+            .facts
+            .storages
+            .get(storage_name)
+            .ok_or_else(|| format!("storage {storage_name} does not exist there"))?;
+        if !storage.active {
+            return Err(format!("storage {storage_name} is not active there"));
+        }
+        let is_paused = |row: &&Backoff| {
+            row.hypervisor == hypervisor.id
+                && row.storage.as_ref().is_none_or(|name| name == storage_name)
+                && now < row.until
+        };
+        if let Some(row) = backoff.iter().find(is_paused) {
+            return Err(format!(
+                "left alone until {:.0} after {} failed launches ({})",
+                row.until, row.failures, row.class
+            ));
+        }
+        let storage_index = self.storage_index(hypervisor, storage_name, storage);
+        Ok(Site {
+            hypervisor: index,
+            cluster: hypervisor.cluster_index,
+            class: self
+                .classes
+                .binary_search(&class_name)
+                .map_err(|_| "its class is gone".to_owned())?,
+            storage: storage_index.ok_or_else(|| format!("storage {storage_name} is not known"))?,
+            storage_name: storage_name.clone(),
+            disk_bytes: match linked {
+                true => 0,
+                false => size.disk_bytes.unwrap_or(0).max(template.disk_bytes),
+            },
+            template,
+        })
+    }
+
+    /// Takes note of a machine placed in this tick: the next question shows it.
+    pub(super) fn add_machine(&mut self, index: usize, pool: &PoolName, size: Size) {
+        let hypervisor = &mut self.all[index];
+        hypervisor.machines += 1;
+        *hypervisor.machines_by_pool.entry(pool.clone()).or_default() += 1;
+        hypervisor.in_flight.milli_cores += size.milli_cores;
+        hypervisor.in_flight.memory_bytes += size.memory_bytes;
+    }
+
+    /// The hypervisor as policies see it.
+    pub(super) fn candidate(
+        &self,
+        index: usize,
+        pool: &PoolName,
+        ineligible: Option<String>,
+        storage_free: u64,
+    ) -> Candidate {
+        let hypervisor = &self.all[index];
+        Candidate {
+            hypervisor: hypervisor.description(),
+            ineligible,
+            used: Size {
+                milli_cores: (hypervisor.cpu_usage() * f64::from(hypervisor.facts.threads) * 1000.0)
+                    as u64,
+                memory_bytes: hypervisor.facts.memory_used_bytes,
+            },
+            committed: hypervisor.committed,
+            system_reserved: Size {
+                milli_cores: hypervisor.cluster.system_reserved_milli_cores,
+                memory_bytes: hypervisor.cluster.system_reserved_memory_bytes,
+            },
+            in_flight: hypervisor.in_flight,
+            available: hypervisor.available(),
+            cpu_usage: hypervisor.cpu_usage(),
+            machines: hypervisor.machines,
+            machines_of_pool: hypervisor.machines_by_pool.get(pool).copied().unwrap_or(0),
+            storage_free,
+        }
+    }
+}
+
+impl<'w> Hypervisor<'w> {
+    pub(super) fn description(&self) -> HypervisorDescription {
+        HypervisorDescription {
+            id: self.id.clone(),
+            zone: self.id.name.clone(),
+            capacity: Size {
+                milli_cores: u64::from(self.facts.threads) * 1000,
+                memory_bytes: self.facts.memory_bytes,
+            },
+            attributes: Vec::new(),
+        }
+    }
+
+    fn cpu_usage(&self) -> f64 {
+        cpu_usage(self.facts)
+    }
+
+    /// Capacity times overcommit, less what is reserved, committed (of memory the larger of used and committed) and in flight; never below 0.
+    pub(super) fn available(&self) -> Size {
+        let Size {
+            milli_cores,
+            memory_bytes,
+        } = self.in_flight;
+        let cpu = times(
+            u64::from(self.facts.threads) * 1000,
+            self.cluster.overcommit_cpu,
+        );
+        let memory = times(self.facts.memory_bytes, self.cluster.overcommit_memory);
+        Size {
+            milli_cores: cpu
+                .saturating_sub(self.cluster.system_reserved_milli_cores)
+                .saturating_sub(self.committed.milli_cores)
+                .saturating_sub(milli_cores),
+            memory_bytes: memory
+                .saturating_sub(self.cluster.system_reserved_memory_bytes)
+                .saturating_sub(
+                    self.committed
+                        .memory_bytes
+                        .max(self.facts.memory_used_bytes),
+                )
+                .saturating_sub(memory_bytes),
+        }
+    }
+
+    /// The template that a clone for this hypervisor is made from: one that stands here, else one on shared storage.
+    fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, String> {
+        let name = &class.template;
+        let templates = self
+            .inventory
+            .templates
+            .get(name)
+            .map_or(&[][..], Vec::as_slice);
+        let here = templates
+            .iter()
+            .filter(|template| template.hypervisor == self.id.name);
+        let elsewhere = templates.iter().filter(|template| {
+            !class.local_template && template.shared && template.hypervisor != self.id.name
+        });
+        let mut found: Vec<&TemplateFacts> = here.chain(elsewhere).collect();
+        found.sort_by_key(|template| {
+            (
+                template.problem.is_some(),
+                template.hypervisor != self.id.name,
+                template.vmid,
+            )
+        });
+        match found.first() {
+            Some(TemplateFacts {
+                problem: Some(problem),
+                ..
+            }) => Err(problem.clone()),
+            Some(template) => Ok(template),
+            None if templates.is_empty() => Err(format!(
+                "there is no template {name} in cluster {}",
+                self.id.cluster
+            )),
+            None if class.local_template => Err(format!("there is no template {name} on it")),
+            None => Err(format!(
+                "template {name} is on another hypervisor's local storage"
+            )),
+        }
+    }
+
+    /// Whether the template's storage makes linked clones. Thick LVM and plain devices cannot.
+    fn links(&self, template: &TemplateFacts) -> bool {
+        let storage = template
+            .storage
+            .as_ref()
+            .and_then(|name| self.facts.storages.get(name));
+        storage.is_some_and(|storage| !matches!(&*storage.kind, "lvm" | "iscsi" | "iscsidirect"))
+    }
+}
+
+/// Reasons that hold for every machine: the cluster's state, the operator's exclusions and minimums.
+fn closed(
+    cluster_name: &ClusterName,
+    cluster: &ClusterFacts,
+    inventory: &InventoryFacts,
+    name: &Arc<str>,
+    facts: &HypervisorFacts,
+) -> Option<String> {
+    let free_cores = (f64::from(facts.threads) * (1.0 - cpu_usage(facts))).floor() as u64;
+    let free_memory = facts.memory_bytes.saturating_sub(facts.memory_used_bytes);
+    if let Some(problem) = &cluster.problem {
+        Some(problem.clone())
+    } else if !inventory.reachable {
+        let problem = inventory.problem.as_deref().unwrap_or("no answer");
+        Some(format!(
+            "Proxmox cluster {cluster_name} cannot be reached: {problem}"
+        ))
+    } else if !inventory.quorate {
+        Some(format!("Proxmox cluster {cluster_name} has no quorum"))
+    } else if cluster.exclude.contains(name)
+        || (!cluster.include.is_empty() && !cluster.include.contains(name))
+    {
+        Some("excluded by the operator".to_owned())
+    } else if !facts.online {
+        Some("offline".to_owned())
+    } else if facts.maintenance {
+        Some("in maintenance".to_owned())
+    } else if free_cores < cluster.min_available_cpu_cores {
+        Some(format!(
+            "{free_cores} cores are idle, at least {} must be (minAvailableCpuCores)",
+            cluster.min_available_cpu_cores
+        ))
+    } else if free_memory < cluster.min_available_memory_bytes {
+        Some(format!(
+            "{} of memory is free, at least {} must be (minAvailableMemoryMB)",
+            amount_text("memory", signed(free_memory)),
+            amount_text("memory", signed(cluster.min_available_memory_bytes))
+        ))
+    } else {
+        None
+    }
+}
+
+/// Within 0..=1; an odd measurement counts as a busy CPU.
+fn cpu_usage(facts: &HypervisorFacts) -> f64 {
+    match facts.cpu_usage.is_finite() {
+        true => facts.cpu_usage.clamp(0.0, 1.0),
+        false => 1.0,
+    }
+}
+
+fn times(amount: u64, factor: f64) -> u64 {
+    match factor.is_finite() && factor > 0.0 {
+        // Exact for a factor of 1, which is the usual one for memory.
+        true if factor == 1.0 => amount,
+        true => (amount as f64 * factor) as u64,
+        false => 0,
+    }
+}
+
+fn storage_key(
+    cluster: &ClusterName,
+    hypervisor: &Arc<str>,
+    name: &StorageName,
+    storage: &StorageFacts,
+) -> StorageKey {
+    let own = (!storage.shared).then(|| hypervisor.clone());
+    (cluster.clone(), own, name.clone())
+}

@@ -1,0 +1,230 @@
+//! Everything that is known, owned and mutable, fed by [`Delta`]s.
+//!
+//! Applying a change keeps the indexes that planning reads, so a tick costs what has to be decided, not what exists. Serialized, a World is a
+//! Snapshot: any tick can be saved and planned again.
+
+mod interner;
+mod pods;
+mod snapshot;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use interner::Id;
+pub use pods::Shape;
+pub(crate) use views::PendingPods;
+pub use views::{NodeView, PodView};
+
+use crate::facts::{
+    ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
+    InventoryFacts, LedgerFacts, PolicyFacts, PolicyRef, PoolFacts, VolumeAttachmentFacts,
+};
+use crate::ids::{
+    ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName, Uid,
+};
+use crate::plan::{DecorationMemo, Plan};
+
+/// What is known. See the module.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    pods: pods::Pods,
+    daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
+    budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
+    attachments: BTreeMap<String, VolumeAttachmentFacts>,
+    clusters: BTreeMap<ClusterName, ClusterFacts>,
+    classes: BTreeMap<ClassName, ClassFacts>,
+    pools: BTreeMap<PoolName, PoolFacts>,
+    claims: BTreeMap<ClaimName, ClaimFacts>,
+    ledger: Option<LedgerFacts>,
+    inventories: BTreeMap<ClusterName, InventoryFacts>,
+    policies: BTreeMap<PolicyRef, PolicyFacts>,
+    host: HostFacts,
+    /// What label policies answered, as long as they would be asked the same again.
+    decorations: BTreeMap<(PoolName, InstanceTypeName), DecorationMemo>,
+}
+
+impl World {
+    pub fn apply(&mut self, delta: Delta) {
+        match delta {
+            Delta::Pod(key, facts) => self.pods.set_pod(key, facts.map(|facts| *facts)),
+            Delta::Node(name, facts) => self.pods.set_node(name, facts),
+            Delta::DaemonSet(key, facts) => set(&mut self.daemon_sets, key, facts),
+            Delta::DisruptionBudget(key, facts) => {
+                set(&mut self.budgets, key, facts);
+                self.pods.project_on(keys_read(self.budgets.values()));
+            }
+            Delta::VolumeAttachment(name, facts) => {
+                set(&mut self.attachments, name, facts.map(Box::new));
+            }
+            Delta::Cluster(name, facts) => set(&mut self.clusters, name, facts),
+            Delta::Class(name, facts) => set(&mut self.classes, name, facts),
+            Delta::Pool(name, facts) => {
+                if facts.is_none() {
+                    self.decorations.retain(|(pool, _), _| *pool != name);
+                }
+                set(&mut self.pools, name, facts);
+            }
+            Delta::Claim(name, facts) => set(&mut self.claims, name, facts),
+            Delta::Ledger(facts) => self.ledger = facts.map(|facts| *facts),
+            Delta::Inventory(name, facts) => set(&mut self.inventories, name, facts),
+            Delta::Policy(policy, facts) => {
+                set(&mut self.policies, policy, facts.map(Box::new));
+            }
+            Delta::Host(facts) => self.host = facts,
+        }
+    }
+
+    /// Keeps what a plan learned for the next ones: answers of label policies. Forgetting them costs the same questions again, nothing else.
+    pub fn remember(&mut self, plan: &Plan) {
+        for memo in &plan.decorations {
+            let key = (
+                memo.machine.pool.clone(),
+                memo.machine.instance_type.clone(),
+            );
+            self.decorations.insert(key, memo.clone());
+        }
+    }
+
+    pub fn pod(&self, key: &PodKey) -> Option<PodView<'_>> {
+        self.pods.get(key)
+    }
+
+    /// Every pod, by namespace and name.
+    pub fn pods(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.pods.iter()
+    }
+
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Different shapes among the pods; what planning costs grows with it.
+    pub fn shape_count(&self) -> usize {
+        self.pods.shapes()
+    }
+
+    pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
+        self.pods.pending()
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pods.has_pending()
+    }
+
+    /// Every Node, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.pods.nodes()
+    }
+
+    pub fn node(&self, name: &NodeName) -> Option<NodeView<'_>> {
+        self.pods.node(name)
+    }
+
+    /// The Node that runs in the VM with this SMBIOS UUID: kubelets report it in either byte order.
+    pub fn node_by_uuid(&self, smbios: &Uid) -> Option<NodeView<'_>> {
+        let found = self.pods.node_by_uuid(smbios);
+        found.or_else(|| self.pods.node_by_uuid(&swapped(smbios)?))
+    }
+
+    /// The Node of a claim: the one recorded, else the one with the UUID of its VM.
+    pub fn node_of(&self, claim: &ClaimFacts) -> Option<NodeView<'_>> {
+        let status = &claim.status;
+        if let (Some(name), Some(uid)) = (&status.node_name, &status.node_uid)
+            && let Some(node) = self.node(name)
+            && node.facts.uid == *uid
+        {
+            return Some(node);
+        }
+        self.node_by_uuid(status.smbios_uuid.as_ref()?)
+    }
+
+    pub fn daemon_sets(&self) -> &BTreeMap<ObjectKey, DaemonSetFacts> {
+        &self.daemon_sets
+    }
+
+    pub fn disruption_budgets(&self) -> &BTreeMap<ObjectKey, DisruptionBudgetFacts> {
+        &self.budgets
+    }
+
+    pub fn volume_attachments(&self) -> &BTreeMap<String, VolumeAttachmentFacts> {
+        &self.attachments
+    }
+
+    pub fn clusters(&self) -> &BTreeMap<ClusterName, ClusterFacts> {
+        &self.clusters
+    }
+
+    pub fn classes(&self) -> &BTreeMap<ClassName, ClassFacts> {
+        &self.classes
+    }
+
+    pub fn pools(&self) -> &BTreeMap<PoolName, PoolFacts> {
+        &self.pools
+    }
+
+    pub fn claims(&self) -> &BTreeMap<ClaimName, ClaimFacts> {
+        &self.claims
+    }
+
+    /// `None`: it was never written.
+    pub fn ledger(&self) -> Option<&LedgerFacts> {
+        self.ledger.as_ref()
+    }
+
+    pub fn inventories(&self) -> &BTreeMap<ClusterName, InventoryFacts> {
+        &self.inventories
+    }
+
+    pub fn policies(&self) -> &BTreeMap<PolicyRef, PolicyFacts> {
+        &self.policies
+    }
+
+    pub fn host(&self) -> &HostFacts {
+        &self.host
+    }
+
+    pub(crate) fn decorations(&self) -> &BTreeMap<(PoolName, InstanceTypeName), DecorationMemo> {
+        &self.decorations
+    }
+}
+
+fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
+    match value {
+        Some(value) => map.insert(key, *value),
+        None => map.remove(&key),
+    };
+}
+
+/// The label keys that the budgets' selectors look at.
+fn keys_read<'a>(budgets: impl Iterator<Item = &'a DisruptionBudgetFacts>) -> BTreeSet<String> {
+    budgets
+        .filter_map(|budget| budget.selector.as_ref())
+        .flat_map(|selector| {
+            let expressions = selector.match_expressions.iter();
+            selector
+                .match_labels
+                .keys()
+                .cloned()
+                .chain(expressions.map(|requirement| requirement.key.to_string()))
+        })
+        .collect()
+}
+
+/// A UUID with its first three fields in the other byte order, as some firmware reports it; `None` if it is no UUID.
+fn swapped(uuid: &Uid) -> Option<Uid> {
+    let text = uuid.as_str();
+    let [a, b, c, d, e] = text.split('-').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let reversed = |field: &str| -> Option<String> {
+        let pairs: Option<Vec<&str>> = (0..field.len())
+            .step_by(2)
+            .map(|at| field.get(at..at + 2))
+            .collect();
+        Some(pairs?.into_iter().rev().collect())
+    };
+    Some(format!("{}-{}-{}-{d}-{e}", reversed(a)?, reversed(b)?, reversed(c)?).into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,456 @@
+//! Pods and the Nodes that they stand on, with the indexes that planning reads, kept up with each change.
+//!
+//! A pod costs at most 128 bytes here and shares its shape with its siblings. A Node's slot exists while the Node is known or a pod names it,
+//! so that events may come in any order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::interner::{Id, Interner};
+use super::views::{NodeView, PendingPods, PodView};
+use crate::facts::{Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
+use crate::ids::{NodeName, PodKey, Uid};
+use crate::resources::ExactSum;
+
+/// What pods have in common that can stand in for each other: everything a decision may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shape {
+    pub namespace: Arc<str>,
+    pub spec: Arc<PodSpec>,
+    /// The labels whose keys some live selector reads. All labels would make every pod of a StatefulSet a shape of its own.
+    pub labels: Labels,
+}
+
+/// The key of a shape's interner: equal specs have equal ids.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ShapeKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) spec: Id,
+    labels: Labels,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Pod {
+    pub(super) name: Arc<str>,
+    pub(super) uid: Uid,
+    pub(super) created: Timestamp,
+    pub(super) unschedulable_since: Option<Timestamp>,
+    pub(super) shape: Id,
+    pub(super) labels: Id,
+    pub(super) owner: Option<Id>,
+    pub(super) node: Option<NodeIx>,
+    pub(super) phase: PodPhase,
+    pub(super) ready: bool,
+    pub(super) deleting: bool,
+    pub(super) mirror: bool,
+    pub(super) do_not_disrupt: bool,
+    pub(super) of_daemon_set: bool,
+    pub(super) of_job: bool,
+}
+
+impl Pod {
+    /// Has not ended: it takes room on its Node.
+    pub(super) fn is_alive(&self) -> bool {
+        match self.phase {
+            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown => true,
+            PodPhase::Succeeded | PodPhase::Failed => false,
+        }
+    }
+
+    /// Removing its Node means that it must run elsewhere.
+    pub(super) fn is_movable(&self) -> bool {
+        self.is_alive() && !self.deleting && !self.mirror && !self.of_daemon_set
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PodIx(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeIx(pub(super) u32);
+
+#[derive(Clone, Debug)]
+pub(super) struct NodeSlot {
+    pub(super) name: NodeName,
+    pub(super) facts: Option<Box<NodeFacts>>,
+    /// In no order.
+    pub(super) pods: Vec<PodIx>,
+    /// Of the pods that have not ended.
+    pub(super) requested: ExactSum,
+    pub(super) movable: ExactSum,
+    pub(super) movable_pods: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pods {
+    by_key: BTreeMap<PodKey, PodIx>,
+    pods: Vec<Option<Pod>>,
+    free_pods: Vec<PodIx>,
+    nodes_by_name: BTreeMap<NodeName, NodeIx>,
+    pub(super) nodes: Vec<Option<NodeSlot>>,
+    free_nodes: Vec<NodeIx>,
+    nodes_by_uuid: BTreeMap<Uid, BTreeSet<NodeName>>,
+    pub(super) specs: Interner<PodSpec>,
+    pub(super) labels: Interner<Labels>,
+    pub(super) owners: Interner<Owner>,
+    pub(super) shapes: Interner<ShapeKey>,
+    /// Unschedulable pods by shape, then by name.
+    pending: BTreeMap<Id, BTreeMap<Arc<str>, PodIx>>,
+    /// The keys that live selectors read.
+    projected: BTreeSet<String>,
+}
+
+impl Pods {
+    pub(crate) fn set_pod(&mut self, key: PodKey, facts: Option<PodFacts>) {
+        if let Some(ix) = self.by_key.get(&key).copied() {
+            self.unlink(ix);
+            match facts {
+                Some(facts) => {
+                    let pod = self.intern(&key, facts);
+                    let old = self.pods[ix.0 as usize].replace(pod);
+                    // Linked before the old one lets go, so that what both hold is never freed.
+                    self.link(ix);
+                    self.release(old);
+                }
+                None => {
+                    self.by_key.remove(&key);
+                    let old = self.pods[ix.0 as usize].take();
+                    self.release(old);
+                    self.free_pods.push(ix);
+                }
+            }
+        } else if let Some(facts) = facts {
+            let pod = self.intern(&key, facts);
+            let ix = self.free_pods.pop().unwrap_or_else(|| {
+                self.pods.push(None);
+                PodIx(u32::try_from(self.pods.len() - 1).expect("fewer than 2^32 pods"))
+            });
+            // The map shares the texts of the pod.
+            let key = PodKey {
+                namespace: self.shapes.get(pod.shape).namespace.clone(),
+                name: pod.name.clone(),
+            };
+            self.by_key.insert(key, ix);
+            self.pods[ix.0 as usize] = Some(pod);
+            self.link(ix);
+        }
+    }
+
+    fn intern(&mut self, key: &PodKey, facts: PodFacts) -> Pod {
+        let PodFacts {
+            uid,
+            created,
+            node,
+            phase,
+            unschedulable_since,
+            ready,
+            deleting,
+            owner,
+            mirror,
+            do_not_disrupt,
+            labels,
+            spec,
+        } = facts;
+        let kind = owner.as_ref().map(|owner| owner.kind.clone());
+        let spec = self.specs.hold(spec);
+        let labels = self.labels.hold(labels);
+        let shape = self.shapes.hold(ShapeKey {
+            namespace: key.namespace.clone(),
+            spec,
+            labels: project(self.labels.get(labels), &self.projected),
+        });
+        Pod {
+            name: key.name.clone(),
+            uid,
+            created,
+            unschedulable_since,
+            shape,
+            labels,
+            owner: owner.map(|owner| self.owners.hold(owner)),
+            node: node.map(|name| self.node_slot(name)),
+            phase,
+            ready,
+            deleting,
+            mirror,
+            do_not_disrupt,
+            of_daemon_set: kind.as_deref() == Some("DaemonSet"),
+            of_job: kind.as_deref() == Some("Job"),
+        }
+    }
+
+    fn release(&mut self, pod: Option<Pod>) {
+        let Some(pod) = pod else { return };
+        let spec = self.shapes.get(pod.shape).spec;
+        self.shapes.release(pod.shape);
+        self.specs.release(spec);
+        self.labels.release(pod.labels);
+        if let Some(owner) = pod.owner {
+            self.owners.release(owner);
+        }
+        if let Some(node) = pod.node {
+            self.free_node_if_unused(node);
+        }
+    }
+
+    /// Enters a pod into the indexes.
+    fn link(&mut self, ix: PodIx) {
+        let pod = self.pods[ix.0 as usize]
+            .as_ref()
+            .expect("the pod was just set");
+        let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
+        if let Some(node) = pod.node {
+            let slot = self.nodes[node.0 as usize]
+                .as_mut()
+                .expect("a pod's node has a slot");
+            slot.pods.push(ix);
+            if pod.is_alive() {
+                slot.requested.add(requests);
+            }
+            if pod.is_movable() {
+                slot.movable.add(requests);
+                slot.movable_pods += 1;
+            }
+        }
+        if self.is_pending(pod) {
+            self.pending
+                .entry(pod.shape)
+                .or_default()
+                .insert(pod.name.clone(), ix);
+        }
+    }
+
+    /// Takes a pod out of the indexes.
+    fn unlink(&mut self, ix: PodIx) {
+        let pod = self.pods[ix.0 as usize]
+            .as_ref()
+            .expect("an indexed pod exists");
+        let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
+        if let Some(node) = pod.node {
+            let slot = self.nodes[node.0 as usize]
+                .as_mut()
+                .expect("a pod's node has a slot");
+            if let Some(position) = slot.pods.iter().position(|other| *other == ix) {
+                slot.pods.swap_remove(position);
+            }
+            if pod.is_alive() {
+                slot.requested.subtract(requests);
+            }
+            if pod.is_movable() {
+                slot.movable.subtract(requests);
+                slot.movable_pods -= 1;
+            }
+        }
+        if let Some(pods) = self.pending.get_mut(&pod.shape) {
+            pods.remove(&pod.name);
+            if pods.is_empty() {
+                self.pending.remove(&pod.shape);
+            }
+        }
+    }
+
+    /// Waits for a machine: the scheduler has refused it, and a new Node could change that. Pods of DaemonSets belong to Nodes that exist,
+    /// other schedulers' pods to them.
+    fn is_pending(&self, pod: &Pod) -> bool {
+        let ours = self
+            .specs
+            .get(self.shapes.get(pod.shape).spec)
+            .scheduler_name
+            .as_deref()
+            .is_none_or(|name| name == "default-scheduler");
+        pod.unschedulable_since.is_some() && pod.node.is_none() && pod.is_movable() && ours
+    }
+
+    pub(crate) fn set_node(&mut self, name: NodeName, facts: Option<Box<NodeFacts>>) {
+        let ix = self.node_slot(name.clone());
+        let slot = self.nodes[ix.0 as usize]
+            .as_mut()
+            .expect("the slot was just made");
+        let new_uuid = facts.as_ref().and_then(|facts| facts.system_uuid.clone());
+        let old = std::mem::replace(&mut slot.facts, facts);
+        let old_uuid = old.and_then(|facts| facts.system_uuid);
+        if old_uuid != new_uuid {
+            if let Some(uuid) = old_uuid
+                && let Some(names) = self.nodes_by_uuid.get_mut(&uuid)
+            {
+                names.remove(&name);
+                if names.is_empty() {
+                    self.nodes_by_uuid.remove(&uuid);
+                }
+            }
+            if let Some(uuid) = new_uuid {
+                self.nodes_by_uuid.entry(uuid).or_default().insert(name);
+            }
+        }
+        self.free_node_if_unused(ix);
+    }
+
+    fn node_slot(&mut self, name: NodeName) -> NodeIx {
+        if let Some(ix) = self.nodes_by_name.get(&name) {
+            return *ix;
+        }
+        let ix = self.free_nodes.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            NodeIx(u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes"))
+        });
+        self.nodes_by_name.insert(name.clone(), ix);
+        self.nodes[ix.0 as usize] = Some(NodeSlot {
+            name,
+            facts: None,
+            pods: Vec::new(),
+            requested: ExactSum::default(),
+            movable: ExactSum::default(),
+            movable_pods: 0,
+        });
+        ix
+    }
+
+    fn free_node_if_unused(&mut self, ix: NodeIx) {
+        let unused = self.nodes[ix.0 as usize]
+            .as_ref()
+            .is_some_and(|slot| slot.facts.is_none() && slot.pods.is_empty());
+        if unused && let Some(slot) = self.nodes[ix.0 as usize].take() {
+            self.nodes_by_name.remove(&slot.name);
+            self.free_nodes.push(ix);
+        }
+    }
+
+    /// Which label keys make a difference from now on. Changes rarely, and then every shape is made anew.
+    pub(crate) fn project_on(&mut self, keys: BTreeSet<String>) {
+        if keys == self.projected {
+            return;
+        }
+        self.projected = keys;
+        let all: Vec<PodIx> = self.by_key.values().copied().collect();
+        for ix in all {
+            self.unlink(ix);
+            let pod = self.pods[ix.0 as usize]
+                .as_mut()
+                .expect("an indexed pod exists");
+            let old = ShapeKey::clone(self.shapes.get(pod.shape));
+            let shape = self.shapes.hold(ShapeKey {
+                labels: project(self.labels.get(pod.labels), &self.projected),
+                ..old
+            });
+            self.shapes.release(pod.shape);
+            pod.shape = shape;
+            self.link(ix);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(crate) fn shapes(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// Every pod, by namespace and name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.by_key.values().map(|ix| self.view(*ix))
+    }
+
+    pub(crate) fn get(&self, key: &PodKey) -> Option<PodView<'_>> {
+        self.by_key.get(key).map(|ix| self.view(*ix))
+    }
+
+    /// Every Node that exists, by name.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.nodes_by_name
+            .values()
+            .filter_map(|ix| self.node_view(*ix))
+    }
+
+    pub(crate) fn node(&self, name: &NodeName) -> Option<NodeView<'_>> {
+        self.nodes_by_name
+            .get(name)
+            .and_then(|ix| self.node_view(*ix))
+    }
+
+    /// The one Node with this system UUID; none if several claim it.
+    pub(crate) fn node_by_uuid(&self, uuid: &Uid) -> Option<NodeView<'_>> {
+        let names = self.nodes_by_uuid.get(uuid)?;
+        match names.len() {
+            1 => names.first().and_then(|name| self.node(name)),
+            _ => None,
+        }
+    }
+
+    /// The shapes of pending pods in an order that depends on their content alone, each with its pods by name.
+    pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
+        let mut pending: Vec<_> = self
+            .pending
+            .iter()
+            .map(|(id, pods)| {
+                (
+                    self.shape(*id),
+                    PendingPods {
+                        pods: self,
+                        by_name: pods,
+                    },
+                )
+            })
+            .collect();
+        pending.sort_by(|(a, _), (b, _)| a.cmp(b));
+        pending
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn shape(&self, id: Id) -> Shape {
+        let ShapeKey {
+            namespace,
+            spec,
+            labels,
+        } = &**self.shapes.get(id);
+        Shape {
+            namespace: namespace.clone(),
+            spec: self.specs.get(*spec).clone(),
+            labels: labels.clone(),
+        }
+    }
+
+    pub(super) fn view(&self, ix: PodIx) -> PodView<'_> {
+        PodView {
+            pods: self,
+            pod: self.pods[ix.0 as usize]
+                .as_ref()
+                .expect("an indexed pod exists"),
+        }
+    }
+
+    fn node_view(&self, ix: NodeIx) -> Option<NodeView<'_>> {
+        let slot = self.nodes[ix.0 as usize].as_ref()?;
+        Some(NodeView {
+            pods: self,
+            slot,
+            facts: slot.facts.as_deref()?,
+        })
+    }
+}
+
+fn project(labels: &Labels, keys: &BTreeSet<String>) -> Labels {
+    if keys.is_empty() {
+        return Labels::new();
+    }
+    labels
+        .iter()
+        .filter(|(key, _)| keys.contains(*key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_takes_at_most_128_bytes_beside_its_shape() {
+        let entry = size_of::<Option<Pod>>() + size_of::<PodIx>();
+        assert!(entry <= 128, "{entry}");
+    }
+}

@@ -1,0 +1,273 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::facts::{LabelSelector, NodeFacts, Operator, PodFacts, PodPhase, Requirement};
+use crate::fixtures::{Scene, labels, node, owner, pending_pod, running_pod, spec};
+use crate::resources::Resources;
+
+/// Everything that a World says, in an order of names: equal for worlds that no reader can tell apart.
+fn canonical(world: &World) -> String {
+    let nodes: Vec<_> = world
+        .nodes()
+        .map(|node| {
+            let mut pods: Vec<_> = node.pods().map(|pod| pod.key()).collect();
+            pods.sort();
+            (
+                node.name().clone(),
+                node.requested(),
+                node.movable(),
+                node.movable_pods(),
+                pods,
+            )
+        })
+        .collect();
+    let pending: Vec<_> = world
+        .pending()
+        .into_iter()
+        .map(|(shape, pods)| (shape, pods.iter().map(|pod| pod.key()).collect::<Vec<_>>()))
+        .collect();
+    let uuids: Vec<_> = world
+        .nodes()
+        .filter_map(|node| node.facts.system_uuid.clone())
+        .map(|uuid| {
+            (
+                world.node_by_uuid(&uuid).map(|node| node.name().clone()),
+                uuid,
+            )
+        })
+        .collect();
+    let snapshot = serde_json::to_string(world).unwrap();
+    format!(
+        "{snapshot} {nodes:?} {pending:?} {uuids:?} {} {}",
+        world.pod_count(),
+        world.shape_count()
+    )
+}
+
+/// The sums of a Node as they must be, from its pods.
+fn check_sums(world: &World) {
+    for node in world.nodes() {
+        let sum = |wanted: fn(&PodView<'_>) -> bool| {
+            let mut sum = Resources::default();
+            for pod in node.pods().filter(wanted) {
+                sum.add(&pod.spec().requests);
+            }
+            sum
+        };
+        assert_eq!(node.requested(), sum(|pod| pod.is_alive()));
+        assert_eq!(node.movable(), sum(|pod| pod.is_movable()));
+    }
+}
+
+fn any_pod() -> impl Strategy<Value = PodFacts> {
+    (
+        0..3usize,
+        0..4usize,
+        0..4usize,
+        any::<[bool; 3]>(),
+        0..3usize,
+    )
+        .prop_map(|(size, place, label, [deleting, ended, refused], kind)| {
+            let spec = spec(["cpu=1", "cpu=2 memory=1Gi", "a/gpu=1"][size]);
+            let mut pod = match place {
+                0 => pending_pod(spec),
+                place => running_pod(["n1", "n2", "n3"][place - 1], spec),
+            };
+            pod.labels = labels(["app=a", "app=b", "app=a extra=1", ""][label]);
+            pod.deleting = deleting;
+            if ended {
+                pod.phase = PodPhase::Succeeded;
+            }
+            if !refused {
+                pod.unschedulable_since = None;
+            }
+            pod.owner = [Some(owner("ReplicaSet")), Some(owner("DaemonSet")), None][kind].clone();
+            pod
+        })
+}
+
+fn any_node() -> impl Strategy<Value = NodeFacts> {
+    (0..3usize, any::<bool>()).prop_map(|(uuid, ready)| NodeFacts {
+        system_uuid: [None, Some("u1".into()), Some("u2".into())][uuid].clone(),
+        ready,
+        ..node("cpu=4 memory=8Gi")
+    })
+}
+
+fn any_budget() -> impl Strategy<Value = DisruptionBudgetFacts> {
+    prop::option::of(prop_oneof![
+        Just("app=a"),
+        Just("app=b"),
+        Just("extra=1"),
+        Just("")
+    ])
+    .prop_map(|selector| DisruptionBudgetFacts {
+        selector: selector.map(|text| LabelSelector {
+            match_labels: labels(text),
+            match_expressions: vec![],
+        }),
+        disruptions_allowed: 1,
+    })
+}
+
+fn boxed<T>(value: Option<T>) -> Option<Box<T>> {
+    value.map(Box::new)
+}
+
+fn any_delta() -> impl Strategy<Value = Delta> {
+    let pod = (0..5u8, prop::option::weighted(0.8, any_pod())).prop_map(|(name, facts)| {
+        Delta::Pod(ObjectKey::new("default", &format!("p{name}")), boxed(facts))
+    });
+    let node = (1..4u8, prop::option::weighted(0.8, any_node()))
+        .prop_map(|(name, facts)| Delta::Node(format!("n{name}").into(), boxed(facts)));
+    let budget = (0..2u8, prop::option::weighted(0.8, any_budget())).prop_map(|(name, facts)| {
+        Delta::DisruptionBudget(ObjectKey::new("default", &format!("b{name}")), boxed(facts))
+    });
+    prop_oneof![4 => pod, 2 => node, 1 => budget]
+}
+
+/// Which object a delta is about.
+fn object(delta: &Delta) -> String {
+    let (pod, node, budget) = match delta {
+        Delta::Pod(key, _) => (Some(key), None, None),
+        Delta::Node(name, _) => (None, Some(name), None),
+        Delta::DisruptionBudget(key, _) => (None, None, Some(key)),
+        Delta::DaemonSet(..)
+        | Delta::VolumeAttachment(..)
+        | Delta::Cluster(..)
+        | Delta::Class(..)
+        | Delta::Pool(..)
+        | Delta::Claim(..)
+        | Delta::Ledger(_)
+        | Delta::Inventory(..)
+        | Delta::Policy(..)
+        | Delta::Host(_) => (None, None, None),
+    };
+    format!("{pod:?} {node:?} {budget:?}")
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_events_does_not_matter(
+        deltas in prop::collection::vec(any_delta(), 0..40),
+        keys in prop::collection::vec(any::<u32>(), 40),
+    ) {
+        let mut in_order = World::default();
+        for delta in &deltas {
+            in_order.apply(delta.clone());
+        }
+        check_sums(&in_order);
+
+        // Deltas of one object stay in their order, those of different objects are shuffled.
+        let mut shuffled: Vec<(u32, usize)> = Vec::new();
+        for (index, delta) in deltas.iter().enumerate() {
+            let before = deltas[..index].iter().zip(&shuffled);
+            let floor = before
+                .filter(|(other, _)| object(other) == object(delta))
+                .map(|(_, (key, _))| *key)
+                .max()
+                .unwrap_or(0);
+            shuffled.push((keys[index].max(floor), index));
+        }
+        shuffled.sort();
+        let mut another = World::default();
+        for (_, index) in shuffled {
+            another.apply(deltas[index].clone());
+        }
+        prop_assert_eq!(canonical(&in_order), canonical(&another));
+
+        let mut last: BTreeMap<String, Delta> = BTreeMap::new();
+        for delta in &deltas {
+            last.insert(object(delta), delta.clone());
+        }
+        let mut from_final_state = World::default();
+        for delta in last.into_values() {
+            from_final_state.apply(delta);
+        }
+        prop_assert_eq!(canonical(&in_order), canonical(&from_final_state));
+
+        let snapshot = serde_json::to_string(&in_order).unwrap();
+        let replayed: World = serde_json::from_str(&snapshot).unwrap();
+        prop_assert_eq!(canonical(&in_order), canonical(&replayed));
+    }
+}
+
+#[test]
+fn labels_that_no_selector_reads_do_not_split_shapes() {
+    let mut scene = Scene::default();
+    scene.pending("web", 10, spec("cpu=1"));
+    for (index, pod) in scene.pods.values_mut().enumerate() {
+        pod.labels = labels(&format!("app=web index={index}"));
+    }
+    let mut world = scene.world();
+    assert_eq!(world.pending().len(), 1);
+
+    let budget = DisruptionBudgetFacts {
+        selector: Some(LabelSelector {
+            match_labels: Default::default(),
+            match_expressions: vec![Requirement {
+                key: "index".into(),
+                operator: Operator::Exists,
+                values: vec![],
+            }],
+        }),
+        disruptions_allowed: 0,
+    };
+    let key = ObjectKey::new("default", "by-index");
+    world.apply(Delta::DisruptionBudget(key.clone(), Some(Box::new(budget))));
+    assert_eq!(world.pending().len(), 10);
+    world.apply(Delta::DisruptionBudget(key, None));
+    assert_eq!(world.pending().len(), 1);
+}
+
+#[test]
+fn only_pods_that_a_machine_could_help_are_pending() {
+    let mut scene = Scene::default();
+    scene.pending("pod", 7, spec("cpu=1"));
+    scene.pod("pod-00000").unschedulable_since = None;
+    scene.pod("pod-00001").owner = Some(owner("DaemonSet"));
+    scene.pod("pod-00002").deleting = true;
+    scene.pod("pod-00003").mirror = true;
+    scene.pod("pod-00004").spec.scheduler_name = Some("volcano".into());
+    scene.pod("pod-00005").spec.scheduler_name = Some("default-scheduler".into());
+    let world = scene.world();
+    let names: Vec<String> = world
+        .pending()
+        .iter()
+        .flat_map(|(_, pods)| {
+            pods.iter()
+                .map(|pod| pod.key().name.to_string())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(names, ["pod-00006", "pod-00005"], "by shape, then by name");
+}
+
+#[test]
+fn a_node_is_found_by_its_uuid_in_either_byte_order() {
+    let mut scene = Scene::default();
+    scene.node("n", node("cpu=1")).system_uuid =
+        Some("44332211-6655-8877-99aa-bbccddeeff00".into());
+    let world = scene.world();
+    for uuid in [
+        "44332211-6655-8877-99aa-bbccddeeff00",
+        "11223344-5566-7788-99aa-bbccddeeff00",
+    ] {
+        let found = world
+            .node_by_uuid(&uuid.into())
+            .map(|node| node.name().to_string());
+        assert_eq!(found.as_deref(), Some("n"), "{uuid}");
+    }
+    assert!(world.node_by_uuid(&"nonsense".into()).is_none());
+}
+
+#[test]
+fn a_uuid_that_two_nodes_claim_identifies_none() {
+    let mut scene = Scene::default();
+    scene.node("n", node("cpu=1")).system_uuid = Some("u".into());
+    scene.node("m", node("cpu=1")).system_uuid = Some("u".into());
+    let mut world = scene.world();
+    assert!(world.node_by_uuid(&"u".into()).is_none());
+    world.apply(Delta::Node("m".into(), None));
+    assert!(world.node_by_uuid(&"u".into()).is_some());
+}

@@ -1,0 +1,254 @@
+//! Events: what kproxide did and why not, where people look for it (`kubectl describe`).
+//!
+//! Written to `events.k8s.io/v1` by a task of its own behind a bounded queue: an Event that cannot be written is counted and forgotten, and never holds up
+//! the loop. Repetitions become a series on the first Event; each object may be told only so much, so that a cluster full of pending pods is not a flood.
+//! (kube's own recorder reads the system's clock, which simulation must not.)
+
+mod aggregate;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event as EventObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kproxide_planner::ids::{ClaimName, NodeName, PodKey, PoolName, Uid};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::client::Client;
+use super::crd::{GROUP, VERSION};
+use super::error::Error;
+use crate::clock::Clock;
+use aggregate::{Aggregate, Write};
+
+/// How many Events may wait. More come only with more actions in one tick than there may be.
+const QUEUE: usize = 1024;
+
+/// What an Event is about. UIDs where they are known: `kubectl describe` looks for them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    Pod(PodKey, Option<Uid>),
+    Node(NodeName),
+    Claim(ClaimName, Uid),
+    Pool(PoolName, Uid),
+}
+
+impl About {
+    pub fn pod(pod: &PodKey, uid: &Uid) -> Self {
+        Self::Pod(pod.clone(), Some(uid.clone()))
+    }
+
+    /// All pods of a shape, by an example: good for remembering what was said of them.
+    pub fn shape(example: &PodKey) -> Self {
+        Self::Pod(example.clone(), None)
+    }
+
+    pub fn node(node: &NodeName) -> Self {
+        Self::Node(node.clone())
+    }
+
+    pub fn claim(claim: &ClaimName, uid: &Uid) -> Self {
+        Self::Claim(claim.clone(), uid.clone())
+    }
+
+    pub fn pool(pool: &PoolName, uid: &Uid) -> Self {
+        Self::Pool(pool.clone(), uid.clone())
+    }
+}
+
+/// One thing to tell.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Event {
+    about: About,
+    warning: bool,
+    reason: &'static str,
+    note: String,
+}
+
+impl Event {
+    /// `reason` is one CamelCase word, Cluster Autoscaler's where it has one; `note` is for people and cut at 1024 bytes.
+    pub fn normal(about: About, reason: &'static str, note: String) -> Self {
+        Self {
+            about,
+            warning: false,
+            reason,
+            note,
+        }
+    }
+
+    /// As [`Event::normal`], for what somebody should look at.
+    pub fn warning(about: About, reason: &'static str, note: String) -> Self {
+        Self {
+            about,
+            warning: true,
+            reason,
+            note,
+        }
+    }
+}
+
+/// Where to tell it. Cheap to clone; never waits, never fails.
+#[derive(Clone, Debug)]
+pub struct Events(mpsc::Sender<Event>);
+
+impl Events {
+    /// Queues the Event; if the queue is full it is dropped.
+    pub fn say(&self, event: Event) {
+        if let Err(mpsc::error::TrySendError::Full(event)) = self.0.try_send(event) {
+            tracing::debug!(?event, "event dropped: too many are waiting");
+        }
+    }
+}
+
+/// The queue and the task that writes from it. The task ends when every [`Events`] is dropped and the rest is written; in a dry run it
+/// writes nothing. `name` is kproxide's, `instance` this replica's.
+pub fn writer(
+    client: Client,
+    clock: Clock,
+    name: &str,
+    instance: &str,
+    dry_run: bool,
+) -> (Events, impl Future<Output = ()> + Send + use<>) {
+    let (sender, mut receiver) = mpsc::channel(QUEUE);
+    let reporter = Reporter {
+        controller: format!("{GROUP}/{}", cut(name, 63)),
+        instance: cut(instance, 128).to_owned(),
+    };
+    let task = async move {
+        let mut aggregate = Aggregate::default();
+        while let Some(event) = receiver.recv().await {
+            if dry_run {
+                continue;
+            }
+            let Some(write) = aggregate.admit(event, clock.now()) else {
+                continue;
+            };
+            if let Err(error) = send(&client, &reporter, &write).await {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "event not written"
+                );
+                aggregate.forget(&write);
+            }
+        }
+    };
+    (Events(sender), task)
+}
+
+/// Who speaks.
+struct Reporter {
+    controller: String,
+    instance: String,
+}
+
+async fn send(client: &Client, reporter: &Reporter, write: &Write) -> Result<(), Error> {
+    match write {
+        Write::First { name, event, at } => {
+            let namespace = namespace(&event.about);
+            let created = client
+                .namespaced::<EventObject>(namespace)
+                .create(
+                    &PostParams::default(),
+                    &object(reporter, name, event, MicroTime(*at)),
+                )
+                .await
+                .map_err(Error::of("create", "events", name));
+            match created {
+                // The same Event of the run before.
+                Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
+                Err(other) => Err(other),
+            }
+        }
+        Write::Again {
+            name,
+            event,
+            count,
+            at,
+        } => {
+            let patch = json!({ "series": { "count": count, "lastObservedTime": MicroTime(*at) } });
+            client
+                .namespaced::<EventObject>(namespace(&event.about))
+                .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .map(|_| ())
+                .map_err(Error::of("patch", "events", name))
+        }
+    }
+}
+
+fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> EventObject {
+    let Event {
+        about,
+        warning,
+        reason,
+        note,
+    } = event;
+    EventObject {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace(about).to_owned()),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(at),
+        reporting_controller: Some(reporter.controller.clone()),
+        reporting_instance: Some(reporter.instance.clone()),
+        action: Some(action(reason).to_owned()),
+        reason: Some((*reason).to_owned()),
+        regarding: Some(reference(about)),
+        note: Some(cut(note, 1024).to_owned()),
+        type_: Some(if *warning { "Warning" } else { "Normal" }.to_owned()),
+        ..EventObject::default()
+    }
+}
+
+/// What kproxide was about, as `events.k8s.io` wants to know; the reason itself where there is nothing more general.
+fn action(reason: &'static str) -> &'static str {
+    match reason {
+        "TriggeredScaleUp" | "NotTriggerScaleUp" | "ScaledUpGroup" | "FailedToScaleUpGroup" => {
+            "ScaleUp"
+        }
+        "ScaleDown" | "ScaleDownEmpty" | "ScaleDownFailed" => "ScaleDown",
+        other => other,
+    }
+}
+
+/// Events about objects without a namespace belong into `default`.
+fn namespace(about: &About) -> &str {
+    match about {
+        About::Pod(key, _) => &key.namespace,
+        About::Node(_) | About::Claim(..) | About::Pool(..) => "default",
+    }
+}
+
+fn reference(about: &About) -> ObjectReference {
+    let ours = format!("{GROUP}/{VERSION}");
+    let (api_version, kind, name, namespace, uid) = match about {
+        About::Pod(key, uid) => ("v1", "Pod", &*key.name, Some(&key.namespace), uid.as_ref()),
+        About::Node(name) => ("v1", "Node", name.as_str(), None, None),
+        About::Claim(name, uid) => (ours.as_str(), "NodeClaim", name.as_str(), None, Some(uid)),
+        About::Pool(name, uid) => (ours.as_str(), "NodePool", name.as_str(), None, Some(uid)),
+    };
+    ObjectReference {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
+        name: Some(name.to_owned()),
+        namespace: namespace.map(ToString::to_string),
+        // By custom a Node's Events carry its name as UID; `kubectl describe node` looks for that.
+        uid: match about {
+            About::Node(name) => Some(name.to_string()),
+            About::Pod(..) | About::Claim(..) | About::Pool(..) => uid.map(ToString::to_string),
+        },
+        ..ObjectReference::default()
+    }
+}
+
+/// At most so many bytes, at a boundary of a character.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests;
