@@ -8,6 +8,8 @@
 mod compare;
 #[path = "simulator/fixtures.rs"]
 mod fixtures;
+#[path = "simulator/lab.rs"]
+mod lab;
 #[path = "simulator/replay.rs"]
 mod replay;
 
@@ -16,11 +18,10 @@ use std::io::Write;
 use replay::{Recordings, Verdict};
 
 /// Recordings of methods that the simulation does not have because nothing of kproxide asks for them.
-const NOT_SIMULATED: [&str; 14] = [
+const NOT_SIMULATED: [&str; 13] = [
     "c2-create",
     "c2-create-taken-elsewhere",
     "c2-nq-create",
-    "c3-content-delete",
     "c3-create",
     "c3-fw-options",
     "c3-fw-rules",

@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 use super::replay::{Recording, body};
 
 /// Numbers that are measured: only that they are numbers counts.
-const MEASURED: [&str; 21] = [
+const MEASURED: [&str; 23] = [
+    "cgroup-mode",
+    "free_mem",
     "avail",
     "cpu",
     "ctime",
@@ -139,6 +141,10 @@ fn masked(key: &str, value: &Value) -> Value {
             kinds.join(",").into()
         }
         Value::String(text) => masked_text(text).into(),
+        Value::Object(object) if key == "current-kernel" => object
+            .keys()
+            .map(|key| (key.clone(), Value::from("<text>")))
+            .collect(),
         Value::Array(items) if key == "loadavg" => {
             items.iter().map(|_| Value::from("<load>")).collect()
         }

@@ -86,49 +86,64 @@ pub(crate) struct Replay<'a> {
 pub(crate) struct As(pub(crate) &'static str);
 
 impl Replay<'_> {
-    /// Asks what was asked in each of these recordings, one after the other, and compares the answers.
-    pub(crate) async fn check(&mut self, pve: &Pve, who: As, names: &[&str]) {
-        for name in names {
-            self.check_one(pve, who, name).await;
+    /// Asks what was asked in each of these recordings (names, separated by spaces), one after the other, and compares
+    /// the answers.
+    pub(crate) async fn check(&mut self, pve: &Pve, who: As, names: &str) {
+        for name in names.split(' ') {
+            let recording = self.recording(name);
+            let request = self.request(&recording.request, who);
+            if let Some(upid) = upid_in(request.uri().path()) {
+                finish(pve, &upid).await;
+            }
+            let asked = Instant::now();
+            let response = pve.handle(request).await;
+            self.judge(&recording, &response, asked.elapsed().as_secs_f64());
         }
     }
 
-    async fn check_one(&mut self, pve: &Pve, who: As, name: &str) {
-        let recording = self
-            .recordings
-            .recorded
-            .get(name)
-            .unwrap_or_else(|| panic!("there is no recording '{name}'"))
-            .clone();
-        let request = self.request(&recording.request, who);
-        if let Some(upid) = upid_in(request.uri().path()) {
-            finish(pve, &upid).await;
-        }
+    /// Asks something that was not recorded but led to what was: method, path and curl's options.
+    pub(crate) async fn act(&self, pve: &Pve, who: As, request: &str) -> Value {
+        let response = pve.handle(self.request(request, who)).await;
+        accepted(request, &response)
+    }
+
+    /// Like [`Replay::act`], while at the same time what the recording `name` asked for is asked.
+    pub(crate) async fn race(&mut self, pve: &Pve, who: As, request: &str, name: &str) -> Value {
+        let recording = self.recording(name);
+        let (ours, recorded) = (
+            self.request(request, who),
+            self.request(&recording.request, who),
+        );
         let asked = Instant::now();
-        let response = pve.handle(request).await;
-        let seconds = asked.elapsed().as_secs_f64();
+        let (ours, recorded) = tokio::join!(pve.handle(ours), pve.handle(recorded));
+        self.judge(&recording, &recorded, asked.elapsed().as_secs_f64());
+        accepted(request, &ours)
+    }
+
+    fn recording(&self, name: &str) -> Recording {
+        let recording = self.recordings.recorded.get(name);
+        recording
+            .unwrap_or_else(|| panic!("there is no recording '{name}'"))
+            .clone()
+    }
+
+    fn judge(&mut self, recording: &Recording, response: &Response<Bytes>, seconds: f64) {
         if let (Some(recorded), Some(ours)) = (
             recording.body["data"].as_str(),
-            body(&response)["data"].as_str(),
+            body(response)["data"].as_str(),
         ) {
             self.upids.insert(recorded.to_owned(), ours.to_owned());
         }
-        let verdict = match compare::difference(&recording, &response, seconds) {
+        let verdict = match compare::difference(recording, response, seconds) {
             None => Verdict::Equal,
             Some(why) => Verdict::Differs {
                 fixture: self.fixture,
                 why,
             },
         };
-        self.recordings.verdicts.insert(name.to_owned(), verdict);
-    }
-
-    /// Asks something that was not recorded but led to what was: `METHOD path form`.
-    pub(crate) async fn act(&mut self, pve: &Pve, who: As, request: &str) -> Value {
-        let response = pve.handle(self.request(request, who)).await;
-        let body = body(&response);
-        assert!(response.status().is_success(), "{request}: {body}");
-        body["data"].clone()
+        self.recordings
+            .verdicts
+            .insert(recording.name.clone(), verdict);
     }
 
     /// Says that our task `upid` is the one that the recording `name` is about.
@@ -244,6 +259,13 @@ fn escape(text: &str) -> String {
         _ => format!("%{byte:02X}"),
     });
     escaped.collect()
+}
+
+/// The data of an answer that must not be a refusal.
+fn accepted(request: &str, response: &Response<Bytes>) -> Value {
+    let body = body(response);
+    assert!(response.status().is_success(), "{request}: {body}");
+    body["data"].clone()
 }
 
 /// Waits for the end of a task.

@@ -223,6 +223,17 @@ impl View<'_> {
         entry
     }
 
+    /// A machine as a member of its pool.
+    pub(crate) fn member(&self, vm: &Vm) -> Option<Value> {
+        let mut entry = self.vm(vm)?;
+        if let Some(object) = entry.as_object_mut() {
+            for key in ["lock", "pool", "tags"] {
+                object.remove(key);
+            }
+        }
+        Some(entry)
+    }
+
     /// A machine, if the caller may see it.
     pub(crate) fn vm(&self, vm: &Vm) -> Option<Value> {
         if !self

@@ -57,6 +57,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) id: u32,
     pub(crate) threads: u32,
+    pub(crate) cores: u32,
     pub(crate) memory: u64,
     pub(crate) base_load: f64,
     pub(crate) base_memory: u64,
@@ -442,6 +443,7 @@ impl Node {
         let HypervisorSpec {
             name,
             threads,
+            cores,
             memory,
             online,
             maintenance,
@@ -454,6 +456,7 @@ impl Node {
             name,
             id,
             threads,
+            cores: cores.unwrap_or((threads / 2).max(1)),
             memory,
             base_load,
             base_memory,

@@ -158,7 +158,7 @@ async fn new_machine_has_no_name_until_the_next_broadcast() {
         )
         .await;
     assert!(body["data"].is_string());
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     let entry = |list: Value| {
         list.as_array()
             .unwrap()
@@ -248,7 +248,7 @@ async fn crash_of_a_server_leaves_a_locked_clone_behind() {
         .call(Method::POST, "/nodes/pve1/qemu/9001/clone", "newid=101")
         .await;
     let upid = body["data"].as_str().unwrap().to_owned();
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     world.pve.set_hypervisor_online("pve1", false);
     tokio::time::sleep(Duration::from_secs(60)).await;
     world.pve.set_hypervisor_online("pve1", true);
