@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_planner::facts::{Delta, HostFacts};
-use kproxide_planner::{Limits, World};
+use kproxide_planner::planning::Limits;
+use kproxide_planner::world::World;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -21,7 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::error::Error as KubeError;
-use crate::kube::events;
+use crate::kube::events::{self, Events};
 use crate::kube::lease::{self, Fence, LeaseSettings};
 use crate::kube::{identity, ledger, watch as kube_watch};
 use crate::metrics::Metrics;
@@ -150,11 +151,17 @@ impl App {
             });
             fence
         };
-        let (events, writer) = events::writer(kube.clone(), clock, &config.name, &config.identity, config.dry_run);
-        tasks.spawn(async move {
-            writer.await;
-            "event writer".to_owned()
-        });
+        let events = if config.dry_run {
+            Events::silent()
+        } else {
+            let speaker = events::Reporter { instance: config.identity.clone() };
+            let (events, writer) = events::writer(kube.clone(), speaker, clock);
+            tasks.spawn(async move {
+                writer.await;
+                "event writer".to_owned()
+            });
+            events
+        };
 
         let (notes, notes_taken) = mpsc::channel(NOTES_MAX);
         let clusters = Clusters::new(connect);
@@ -182,7 +189,7 @@ impl App {
         let mut autoscaler = Autoscaler {
             clock,
             timing: config.timing,
-            limits: Limits { max_launches_per_tick: config.max_launches_per_tick, ..Limits::default() },
+            limits: Limits { max_launches_per_tick: config.max_launches_per_tick, quarantine: config.quarantine, ..Limits::default() },
             world: World::default(),
             host: host_facts.clone(),
             clusters,
@@ -257,10 +264,13 @@ async fn identity_once(kube: &Client, config: &Config, random: &Random) -> Resul
     let key = if config.dry_run {
         identity::ownership_key(kube, &config.namespace, &secret).await?
     } else {
-        let mut bytes = [0; 32];
-        random(&mut bytes);
         ledger::get_or_create(kube).await?;
-        Some(identity::ownership_key_or_create(kube, &config.namespace, &secret, bytes).await?)
+        let fresh = || {
+            let mut bytes = [0; 32];
+            random(&mut bytes);
+            bytes
+        };
+        Some(identity::ownership_key_or_create(kube, &config.namespace, &secret, fresh).await?)
     };
     Ok((cluster_id, key.map(|key| key.bytes().to_vec())))
 }

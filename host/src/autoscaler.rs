@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use kproxide_planner::facts::{Delta, HostFacts};
 use kproxide_planner::plan::Plan;
-use kproxide_planner::{Limits, Planning, World};
+use kproxide_planner::planning::{Limits, Planning};
+use kproxide_planner::world::World;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::World;
+use kproxide_planner::world::World;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::{GuestStatus, InventoryFacts, PoolFacts};
 use kproxide_planner::ids::{ClusterName, PodKey, PoolName};
@@ -16,7 +16,7 @@ use kproxide_planner::report::{Finding, NodeOutcome, PendingOutcome, PendingShap
 
 use crate::act::ClaimNote;
 use crate::kube::client::Client;
-use crate::kube::events::{About, Event, Events};
+use crate::kube::events::{Events, Notice, Reason, Regarding, Severity as EventSeverity};
 use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor, StatusWriter};
 use crate::metrics::{KproximateGauges, Metrics};
 use crate::policy::{Reload, ReloadOutcome};
@@ -38,7 +38,7 @@ pub struct Reporter {
     statuses: StatusWriter,
     key_fingerprint: Option<String>,
     /// What was last said about an object under a reason, and when.
-    said: BTreeMap<(About, &'static str), (String, Timestamp)>,
+    said: BTreeMap<(Regarding, Reason), (String, Timestamp)>,
 }
 
 impl Reporter {
@@ -60,11 +60,12 @@ impl Reporter {
         }
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
-                let about = About::node(&node.node);
-                if self.news(&about, "ScaleDown", reason.as_str(), now) {
+                let uid = world.node(&node.node).map(|node| node.facts.uid.clone());
+                let about = Regarding::Node(node.node.clone(), uid);
+                if self.news(&about, Reason::ScaleDown, reason.as_str(), now) {
                     tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), "removing");
                     self.metrics.removals.with_label_values(&[node.pool.as_str(), reason.as_str()]).inc();
-                    self.events.say(Event::normal(about, "ScaleDown", format!("the Node is removed: {reason}")));
+                    self.say(about, EventSeverity::Normal, Reason::ScaleDown, format!("the Node is removed: {reason}"));
                 }
             }
         }
@@ -91,15 +92,16 @@ impl Reporter {
 
     /// Passes on what a drive says about its claim.
     pub fn note(&mut self, note: &ClaimNote) {
-        let about = About::claim(&note.claim, &note.uid);
+        let about = Regarding::Claim(note.claim.clone(), Some(note.uid.clone()));
         let (reason, message) = (note.note.reason, note.note.message.clone());
-        if note.note.warning {
+        let severity = if note.note.warning {
             tracing::warn!(claim = %note.claim, reason, message, "claim");
-            self.events.say(Event::warning(about, reason, message));
+            EventSeverity::Warning
         } else {
             tracing::info!(claim = %note.claim, reason, message, "claim");
-            self.events.say(Event::normal(about, reason, message));
-        }
+            EventSeverity::Normal
+        };
+        self.say(about, severity, Reason::Step(reason), message);
     }
 
     /// Tells every pool that uses the policy what became of its file.
@@ -127,12 +129,9 @@ impl Reporter {
         }
         for (name, pool) in world.pools() {
             if uses(pool, &reload.policy) {
-                let about = About::pool(name, &pool.uid);
-                self.events.say(if good {
-                    Event::normal(about, "PolicyReloaded", message.clone())
-                } else {
-                    Event::warning(about, "PolicyRefused", message.clone())
-                });
+                let about = Regarding::Pool(name.clone(), Some(pool.uid.clone()));
+                let severity = if good { EventSeverity::Normal } else { EventSeverity::Warning };
+                self.say(about, severity, Reason::Policy, message.clone());
             }
         }
     }
@@ -143,28 +142,29 @@ impl Reporter {
             PendingOutcome::FitsNode(_) | PendingOutcome::FitsClaim(_) => return,
             PendingOutcome::Launching(claims) => {
                 let names: Vec<_> = claims.iter().map(|claim| claim.to_string()).collect();
-                ("TriggeredScaleUp", format!("pod triggered scale-up: {}", names.join(", ")))
+                (Reason::TriggeredScaleUp, format!("pod triggered scale-up: {}", names.join(", ")))
             }
             PendingOutcome::Unhelped(reasons) => {
                 let reasons: Vec<_> = reasons.iter().map(|(pool, why)| format!("pool {pool}: {why}")).collect();
-                ("NotTriggerScaleUp", format!("pod didn't trigger scale-up: {}", reasons.join("; ")))
+                (Reason::NotTriggerScaleUp, format!("pod didn't trigger scale-up: {}", reasons.join("; ")))
             }
             PendingOutcome::NotSupported(field) => {
-                ("NotTriggerScaleUp", format!("pod didn't trigger scale-up: not supported yet: {field}"))
+                (Reason::NotTriggerScaleUp, format!("pod didn't trigger scale-up: not supported yet: {field}"))
             }
             PendingOutcome::NoPool => {
-                ("NotTriggerScaleUp", "pod didn't trigger scale-up: there is no NodePool".to_owned())
+                (Reason::NotTriggerScaleUp, "pod didn't trigger scale-up: there is no NodePool".to_owned())
             }
         };
-        let shape_about = About::shape(&shape.example);
-        if self.news(&shape_about, reason, &message, now) {
-            tracing::info!(pod = %shape.example, pods = shape.count, reason, message, "pending");
-        }
+        let mut told = false;
         for key in shape.pods.iter().take(PODS_TOLD_MAX) {
             let Some(about) = pod(key, world) else { continue };
             if self.news(&about, reason, &message, now) {
-                self.events.say(Event::normal(about, reason, message.clone()));
+                self.say(about, EventSeverity::Normal, reason, message.clone());
+                told = true;
             }
+        }
+        if told {
+            tracing::info!(pod = %shape.example, pods = shape.count, message, "pending");
         }
     }
 
@@ -173,19 +173,23 @@ impl Reporter {
         tracing::info!(%claim, %pool, %hypervisor, score, reason, "placed");
         self.metrics.launches.with_label_values(&[pool.as_str(), &hypervisor.to_string()]).inc();
         let Some(facts) = world.pools().get(pool) else { return };
-        let about = About::pool(pool, &facts.uid);
+        let about = Regarding::Pool(pool.clone(), Some(facts.uid.clone()));
         if let Some(fallback) = fallback
-            && self.news(&about, "PolicyFallback", fallback, now)
+            && self.news(&about, Reason::Policy, fallback, now)
         {
             let message = format!("the built-in spread chose instead: {fallback}");
             tracing::warn!(%pool, message, "policy fallback");
-            self.events.say(Event::warning(about.clone(), "PolicyFallback", message));
+            self.say(about.clone(), EventSeverity::Warning, Reason::Policy, message);
         }
-        self.events.say(Event::normal(about, "ScaledUpGroup", format!("{claim} on {hypervisor}: {reason}")));
+        self.say(about, EventSeverity::Normal, Reason::ScaledUpGroup, format!("{claim} on {hypervisor}: {reason}"));
+    }
+
+    fn say(&self, regarding: Regarding, severity: EventSeverity, reason: Reason, note: String) {
+        self.events.publish(Notice { regarding, severity, reason, note });
     }
 
     /// True if this was not said about it lately.
-    fn news(&mut self, about: &About, reason: &'static str, message: &str, now: Timestamp) -> bool {
+    fn news(&mut self, about: &Regarding, reason: Reason, message: &str, now: Timestamp) -> bool {
         let key = (about.clone(), reason);
         if let Some((said, at)) = self.said.get(&key)
             && said == message
@@ -279,8 +283,8 @@ impl Reporter {
     }
 }
 
-fn pod(key: &PodKey, world: &World) -> Option<About> {
-    Some(About::pod(key, world.pod(key)?.uid()))
+fn pod(key: &PodKey, world: &World) -> Option<Regarding> {
+    Some(Regarding::Pod(key.clone(), world.pod(key)?.uid().clone()))
 }
 
 fn uses(pool: &PoolFacts, policy: &Arc<str>) -> bool {
@@ -350,8 +354,8 @@ fn kproximate_gauges(world: &World) -> KproximateGauges {
         if guest.is_some_and(|guest| guest.status != GuestStatus::Unknown || guest.name.is_some()) {
             gauges.machines += 1;
         }
-        let Some(node) = world.node_of(claim).filter(|node| node.facts().ready) else { continue };
-        let (allocatable, requested) = (&node.facts().allocatable, node.requested());
+        let Some(node) = world.node_of(claim).filter(|node| node.facts.ready) else { continue };
+        let (allocatable, requested) = (&node.facts.allocatable, node.requested());
         gauges.running += 1;
         gauges.cpu_provisioned_cores += claim.spec.milli_cores as f64 / MILLI;
         gauges.memory_provisioned_bytes += claim.spec.memory_bytes as f64;

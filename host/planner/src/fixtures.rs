@@ -27,7 +27,9 @@ pub const NOW: i64 = 86_400;
 
 /// Amounts such as `cpu=500m memory=1Gi`.
 pub fn amounts(text: &str) -> Resources {
-    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let pairs = text
+        .split_whitespace()
+        .filter_map(|pair| pair.split_once('='));
     Resources::requested(pairs).expect("readable amounts")
 }
 
@@ -125,13 +127,21 @@ pub fn hypervisor(threads: u32, gib: u64) -> HypervisorFacts {
         cpu_usage: 0.0,
         committed_threads: 0,
         committed_memory_bytes: 0,
-        storages: [("shared".into(), storage(true, 10_000)), ("local".into(), storage(false, 1_000))].into(),
+        storages: [
+            ("shared".into(), storage(true, 10_000)),
+            ("local".into(), storage(false, 1_000)),
+        ]
+        .into(),
     }
 }
 
 pub fn storage(shared: bool, gib: u64) -> StorageFacts {
     StorageFacts {
-        kind: if shared { "rbd".into() } else { "lvmthin".into() },
+        kind: if shared {
+            "rbd".into()
+        } else {
+            "lvmthin".into()
+        },
         shared,
         active: true,
         available_bytes: gib * GIB,
@@ -357,11 +367,16 @@ impl Scene {
         self.coming_machine(name, on, Phase::Initialized);
         let spec = self.claims[name].spec.clone();
         let uuid: Uid = format!("uuid-{name}").into();
-        let mut facts = node(&format!("cpu={}m memory={}", spec.milli_cores, spec.memory_bytes));
+        let mut facts = node(&format!(
+            "cpu={}m memory={}",
+            spec.milli_cores, spec.memory_bytes
+        ));
         facts.uid = format!("node-{name}").into();
         facts.system_uuid = Some(uuid.clone());
         facts.labels = spec.labels.clone();
-        facts.labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
+        facts
+            .labels
+            .insert("kubernetes.io/hostname".to_owned(), name.to_owned());
         self.nodes.insert(name.into(), facts);
         let claim = self.claim(name);
         claim.status.node_name = Some(name.into());
@@ -395,7 +410,11 @@ impl Scene {
             name.into(),
             ClaimFacts {
                 uid: format!("claim-{name}").into(),
-                created: if phase == Phase::Initialized { at(0) } else { at(NOW - 60) },
+                created: if phase == Phase::Initialized {
+                    at(0)
+                } else {
+                    at(NOW - 60)
+                },
                 deleting_since: None,
                 has_finalizer: true,
                 spec: ClaimSpec {
@@ -469,14 +488,40 @@ impl Scene {
             (PolicyKind::Labels, "go-template"),
         ] {
             let digest = format!("{name}-digest").into();
-            deltas.push(Delta::Policy(policy(kind, name).policy, Some(PolicyFacts { digest })));
+            deltas.push(Delta::Policy(
+                policy(kind, name).policy,
+                Some(PolicyFacts { digest }),
+            ));
         }
-        deltas.extend(pools.into_iter().map(|(name, facts)| Delta::Pool(name, Some(Box::new(facts)))));
-        deltas.extend(claims.into_iter().map(|(name, facts)| Delta::Claim(name, Some(Box::new(facts)))));
-        deltas.extend(nodes.into_iter().map(|(name, facts)| Delta::Node(name, Some(Box::new(facts)))));
-        deltas.extend(daemon_sets.into_iter().map(|(key, facts)| Delta::DaemonSet(key, Some(Box::new(facts)))));
-        deltas.extend(budgets.into_iter().map(|(key, facts)| Delta::DisruptionBudget(key, Some(Box::new(facts)))));
-        deltas.extend(pods.into_iter().map(|(key, facts)| Delta::Pod(key, Some(Box::new(facts)))));
+        deltas.extend(
+            pools
+                .into_iter()
+                .map(|(name, facts)| Delta::Pool(name, Some(Box::new(facts)))),
+        );
+        deltas.extend(
+            claims
+                .into_iter()
+                .map(|(name, facts)| Delta::Claim(name, Some(Box::new(facts)))),
+        );
+        deltas.extend(
+            nodes
+                .into_iter()
+                .map(|(name, facts)| Delta::Node(name, Some(Box::new(facts)))),
+        );
+        deltas.extend(
+            daemon_sets
+                .into_iter()
+                .map(|(key, facts)| Delta::DaemonSet(key, Some(Box::new(facts)))),
+        );
+        deltas.extend(
+            budgets
+                .into_iter()
+                .map(|(key, facts)| Delta::DisruptionBudget(key, Some(Box::new(facts)))),
+        );
+        deltas.extend(
+            pods.into_iter()
+                .map(|(key, facts)| Delta::Pod(key, Some(Box::new(facts)))),
+        );
         deltas
     }
 
@@ -510,7 +555,12 @@ pub fn condition(kind: Condition, since: Timestamp) -> ClaimCondition {
 }
 
 /// Plans to the end, with `answer` in the place of the policies.
-pub fn plan(world: &World, now: Timestamp, limits: Limits, mut answer: impl FnMut(&Question) -> Answer) -> Plan {
+pub fn plan(
+    world: &World,
+    now: Timestamp,
+    limits: Limits,
+    mut answer: impl FnMut(&Question) -> Answer,
+) -> Plan {
     let mut planning = Planning::new(world, now, limits);
     while let Some(question) = planning.question() {
         planning.answer(answer(&question));

@@ -118,7 +118,11 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     let wake_at = &mut upkeep.wake_at;
     upkeep.ledger.backoff.retain(|row| {
         let forgotten = later(row.until, BACKOFF_MEMORY);
-        let next = if now < row.until { row.until } else { forgotten };
+        let next = if now < row.until {
+            row.until
+        } else {
+            forgotten
+        };
         wake(wake_at, next, now);
         now < forgotten
     });
@@ -140,10 +144,9 @@ impl Upkeep {
         now: Timestamp,
         quarantine: SignedDuration,
     ) -> Option<LedgerEntry> {
-        let claimed = world
-            .claims()
-            .get(&entry.claim)
-            .is_some_and(|claim| claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster);
+        let claimed = world.claims().get(&entry.claim).is_some_and(|claim| {
+            claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
+        });
         let quarantined = EntryState::Quarantined {
             until: later(now, quarantine),
         };
@@ -178,7 +181,12 @@ impl Upkeep {
 
     /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.
     fn adopt(&mut self, world: &World) {
-        let known: BTreeSet<ClaimName> = self.ledger.entries.iter().map(|entry| entry.claim.clone()).collect();
+        let known: BTreeSet<ClaimName> = self
+            .ledger
+            .entries
+            .iter()
+            .map(|entry| entry.claim.clone())
+            .collect();
         for (name, claim) in world.claims() {
             if !known.contains(name) && claim.has_finalizer {
                 self.ledger.entries.push(entry_of(name, claim));
@@ -217,12 +225,15 @@ impl Upkeep {
 
 /// The inventory says that there is no such VM. A hint, good enough to let the number rest, not to use it.
 fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
-    world.inventories().get(&entry.cluster).is_some_and(|inventory| {
-        inventory.reachable
-            && inventory.quorate
-            && inventory.complete
-            && !inventory.guests.contains_key(&entry.vmid)
-    })
+    world
+        .inventories()
+        .get(&entry.cluster)
+        .is_some_and(|inventory| {
+            inventory.reachable
+                && inventory.quorate
+                && inventory.complete
+                && !inventory.guests.contains_key(&entry.vmid)
+        })
 }
 
 fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
@@ -232,7 +243,11 @@ fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
         pool: spec.pool.clone(),
         cluster: spec.cluster.clone(),
         vmid: spec.vmid,
-        hypervisor: claim.status.hypervisor.clone().unwrap_or_else(|| spec.hypervisor.clone()),
+        hypervisor: claim
+            .status
+            .hypervisor
+            .clone()
+            .unwrap_or_else(|| spec.hypervisor.clone()),
         storage: spec.storage.clone(),
         milli_cores: spec.milli_cores,
         memory_bytes: spec.memory_bytes,
@@ -243,7 +258,12 @@ fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
 }
 
 /// The state that a pool's policy of this kind left behind; a fresh one if another policy is in use now.
-pub(crate) fn policy_state(ledger: &LedgerFacts, pool: &PoolName, kind: PolicyKind, policy: &str) -> PolicyState {
+pub(crate) fn policy_state(
+    ledger: &LedgerFacts,
+    pool: &PoolName,
+    kind: PolicyKind,
+    policy: &str,
+) -> PolicyState {
     ledger
         .policy_state
         .iter()

@@ -20,5 +20,6 @@ pub mod matcher;
 pub mod pve;
 
 pub mod kube;
+pub mod kubelet;
 
 pub mod wire;

@@ -48,7 +48,7 @@ pub use observed::{
 };
 pub use ownership::{Mismatch, Proven, same_uuid};
 pub use register::provider_id;
-pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then};
+pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};
 
 /// The taint that a kubelet registers with and that is removed once its Node is labelled (effect `NoExecute`).

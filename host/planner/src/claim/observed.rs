@@ -50,7 +50,7 @@ pub enum Presence {
 #[derive(Clone, Debug, PartialEq)]
 pub enum MachineLook {
     Visible(Box<Machine>),
-    /// No hypervisor shows us a VM of this VMID; all of them were online.
+    /// The complete list of VMs does not show us one of this VMID.
     Invisible,
     /// A hypervisor that may hold it cannot be asked; says why.
     Unreachable(String),

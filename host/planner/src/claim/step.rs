@@ -326,6 +326,12 @@ impl Failure {
     }
 }
 
+/// The record that a claim's Node could go, or no longer can: since when is what the planner reads.
+pub fn unneeded(unneeded: bool, now: Timestamp) -> StatusChange {
+    let reason = if unneeded { "CouldGo" } else { "Needed" };
+    StatusChange::default().condition(Condition::Unneeded, unneeded, reason, "", now)
+}
+
 /// `since` moves only when the status changes, as Kubernetes' `lastTransitionTime` does.
 fn set_condition(conditions: &mut Vec<ClaimCondition>, new: &ClaimCondition) {
     match conditions.iter_mut().find(|c| c.kind == new.kind) {

@@ -41,7 +41,10 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
             close(subject, observed, now)
         }
         Some(MachineLook::Visible(machine)) => remove(subject, observed, machine, now),
-        Some(MachineLook::Invisible) | None if proven_absent(observed) => {
+        // Proxmox: the numbers of VMs on offline hypervisors are known to the others.
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
+            if proven_absent(observed) =>
+        {
             close(subject, observed, now)
         }
         Some(MachineLook::Invisible) if never_made(subject) => close(subject, observed, now),

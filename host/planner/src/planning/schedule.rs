@@ -38,10 +38,14 @@ impl<'w> Planning<'w> {
             for (index, count) in self.board.put_pending(&need.spec, need.left) {
                 need.left -= count;
                 let slot = &self.board.slots[index];
-                if slot.is_coming() && let Some(claim) = &slot.claim {
+                if slot.is_coming()
+                    && let Some(claim) = &slot.claim
+                {
                     need.on_claims.get_or_insert_with(|| (claim.clone(), 0)).1 += count;
                 } else if let Some(node) = slot.node() {
-                    need.on_nodes.get_or_insert_with(|| (node.name().clone(), 0)).1 += count;
+                    need.on_nodes
+                        .get_or_insert_with(|| (node.name().clone(), 0))
+                        .1 += count;
                 }
             }
         }
@@ -66,7 +70,11 @@ impl<'w> Planning<'w> {
             .collect();
         needs.sort_by_key(|need| {
             let requests = &need.spec.requests;
-            std::cmp::Reverse((need.spec.priority, !requests.extended.is_empty(), weight(requests)))
+            std::cmp::Reverse((
+                need.spec.priority,
+                !requests.extended.is_empty(),
+                weight(requests),
+            ))
         });
         needs
     }
@@ -74,7 +82,9 @@ impl<'w> Planning<'w> {
     /// A pending pod without a place that this Node could take if it stayed.
     pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
         let need = self.needs.iter().find(|need| {
-            need.left > 0 && need.spec.unsupported.is_empty() && self.board.would_fit(&need.spec, node)
+            need.left > 0
+                && need.spec.unsupported.is_empty()
+                && self.board.would_fit(&need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }

@@ -19,7 +19,12 @@ fn launches(scene: &Scene) -> usize {
 
 /// Well-behaved policies never make the planner propose what its check must drop.
 fn check_sound(plan: &Plan) {
-    let defects: Vec<_> = plan.report.findings.iter().filter(|finding| finding.severity == Severity::Defect).collect();
+    let defects: Vec<_> = plan
+        .report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Defect)
+        .collect();
     assert!(defects.is_empty(), "{defects:#?}");
 }
 
@@ -38,13 +43,20 @@ fn why(scene: &Scene) -> Why {
 }
 
 fn verdict(plan: &Plan, claim: &str) -> Verdict {
-    let advance = plan.advances.iter().find(|advance| advance.claim.as_str() == claim);
+    let advance = plan
+        .advances
+        .iter()
+        .find(|advance| advance.claim.as_str() == claim);
     advance.expect("a verdict for each claim").verdict.clone()
 }
 
 /// Why a Node stays, or `Err` if it goes.
 fn kept(plan: &Plan, node: &str) -> Result<String, String> {
-    let report = plan.report.nodes.iter().find(|report| report.node.as_str() == node);
+    let report = plan
+        .report
+        .nodes
+        .iter()
+        .find(|report| report.node.as_str() == node);
     match &report.expect("a report on each managed Node").outcome {
         NodeOutcome::Kept(reason) => Ok(reason.clone()),
         NodeOutcome::Removing(reason) => Err(reason.to_string()),

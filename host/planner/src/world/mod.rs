@@ -75,7 +75,10 @@ impl World {
     /// Keeps what a plan learned for the next ones: answers of label policies. Forgetting them costs the same questions again, nothing else.
     pub fn remember(&mut self, plan: &Plan) {
         for memo in &plan.decorations {
-            let key = (memo.machine.pool.clone(), memo.machine.instance_type.clone());
+            let key = (
+                memo.machine.pool.clone(),
+                memo.machine.instance_type.clone(),
+            );
             self.decorations.insert(key, memo.clone());
         }
     }

@@ -210,10 +210,14 @@ impl Pods {
 
     /// Enters a pod into the indexes.
     fn link(&mut self, ix: PodIx) {
-        let pod = self.pods[ix.0 as usize].as_ref().expect("the pod was just set");
+        let pod = self.pods[ix.0 as usize]
+            .as_ref()
+            .expect("the pod was just set");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
         if let Some(node) = pod.node {
-            let slot = self.nodes[node.0 as usize].as_mut().expect("a pod's node has a slot");
+            let slot = self.nodes[node.0 as usize]
+                .as_mut()
+                .expect("a pod's node has a slot");
             slot.pods.push(ix);
             if pod.is_alive() {
                 slot.requested.add(requests);
@@ -224,16 +228,23 @@ impl Pods {
             }
         }
         if self.is_pending(pod) {
-            self.pending.entry(pod.shape).or_default().insert(pod.name.clone(), ix);
+            self.pending
+                .entry(pod.shape)
+                .or_default()
+                .insert(pod.name.clone(), ix);
         }
     }
 
     /// Takes a pod out of the indexes.
     fn unlink(&mut self, ix: PodIx) {
-        let pod = self.pods[ix.0 as usize].as_ref().expect("an indexed pod exists");
+        let pod = self.pods[ix.0 as usize]
+            .as_ref()
+            .expect("an indexed pod exists");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
         if let Some(node) = pod.node {
-            let slot = self.nodes[node.0 as usize].as_mut().expect("a pod's node has a slot");
+            let slot = self.nodes[node.0 as usize]
+                .as_mut()
+                .expect("a pod's node has a slot");
             if let Some(position) = slot.pods.iter().position(|other| *other == ix) {
                 slot.pods.swap_remove(position);
             }
@@ -267,7 +278,9 @@ impl Pods {
 
     pub(crate) fn set_node(&mut self, name: NodeName, facts: Option<Box<NodeFacts>>) {
         let ix = self.node_slot(name.clone());
-        let slot = self.nodes[ix.0 as usize].as_mut().expect("the slot was just made");
+        let slot = self.nodes[ix.0 as usize]
+            .as_mut()
+            .expect("the slot was just made");
         let new_uuid = facts.as_ref().and_then(|facts| facts.system_uuid.clone());
         let old = std::mem::replace(&mut slot.facts, facts);
         let old_uuid = old.and_then(|facts| facts.system_uuid);
@@ -326,7 +339,9 @@ impl Pods {
         let all: Vec<PodIx> = self.by_key.values().copied().collect();
         for ix in all {
             self.unlink(ix);
-            let pod = self.pods[ix.0 as usize].as_mut().expect("an indexed pod exists");
+            let pod = self.pods[ix.0 as usize]
+                .as_mut()
+                .expect("an indexed pod exists");
             let old = ShapeKey::clone(self.shapes.get(pod.shape));
             let shape = self.shapes.hold(ShapeKey {
                 labels: project(self.labels.get(pod.labels), &self.projected),
@@ -382,7 +397,15 @@ impl Pods {
         let mut pending: Vec<_> = self
             .pending
             .iter()
-            .map(|(id, pods)| (self.shape(*id), PendingPods { pods: self, by_name: pods }))
+            .map(|(id, pods)| {
+                (
+                    self.shape(*id),
+                    PendingPods {
+                        pods: self,
+                        by_name: pods,
+                    },
+                )
+            })
             .collect();
         pending.sort_by(|(a, _), (b, _)| a.cmp(b));
         pending
@@ -408,7 +431,9 @@ impl Pods {
     fn view(&self, ix: PodIx) -> PodView<'_> {
         PodView {
             pods: self,
-            pod: self.pods[ix.0 as usize].as_ref().expect("an indexed pod exists"),
+            pod: self.pods[ix.0 as usize]
+                .as_ref()
+                .expect("an indexed pod exists"),
         }
     }
 
@@ -476,7 +501,9 @@ impl<'w> PodView<'w> {
     }
 
     pub(crate) fn shared_spec(&self) -> &'w Arc<PodSpec> {
-        self.pods.specs.get(self.pods.shapes.get(self.pod.shape).spec)
+        self.pods
+            .specs
+            .get(self.pods.shapes.get(self.pod.shape).spec)
     }
 
     /// Equal for pods of one shape; never to order by.

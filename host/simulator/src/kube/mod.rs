@@ -11,10 +11,13 @@
 //! the request or sent all of it. Everything is a function of the seed, the clock and the order of requests.
 
 pub mod audit;
+pub mod controllers;
 pub mod error;
-
+pub mod fixtures;
 pub mod resource;
+pub mod scheduler;
 pub mod store;
+pub mod world;
 
 mod admission;
 mod apply;
@@ -24,6 +27,8 @@ mod eviction;
 mod ids;
 pub(crate) mod object;
 mod patch;
+mod placement;
+mod quantity;
 mod request;
 mod scale;
 mod schema;

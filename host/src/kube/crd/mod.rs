@@ -4,6 +4,11 @@
 //! A field exists here only if it has an effect. Unknown fields are refused by the API server (kubectl asks for strict validation);
 //! objects read back are read leniently (see [`super::convert`]).
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "printer columns of one type repeat its name"
+)]
+
 mod claim;
 mod class;
 mod cluster;

@@ -1,0 +1,73 @@
+//! Steps on the Kubernetes side: the Node's marks, its cordon, its pods, the claim itself.
+
+use futures::future::join_all;
+use kproxide_planner::claim::{NodePatch, NodeRef, Outcome, PodRef, Refusal};
+
+use super::drive::Drive;
+use super::outcome::of_kubernetes;
+use super::reserve::chain;
+use crate::kube::error::Error;
+use crate::kube::evict::{self, Eviction};
+use crate::kube::nodes::{self, Marks};
+use crate::kube::claims;
+
+/// Evictions that are asked for at once.
+const EVICTIONS_AT_ONCE: usize = 10;
+
+impl Drive {
+    pub(super) async fn patch_node(&self, node: &NodeRef, patch: &NodePatch) -> Outcome {
+        let NodePatch { labels, annotations, add_taints, remove_unregistered, provider_id } = patch;
+        let marks = Marks {
+            labels: labels.clone(),
+            annotations: annotations.clone(),
+            taints: add_taints.clone(),
+            registered: *remove_unregistered,
+            provider_id: provider_id.clone(),
+        };
+        done(nodes::mark(&self.context.kube, &node.name, &node.uid, &marks).await)
+    }
+
+    pub(super) async fn cordon(&self, node: &NodeRef) -> Outcome {
+        done(nodes::cordon(&self.context.kube, &node.name, &node.uid).await)
+    }
+
+    pub(super) async fn uncordon(&self, node: &NodeRef) -> Outcome {
+        done(nodes::uncordon(&self.context.kube, &node.name, &node.uid).await)
+    }
+
+    pub(super) async fn delete_node(&self, node: &NodeRef) -> Outcome {
+        done(nodes::delete(&self.context.kube, &node.name, &node.uid).await)
+    }
+
+    pub(super) async fn delete_claim(&self) -> Outcome {
+        done(claims::delete(&self.context.kube, self.name(), &self.facts().uid).await)
+    }
+
+    /// Asks for every pod once. Whoever may not leave is asked again in a later drive, never in this one.
+    pub(super) async fn evict(&self, pods: &[PodRef]) -> Outcome {
+        let mut refused = Vec::new();
+        for batch in pods.chunks(EVICTIONS_AT_ONCE) {
+            if self.context.fence.epoch().is_none() {
+                break;
+            }
+            let asked = batch.iter().map(|pod| evict::evict(&self.context.kube, &pod.key, &pod.uid));
+            for (pod, answer) in batch.iter().zip(join_all(asked).await) {
+                let (by_budget, why) = match answer {
+                    Ok(Eviction::Evicted | Eviction::Gone) => continue,
+                    Ok(Eviction::Blocked(why)) => (true, why),
+                    Err(error) => (false, chain(&error)),
+                };
+                refused.push(Refusal { pod: pod.key.clone(), by_budget, why });
+            }
+        }
+        Outcome::Evicted { refused }
+    }
+}
+
+/// An object that is gone, or has another UID by now, shows in the next look.
+fn done<T>(result: Result<T, Error>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Done,
+        Err(error) => of_kubernetes(&error),
+    }
+}

@@ -1,0 +1,313 @@
+//! One claim's drive: look, decide, perform, until it waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kproxide_planner::claim::{Attempted, Did, Op, Outcome, Phase, Step, Subject, Then, looks, next};
+use kproxide_planner::facts::ClaimFacts;
+use kproxide_planner::ids::ClaimName;
+use kproxide_planner::plan::Verdict;
+use tokio::sync::watch;
+
+use super::Context;
+use super::launch::CloneTurn;
+use super::outcome;
+use super::reserve::read_claim;
+use super::status::Recorded;
+use super::subject::Surroundings;
+use crate::kube::claims::StoredClaim;
+use crate::pve::client::Client as PveClient;
+use crate::pve::task::Upid;
+
+/// Steps of one drive; more than a whole life has, so that only a decision that goes in circles reaches it.
+const STEPS_MAX: u32 = 64;
+
+/// A task is followed for so long before the claim is looked at again.
+const FOLLOWED_FOR: Duration = Duration::from_secs(30);
+
+/// Why a drive ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Pause {
+    /// Until something changes, or that moment.
+    Wait { until: Option<Timestamp>, why: String },
+    /// Until that moment.
+    BackOff { until: Timestamp, why: String },
+    /// There is no such claim any more, or it is not ours to drive.
+    Done,
+}
+
+pub(super) struct Drive {
+    pub(super) context: Arc<Context>,
+    pub(super) claim: StoredClaim,
+    pub(super) surroundings: Surroundings,
+    pub(super) clone_turn: CloneTurn,
+    verdict: Verdict,
+    stopping: watch::Receiver<bool>,
+    /// The condition `Unneeded` has to change to this.
+    unneeded: Option<bool>,
+    acted: bool,
+}
+
+impl Drive {
+    pub(super) fn new(
+        context: Arc<Context>,
+        claim: StoredClaim,
+        surroundings: Surroundings,
+        verdict: Verdict,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            context,
+            claim,
+            surroundings,
+            clone_turn: CloneTurn::default(),
+            verdict,
+            stopping,
+            unneeded: None,
+            acted: false,
+        }
+    }
+
+    pub(super) fn unneeded(&mut self, unneeded: Option<bool>) {
+        self.unneeded = unneeded;
+    }
+
+    /// Why it ended, and whether it did anything.
+    pub(super) async fn run(mut self) -> (Pause, bool) {
+        let pause = self.steps().await;
+        (pause, self.acted)
+    }
+
+    async fn steps(&mut self) -> Pause {
+        if let Some(unneeded) = self.unneeded.take() {
+            let change = kproxide_planner::claim::unneeded(unneeded, self.context.clock.now());
+            if let Recorded::Ended(pause) = self.record(&change).await {
+                return pause;
+            }
+        }
+        let mut last: Option<Attempted> = None;
+        let mut steps = 0;
+        while steps < STEPS_MAX {
+            if *self.stopping.borrow() {
+                return self.wait("kproxide is stopping");
+            }
+            let wanted = looks(&self.subject(), last.as_ref());
+            let observed = self.observe(&wanted, last.take()).await;
+            let now = self.context.clock.now();
+            let step = next(&self.subject(), &observed, now);
+            let Some(did) = step.did() else {
+                return self.pause(step);
+            };
+            tracing::debug!(claim = %self.name(), ?step, "step");
+            if let Step::Follow { upid, .. } = &step {
+                match self.follow(upid).await {
+                    Some(outcome) => last = Some(Attempted { did, outcome }),
+                    None => return self.wait("kproxide is stopping"),
+                }
+                continue;
+            }
+            steps += 1;
+            if let Step::Record { change, then } = &step {
+                if change.intent == kproxide_planner::claim::Change::Set((Op::Clone, 1)) || is_clone_intent(change) {
+                    // The turn may take minutes to come: it is waited for before the clock of the launch runs.
+                    if !self.take_clone_turn().await {
+                        return self.wait("kproxide is stopping");
+                    }
+                }
+                match self.record(change).await {
+                    Recorded::Written => {}
+                    Recorded::Changed => continue,
+                    Recorded::Ended(pause) => return pause,
+                }
+                self.give_back_clone_turn();
+                match then {
+                    Then::Continue => last = Some(Attempted { did, outcome: Outcome::Done }),
+                    Then::BackOff { until, why } => {
+                        return Pause::BackOff { until: *until, why: why.clone() };
+                    }
+                }
+                continue;
+            }
+            // As late as possible: what was observed may have taken a while.
+            if self.context.fence.epoch().is_none() {
+                return self.wait("somebody else leads");
+            }
+            self.acted = true;
+            let outcome = self.perform(step).await;
+            if !matches!(outcome, Outcome::Done | Outcome::Running(_)) {
+                tracing::info!(claim = %self.name(), ?did, ?outcome, "step ended");
+            }
+            if self.claim_changed(did) {
+                match read_claim(&self.context, &self.claim.name, &self.claim.facts.uid).await {
+                    Ok(claim) => self.claim = claim,
+                    Err(pause) => return pause,
+                }
+            }
+            last = Some(Attempted { did, outcome });
+        }
+        tracing::error!(claim = %self.name(), "a drive took too many steps; it goes on with the next tick");
+        self.wait("too many steps at once")
+    }
+
+    async fn perform(&mut self, step: Step) -> Outcome {
+        match step {
+            Step::Clone => self.clone_machine().await,
+            Step::Configure(proven) => self.configure(&proven).await,
+            Step::Resize(proven, bytes) => self.resize(&proven, bytes).await,
+            Step::Start(proven) => self.start(&proven).await,
+            Step::Join(proven) => self.join(&proven).await,
+            Step::PatchNode(node, patch) => self.patch_node(&node, &patch).await,
+            Step::Cordon(node) => self.cordon(&node).await,
+            Step::Uncordon(node) => self.uncordon(&node).await,
+            Step::Evict(pods) => self.evict(&pods).await,
+            Step::DeleteClaim => self.delete_claim().await,
+            Step::Tombstone(proven) => self.tombstone(&proven).await,
+            Step::Shutdown(proven, grace) => self.shutdown(&proven, grace).await,
+            Step::Stop(proven) => self.stop(&proven).await,
+            Step::Destroy(proven) => self.destroy(&proven).await,
+            Step::DeleteNode(node) => self.delete_node(&node).await,
+            Step::Quarantine { until, failure } => self.quarantine(until, failure).await,
+            Step::RemoveFinalizer => self.remove_finalizer().await,
+            Step::Record { .. }
+            | Step::Follow { .. }
+            | Step::Wait { .. }
+            | Step::BackOff { .. }
+            | Step::Done => Outcome::Done,
+        }
+    }
+
+    /// The outcome, or nothing if we are to stop.
+    async fn follow(&mut self, upid: &str) -> Option<Outcome> {
+        let Ok(parsed) = upid.parse::<Upid>() else {
+            return Some(Outcome::Unknown(format!("{upid} is not a task")));
+        };
+        let Some(client) = self.proxmox() else {
+            return Some(Outcome::Running(upid.into()));
+        };
+        let followed = tokio::select! {
+            biased;
+            _ = self.stopping.wait_for(|stop| *stop) => return None,
+            followed = client.follow(&parsed, FOLLOWED_FOR) => followed,
+        };
+        Some(match followed {
+            Ok(outcome) => outcome::of_task(upid, outcome),
+            Err(error) => {
+                tracing::debug!(claim = %self.name(), error = error.chain(), "the task could not be followed");
+                Outcome::Running(upid.into())
+            }
+        })
+    }
+
+    /// Waits for the right to clone; false: we are to stop.
+    async fn take_clone_turn(&mut self) -> bool {
+        if self.clone_turn.is_taken() {
+            return true;
+        }
+        let mut stopping = self.stopping.clone();
+        let turn = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => return false,
+            turn = self.clone_turn() => turn,
+        };
+        self.clone_turn = turn;
+        true
+    }
+
+    /// The clone's task has ended: others may clone.
+    fn give_back_clone_turn(&mut self) {
+        let status = &self.facts().status;
+        let cloning = status.phase == Phase::Launching
+            && status.intent.as_ref().is_some_and(|intent| intent.op == Op::Clone);
+        if !cloning {
+            self.clone_turn = CloneTurn::default();
+        }
+    }
+
+    fn claim_changed(&self, did: Did) -> bool {
+        match did {
+            Did::DeleteClaim | Did::RemoveFinalizer => true,
+            Did::Record
+            | Did::Clone
+            | Did::Configure
+            | Did::Resize
+            | Did::Start
+            | Did::Join
+            | Did::PatchNode
+            | Did::Cordon
+            | Did::Uncordon
+            | Did::Evict
+            | Did::Tombstone
+            | Did::Shutdown
+            | Did::Stop
+            | Did::Destroy
+            | Did::DeleteNode
+            | Did::Quarantine => false,
+        }
+    }
+
+    fn pause(&self, step: Step) -> Pause {
+        match step {
+            Step::Wait { until, why } => Pause::Wait { until, why },
+            Step::BackOff { until, why } => Pause::BackOff { until, why },
+            Step::Done
+            | Step::Record { .. }
+            | Step::Clone
+            | Step::Follow { .. }
+            | Step::Configure(_)
+            | Step::Resize(..)
+            | Step::Start(_)
+            | Step::Join(_)
+            | Step::PatchNode(..)
+            | Step::Cordon(_)
+            | Step::Uncordon(_)
+            | Step::Evict(_)
+            | Step::DeleteClaim
+            | Step::Tombstone(_)
+            | Step::Shutdown(..)
+            | Step::Stop(_)
+            | Step::Destroy(_)
+            | Step::DeleteNode(_)
+            | Step::Quarantine { .. }
+            | Step::RemoveFinalizer => Pause::Done,
+        }
+    }
+
+    fn wait(&self, why: &str) -> Pause {
+        Pause::Wait { until: None, why: why.to_owned() }
+    }
+
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject {
+            name: &self.claim.name,
+            claim: &self.claim.facts,
+            verdict: &self.verdict,
+            settings: &self.surroundings.settings,
+            hint: &self.surroundings.hint,
+        }
+    }
+
+    pub(super) fn name(&self) -> &ClaimName {
+        &self.claim.name
+    }
+
+    pub(super) fn facts(&self) -> &ClaimFacts {
+        &self.claim.facts
+    }
+
+    pub(super) fn acted(&mut self) {
+        self.acted = true;
+    }
+
+    /// `None`: its cluster's settings cannot be used.
+    pub(super) fn proxmox(&self) -> Option<PveClient> {
+        self.context.clusters.client(&self.facts().spec.cluster)
+    }
+}
+
+fn is_clone_intent(change: &kproxide_planner::claim::StatusChange) -> bool {
+    match &change.intent {
+        kproxide_planner::claim::Change::Set((op, _)) => *op == Op::Clone,
+        kproxide_planner::claim::Change::Keep | kproxide_planner::claim::Change::Clear => false,
+    }
+}

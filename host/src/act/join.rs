@@ -1,0 +1,165 @@
+//! Joining through the guest agent: the class's script runs in the guest, once per claim, however often we ask and wherever we crash.
+//!
+//! The guest keeps the truth, in a folder named by the claim's UID: made by the first run (its lock), with the script's output and, at its end, its exit
+//! code. Asking for its state is a command of its own, which prints one line (`none`, `booting`, `running` or `done CODE`) and then the
+//! output's end. The commands carry their purpose as `$0`: `kproxide-join` and `kproxide-join-status`.
+
+use std::time::Duration;
+
+use kproxide_planner::claim::{Failure, JoinLook, Outcome, Proven};
+use tokio::time::sleep;
+
+use super::drive::Drive;
+use super::launch::{failed, no_client};
+use super::outcome::of_proxmox;
+use crate::kube::convert::JoinMethod;
+use crate::pve::client::Client;
+use crate::pve::error::Error;
+
+/// `$1` is the claim's UID; the script comes by standard input.
+const RUN: &str = r#"d=/var/lib/kproxide/join-$1
+mkdir -p /var/lib/kproxide && mkdir "$d" 2>/dev/null || exit 0
+chmod 700 "$d"
+echo $$ >"$d/pid"
+/bin/sh -s >"$d/output" 2>&1
+echo $? >"$d/code.new" && mv "$d/code.new" "$d/code"
+"#;
+
+/// A run that was cut off (the guest was restarted) is not repeated: it counts as failed, and the machine is replaced.
+const STATUS: &str = r#"d=/var/lib/kproxide/join-$1
+if [ -f "$d/code" ]; then
+  echo "done $(cat "$d/code")"
+  tail -c 2000 "$d/output"
+elif [ -d "$d" ]; then
+  if [ ! -s "$d/pid" ] || kill -0 "$(cat "$d/pid")" 2>/dev/null; then echo running
+  else echo "done 255"; echo "the command was cut off"; tail -c 2000 "$d/output"; fi
+elif command -v cloud-init >/dev/null 2>&1 && cloud-init status 2>/dev/null | grep -Eq "running|not (run|started)"; then
+  echo booting
+else
+  echo none
+fi
+"#;
+
+/// The status command answers at once, or the guest is in trouble.
+const STATUS_TRIES: u32 = 5;
+const STATUS_PAUSE: Duration = Duration::from_millis(500);
+
+impl Drive {
+    /// Begins the run. That it began shows in the guest only.
+    pub(super) async fn join(&self, proven: &Proven) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        let script = match self.surroundings.machine.as_ref().map(|machine| &machine.join) {
+            Some(JoinMethod::GuestExec { script_file }) => match std::fs::read_to_string(script_file) {
+                Ok(script) => script,
+                Err(error) => {
+                    let text = format!("join.guestExec.commandSecretFile {}: {error}", script_file.display());
+                    return failed(Failure::Retry, text);
+                }
+            },
+            Some(JoinMethod::Template) | None => {
+                return failed(Failure::Retry, "its class no longer joins through the guest agent".to_owned());
+            }
+        };
+        let command = ["/bin/sh", "-c", RUN, "kproxide-join", self.facts().uid.as_str()];
+        match client.agent_exec(proven.hypervisor(), proven.vmid().0, &command, Some(&script)).await {
+            Ok(_pid) => Outcome::Done,
+            Err(error) => of_proxmox(&error),
+        }
+    }
+
+    /// How the run stands in the guest.
+    pub(super) async fn look_at_join(&self, client: &Client, hypervisor: &str) -> Result<JoinLook, Error> {
+        let vmid = self.facts().spec.vmid.0;
+        if !client.agent_ping(hypervisor, vmid).await? {
+            return Ok(JoinLook::AgentSilent("no answer to a ping".to_owned()));
+        }
+        let command = ["/bin/sh", "-c", STATUS, "kproxide-join-status", self.facts().uid.as_str()];
+        let pid = client.agent_exec(hypervisor, vmid, &command, None).await?;
+        for _ in 0..STATUS_TRIES {
+            let status = client.agent_exec_status(hypervisor, vmid, pid).await?;
+            if status.exited {
+                return Ok(read_status(&status.stdout));
+            }
+            sleep(STATUS_PAUSE).await;
+        }
+        Ok(JoinLook::AgentSilent("a command in the guest does not end".to_owned()))
+    }
+}
+
+fn read_status(output: &str) -> JoinLook {
+    let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
+    match first.trim() {
+        "none" => JoinLook::NotRun,
+        "booting" => JoinLook::Booting,
+        "running" => JoinLook::Running,
+        other => match other.strip_prefix("done ").and_then(|code| code.trim().parse().ok()) {
+            Some(0) => JoinLook::Succeeded,
+            Some(exit_code) => JoinLook::Failed { exit_code, output: rest.trim().to_owned() },
+            None => JoinLook::AgentSilent(format!("the guest answered {other:?} instead of the join command's state")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guest_says_how_its_join_stands() {
+        for (output, expected) in [
+            ("none\n", JoinLook::NotRun),
+            ("booting\n", JoinLook::Booting),
+            ("running\n", JoinLook::Running),
+            ("done 0\nfine\n", JoinLook::Succeeded),
+            (
+                "done 7\ncurl: (7) refused\n",
+                JoinLook::Failed { exit_code: 7, output: "curl: (7) refused".to_owned() },
+            ),
+        ] {
+            assert_eq!(read_status(output), expected, "{output}");
+        }
+        assert!(matches!(read_status(""), JoinLook::AgentSilent(_)));
+    }
+
+    /// In a real shell, in a folder of its own.
+    fn shell(script: &str, root: &std::path::Path, name: &str, input: &str) -> String {
+        use std::io::Write as _;
+        let script = script.replace("/var/lib/kproxide", &root.display().to_string());
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", &script, name, "uid-1"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A run that finds the lock does not read its input.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    }
+
+    #[test]
+    fn a_script_runs_once_and_its_result_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let counter = root.path().join("runs");
+        let script = format!("echo run >>{}\necho joined\nexit 3\n", counter.display());
+        assert_eq!(shell(STATUS, root.path(), "kproxide-join-status", ""), "none\n");
+        for _ in 0..2 {
+            shell(RUN, root.path(), "kproxide-join", &script);
+        }
+        assert_eq!(std::fs::read_to_string(&counter).unwrap(), "run\n");
+        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""));
+        assert_eq!(status, JoinLook::Failed { exit_code: 3, output: "joined".to_owned() });
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_has_failed() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("join-uid-1");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("pid"), "999999999").unwrap();
+        std::fs::write(folder.join("output"), "half").unwrap();
+        let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""));
+        assert!(matches!(status, JoinLook::Failed { exit_code: 255, output } if output.ends_with("half")));
+    }
+}

@@ -1,0 +1,242 @@
+//! Steps on the way up: clone, configure, grow, start.
+
+use std::net::IpAddr;
+
+use kproxide_planner::claim::{Failure, Outcome, Proven};
+use kproxide_planner::facts::ClaimSpec;
+
+use super::drive::Drive;
+use super::outcome::of_proxmox;
+use crate::kube::convert::{Addressing, CloudInitSettings, MachineSettings};
+use crate::pve::cloudinit::{Address, CloudInit, MachineConfig};
+use crate::pve::error::Error;
+use crate::pve::limits::CloneSlot;
+use crate::pve::machine::CloneRequest;
+use crate::pve::ownership::Marker;
+use crate::pve::task::Upid;
+use crate::pve::template::{CloneKind, CloneWish, Placement, Route, TemplateError};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The right to clone along a route, held until the clone's task has ended; or why there is none.
+#[derive(Default)]
+pub(super) enum CloneTurn {
+    #[default]
+    None,
+    Taken { route: Box<Route>, _slot: CloneSlot },
+    Refused(Outcome),
+}
+
+impl CloneTurn {
+    pub(super) fn is_taken(&self) -> bool {
+        match self {
+            Self::Taken { .. } => true,
+            Self::None | Self::Refused(_) => false,
+        }
+    }
+}
+
+impl Drive {
+    /// Finds the way from the template to the claim's hypervisor, and waits for a turn on its storage. A refusal is told when the clone is asked
+    /// for, so that its reason reaches the claim.
+    pub(super) async fn clone_turn(&self) -> CloneTurn {
+        let route = match self.route().await {
+            Ok(route) => route,
+            Err(refusal) => return CloneTurn::Refused(refusal),
+        };
+        let Some(client) = self.proxmox() else {
+            return CloneTurn::Refused(no_client());
+        };
+        let slot = client.limits().clone_slot(route.slot.clone(), &route.source).await;
+        CloneTurn::Taken { route: Box::new(route), _slot: slot }
+    }
+
+    async fn route(&self) -> Result<Route, Outcome> {
+        let spec = &self.facts().spec;
+        let client = self.proxmox().ok_or_else(no_client)?;
+        let class = self
+            .surroundings
+            .class
+            .as_ref()
+            .ok_or_else(|| failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class)))?;
+        let inventory = self
+            .context
+            .clusters
+            .inventory(&spec.cluster)
+            .ok_or_else(|| failed(Failure::Retry, format!("nothing is known of Proxmox cluster {} yet", spec.cluster)))?;
+        let placement = if class.local_template { Placement::Local } else { Placement::Shared };
+        let templates = client.templates(&inventory, &class.template, placement).await.map_err(|error| match &error {
+            TemplateError::Unreadable { source, .. } => of_proxmox(source),
+            TemplateError::Missing { .. } | TemplateError::NotATemplate { .. } | TemplateError::Ambiguous { .. } => {
+                failed(Failure::GiveUp, error.to_string())
+            }
+        })?;
+        let hypervisor = inventory
+            .hypervisor(&spec.hypervisor)
+            .filter(|hypervisor| hypervisor.online)
+            .ok_or_else(|| failed(Failure::Elsewhere, format!("hypervisor {} is not online", spec.hypervisor)))?;
+        let wish = CloneWish {
+            kind: match class.linked {
+                None => CloneKind::Auto,
+                Some(true) => CloneKind::Linked,
+                Some(false) => CloneKind::Full,
+            },
+            storage: class.storage.as_ref().map(|storage| storage.as_str().to_owned()),
+        };
+        templates
+            .route(&inventory, hypervisor, &wish)
+            .map_err(|reason| failed(Failure::Elsewhere, reason.to_string()))
+    }
+
+    pub(super) async fn clone_machine(&mut self) -> Outcome {
+        if matches!(self.clone_turn, CloneTurn::None) {
+            self.clone_turn = self.clone_turn().await;
+        }
+        let route = match std::mem::take(&mut self.clone_turn) {
+            CloneTurn::Taken { route, _slot } => {
+                let kept = route.clone();
+                self.clone_turn = CloneTurn::Taken { route, _slot };
+                *kept
+            }
+            CloneTurn::Refused(refusal) => return refusal,
+            CloneTurn::None => return no_client(),
+        };
+        let (Some(client), Some(marker), Some(key)) =
+            (self.proxmox(), self.marker(), self.context.identity.keys.first())
+        else {
+            return no_client();
+        };
+        // The turn may have taken long to come.
+        if self.context.fence.epoch().is_none() {
+            return failed(Failure::Retry, "somebody else leads".to_owned());
+        }
+        let spec = &self.facts().spec;
+        let request = CloneRequest {
+            route,
+            newid: spec.vmid.0,
+            name: spec.vm_name.to_string(),
+            pool: Some(self.surroundings.settings.pool.to_string()),
+            description: marker.sign(key),
+            format: None,
+        };
+        begun(client.clone_vm(&request).await)
+    }
+
+    pub(super) async fn configure(&self, proven: &Proven) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        let spec = &self.facts().spec;
+        let Some(settings) = &self.surroundings.machine else {
+            return failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class));
+        };
+        let config = match machine_config(spec, settings) {
+            Ok(config) => config,
+            Err(problem) => return failed(Failure::GiveUp, problem),
+        };
+        let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
+        let clone = match client.read_config(hypervisor, vmid).await {
+            Ok(clone) => clone,
+            Err(error) => return of_proxmox(&error),
+        };
+        // VMIDs are unique within a Proxmox cluster only.
+        let origin = format!("{}/{}", self.context.identity.cluster_id, spec.cluster);
+        let params = config.params(&clone, &origin, vmid);
+        match client.configure(hypervisor, vmid, params, Some(proven.digest())).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => of_proxmox(&error),
+        }
+    }
+
+    pub(super) async fn resize(&self, proven: &Proven, bytes: u64) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
+        let config = match client.read_config(hypervisor, vmid).await {
+            Ok(config) => config,
+            Err(error) => return of_proxmox(&error),
+        };
+        let Some(disk) = config.boot_disk() else {
+            return failed(Failure::GiveUp, "the clone has no boot disk to grow: the template needs one".to_owned());
+        };
+        match client.resize_disk(hypervisor, vmid, &disk.key, bytes.div_ceil(GIB)).await {
+            Ok(Some(upid)) => Outcome::Running(upid.as_str().into()),
+            Ok(None) => Outcome::Done,
+            Err(error) => of_proxmox(&error),
+        }
+    }
+
+    pub(super) async fn start(&self, proven: &Proven) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        begun(client.start(proven.hypervisor(), proven.vmid().0).await)
+    }
+
+    /// What the machine's description has to prove. `None`: the claim has no nonce yet.
+    pub(super) fn marker(&self) -> Option<Marker> {
+        let claim = self.facts();
+        Some(Marker {
+            cluster_id: self.context.identity.cluster_id.clone(),
+            claim_uid: claim.uid.to_string(),
+            vmid: claim.spec.vmid.0,
+            nonce: claim.status.nonce.as_ref()?.to_string(),
+        })
+    }
+}
+
+/// What the claim and its class make of a clone.
+fn machine_config(spec: &ClaimSpec, settings: &MachineSettings) -> Result<MachineConfig, String> {
+    let MachineSettings { cloud_init, join: _, tags, provider_id: _ } = settings;
+    let cloud_init = match cloud_init {
+        Some(settings) => cloud_init_of(spec, settings)?,
+        None => CloudInit::default(),
+    };
+    Ok(MachineConfig {
+        cores: u32::try_from(spec.milli_cores.div_ceil(1000)).map_err(|_| "too many cores".to_owned())?,
+        memory_mib: spec.memory_bytes / MIB,
+        tags: tags.clone(),
+        cloud_init,
+    })
+}
+
+fn cloud_init_of(spec: &ClaimSpec, settings: &CloudInitSettings) -> Result<CloudInit, String> {
+    let CloudInitSettings { user, ssh_keys, addressing, nameserver, search_domain } = settings;
+    let address = match addressing {
+        Addressing::Template => None,
+        Addressing::Dhcp => Some(Address::Dhcp),
+        Addressing::Pool { prefix_length, gateway } => {
+            let ip = spec.address.ok_or("its class takes addresses from cloudInit.ipPool, but the claim has none")?;
+            Some(Address::Static { ip, prefix: *prefix_length, gateway: *gateway })
+        }
+    };
+    let servers = nameserver.as_deref().unwrap_or_default().split([' ', ',']).filter(|part| !part.is_empty());
+    let nameservers = servers
+        .map(|server| server.parse::<IpAddr>().map_err(|_| format!("cloudInit.nameserver: {server:?} is not an address")))
+        .collect::<Result<_, _>>()?;
+    Ok(CloudInit {
+        ssh_keys: ssh_keys.clone(),
+        address,
+        nameservers,
+        search_domain: search_domain.clone(),
+        user: user.clone(),
+    })
+}
+
+/// A call that starts a task.
+pub(super) fn begun(result: Result<Upid, Error>) -> Outcome {
+    match result {
+        Ok(upid) => Outcome::Running(upid.as_str().into()),
+        Err(error) => of_proxmox(&error),
+    }
+}
+
+pub(super) fn no_client() -> Outcome {
+    failed(Failure::Freeze, "the Proxmox cluster's settings, or our key, cannot be used".to_owned())
+}
+
+pub(super) fn failed(failure: Failure, text: String) -> Outcome {
+    Outcome::Failed { failure, text }
+}

@@ -1,0 +1,382 @@
+//! Acting: performs what the planner decided, one step at a time, several claims at once.
+//!
+//! ```text
+//! Plan ─► reserve (Ledger, claims) ─► drive per claim: looks ─► observe ─► claim::next ─► perform ─► … until it waits
+//! ```
+//!
+//! Nothing here decides. What to read is [`kproxide_planner::claim::looks`], what to do is [`kproxide_planner::claim::next`]; this module reads and does
+//! it, and keeps the one thing that the claim does not: which claims are being driven, so that none is driven twice.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::world::World;
+use kproxide_planner::claim::Note;
+use kproxide_planner::facts::LedgerFacts;
+use kproxide_planner::ids::{ClaimName, ClassName, Uid};
+use kproxide_planner::plan::{Launch, Plan, Verdict};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::kube::client::Client as KubeClient;
+use crate::kube::convert::MachineSettings;
+use crate::observe::Clusters;
+use crate::pve::ownership::Key;
+
+mod reserve;
+
+mod subject;
+
+mod drive;
+
+mod observe_claim;
+
+mod status;
+
+mod launch;
+
+mod join;
+
+mod drain;
+
+mod terminate;
+
+mod outcome;
+
+#[cfg(test)]
+mod tests;
+
+use drive::{Drive, Pause};
+use reserve::Reservation;
+use subject::Surroundings;
+
+/// A claim that waits for something to change is looked at again at most this often.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// A drive that panicked is not repeated for so long.
+const AFTER_PANIC: SignedDuration = SignedDuration::from_secs(60);
+
+/// Says whether we may act at this very moment: the name of our present leadership, or nothing.
+///
+/// Asked directly before each effect, so it must be cheap. The name goes into the intents that are written; a new leadership has a new one.
+#[derive(Clone)]
+pub struct Fence(Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>);
+
+impl Fence {
+    pub fn new(epoch: impl Fn() -> Option<Arc<str>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(epoch))
+    }
+
+    fn epoch(&self) -> Option<Arc<str>> {
+        (self.0)()
+    }
+}
+
+/// Random text for ownership markers: at least 64 bits, letters and digits only.
+pub type Nonces = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Who we are, for ownership proofs.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// UID of the `kube-system` namespace.
+    pub cluster_id: String,
+    /// The first signs, all are accepted. Empty: nothing can be proven, so nothing is done.
+    pub keys: Vec<Key>,
+}
+
+/// Times that no object sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// From the tombstone to a hard stop.
+    pub shutdown_timeout: SignedDuration,
+    /// For how long a closed claim's VMID and address rest.
+    pub quarantine: SignedDuration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { shutdown_timeout: SignedDuration::from_secs(60), quarantine: SignedDuration::from_hours(24) }
+    }
+}
+
+/// Something to be said about a claim, as an Event. Whoever receives it caps their number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimNote {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub note: Note,
+}
+
+/// Everything that drives share.
+#[derive(Clone)]
+pub struct Context {
+    pub kube: KubeClient,
+    pub clusters: Clusters,
+    pub clock: Clock,
+    pub identity: Identity,
+    pub fence: Fence,
+    pub nonces: Nonces,
+    pub rules: Rules,
+    /// Notes that find it full are dropped: the claim's conditions say the same.
+    pub notes: mpsc::Sender<ClaimNote>,
+    /// How machines of each class are configured and join.
+    pub machines: Machines,
+}
+
+/// What each class says about its machines beyond the planner's facts. Clones share it.
+#[derive(Clone, Default)]
+pub struct Machines(Arc<Mutex<BTreeMap<ClassName, Arc<MachineSettings>>>>);
+
+impl Machines {
+    /// Takes over a class's settings; `None`: the class is gone.
+    pub fn configure(&self, class: &ClassName, settings: Option<MachineSettings>) {
+        let mut classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match settings {
+            Some(settings) => classes.insert(class.clone(), Arc::new(settings)),
+            None => classes.remove(class),
+        };
+    }
+
+    fn get(&self, class: &ClassName) -> Option<Arc<MachineSettings>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(class).cloned()
+    }
+}
+
+/// Drives claims beside the loop.
+pub struct Actor {
+    context: Arc<Context>,
+    drives: JoinSet<Ended>,
+    /// Claims that are driven, or rest until something changes or a moment comes.
+    claims: BTreeMap<ClaimName, Claim>,
+    stopping: watch::Sender<bool>,
+}
+
+/// A drive's end.
+struct Ended {
+    claim: ClaimName,
+    pause: Pause,
+    /// It did something, so the world is another one now.
+    acted: bool,
+    /// What it was driven with.
+    verdict: Verdict,
+}
+
+enum Claim {
+    UnderWay,
+    Resting(Rest),
+}
+
+struct Rest {
+    /// Not before then, unless the verdict changes.
+    earliest: Timestamp,
+    /// A look is due then, whatever else happens. `None`: when something changes.
+    wake_at: Option<Timestamp>,
+    verdict: Verdict,
+}
+
+impl Actor {
+    pub fn new(context: Context) -> Self {
+        Self {
+            context: Arc::new(context),
+            drives: JoinSet::new(),
+            claims: BTreeMap::new(),
+            stopping: watch::Sender::new(false),
+        }
+    }
+
+    /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
+    ///
+    /// Returns the Ledger as it was written, for the world to know before its watch says so. `None`: there was nothing to write, or the write was
+    /// refused, and then no launch of this plan takes place.
+    pub async fn start(&mut self, plan: &Plan, world: &World) -> Option<LedgerFacts> {
+        self.context.fence.epoch()?;
+        let now = self.context.clock.now();
+        let reservation = reserve::write_ledger(&self.context.kube, plan).await;
+        if let Reservation::Stands(_) | Reservation::Unneeded = reservation {
+            for launch in &plan.launches {
+                self.launch(launch, world);
+            }
+        }
+        self.claims.retain(|name, claim| matches!(claim, Claim::UnderWay) || world.claims().contains_key(name));
+        for advance in &plan.advances {
+            let unneeded = plan.unneeded.iter().find(|change| change.uid == advance.uid).map(|change| change.unneeded);
+            self.advance(&advance.claim, &advance.uid, &advance.verdict, unneeded, world, now);
+        }
+        match reservation {
+            Reservation::Stands(ledger) => Some(*ledger),
+            Reservation::Unneeded | Reservation::Refused => None,
+        }
+    }
+
+    /// Resolves when a drive has changed something, or a rest is over: a reason to tick. Safe to drop and to call again.
+    pub async fn finished(&mut self) {
+        loop {
+            let wake_at = self.next_wake();
+            tokio::select! {
+                biased;
+                Some(ended) = self.drives.join_next() => match ended {
+                    Ok(ended) => {
+                        if self.note_end(ended) {
+                            return;
+                        }
+                    }
+                    // Panics are caught in the drive; only an abort ends here, and that is our own.
+                    Err(error) => tracing::error!(%error, "a drive was cut off"),
+                },
+                () = sleep_until(wake_at), if wake_at.is_some() => {
+                    self.wake();
+                    return;
+                }
+                else => std::future::pending::<()>().await,
+            }
+        }
+    }
+
+    /// Lets every drive come to a point where its intent says all, and waits for that.
+    pub async fn stop(&mut self) {
+        self.stopping.send_replace(true);
+        while self.drives.join_next().await.is_some() {}
+    }
+
+    fn launch(&mut self, launch: &Launch, world: &World) {
+        let Some(surroundings) = Surroundings::of_launch(&launch.spec, world, &self.context) else {
+            tracing::warn!(claim = %launch.claim, "not launched: its pool, class or cluster is gone");
+            return;
+        };
+        if self.claims.insert(launch.claim.clone(), Claim::UnderWay).is_some() {
+            tracing::error!(claim = %launch.claim, "a claim of this name is being driven already");
+            return;
+        }
+        tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, "launching");
+        let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
+        let launch = launch.clone();
+        self.spawn(launch.claim.clone(), Verdict::Keep, async move {
+            match reserve::create_claim(&context, &launch).await {
+                Ok(claim) => Drive::new(context, claim, surroundings, Verdict::Keep, stopping).run().await,
+                Err(pause) => (pause, false),
+            }
+        });
+    }
+
+    fn advance(
+        &mut self,
+        name: &ClaimName,
+        uid: &Uid,
+        verdict: &Verdict,
+        unneeded: Option<bool>,
+        world: &World,
+        now: Timestamp,
+    ) {
+        let Some(claim) = world.claims().get(name).filter(|claim| claim.uid == *uid) else {
+            return;
+        };
+        let woken = match self.claims.get(name) {
+            Some(Claim::UnderWay) => return,
+            Some(Claim::Resting(rest)) if now < rest.earliest && rest.verdict == *verdict && unneeded.is_none() => return,
+            Some(Claim::Resting(rest)) => rest.wake_at.is_some_and(|at| at <= now),
+            None => false,
+        };
+        let Some(surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
+            return;
+        };
+        if unneeded.is_none()
+            && !woken
+            && let Some(pause) = subject::without_looking(name, claim, verdict, &surroundings, world, now)
+        {
+            self.rest(name.clone(), pause, verdict.clone(), now);
+            return;
+        }
+        self.claims.insert(name.clone(), Claim::UnderWay);
+        let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
+        let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
+        self.spawn(name.clone(), verdict.clone(), async move {
+            match reserve::read_claim(&context, &name, &uid).await {
+                Ok(claim) => {
+                    let mut drive = Drive::new(context, claim, surroundings, verdict, stopping);
+                    drive.unneeded(unneeded);
+                    drive.run().await
+                }
+                Err(pause) => (pause, false),
+            }
+        });
+    }
+
+    /// Runs one drive, whose panic is its own.
+    fn spawn(
+        &mut self,
+        claim: ClaimName,
+        verdict: Verdict,
+        drive: impl Future<Output = (Pause, bool)> + Send + 'static,
+    ) {
+        let clock = self.context.clock;
+        self.drives.spawn(async move {
+            let (pause, acted) = AssertUnwindSafe(drive).catch_unwind().await.unwrap_or_else(|_| {
+                tracing::error!(%claim, "a drive panicked; its claim rests");
+                let until = clock.now().saturating_add(AFTER_PANIC).unwrap_or(Timestamp::MAX);
+                (Pause::BackOff { until, why: "an error of kproxide".to_owned() }, false)
+            });
+            Ended { claim, pause, acted, verdict }
+        });
+    }
+
+    /// True if the loop should look.
+    fn note_end(&mut self, ended: Ended) -> bool {
+        let Ended { claim, pause, acted, verdict } = ended;
+        self.rest(claim, pause, verdict, self.context.clock.now());
+        acted
+    }
+
+    fn rest(&mut self, claim: ClaimName, pause: Pause, verdict: Verdict, now: Timestamp) {
+        let look_again = now.saturating_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX);
+        let (earliest, wake_at) = match pause {
+            Pause::Done => {
+                self.claims.remove(&claim);
+                return;
+            }
+            Pause::Wait { until, why } => {
+                tracing::debug!(%claim, why, "waiting");
+                (until.map_or(look_again, |until| until.min(look_again)), until)
+            }
+            Pause::BackOff { until, why } => {
+                tracing::debug!(%claim, why, %until, "backing off");
+                (until, Some(until))
+            }
+        };
+        self.claims.insert(claim, Claim::Resting(Rest { earliest, wake_at, verdict }));
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let earliest = self.claims.values().filter_map(|claim| match claim {
+            Claim::Resting(rest) => rest.wake_at,
+            Claim::UnderWay => None,
+        });
+        let wait = earliest.min()?.duration_since(self.context.clock.now());
+        Some(Instant::now() + Duration::try_from(wait).unwrap_or_default())
+    }
+
+    /// Rests that are over wake the loop once.
+    fn wake(&mut self) {
+        let now = self.context.clock.now();
+        for claim in self.claims.values_mut() {
+            if let Claim::Resting(rest) = claim
+                && rest.wake_at.is_some_and(|at| at <= now)
+            {
+                rest.wake_at = None;
+                rest.earliest = now;
+            }
+        }
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,357 @@
+//! Reading what the next decision needs: freshly, from Proxmox and Kubernetes at once. What cannot be read stays unknown.
+
+use futures::future::join_all;
+use kproxide_planner::claim::{
+    Attempted, ClaimLook, EntryLook, JoinLook, Looks, Machine, MachineLook, Marker, Need, NodeLook, Observed, Outcome,
+    PodOnNode, Power, Presence, entry_of, same_uuid,
+};
+use kproxide_planner::ids::NodeName;
+
+use super::drive::Drive;
+use super::outcome::of_task;
+use super::reserve::chain;
+use crate::kube::{ledger, nodes, pods};
+use crate::pve::client::Client;
+use crate::pve::error::{Error, Meaning};
+use crate::pve::inventory::{Guest, GuestKind, Inventory};
+use crate::pve::ownership::{self, NotOurs};
+use crate::pve::task::Upid;
+use crate::pve::vm_config::{Disk, VmConfig};
+
+/// The VM that proxmox-csi makes its volumes for; there is none of that number.
+const PERSISTENT_VOLUMES_OWNER: &str = "9999";
+
+/// What Proxmox says.
+#[derive(Default)]
+struct Proxmox {
+    task: Option<Outcome>,
+    presence: Option<Presence>,
+    machine: Option<MachineLook>,
+    quorate: Option<bool>,
+    unread: Vec<String>,
+}
+
+/// What Kubernetes says.
+#[derive(Default)]
+struct Kubernetes {
+    entry: Option<EntryLook>,
+    node: Option<NodeLook>,
+    pods: Option<Vec<PodOnNode>>,
+    attachments: Option<Vec<String>>,
+    unread: Vec<String>,
+}
+
+impl Drive {
+    pub(super) async fn observe(&self, looks: &Looks, last: Option<Attempted>) -> Observed {
+        let (proxmox, kubernetes) = futures::join!(self.look_at_proxmox(looks), self.look_at_kubernetes(looks));
+        let Proxmox { task, presence, machine, quorate, mut unread } = proxmox;
+        let Kubernetes { entry, node, pods, attachments, unread: more } = kubernetes;
+        unread.extend(more);
+        let join = match (&node, &machine) {
+            (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) if looks.join => {
+                self.join_state(&machine.hypervisor, &mut unread).await
+            }
+            (_, _) => None,
+        };
+        let epoch = self.context.fence.epoch();
+        let intent = self.facts().status.intent.as_ref();
+        Observed {
+            claim: ClaimLook::Here,
+            own_intent: intent.is_some_and(|intent| epoch.as_deref() == Some(&intent.epoch)),
+            quorate,
+            presence,
+            machine,
+            task,
+            node,
+            pods,
+            attachments,
+            join,
+            entry,
+            last,
+            unread,
+        }
+    }
+
+    async fn look_at_proxmox(&self, looks: &Looks) -> Proxmox {
+        let mut seen = Proxmox::default();
+        let silent = looks.task.is_none()
+            && looks.presence == Need::No
+            && looks.machine == Need::No
+            && looks.quorum == Need::No;
+        if silent {
+            return seen;
+        }
+        let Some(client) = self.proxmox() else {
+            seen.unread.push(format!("there is no usable connection to Proxmox cluster {}", self.facts().spec.cluster));
+            return seen;
+        };
+        if let Some(upid) = &looks.task {
+            seen.task = match upid.parse::<Upid>() {
+                Ok(parsed) => note(client.task_outcome(&parsed).await, &mut seen.unread)
+                    .map(|outcome| of_task(upid, outcome)),
+                Err(error) => Some(Outcome::Unknown(error.to_string())),
+            };
+        }
+        if looks.presence == Need::Always {
+            self.look_at_vmid(&client, &mut seen).await;
+        }
+        let machine_wanted = match looks.machine {
+            Need::No => false,
+            Need::IfNeeded => seen.presence == Some(Presence::Taken),
+            Need::Always => true,
+        };
+        if machine_wanted || looks.quorum == Need::Always {
+            // One look at the whole cluster tells quorum, where the VM is, and its pool; each of them is current.
+            if let Some(inventory) = note(client.inventory().await, &mut seen.unread) {
+                seen.quorate = Some(inventory.quorate);
+                if machine_wanted {
+                    seen.machine = self.look_at_machine(&client, &inventory, &mut seen.unread).await;
+                }
+            }
+        }
+        let visible = matches!(seen.machine, Some(MachineLook::Visible(_)));
+        if looks.presence == Need::IfNeeded && !visible {
+            self.look_at_vmid(&client, &mut seen).await;
+        }
+        seen
+    }
+
+    async fn look_at_vmid(&self, client: &Client, seen: &mut Proxmox) {
+        let free = note(client.vmid_is_free(self.facts().spec.vmid.0).await, &mut seen.unread);
+        seen.presence = free.map(|free| if free { Presence::Free } else { Presence::Taken });
+    }
+
+    async fn look_at_machine(
+        &self,
+        client: &Client,
+        inventory: &Inventory,
+        unread: &mut Vec<String>,
+    ) -> Option<MachineLook> {
+        let vmid = self.facts().spec.vmid.0;
+        let Some(guest) = inventory.guest(vmid) else {
+            // Proxmox: VMs on offline hypervisors are listed by the others.
+            return Some(if inventory.complete {
+                MachineLook::Invisible
+            } else {
+                MachineLook::Unreachable("the list of VMs is not complete".to_owned())
+            });
+        };
+        let hypervisor = &guest.hypervisor;
+        if !inventory.hypervisor(hypervisor).is_some_and(|hypervisor| hypervisor.online) {
+            return Some(MachineLook::Unreachable(format!("hypervisor {hypervisor} is offline")));
+        }
+        match guest.kind {
+            GuestKind::Qemu => {}
+            GuestKind::Lxc => return Some(MachineLook::Visible(Box::new(container(guest)))),
+        }
+        let (config, status) =
+            futures::join!(client.read_config(hypervisor, vmid), client.status_current(hypervisor, vmid));
+        if let Err(error) = &config
+            && let Meaning::PermissionDenied { .. } = error.meaning
+        {
+            return Some(MachineLook::Invisible);
+        }
+        let (config, status) = (note(config, unread)?, note(status, unread)?);
+        let power = if status.running { Power::On } else { Power::Off };
+        let mut machine = self.machine(&config, guest);
+        machine.power = power;
+        machine.ha_managed = status.ha_managed;
+        machine.lock = config.lock.or(status.lock).as_deref().map(Into::into);
+        Some(MachineLook::Visible(Box::new(machine)))
+    }
+
+    fn machine(&self, config: &VmConfig, guest: &Guest) -> Machine {
+        let (persistent, disks): (Vec<_>, Vec<_>) = config
+            .disks
+            .iter()
+            .partition(|disk| owner_of(disk) == Some(PERSISTENT_VOLUMES_OWNER));
+        let volumes = |disks: Vec<&Disk>| disks.into_iter().map(|disk| disk.volume.as_str().into()).collect();
+        Machine {
+            hypervisor: guest.hypervisor.as_str().into(),
+            name: config.name.as_deref().map(Into::into),
+            pool: guest.pool.as_deref().map(Into::into),
+            marker: self.read_marker(&config.description),
+            smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
+            lock: None,
+            power: Power::Unknown,
+            protected: config.protection,
+            template: config.template,
+            ha_managed: false,
+            disks: volumes(disks),
+            persistent: volumes(persistent),
+            digest: config.digest.as_deref().unwrap_or_default().into(),
+            grow_to: self.grow_to(config),
+        }
+    }
+
+    fn read_marker(&self, description: &str) -> Marker {
+        let keys = &self.context.identity.keys;
+        let Some(expected) = self.marker() else {
+            return Marker::Missing;
+        };
+        match ownership::prove(description, keys, &expected) {
+            Ok(()) => {
+                let tombstone = ownership::Marker::find_tombstone(description);
+                let condemned =
+                    tombstone.is_ok_and(|found| found.verify(keys, expected.vmid).is_ok_and(|m| *m == expected));
+                if condemned { Marker::Tombstoned } else { Marker::Ours }
+            }
+            Err(NotOurs::Absent) => Marker::Missing,
+            Err(NotOurs::Several | NotOurs::Malformed | NotOurs::Forged | NotOurs::Differs { .. }) => Marker::Foreign,
+        }
+    }
+
+    /// The size that the boot disk has yet to be given.
+    fn grow_to(&self, config: &VmConfig) -> Option<u64> {
+        let wanted = self.facts().spec.disk_bytes?;
+        let size = config.boot_disk()?.size_bytes()?;
+        (size < wanted).then_some(wanted)
+    }
+
+    async fn join_state(&self, hypervisor: &str, unread: &mut Vec<String>) -> Option<JoinLook> {
+        let client = self.proxmox()?;
+        match self.look_at_join(&client, hypervisor).await {
+            Ok(look) => Some(look),
+            // An agent that begins to answer does not always answer the second question.
+            Err(error) if error.meaning == Meaning::AgentDown => Some(JoinLook::AgentSilent(error.chain())),
+            Err(error) => note(Err(error), unread),
+        }
+    }
+
+    async fn look_at_kubernetes(&self, looks: &Looks) -> Kubernetes {
+        let mut seen = Kubernetes::default();
+        let kube = &self.context.kube;
+        if looks.entry {
+            match ledger::get(kube).await {
+                Ok(Some(found)) => seen.entry = Some(entry_of(&found, self.name(), &self.facts().spec)),
+                Ok(None) => seen.entry = Some(EntryLook::Missing),
+                Err(error) => seen.unread.push(chain(&error)),
+            }
+        }
+        if looks.node {
+            self.look_at_node(&mut seen).await;
+        }
+        if !looks.pods && !looks.attachments {
+            return seen;
+        }
+        let Some(node) = node_to_empty(&seen, self.facts().status.node_name.as_ref()) else {
+            // There never was a Node, or it is not known which one: the former is empty.
+            if seen.node == Some(NodeLook::Absent) {
+                (seen.pods, seen.attachments) = (Some(Vec::new()), Some(Vec::new()));
+            }
+            return seen;
+        };
+        let (pods, attached) = futures::join!(pods::on_node(kube, &node), pods::volumes_attached_to(kube, &node));
+        match pods {
+            Ok(pods) => seen.pods = Some(pods.iter().map(|(key, pod)| PodOnNode::of(key, pod)).collect()),
+            Err(error) => seen.unread.push(chain(&error)),
+        }
+        match attached {
+            Ok(attached) => {
+                let name = |(attachment, facts): (String, kproxide_planner::facts::VolumeAttachmentFacts)| {
+                    facts.volume.map_or(attachment, |volume| volume.to_string())
+                };
+                seen.attachments = Some(attached.into_iter().map(name).collect());
+            }
+            Err(error) => seen.unread.push(chain(&error)),
+        }
+        seen
+    }
+
+    /// Nodes are looked up where they can be expected (by the recorded name, the VM's, and the world's hint), and matched by UUID.
+    async fn look_at_node(&self, seen: &mut Kubernetes) {
+        let claim = self.facts();
+        let Some(uuid) = &claim.status.smbios_uuid else {
+            seen.node = Some(NodeLook::Absent);
+            return;
+        };
+        let by_vm = NodeName::from(&*claim.spec.vm_name);
+        let mut names: Vec<_> =
+            claim.status.node_name.iter().chain([&by_vm]).chain(&self.surroundings.node).cloned().collect();
+        names.sort();
+        names.dedup();
+        let found = join_all(names.iter().map(|name| nodes::get(&self.context.kube, name))).await;
+        let mut matching = Vec::new();
+        for (name, found) in names.into_iter().zip(found) {
+            match found {
+                Ok(Some(node)) if node.system_uuid.as_ref().is_some_and(|found| same_uuid(found, uuid)) => {
+                    matching.push((name, node));
+                }
+                Ok(Some(_) | None) => {}
+                Err(error) => {
+                    seen.unread.push(chain(&error));
+                    return;
+                }
+            }
+        }
+        seen.node = Some(if matching.len() > 1 {
+            NodeLook::Several(matching.into_iter().map(|(name, _)| name).collect())
+        } else {
+            match matching.pop() {
+                Some((name, node)) => NodeLook::One(name, Box::new(node)),
+                None => NodeLook::Absent,
+            }
+        });
+    }
+}
+
+/// The pods of a Node that was deleted are still bound to its name.
+fn node_to_empty(seen: &Kubernetes, recorded: Option<&NodeName>) -> Option<NodeName> {
+    match seen.node.as_ref()? {
+        NodeLook::One(name, _) => Some(name.clone()),
+        NodeLook::Absent => recorded.cloned(),
+        NodeLook::Several(_) => None,
+    }
+}
+
+/// A container has none of the marks of a machine of ours.
+fn container(guest: &Guest) -> Machine {
+    Machine {
+        hypervisor: guest.hypervisor.as_str().into(),
+        name: guest.name.as_deref().map(Into::into),
+        pool: guest.pool.as_deref().map(Into::into),
+        marker: Marker::Missing,
+        smbios_uuid: None,
+        lock: guest.lock.as_deref().map(Into::into),
+        power: Power::Unknown,
+        protected: false,
+        template: false,
+        ha_managed: false,
+        disks: Vec::new(),
+        persistent: Vec::new(),
+        digest: "".into(),
+        grow_to: None,
+    }
+}
+
+/// The VMID in a volume's name: `local-lvm:vm-101-disk-0`, `nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2`.
+fn owner_of(disk: &Disk) -> Option<&str> {
+    let (_, path) = disk.volume.rsplit_once(['/', ':'])?;
+    path.strip_prefix("vm-")?.split('-').next()
+}
+
+/// What could be read; what could not is noted for people.
+fn note<T>(result: Result<T, Error>, unread: &mut Vec<String>) -> Option<T> {
+    result.map_err(|error| unread.push(error.chain())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_name_their_owner() {
+        for (volume, owner) in [
+            ("local-lvm:vm-101-disk-0", Some("101")),
+            ("local:101/vm-101-disk-0.qcow2", Some("101")),
+            ("nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2", Some("101")),
+            ("local-lvm:vm-101-cloudinit", Some("101")),
+            ("ceph:vm-9999-pvc-0b1c", Some("9999")),
+            ("local:iso/debian.iso", None),
+            ("/dev/sda", None),
+        ] {
+            let disk = Disk { key: "scsi0".to_owned(), volume: volume.to_owned(), options: Vec::new() };
+            assert_eq!(owner_of(&disk), owner, "{volume}");
+        }
+    }
+}

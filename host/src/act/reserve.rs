@@ -1,0 +1,95 @@
+//! Before any machine: the Ledger stands, then the claim exists.
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::facts::LedgerFacts;
+use kproxide_planner::ids::{ClaimName, Uid};
+use kproxide_planner::plan::{Launch, Plan};
+
+use super::Context;
+use super::drive::Pause;
+use crate::kube::claims::{self, Creation, StoredClaim};
+use crate::kube::client::Client;
+use crate::kube::error::{Cas, Error};
+use crate::kube::ledger;
+
+/// Between two tries to read or create a claim.
+const PAUSE: SignedDuration = SignedDuration::from_secs(2);
+
+/// What became of a plan's Ledger.
+pub(super) enum Reservation {
+    Stands(Box<LedgerFacts>),
+    /// It stood as it should.
+    Unneeded,
+    /// Somebody else was faster, or it could not be written: what the plan reserves is not reserved.
+    Refused,
+}
+
+/// One write per plan, compare-and-set on the version that was planned on.
+pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
+    let Some(wanted) = &plan.ledger else {
+        return Reservation::Unneeded;
+    };
+    match ledger::replace(kube, wanted).await {
+        Ok(Cas::Written(written)) => Reservation::Stands(Box::new(written)),
+        Ok(Cas::Conflict | Cas::Gone) => {
+            tracing::debug!("the Ledger has changed since it was planned on; the next tick plans anew");
+            Reservation::Refused
+        }
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "the Ledger could not be written");
+            Reservation::Refused
+        }
+    }
+}
+
+/// Creates the claim, finalizer included. Repeatable: a claim of the same name and specification is this one.
+pub(super) async fn create_claim(context: &Context, launch: &Launch) -> Result<StoredClaim, Pause> {
+    if context.fence.epoch().is_none() {
+        return Err(Pause::Done);
+    }
+    let name = &launch.claim;
+    match claims::create(&context.kube, name, &launch.spec).await {
+        Ok(Creation::Created(claim)) => return Ok(*claim),
+        Ok(Creation::AlreadyExists) => {}
+        Err(error) => {
+            // Its reservation is quarantined after a minute, unless the claim was made after all.
+            tracing::warn!(claim = %name, error = chain(&error), "the claim could not be created");
+            return Err(Pause::Done);
+        }
+    }
+    match claims::get(&context.kube, name).await {
+        Ok(Some(claim)) if claim.facts.spec == launch.spec => Ok(claim),
+        Ok(Some(_)) => {
+            tracing::error!(claim = %name, "another claim has this name; nothing is launched for it");
+            Err(Pause::Done)
+        }
+        Ok(None) => Err(Pause::Done),
+        Err(error) => Err(later(context, &error)),
+    }
+}
+
+/// The claim as it stands now, if it is still the one that was planned for.
+pub(super) async fn read_claim(context: &Context, name: &ClaimName, uid: &Uid) -> Result<StoredClaim, Pause> {
+    match claims::get(&context.kube, name).await {
+        Ok(Some(claim)) if claim.facts.uid == *uid => Ok(claim),
+        Ok(Some(_) | None) => Err(Pause::Done),
+        Err(error) => Err(later(context, &error)),
+    }
+}
+
+fn later(context: &Context, error: &Error) -> Pause {
+    let until = context.clock.now().saturating_add(PAUSE).unwrap_or(Timestamp::MAX);
+    Pause::BackOff { until, why: chain(error) }
+}
+
+/// An error and its causes in one line.
+pub(super) fn chain(error: &Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}

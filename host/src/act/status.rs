@@ -1,0 +1,69 @@
+//! The claim's status: written by compare-and-set, then told.
+
+use kproxide_planner::claim::{Change, StatusChange};
+
+use super::ClaimNote;
+use super::drive::{Drive, Pause};
+use super::reserve::{chain, read_claim};
+use crate::kube::claims;
+use crate::kube::error::Cas;
+
+/// What became of a record.
+pub(super) enum Recorded {
+    Written,
+    /// Somebody else has changed the claim: it was read again, and has to be looked at and decided again.
+    Changed,
+    Ended(Pause),
+}
+
+impl Drive {
+    pub(super) async fn record(&mut self, change: &StatusChange) -> Recorded {
+        let Some(epoch) = self.context.fence.epoch() else {
+            return Recorded::Ended(Pause::Wait { until: None, why: "somebody else leads".to_owned() });
+        };
+        let nonce = if change.fresh_nonce { (self.context.nonces)() } else { String::new() };
+        let mut status = self.facts().status.clone();
+        change.apply(&mut status, &epoch, &nonce);
+        self.acted();
+        match claims::write_status(&self.context.kube, &self.claim, &status).await {
+            Ok(Cas::Written(claim)) => {
+                self.claim = claim;
+                self.tell(change);
+                Recorded::Written
+            }
+            Ok(Cas::Conflict) => {
+                match read_claim(&self.context, &self.claim.name, &self.claim.facts.uid).await {
+                    Ok(claim) => {
+                        self.claim = claim;
+                        Recorded::Changed
+                    }
+                    Err(pause) => Recorded::Ended(pause),
+                }
+            }
+            Ok(Cas::Gone) => Recorded::Ended(Pause::Done),
+            Err(error) => {
+                let until = self.context.clock.now().saturating_add(PAUSE).unwrap_or(jiff::Timestamp::MAX);
+                Recorded::Ended(Pause::BackOff { until, why: chain(&error) })
+            }
+        }
+    }
+
+    /// Said once the claim says it too. A crash between the two costs the Event, not the condition.
+    fn tell(&self, change: &StatusChange) {
+        let status = &self.facts().status;
+        if let Some(phase) = change.phase {
+            tracing::info!(claim = %self.name(), ?phase, "phase");
+        }
+        if let Change::Set((op, attempt)) = &change.intent {
+            tracing::debug!(claim = %self.name(), ?op, attempt, phase = ?status.phase, "intent");
+        }
+        if let Some(note) = &change.note {
+            let note = ClaimNote { claim: self.name().clone(), uid: self.facts().uid.clone(), note: note.clone() };
+            if self.context.notes.try_send(note).is_err() {
+                tracing::debug!(claim = %self.name(), "an Event was dropped: too many at once");
+            }
+        }
+    }
+}
+
+const PAUSE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);

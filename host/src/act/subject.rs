@@ -1,0 +1,155 @@
+//! What surrounds a claim when its drive begins, taken from the world.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::world::World;
+use kproxide_planner::claim::{
+    GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Step, Subject, looks, next,
+};
+use kproxide_planner::facts::{
+    BlockedBy, ClaimFacts, ClaimSpec, ClassFacts, GuestStatus, InventoryFacts, Join, Timeouts,
+};
+use kproxide_planner::ids::{ClaimName, NodeName};
+use kproxide_planner::plan::Verdict;
+
+use super::Context;
+use super::drive::Pause;
+use crate::kube::convert::{MachineSettings, ProviderIdWriter};
+
+/// For claims whose class is gone: as the class's defaults.
+const TIMEOUTS: Timeouts = Timeouts {
+    provision: SignedDuration::from_mins(5),
+    agent: SignedDuration::from_mins(3),
+    join: SignedDuration::from_mins(10),
+};
+
+/// For claims whose pool is gone: as the pool's defaults.
+const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+const BLOCKED_BY: BlockedBy =
+    BlockedBy { local_volumes: true, bare_pods: true, unfinished_jobs: true, empty_dir: false, kube_system: false };
+
+/// Everything that a drive needs and that does not change while it runs.
+pub(super) struct Surroundings {
+    pub(super) settings: Settings,
+    pub(super) hint: Hint,
+    /// The Node that the world matches with the claim; its name is a hint for where to look.
+    pub(super) node: Option<NodeName>,
+    /// `None`: the class is gone; nothing is configured then.
+    pub(super) class: Option<ClassFacts>,
+    pub(super) machine: Option<Arc<MachineSettings>>,
+}
+
+impl Surroundings {
+    /// `None`: its cluster is gone, so no VM of it can be looked at.
+    pub(super) fn of_claim(claim: &ClaimFacts, world: &World, context: &Context) -> Option<Self> {
+        let mut surroundings = Self::of_spec(&claim.spec, world, context)?;
+        surroundings.hint = hint(claim, world.inventories().get(&claim.spec.cluster));
+        surroundings.node = world.node_of(claim).map(|node| node.name().clone());
+        Some(surroundings)
+    }
+
+    /// Nothing is launched whose pool, class or cluster is gone.
+    pub(super) fn of_launch(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
+        let surroundings = Self::of_spec(spec, world, context)?;
+        let known = surroundings.class.is_some() && world.pools().contains_key(&spec.pool);
+        known.then_some(surroundings)
+    }
+
+    fn of_spec(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
+        let cluster = world.clusters().get(&spec.cluster)?;
+        let class = world.classes().get(&spec.class);
+        let pool = world.pools().get(&spec.pool);
+        let machine = context.machines.get(&spec.class);
+        let settings = Settings {
+            vmid_first: cluster.vmid_first,
+            vmid_last: cluster.vmid_last,
+            pool: cluster.pool.clone(),
+            timeouts: class.map_or(TIMEOUTS, |class| class.timeouts),
+            join: class.map_or(Join::Template, |class| class.join),
+            provider_id: machine.as_ref().map_or(ProviderId::Auto, |machine| match machine.provider_id {
+                ProviderIdWriter::Auto => ProviderId::Auto,
+                ProviderIdWriter::Kubelet => ProviderId::Kubelet,
+                ProviderIdWriter::CloudControllerManager => ProviderId::Ccm,
+                ProviderIdWriter::Nobody => ProviderId::None,
+            }),
+            startup_taints: pool.map(|pool| pool.startup_taints.clone()).unwrap_or_default(),
+            blocked_by: pool.map_or(BLOCKED_BY, |pool| pool.scale_down.blocked_by),
+            drain_timeout: pool.map_or(DRAIN_TIMEOUT, |pool| pool.drain_timeout),
+            shutdown_timeout: context.rules.shutdown_timeout,
+            quarantine: context.rules.quarantine,
+            armed_at: world.host().armed_at,
+        };
+        Some(Self { settings, hint: Hint::default(), node: None, class: class.cloned(), machine })
+    }
+}
+
+/// What the last inventory said of the machine.
+fn hint(claim: &ClaimFacts, inventory: Option<&InventoryFacts>) -> Hint {
+    let Some(inventory) = inventory.filter(|inventory| inventory.reachable) else {
+        return Hint::default();
+    };
+    let Some(guest) = inventory.guests.get(&claim.spec.vmid) else {
+        let absent = inventory.complete && inventory.quorate;
+        return Hint { guest: if absent { GuestHint::Absent } else { GuestHint::Unknown }, hypervisor: None };
+    };
+    let online = inventory.hypervisors.get(&guest.hypervisor).is_some_and(|hypervisor| hypervisor.online);
+    let guest_hint = match guest.status {
+        _ if !online => GuestHint::Unknown,
+        GuestStatus::Running => GuestHint::Running,
+        GuestStatus::Stopped => GuestHint::Stopped,
+        GuestStatus::Unknown => GuestHint::Unknown,
+    };
+    Hint { guest: guest_hint, hypervisor: Some(guest.hypervisor.clone()) }
+}
+
+/// The decision that needs nothing but what the world knows, if it is to wait: most claims, most of the time. `None`: it has to be looked at.
+///
+/// A Node is the only look that the world can stand in for, and only to say that there is nothing to do yet.
+pub(super) fn without_looking(
+    name: &ClaimName,
+    claim: &ClaimFacts,
+    verdict: &Verdict,
+    surroundings: &Surroundings,
+    world: &World,
+    now: Timestamp,
+) -> Option<Pause> {
+    let subject =
+        Subject { name, claim, verdict, settings: &surroundings.settings, hint: &surroundings.hint };
+    let mut wanted = looks(&subject, None);
+    let mut observed = Observed::default();
+    if wanted.node {
+        wanted.node = false;
+        observed.node = Some(match world.node_of(claim) {
+            Some(node) => NodeLook::One(node.name().clone(), Box::new(node.facts.clone())),
+            None => NodeLook::Absent,
+        });
+    }
+    if wanted != kproxide_planner::claim::Looks::default() {
+        return None;
+    }
+    match next(&subject, &observed, now) {
+        Step::Wait { until, why } => Some(Pause::Wait { until, why }),
+        Step::BackOff { until, why } => Some(Pause::BackOff { until, why }),
+        Step::Done => Some(Pause::Done),
+        Step::Record { .. }
+        | Step::Clone
+        | Step::Follow { .. }
+        | Step::Configure(_)
+        | Step::Resize(..)
+        | Step::Start(_)
+        | Step::Join(_)
+        | Step::PatchNode(..)
+        | Step::Cordon(_)
+        | Step::Uncordon(_)
+        | Step::Evict(_)
+        | Step::DeleteClaim
+        | Step::Tombstone(_)
+        | Step::Shutdown(..)
+        | Step::Stop(_)
+        | Step::Destroy(_)
+        | Step::DeleteNode(_)
+        | Step::Quarantine { .. }
+        | Step::RemoveFinalizer => None,
+    }
+}

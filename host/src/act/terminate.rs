@@ -1,0 +1,92 @@
+//! Steps past the point of no return: tombstone, shutdown, stop, destroy; then the Ledger and the claim are closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::claim::{Closing, Failure, Outcome, Proven, close};
+
+use super::drive::Drive;
+use super::launch::{begun, no_client};
+use super::outcome::{of_kubernetes, of_proxmox};
+use crate::kube::error::Cas;
+use crate::kube::{claims, ledger};
+use crate::pve::ownership::with_line;
+
+/// The Ledger is written by every launch; more conflicts in a row than this are not chance.
+const LEDGER_TRIES: u32 = 8;
+
+impl Drive {
+    pub(super) async fn tombstone(&self, proven: &Proven) -> Outcome {
+        let (Some(client), Some(marker), Some(key)) =
+            (self.proxmox(), self.marker(), self.context.identity.keys.first())
+        else {
+            return no_client();
+        };
+        let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
+        let config = match client.read_config(hypervisor, vmid).await {
+            Ok(config) => config,
+            Err(error) => return of_proxmox(&error),
+        };
+        // Written onto the configuration that was proven, or not at all.
+        let description = with_line(&config.description, &marker.tombstone(key));
+        match client.set_description(hypervisor, vmid, &description, Some(proven.digest())).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => of_proxmox(&error),
+        }
+    }
+
+    pub(super) async fn shutdown(&self, proven: &Proven, grace: SignedDuration) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        // Proxmox counts in whole seconds, at least one.
+        let grace = Duration::try_from(grace).unwrap_or_default().max(Duration::from_secs(1));
+        begun(client.shutdown(proven.hypervisor(), proven.vmid().0, grace).await)
+    }
+
+    pub(super) async fn stop(&self, proven: &Proven) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        begun(client.stop(proven.hypervisor(), proven.vmid().0).await)
+    }
+
+    pub(super) async fn destroy(&self, proven: &Proven) -> Outcome {
+        let Some(client) = self.proxmox() else {
+            return no_client();
+        };
+        tracing::info!(claim = %self.name(), vmid = %proven.vmid(), hypervisor = %proven.hypervisor(), "destroying");
+        begun(client.destroy(proven.hypervisor(), proven.vmid().0).await)
+    }
+
+    pub(super) async fn quarantine(&self, until: Timestamp, failure: Option<Arc<str>>) -> Outcome {
+        let closing = Closing { claim: self.name(), spec: &self.facts().spec, until, failure };
+        for _ in 0..LEDGER_TRIES {
+            let mut entries = match ledger::get_or_create(&self.context.kube).await {
+                Ok(ledger) => ledger,
+                Err(error) => return of_kubernetes(&error),
+            };
+            close(&mut entries, &closing, self.context.clock.now());
+            if self.context.fence.epoch().is_none() {
+                break;
+            }
+            match ledger::replace(&self.context.kube, &entries).await {
+                Ok(Cas::Written(_)) => return Outcome::Done,
+                Ok(Cas::Conflict | Cas::Gone) => {}
+                Err(error) => return of_kubernetes(&error),
+            }
+        }
+        Outcome::Failed { failure: Failure::Retry, text: "the Ledger keeps changing".to_owned() }
+    }
+
+    pub(super) async fn remove_finalizer(&self) -> Outcome {
+        match claims::remove_finalizer(&self.context.kube, &self.claim).await {
+            Ok(Cas::Written(()) | Cas::Gone) => Outcome::Done,
+            Ok(Cas::Conflict) => {
+                Outcome::Failed { failure: Failure::Retry, text: "the claim has just changed".to_owned() }
+            }
+            Err(error) => of_kubernetes(&error),
+        }
+    }
+}
