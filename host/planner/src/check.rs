@@ -412,11 +412,8 @@ impl<'w> Removals<'w> {
         if let Some(violation) = self.node_violation(claim) {
             return Some(violation);
         }
-        if !world
-            .host()
-            .armed_at
-            .is_some_and(|moment| self.now >= moment)
-        {
+        let armed_at = world.host().armed_at;
+        if armed_at.is_none_or(|moment| self.now < moment) {
             return Some(Violation::NotArmed);
         }
         let is_protected = claim.paused

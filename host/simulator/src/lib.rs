@@ -21,5 +21,6 @@ pub mod pve;
 
 pub mod kube;
 pub mod kubelet;
+pub mod physics;
 
 pub mod wire;

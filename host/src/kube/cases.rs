@@ -13,7 +13,7 @@ use super::claims::{self, Creation, StoredClaim};
 use super::client::Client;
 use super::convert::tests_support::full_spec;
 use super::error::{Cas, Deletion, Error};
-use super::events::{self, Notice, Reason, Regarding, Reporter, Severity};
+use super::events::{self, About, Event};
 use super::evict::{self, Eviction};
 use super::nodes::{self, Marks, NodeWrite};
 use super::status::{Readiness, StatusWriter};
@@ -397,10 +397,10 @@ pub(super) async fn the_key_is_made_once_and_told_from_others(client: &Client) {
             .unwrap(),
         None
     );
-    let first = identity::ownership_key_or_create(client, "kproxide", "key", || [1; 32])
+    let first = identity::ownership_key_or_create(client, "kproxide", "key", [1; 32])
         .await
         .unwrap();
-    let second = identity::ownership_key_or_create(client, "kproxide", "key", || [2; 32])
+    let second = identity::ownership_key_or_create(client, "kproxide", "key", [2; 32])
         .await
         .unwrap();
     assert_eq!(first, second);
@@ -465,34 +465,26 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
 }
 
 pub(super) async fn an_event_is_written(client: &Client) {
-    let reporter = Reporter {
-        instance: "a".to_owned(),
-    };
-    let (events, writer) = events::writer(client.clone(), reporter, clock());
+    let (events, writer) = events::writer(client.clone(), clock(), "kproxide", "a", false);
     let mut tasks = JoinSet::new();
     tasks.spawn(writer);
     let about = [
-        Regarding::Pod(ObjectKey::new("default", "web"), "u".into()),
-        Regarding::Node("n1".into(), None),
-        Regarding::Claim("workers-x7".into(), None),
+        About::pod(&ObjectKey::new("default", "web"), &"u".into()),
+        About::node(&"n1".into()),
+        About::claim(&"workers-x7".into(), &"u".into()),
     ];
-    for regarding in about {
-        let note = "too big".to_owned();
-        events.publish(Notice {
-            regarding,
-            severity: Severity::Normal,
-            reason: Reason::NotTriggerScaleUp,
-            note,
-        });
+    for about in about {
+        events.say(Event::normal(
+            about,
+            "NotTriggerScaleUp",
+            "too big".to_owned(),
+        ));
     }
     drop(events);
     while tasks.join_next().await.is_some() {}
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     let list = send(client, "GET", path, &Value::Null).await.unwrap();
-    let ours = list["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["reason"] == "NotTriggerScaleUp");
+    let items = list["items"].as_array().unwrap().iter();
+    let ours = items.filter(|event| event["reason"] == "NotTriggerScaleUp");
     assert_eq!(ours.count(), 3, "{list}");
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cases::{self, EPOCH, clock, pod};
 use super::client::Client;
-use super::events::{self, Notice, Reason, Regarding, Reporter, Severity};
+use super::events::{self, About, Event};
 use super::lease::{self, LeaseSettings};
 use super::watch::{self, Change, Kind, Report};
 
@@ -189,19 +189,16 @@ async fn the_lease_is_taken_kept_and_released() {
 #[tokio::test(start_paused = true)]
 async fn repeated_events_become_a_series() {
     let (kube, client) = world().await;
-    let reporter = Reporter {
-        instance: "a".to_owned(),
-    };
-    let (events, writer) = events::writer(client, reporter, clock());
+    let (events, writer) = events::writer(client, clock(), "kproxide", "a", false);
     let mut tasks = JoinSet::new();
     tasks.spawn(writer);
     for _ in 0..3 {
-        events.publish(Notice {
-            regarding: Regarding::Pod(ObjectKey::new("default", "web"), "u".into()),
-            severity: Severity::Normal,
-            reason: Reason::NotTriggerScaleUp,
-            note: "too big".to_owned(),
-        });
+        let about = About::pod(&ObjectKey::new("default", "web"), &"u".into());
+        events.say(Event::normal(
+            about,
+            "NotTriggerScaleUp",
+            "too big".to_owned(),
+        ));
         tokio::time::sleep(Duration::from_secs(61)).await;
     }
     drop(events);
@@ -209,4 +206,16 @@ async fn repeated_events_become_a_series() {
     let written = kube.list("events.events.k8s.io");
     assert_eq!(written.len(), 1, "{written:?}");
     assert_eq!(written[0]["series"]["count"], json!(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_tells_nobody() {
+    let (kube, client) = world().await;
+    let before = kube.revision();
+    let (events, writer) = events::writer(client, clock(), "kproxide", "a", true);
+    let about = About::node(&"n".into());
+    events.say(Event::normal(about, "ScaleDown", "x".to_owned()));
+    drop(events);
+    writer.await;
+    assert_eq!(kube.revision(), before);
 }

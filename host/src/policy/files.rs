@@ -62,12 +62,18 @@ fn read_directory(directory: &Path) -> io::Result<PolicyFiles> {
 }
 
 fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
-    let mut paths = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut paths = fs::read_dir(directory)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     let mut files = PolicyFiles::new();
     for path in paths.iter().take(FILES_MAX) {
-        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let Some((name, packing)) = policy_name(file_name) else { continue };
+        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let Some((name, packing)) = policy_name(file_name) else {
+            continue;
+        };
         files.insert(name.into(), read_file(path, packing));
     }
     Ok(files)
@@ -84,21 +90,33 @@ fn policy_name(file_name: &str) -> Option<(&str, Packing)> {
     if file_name.starts_with('.') {
         return None;
     }
-    [(".wasm", Packing::None), (".wasm.gz", Packing::Gzip), (".wasm.zst", Packing::Zstd)]
-        .into_iter()
-        .find_map(|(suffix, packing)| Some((file_name.strip_suffix(suffix)?, packing)))
-        .filter(|(name, _)| !name.is_empty())
+    [
+        (".wasm", Packing::None),
+        (".wasm.gz", Packing::Gzip),
+        (".wasm.zst", Packing::Zstd),
+    ]
+    .into_iter()
+    .find_map(|(suffix, packing)| Some((file_name.strip_suffix(suffix)?, packing)))
+    .filter(|(name, _)| !name.is_empty())
 }
 
 fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
-    let read = |problem: io::Error| FilesError::Read { path: path.display().to_string(), problem: problem.to_string() };
-    let unpack = |problem: String| FilesError::Unpack { path: path.display().to_string(), problem };
+    let read = |problem: io::Error| FilesError::Read {
+        path: path.display().to_string(),
+        problem: problem.to_string(),
+    };
+    let unpack = |problem: String| FilesError::Unpack {
+        path: path.display().to_string(),
+        problem,
+    };
     let file = fs::File::open(path).map_err(read)?;
     let bytes = match packing {
         Packing::None => limited(file).map_err(read)?,
-        Packing::Gzip => limited(flate2::read::GzDecoder::new(file)).map_err(|error| unpack(error.to_string()))?,
+        Packing::Gzip => limited(flate2::read::GzDecoder::new(file))
+            .map_err(|error| unpack(error.to_string()))?,
         Packing::Zstd => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(file).map_err(|error| unpack(error.to_string()))?;
+            let decoder = ruzstd::decoding::StreamingDecoder::new(file)
+                .map_err(|error| unpack(error.to_string()))?;
             limited(decoder).map_err(|error| unpack(error.to_string()))?
         }
     };
@@ -134,7 +152,12 @@ mod tests {
         };
         swap("..1", b"one");
         symlink("..data/mine.wasm", mount.path().join("mine.wasm")).unwrap();
-        let read = || read_directories(&[mount.path().to_path_buf()])[&Arc::from("mine")].clone().unwrap().to_vec();
+        let read = || {
+            read_directories(&[mount.path().to_path_buf()])[&Arc::from("mine")]
+                .clone()
+                .unwrap()
+                .to_vec()
+        };
         assert_eq!(read(), b"one");
         swap("..2", b"two");
         assert_eq!(read(), b"two");
@@ -144,7 +167,10 @@ mod tests {
     fn packed_files_are_unpacked_and_bombs_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let pack = |name: &str, bytes: &[u8]| {
-            let mut encoder = flate2::write::GzEncoder::new(fs::File::create(folder.path().join(name)).unwrap(), flate2::Compression::fast());
+            let mut encoder = flate2::write::GzEncoder::new(
+                fs::File::create(folder.path().join(name)).unwrap(),
+                flate2::Compression::fast(),
+            );
             encoder.write_all(bytes).unwrap();
             encoder.finish().unwrap();
         };
@@ -152,10 +178,20 @@ mod tests {
         pack("bomb.wasm.gz", &vec![0; BYTES_MAX as usize * 4]);
         fs::write(folder.path().join("cut.wasm.zst"), b"\x28\xb5\x2f\xfd").unwrap();
         fs::write(folder.path().join("notes.txt"), b"ignored").unwrap();
-        let files = read_directories(&[folder.path().to_path_buf(), folder.path().join("not-there")]);
+        let files =
+            read_directories(&[folder.path().to_path_buf(), folder.path().join("not-there")]);
         assert_eq!(files.len(), 3);
         assert_eq!(files[&Arc::from("small")].as_deref().unwrap(), b"hello");
-        assert!(matches!(files[&Arc::from("bomb")], Err(FilesError::Load(LoadError::TooBig { .. }))));
-        assert!(files[&Arc::from("cut")].as_ref().unwrap_err().to_string().contains("cut.wasm.zst cannot be unpacked"));
+        assert!(matches!(
+            files[&Arc::from("bomb")],
+            Err(FilesError::Load(LoadError::TooBig { .. }))
+        ));
+        assert!(
+            files[&Arc::from("cut")]
+                .as_ref()
+                .unwrap_err()
+                .to_string()
+                .contains("cut.wasm.zst cannot be unpacked")
+        );
     }
 }

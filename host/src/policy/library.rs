@@ -32,7 +32,9 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { fuel_left: 5 * CALL_FUEL }
+        Self {
+            fuel_left: 5 * CALL_FUEL,
+        }
     }
 }
 
@@ -74,7 +76,10 @@ struct State {
 
 impl Library {
     pub fn new(engine: Engine) -> Self {
-        Self { engine, state: Arc::default() }
+        Self {
+            engine,
+            state: Arc::default(),
+        }
     }
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
@@ -82,14 +87,30 @@ impl Library {
         let mut facts: BTreeMap<PolicyRef, PolicyFacts> = BUILTINS
             .iter()
             .map(|builtin| {
-                let policy = PolicyRef { kind: kind(builtin.kind), name: builtin.name.into() };
-                (policy, PolicyFacts { digest: builtin.sha256.into() })
+                let policy = PolicyRef {
+                    kind: kind(builtin.kind),
+                    name: builtin.name.into(),
+                };
+                (
+                    policy,
+                    PolicyFacts {
+                        digest: builtin.sha256.into(),
+                    },
+                )
             })
             .collect();
         for (name, module) in &self.lock().overrides {
             facts.retain(|policy, _| policy.name != *name);
             for kind in module.kinds() {
-                facts.insert(PolicyRef { kind, name: name.clone() }, PolicyFacts { digest: module.digest().clone() });
+                facts.insert(
+                    PolicyRef {
+                        kind,
+                        name: name.clone(),
+                    },
+                    PolicyFacts {
+                        digest: module.digest().clone(),
+                    },
+                );
             }
         }
         facts
@@ -103,7 +124,12 @@ impl Library {
                 Ok(bytes) => digest(bytes).to_string(),
                 Err(error) => error.to_string(),
             };
-            if self.lock().files.insert(name.clone(), seen.clone()).is_some_and(|before| before == seen) {
+            if self
+                .lock()
+                .files
+                .insert(name.clone(), seen.clone())
+                .is_some_and(|before| before == seen)
+            {
                 continue;
             }
             let outcome = match self.try_file(name, file).await {
@@ -117,15 +143,26 @@ impl Library {
                 }
                 Err(reason) => ReloadOutcome::Refused(reason),
             };
-            reloads.push(Reload { policy: name.clone(), outcome });
+            reloads.push(Reload {
+                policy: name.clone(),
+                outcome,
+            });
         }
         let mut state = self.lock();
-        let gone: Vec<_> = state.files.keys().filter(|name| !files.contains_key(*name)).cloned().collect();
+        let gone: Vec<_> = state
+            .files
+            .keys()
+            .filter(|name| !files.contains_key(*name))
+            .cloned()
+            .collect();
         for name in gone {
             state.files.remove(&name);
             if state.overrides.remove(&name).is_some() {
                 let builtin = kproxide_builtins::builtin(&name).is_some();
-                reloads.push(Reload { policy: name, outcome: ReloadOutcome::Removed { builtin } });
+                reloads.push(Reload {
+                    policy: name,
+                    outcome: ReloadOutcome::Removed { builtin },
+                });
             }
         }
         reloads
@@ -134,10 +171,17 @@ impl Library {
     /// Answers, by the policy asked for or by what stands in for it. Never fails: the answer says what went wrong.
     pub async fn ask(&self, question: &Question, budget: &mut Budget) -> Answer {
         if budget.fuel_left == 0 {
-            return Answer { digest: "".into(), fallback: None, body: AnswerBody::Deferred };
+            return Answer {
+                digest: "".into(),
+                fallback: None,
+                body: AnswerBody::Deferred,
+            };
         }
         let policy = question.policy();
-        let error = match self.try_policy(&policy.policy.name, &policy.settings, question, budget).await {
+        let error = match self
+            .try_policy(&policy.policy.name, &policy.settings, question, budget)
+            .await
+        {
             Ok(answer) => return answer,
             Err(error) => error,
         };
@@ -155,11 +199,19 @@ impl Library {
                 let called = self.engine.ask(&module, &question).await;
                 budget.fuel_left = budget.fuel_left.saturating_sub(called.fuel);
                 if let Ok(body) = called.result {
-                    return Answer { digest: module.digest().clone(), fallback: Some(reason), body: without_state(body) };
+                    return Answer {
+                        digest: module.digest().clone(),
+                        fallback: Some(reason),
+                        body: without_state(body),
+                    };
                 }
             }
         }
-        Answer { digest: "".into(), fallback: None, body: AnswerBody::Failed(reason) }
+        Answer {
+            digest: "".into(),
+            fallback: None,
+            body: AnswerBody::Failed(reason),
+        }
     }
 
     async fn try_policy(
@@ -174,16 +226,24 @@ impl Library {
         if let Some((count, last)) = self.lock().failures.get(&key)
             && *count >= FAILURES_MAX
         {
-            return Err(format!("not called any more after {count} failures, until its file or its settings change; the last: {last}"));
+            return Err(format!(
+                "not called any more after {count} failures, until its file or its settings change; the last: {last}"
+            ));
         }
-        self.check_settings(name, &module, settings).await.map_err(|error| error.to_string())?;
+        self.check_settings(name, &module, settings)
+            .await
+            .map_err(|error| error.to_string())?;
         let Called { result, fuel } = self.engine.ask(&module, question).await;
         budget.fuel_left = budget.fuel_left.saturating_sub(fuel);
         let mut state = self.lock();
         match result {
             Ok(body) => {
                 state.failures.remove(&key);
-                Ok(Answer { digest: module.digest().clone(), fallback: None, body })
+                Ok(Answer {
+                    digest: module.digest().clone(),
+                    fallback: None,
+                    body,
+                })
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -200,18 +260,25 @@ impl Library {
             return Ok(module.clone());
         }
         let Some(builtin) = kproxide_builtins::builtin(name) else {
-            let known: BTreeSet<_> = self.facts().into_keys().map(|policy| policy.name.to_string()).collect();
+            let known: BTreeSet<_> = self
+                .facts()
+                .into_keys()
+                .map(|policy| policy.name.to_string())
+                .collect();
             return Err(format!(
                 "there is no policy of that name; known are {}",
                 known.into_iter().collect::<Vec<_>>().join(", ")
             ));
         };
-        self.builtin(builtin).await.map_err(|error| error.to_string())
+        self.builtin(builtin)
+            .await
+            .map_err(|error| error.to_string())
     }
 
     /// Built-ins are compiled when first used.
     async fn builtin(&self, builtin: &'static Builtin) -> Result<Module, LoadError> {
-        self.compile(builtin.sha256.into(), Arc::from(builtin.wasm)).await
+        self.compile(builtin.sha256.into(), Arc::from(builtin.wasm))
+            .await
     }
 
     async fn compile(&self, digest: Digest, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
@@ -227,24 +294,51 @@ impl Library {
         Ok(module)
     }
 
-    async fn try_file(&self, name: &Arc<str>, file: &Result<Arc<[u8]>, FilesError>) -> Result<Module, String> {
+    async fn try_file(
+        &self,
+        name: &Arc<str>,
+        file: &Result<Arc<[u8]>, FilesError>,
+    ) -> Result<Module, String> {
         let bytes = file.clone().map_err(|error| error.to_string())?;
-        let module = self.compile(digest(&bytes), bytes).await.map_err(|error| error.to_string())?;
-        let used: Vec<_> = self.lock().settings_used.get(name).into_iter().flatten().cloned().collect();
+        let module = self
+            .compile(digest(&bytes), bytes)
+            .await
+            .map_err(|error| error.to_string())?;
+        let used: Vec<_> = self
+            .lock()
+            .settings_used
+            .get(name)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
         for settings in &used {
             self.check_settings(name, &module, settings)
                 .await
-                .map_err(|error| format!("it does not accept the settings {settings} that a pool uses: {error}"))?;
+                .map_err(|error| {
+                    format!("it does not accept the settings {settings} that a pool uses: {error}")
+                })?;
         }
         // Settings in use are what it must work with; a policy that nobody uses yet is tried with its defaults, if it has any.
         let settings = used.first().cloned().unwrap_or_default();
-        if !used.is_empty() || self.engine.check_settings(&module, settings.clone()).await.is_ok() {
+        if !used.is_empty()
+            || self
+                .engine
+                .check_settings(&module, settings.clone())
+                .await
+                .is_ok()
+        {
             self_test::run(&self.engine, &module, &settings).await?;
         }
         Ok(module)
     }
 
-    async fn check_settings(&self, name: &Arc<str>, module: &Module, settings: &Arc<str>) -> Result<(), CallError> {
+    async fn check_settings(
+        &self,
+        name: &Arc<str>,
+        module: &Module,
+        settings: &Arc<str>,
+    ) -> Result<(), CallError> {
         let key = (module.digest().clone(), settings.clone());
         {
             let mut state = self.lock();

@@ -1,6 +1,5 @@
 //! Nodes as the scheduler sees them, existing ones and ones to come, with the room that is left on each. Pods are put here in thought.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::claims::{Row, Stage};
@@ -340,13 +339,13 @@ impl<'w> Board<'w> {
 /// Larger pods first, equal ones by name: the order in which moves are tried.
 fn in_order<'w>(pods: impl Iterator<Item = PodView<'w>>) -> Vec<PodView<'w>> {
     let mut pods: Vec<_> = pods.collect();
-    pods.sort_by_cached_key(|pod| {
-        let requests = &pod.spec().requests;
-        (
-            std::cmp::Reverse((requests.memory_bytes, requests.milli_cores)),
-            Cow::Borrowed(pod.key().name.as_ref()).into_owned(),
-            pod.namespace().clone(),
-        )
+    pods.sort_by(|a, b| {
+        let size = |pod: &PodView<'w>| {
+            let requests = &pod.spec().requests;
+            (requests.memory_bytes, requests.milli_cores)
+        };
+        let name = |pod: &PodView<'w>| (pod.name(), pod.namespace());
+        size(b).cmp(&size(a)).then_with(|| name(a).cmp(&name(b)))
     });
     pods
 }

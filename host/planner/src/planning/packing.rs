@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pools::{self, Offer, PoolPlan, SiteSet};
-use super::sites::Room;
+use super::room::Room;
 use crate::facts::{NodeSelectorTerm, PodSpec, Toleration};
 use crate::ledger::Usage;
 use crate::question::Size;

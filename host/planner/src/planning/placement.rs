@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::machines;
+use super::room::{Room, used_numbers};
 use super::scale_up::{NOT_WHAT_PODS_NEED, Purpose, Wanted, put_back};
-use super::sites::{Room, Site, used_numbers};
+use super::sites::Site;
 use super::{Planning, pools};
 use crate::facts::{ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind};
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};

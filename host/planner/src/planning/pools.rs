@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Planning;
 use super::machines::{self, Face, Learned, NEW};
-use super::sites::{Room, Site};
+use super::room::Room;
+use super::sites::Site;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
 use crate::ids::PoolName;
 use crate::ledger::{self, Usage};

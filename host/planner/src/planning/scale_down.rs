@@ -8,14 +8,13 @@ use jiff::Timestamp;
 use super::claims::{self, Stage};
 use super::{Planning, pools};
 use crate::claim::Condition;
-use crate::facts::{DisruptionBudgetFacts, PolicyKind, PoolFacts};
-use crate::ids::{ObjectKey, PodKey, PoolName};
+use crate::facts::{PolicyKind, PoolFacts};
+use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
 use crate::plan::{RemovalReason, Unneeded, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
 use crate::report::{NodeOutcome, NodeReport, Severity};
 use crate::resources::Resources;
-use crate::selector::selects;
 use crate::world::{NodeView, PodView};
 
 #[derive(Default)]
@@ -30,7 +29,7 @@ pub(super) struct ScaleDown {
     ordered: BTreeMap<PoolName, VecDeque<usize>>,
     load: Load,
     /// Removals that each disruption budget still allows.
-    allowed: BTreeMap<ObjectKey, i32>,
+    pub(super) allowed: BTreeMap<ObjectKey, i32>,
 }
 
 /// Requests and capacity of the whole cluster, of which headroom is kept: A and T of `A × (1 + H) < T − K`.
@@ -177,9 +176,6 @@ impl<'w> Planning<'w> {
         if slot.is_some_and(|slot| slot.promised > 0) {
             return Some("pending pods will run on it".to_owned());
         }
-        if let Some(reason) = self.blocking_pod(node, pool) {
-            return Some(reason);
-        }
         let is_empty = node.movable_pods() == 0;
         if !is_empty
             && !self
@@ -191,6 +187,9 @@ impl<'w> Planning<'w> {
                 "without it the cluster would not keep its headroom of {:.0}% (loadHeadroom)",
                 pool.scale_down.load_headroom * 100.0
             ));
+        }
+        if let Some(reason) = self.blocking_pod(node, pool) {
+            return Some(reason);
         }
         match self.board.move_away(node) {
             Err(pod) => Some(format!("pod {pod} fits on no other Node")),
@@ -210,68 +209,6 @@ impl<'w> Planning<'w> {
         let free = self.free_in(&self.rows[index].claim.spec.pool);
         let lack = pool.headroom.first_lacking(&free)?;
         Some(format!("the pool would not keep its headroom: {lack}"))
-    }
-
-    /// The first pod by name that must not be evicted, and why.
-    fn blocking_pod(&self, node: &NodeView<'w>, pool: &PoolFacts) -> Option<String> {
-        let blockers = node
-            .pods()
-            .filter(PodView::is_movable)
-            .filter_map(|pod| Some((pod.key(), self.why_blocking(&pod, pool)?)));
-        let (pod, reason): (PodKey, String) = blockers.min()?;
-        Some(format!("pod {pod} {reason}"))
-    }
-
-    fn why_blocking(&self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<String> {
-        let by = &pool.scale_down.blocked_by;
-        let spec = pod.spec();
-        if pod.do_not_disrupt() {
-            Some("must not be disrupted (annotation)".to_owned())
-        } else if by.bare_pods && pod.owner().is_none() {
-            Some("has no controller that would make it again (blockedBy.barePods)".to_owned())
-        } else if by.unfinished_jobs && pod.is_of_job() {
-            Some("belongs to an unfinished Job (blockedBy.unfinishedJobs)".to_owned())
-        } else if by.local_volumes && spec.local_volumes {
-            Some("uses a local volume (blockedBy.localVolumes)".to_owned())
-        } else if by.empty_dir && spec.empty_dir {
-            Some("uses an emptyDir (blockedBy.emptyDir)".to_owned())
-        } else if by.kube_system && &**pod.namespace() == "kube-system" {
-            Some("is a system pod (blockedBy.kubeSystem)".to_owned())
-        } else if let Some(field) = spec.unsupported.first() {
-            Some(format!("uses {field}, which is not supported yet"))
-        } else {
-            self.blocking_budget(pod)
-        }
-    }
-
-    fn blocking_budget(&self, pod: &PodView<'w>) -> Option<String> {
-        let mut budgets = self.budgets_of(pod);
-        let (first, _) = budgets.next()?;
-        if budgets.next().is_some() {
-            return Some(
-                "has several PodDisruptionBudgets, which the Eviction API refuses".to_owned(),
-            );
-        }
-        let allowed = self.scale_down.allowed.get(first).copied().unwrap_or(0);
-        (allowed <= 0).then(|| format!("is protected by PodDisruptionBudget {}", first.name))
-    }
-
-    fn budgets_of(
-        &self,
-        pod: &PodView<'w>,
-    ) -> impl Iterator<Item = (&'w ObjectKey, &'w DisruptionBudgetFacts)> + use<'w> {
-        let (namespace, labels) = (pod.namespace().clone(), pod.labels());
-        self.tick
-            .world
-            .disruption_budgets()
-            .iter()
-            .filter(move |(key, budget)| {
-                key.namespace == namespace
-                    && budget
-                        .selector
-                        .as_ref()
-                        .is_some_and(|selector| selects(selector, labels))
-            })
     }
 
     /// The claim's condition follows what was found.

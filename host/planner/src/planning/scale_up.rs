@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan};
+use super::room::Room;
 use super::schedule::Need;
-use super::sites::Room;
 use super::{Planning, Tick};
 use crate::ids::{HypervisorId, PoolName};
 use crate::ledger::later;

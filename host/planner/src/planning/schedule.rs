@@ -51,7 +51,8 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// First-fit decreasing: higher priority first, as the scheduler does, then larger pods, then by content.
+    /// First-fit decreasing: higher priority first, as the scheduler does; then pods that fit only some Nodes, so that others do not take their
+    /// places; then larger ones; then by content.
     fn pending_by_weight(&self) -> Vec<Need<'w>> {
         let mut needs: Vec<Need<'w>> = self
             .tick
@@ -69,12 +70,11 @@ impl<'w> Planning<'w> {
             })
             .collect();
         needs.sort_by_key(|need| {
-            let requests = &need.spec.requests;
-            std::cmp::Reverse((
-                need.spec.priority,
-                !requests.extended.is_empty(),
-                weight(requests),
-            ))
+            let spec = &need.spec;
+            let is_picky = !spec.requests.extended.is_empty()
+                || !spec.node_selector.is_empty()
+                || spec.node_affinity.is_some();
+            std::cmp::Reverse((spec.priority, is_picky, weight(&spec.requests)))
         });
         needs
     }

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod lifecycle;
+mod placement;
 mod properties;
 mod scale_down;
 mod scale_up;
@@ -33,13 +34,14 @@ fn why(scene: &Scene) -> Why {
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!(plan.launches, [], "nothing is to be launched");
-    match &plan.report.pending[..] {
-        [row] => match &row.outcome {
-            PendingOutcome::Unhelped(whys) if whys.len() == 1 => whys[0].1.clone(),
-            other => panic!("{other:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
+    let [row] = &plan.report.pending[..] else {
+        panic!("{:?}", plan.report.pending);
+    };
+    let PendingOutcome::Unhelped(whys) = &row.outcome else {
+        panic!("{row:?}");
+    };
+    assert_eq!(whys.len(), 1);
+    whys[0].1.clone()
 }
 
 fn verdict(plan: &Plan, claim: &str) -> Verdict {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::facts::{LabelSelector, NodeFacts, Operator, PodFacts, PodPhase, Requirement};
-use crate::fixtures::{Scene, labels, node, owner, pending_pod, running_pod, spec};
+use crate::fixtures::{NOW, Scene, at, labels, node, owner, pending_pod, running_pod, spec};
 use crate::resources::Resources;
 
 /// Everything that a World says, in an order of names: equal for worlds that no reader can tell apart.
@@ -128,12 +128,22 @@ fn any_delta() -> impl Strategy<Value = Delta> {
 
 /// Which object a delta is about.
 fn object(delta: &Delta) -> String {
-    match delta {
-        Delta::Pod(key, _) => format!("pod {key}"),
-        Delta::Node(name, _) => format!("node {name}"),
-        Delta::DisruptionBudget(key, _) => format!("budget {key}"),
-        other => unreachable!("{other:?} is not generated"),
-    }
+    let (pod, node, budget) = match delta {
+        Delta::Pod(key, _) => (Some(key), None, None),
+        Delta::Node(name, _) => (None, Some(name), None),
+        Delta::DisruptionBudget(key, _) => (None, None, Some(key)),
+        Delta::DaemonSet(..)
+        | Delta::VolumeAttachment(..)
+        | Delta::Cluster(..)
+        | Delta::Class(..)
+        | Delta::Pool(..)
+        | Delta::Claim(..)
+        | Delta::Ledger(_)
+        | Delta::Inventory(..)
+        | Delta::Policy(..)
+        | Delta::Host(_) => (None, None, None),
+    };
+    format!("{pod:?} {node:?} {budget:?}")
 }
 
 proptest! {
@@ -260,4 +270,31 @@ fn a_uuid_that_two_nodes_claim_identifies_none() {
     assert!(world.node_by_uuid(&"u".into()).is_none());
     world.apply(Delta::Node("m".into(), None));
     assert!(world.node_by_uuid(&"u".into()).is_some());
+}
+
+#[test]
+fn a_settled_plan_lasts_until_something_changes() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.claim("m").do_not_disrupt = true;
+    let mut world = scene.world();
+    let plan = scene.plan();
+    assert_eq!(plan.settled_at, Some(at(NOW)));
+    world.remember(&plan);
+    assert!(world.settled_plan(at(NOW + 5)).is_some());
+    assert!(world.settled_plan(at(NOW - 5)).is_none());
+
+    let mut again = scene.inventory.clone();
+    again.taken_at = Some(at(NOW + 5));
+    world.apply(Delta::Inventory(
+        "pve".into(),
+        Some(Box::new(again.clone())),
+    ));
+    assert!(
+        world.settled_plan(at(NOW + 5)).is_some(),
+        "the same inventory is no news"
+    );
+    again.quorate = false;
+    world.apply(Delta::Inventory("pve".into(), Some(Box::new(again))));
+    assert!(world.settled_plan(at(NOW + 5)).is_none());
 }

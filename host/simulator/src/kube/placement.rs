@@ -283,10 +283,10 @@ fn term(term: &Value) -> Term {
 fn amounts(parent: &Value, field: &str) -> Resources {
     entries(parent, field)
         .filter_map(|(name, amount)| {
-            let text = match amount {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
+            // JSON numbers are quantities too.
+            let text = amount
+                .as_str()
+                .map_or_else(|| amount.to_string(), str::to_owned);
             Some((name.to_owned(), thousandths(&text)?))
         })
         .collect()

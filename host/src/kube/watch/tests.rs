@@ -18,13 +18,13 @@ async fn received(events: Vec<watcher::Result<Event<PodView>>>) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(report) = receiver.recv().await {
             match report {
-                Report::Changes(_, changes) => words.extend(changes.iter().map(|change| {
-                    let Change::Delta(Delta::Pod(key, facts)) = change else {
-                        return format!("{change:?}");
-                    };
-                    let sign = if facts.is_some() { "+" } else { "-" };
-                    format!("{sign}{}", key.name)
-                })),
+                Report::Changes(_, changes) => {
+                    words.extend(changes.iter().map(|change| match change {
+                        Change::Delta(Delta::Pod(key, Some(_))) => format!("+{}", key.name),
+                        Change::Delta(Delta::Pod(key, None)) => format!("-{}", key.name),
+                        other => format!("{other:?}"),
+                    }))
+                }
                 Report::Synced(_) => words.push("synced".to_owned()),
                 Report::Failed(_, problem) => words.push(format!("failed: {problem}")),
                 Report::Recovered(_) => words.push("recovered".to_owned()),

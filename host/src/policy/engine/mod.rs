@@ -58,7 +58,9 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("execution", &self.execution).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("execution", &self.execution)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,10 +102,12 @@ impl Module {
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Module").field("info", &self.0.info).field("digest", &self.0.digest).finish_non_exhaustive()
+        f.debug_struct("Module")
+            .field("info", &self.0.info)
+            .field("digest", &self.0.digest)
+            .finish_non_exhaustive()
     }
 }
-
 
 /// Why a question has no usable answer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -139,12 +143,18 @@ impl Engine {
     /// # Errors
     /// wasmtime refuses its configuration: the platform is not supported.
     pub fn new(execution: Execution) -> Result<Self, LoadError> {
-        let wasmtime = store::configure().map_err(|error| LoadError::Platform(format!("{error:#}")))?;
+        let wasmtime =
+            store::configure().map_err(|error| LoadError::Platform(format!("{error:#}")))?;
         let mut linker = Linker::<State>::new(&wasmtime);
         log::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
             .map_err(|error| LoadError::Platform(format!("{error:#}")))?;
         let ticker = (execution == Execution::Blocking).then(|| store::start_ticker(&wasmtime));
-        Ok(Self { wasmtime, linker: Arc::new(linker), execution, _ticker: ticker })
+        Ok(Self {
+            wasmtime,
+            linker: Arc::new(linker),
+            execution,
+            _ticker: ticker,
+        })
     }
 
     /// Compiles a component, after looking at what it imports, and asks it for its name.
@@ -153,16 +163,24 @@ impl Engine {
     /// Names what is wrong with the bytes and, where known, how to build them right.
     pub async fn load(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
         let engine = self.clone();
-        self.run(move || load::load(&engine, &bytes)).await.unwrap_or(Err(LoadError::Cancelled))
+        self.run(move || load::load(&engine, &bytes))
+            .await
+            .unwrap_or(Err(LoadError::Cancelled))
     }
 
     /// Asks the policy whether it accepts these settings.
     ///
     /// # Errors
     /// It does not, or it failed.
-    pub async fn check_settings(&self, module: &Module, settings: Arc<str>) -> Result<(), CallError> {
+    pub async fn check_settings(
+        &self,
+        module: &Module,
+        settings: Arc<str>,
+    ) -> Result<(), CallError> {
         let (engine, module) = (self.clone(), module.clone());
-        self.run(move || store::check_settings(&engine, &module, &settings)).await.unwrap_or_else(|| Err(cancelled()))
+        self.run(move || store::check_settings(&engine, &module, &settings))
+            .await
+            .unwrap_or_else(|| Err(cancelled()))
     }
 
     /// Asks one question of a fresh instance.
@@ -173,7 +191,10 @@ impl Engine {
         let (engine, module, question) = (self.clone(), module.clone(), question.clone());
         self.run(move || store::ask(&engine, &module, &question))
             .await
-            .unwrap_or_else(|| Called { result: Err(cancelled()), fuel: 0 })
+            .unwrap_or_else(|| Called {
+                result: Err(cancelled()),
+                fuel: 0,
+            })
     }
 
     /// `None`: the runtime is shutting down.

@@ -38,7 +38,9 @@ pub(super) fn start_ticker(engine: &wasmtime::Engine) -> Arc<()> {
     std::thread::spawn(move || {
         while alive.strong_count() > 0 {
             std::thread::sleep(TICK);
-            let Some(engine) = engine.upgrade() else { return };
+            let Some(engine) = engine.upgrade() else {
+                return;
+            };
             engine.increment_epoch();
         }
     });
@@ -56,7 +58,9 @@ impl types::Host for State {}
 
 impl log::Host for State {
     fn log(&mut self, level: log::Level, message: String) {
-        let Some(left) = self.lines_left.checked_sub(1) else { return };
+        let Some(left) = self.lines_left.checked_sub(1) else {
+            return;
+        };
         self.lines_left = left;
         let message = convert::printable(&message, LOG_BYTES_MAX);
         let policy = &*self.policy;
@@ -70,8 +74,19 @@ impl log::Host for State {
 }
 
 pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Result<Store<State>, CallError> {
-    let limits = StoreLimitsBuilder::new().memory_size(MEMORY_BYTES_MAX).table_elements(100_000).trap_on_grow_failure(true).build();
-    let mut store = Store::new(&engine.wasmtime, State { limits, policy, lines_left: LOG_LINES_MAX });
+    let limits = StoreLimitsBuilder::new()
+        .memory_size(MEMORY_BYTES_MAX)
+        .table_elements(100_000)
+        .trap_on_grow_failure(true)
+        .build();
+    let mut store = Store::new(
+        &engine.wasmtime,
+        State {
+            limits,
+            policy,
+            lines_left: LOG_LINES_MAX,
+        },
+    );
     store.limiter(|state| &mut state.limits);
     store.set_hostcall_fuel(RETURNED_BYTES_MAX);
     store.set_fuel(CALL_FUEL).map_err(|error| failure(&error))?;
@@ -83,22 +98,31 @@ pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Result<Store<State>, C
     Ok(store)
 }
 
-pub(super) fn check_settings(engine: &Engine, module: &Module, settings: &str) -> Result<(), CallError> {
+pub(super) fn check_settings(
+    engine: &Engine,
+    module: &Module,
+    settings: &str,
+) -> Result<(), CallError> {
     let mut store = store(engine, module.0.info.name.as_str().into())?;
     let compiled = &module.0;
     let answer = if let Some(pre) = &compiled.host_selection {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else if let Some(pre) = &compiled.scale_down {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else if let Some(pre) = &compiled.labels {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else {
         return Err(CallError::WrongKind("any known"));
     };
     match answer {
         Ok(Ok(())) => Ok(()),
         Ok(Err(refusal)) => Err(match convert::refusal(refusal) {
-            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => CallError::InvalidSettings(text),
+            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => {
+                CallError::InvalidSettings(text)
+            }
             convert::Refusal::Internal(text) => CallError::Internal(text),
         }),
         Err(error) => Err(failure(&error)),
@@ -108,7 +132,12 @@ pub(super) fn check_settings(engine: &Engine, module: &Module, settings: &str) -
 pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Called {
     let mut store = match store(engine, question.policy().policy.name.clone()) {
         Ok(store) => store,
-        Err(error) => return Called { result: Err(error), fuel: 0 },
+        Err(error) => {
+            return Called {
+                result: Err(error),
+                fuel: 0,
+            };
+        }
     };
     let compiled = &module.0;
     let result = match question {
@@ -118,7 +147,12 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                 let (context, request, candidates) = convert::rank(rank);
                 pre.instantiate(&mut store)
                     .and_then(|policy| {
-                        policy.kproxide_policy_host_selection().call_rank(&mut store, &context, &request, &candidates)
+                        policy.kproxide_policy_host_selection().call_rank(
+                            &mut store,
+                            &context,
+                            &request,
+                            &candidates,
+                        )
                     })
                     .map_err(|error| failure(&error))
                     .and_then(|answer| convert::ranking(answer, rank))

@@ -185,7 +185,9 @@ fn b29_a_dead_node_counts_and_is_replaced() {
     );
     assert_eq!(plan.launches, [], "it counts until it is proven gone");
 
-    scene.ledger = crate::ledger::quarantine(&scene.ledger, &"dead".into(), at(NOW + 86_400));
+    scene.ledger.entries[0].state = EntryState::Quarantined {
+        until: at(NOW + 86_400),
+    };
     scene.claims.clear();
     scene.nodes.clear();
     assert_eq!(launches(&scene), 1);

@@ -20,10 +20,11 @@ fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {
 }
 
 fn hold(plan: &Plan, claim: &str) -> String {
-    match verdict(plan, claim) {
-        Verdict::Hold(reason) => reason,
-        other => panic!("{other:?}"),
-    }
+    let verdict = verdict(plan, claim);
+    let Verdict::Hold(reason) = verdict else {
+        panic!("{verdict:?}");
+    };
+    reason
 }
 
 #[test]

@@ -448,6 +448,21 @@ proptest! {
     }
 
     #[test]
+    fn a_remembered_plan_is_the_plan_until_it_ends(scene in any_scene(), later in 0..2_000i64) {
+        let mut world = scene.world();
+        let first = plan(&world, at(NOW), Limits::default(), racks);
+        world.remember(&first);
+        let mut expected = plan(&scene.world(), at(NOW + later), Limits::default(), racks);
+        let mut actual = plan(&world, at(NOW + later), Limits::default(), racks);
+        // When it was made, and which answers are worth keeping, may differ.
+        for plan in [&mut expected, &mut actual] {
+            plan.settled_at = None;
+            plan.decorations.clear();
+        }
+        prop_assert_eq!(actual, expected);
+    }
+
+    #[test]
     fn a_question_asked_twice_is_the_same_question(scene in any_scene()) {
         let world = scene.world();
         let mut planning = Planning::new(&world, at(NOW), Limits::default());
