@@ -200,7 +200,12 @@ impl Lab {
                         "lastTransitionTime": "2027-01-15T08:00:00Z", "lastHeartbeatTime": "2027-01-15T08:00:00Z"}],
                 },
             });
-            let _ = self.kube.create("nodes", node.clone());
+            let created = self.kube.create("nodes", node.clone()).is_ok();
+            if created {
+                // A kubelet that is Ready at once: the taint that admission adds goes, as the node controller would see to.
+                let ready = json!({"spec": {"taints": node["spec"]["taints"]}});
+                self.kube.patch("nodes", "", "", &name, ready).unwrap();
+            }
             let status = json!({"status": node["status"]});
             self.kube
                 .patch("nodes", "status", "", &name, status)
