@@ -3,14 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 
-use crate::claim::Phase;
-use crate::facts::{ClaimFacts, EntryState, GuestStatus, LedgerEntry, LedgerFacts, PoolFacts};
-use crate::ids::{ClaimName, PoolName, Vmid};
+mod removals;
+
+use removals::Removals;
+
+use crate::facts::{
+    ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
+};
+use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
-use crate::plan::{Advance, Launch, Plan, RemovalReason, Verdict};
+use crate::plan::{Launch, Plan, Verdict};
 use crate::planning::Limits;
 use crate::report::{Finding, Severity};
 use crate::world::World;
@@ -27,7 +33,7 @@ pub enum Violation {
     PoolLimit,
     NumberTaken(Vmid),
     NumberOutOfRange(Vmid),
-    AddressTaken(std::net::IpAddr),
+    AddressTaken(IpAddr),
     LedgerFull,
     WrongCluster,
     NoKey,
@@ -86,22 +92,26 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
         .unwrap_or_default();
     let mut findings = Vec::new();
     let launches = std::mem::take(&mut plan.launches);
-    let mut accepted: Vec<Launch> = Vec::new();
-    for launch in launches {
-        match launch_violation(world, limits, &ledger, &accepted, &launch) {
-            None => accepted.push(launch),
-            Some(violation) => {
-                ledger
-                    .entries
-                    .retain(|entry| entry.claim != launch.claim || !is_reserved(entry));
-                plan.report
-                    .placements
-                    .retain(|placement| placement.claim != launch.claim);
-                findings.push(defect(&launch.claim, "launched", &violation));
+    if !launches.is_empty() {
+        let mut tally = Tally::new(world, &ledger);
+        let mut accepted: Vec<Launch> = Vec::with_capacity(launches.len());
+        for launch in launches {
+            match launch_violation(world, limits, &tally, accepted.len(), &launch) {
+                None => accepted.push(launch),
+                Some(violation) => {
+                    ledger
+                        .entries
+                        .retain(|entry| entry.claim != launch.claim || !is_reserved(entry));
+                    tally = Tally::new(world, &ledger);
+                    plan.report
+                        .placements
+                        .retain(|placement| placement.claim != launch.claim);
+                    findings.push(defect(&launch.claim, "launched", &violation));
+                }
             }
         }
+        plan.launches = accepted;
     }
-    plan.launches = accepted;
     if !findings.is_empty() {
         plan.ledger = Some(ledger);
     }
@@ -130,8 +140,9 @@ pub fn violations(
         .or_else(|| world.ledger().cloned())
         .unwrap_or_default();
     let mut found = Vec::new();
+    let tally = Tally::new(world, &ledger);
     for (index, launch) in plan.launches.iter().enumerate() {
-        let violation = launch_violation(world, limits, &ledger, &plan.launches[..index], launch);
+        let violation = launch_violation(world, limits, &tally, index, launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
     let mut removals = Removals::new(world, now, plan);
@@ -156,93 +167,170 @@ fn is_reserved(entry: &LedgerEntry) -> bool {
     matches!(entry.state, EntryState::Reserved { .. })
 }
 
-/// What stands against a launch, given the Ledger with all reservations and the launches accepted before it.
-fn launch_violation(
-    world: &World,
-    limits: &Limits,
-    ledger: &LedgerFacts,
-    before: &[Launch],
-    launch: &Launch,
-) -> Option<Violation> {
-    let spec = &launch.spec;
-    let is_its = |entry: &&LedgerEntry| {
-        entry.claim == launch.claim
-            && is_reserved(entry)
-            && entry.vmid == spec.vmid
-            && entry.cluster == spec.cluster
-    };
-    let Some(entry) = ledger.entries.iter().find(is_its) else {
-        return Some(Violation::NotReserved);
-    };
-    let is_as_reserved = entry.pool == spec.pool
-        && entry.hypervisor == spec.hypervisor
-        && entry.address == spec.address
-        && (entry.milli_cores, entry.memory_bytes) == (spec.milli_cores, spec.memory_bytes);
-    let names = ledger
-        .entries
-        .iter()
-        .filter(|entry| entry.claim == launch.claim)
-        .count();
-    if !is_as_reserved {
-        Some(Violation::NotReserved)
-    } else if before.len() >= limits.max_launches_per_tick as usize {
-        Some(Violation::TooManyLaunches)
-    } else if !world.host().key_known {
-        Some(Violation::NoKey)
-    } else if names > 1 || world.claims().contains_key(&launch.claim) {
-        Some(Violation::NameTaken)
-    } else if !is_dns_label(launch.claim.as_str()) || *launch.claim.0 != *spec.vm_name {
-        Some(Violation::BadName)
-    } else if ledger.entries.len() > MOST_ENTRIES {
-        Some(Violation::LedgerFull)
-    } else {
-        number_violation(world, ledger, launch)
-            .or_else(|| address_violation(world, ledger, launch))
-            .or_else(|| pool_violation(world, ledger, launch))
-            .or_else(|| hypervisor_violation(world, ledger, launch))
+/// What the Ledger adds up to, all reservations included.
+#[derive(Default)]
+struct Tally {
+    entries: usize,
+    by_name: BTreeMap<ClaimName, Vec<LedgerEntry>>,
+    /// How often a number or an address is held, by entries; claims and guests hold them too.
+    numbers: BTreeMap<(ClusterName, Vmid), u32>,
+    addresses: BTreeMap<IpAddr, u32>,
+    claimed_numbers: BTreeSet<(ClusterName, Vmid)>,
+    claimed_addresses: BTreeSet<IpAddr>,
+    pools: BTreeMap<PoolName, Sum>,
+    /// What counts on each hypervisor, and the part of it that does not run yet.
+    hypervisors: BTreeMap<HypervisorId, (Sum, InFlight)>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    machines: u32,
+    milli_cores: u128,
+    memory_bytes: u128,
+}
+
+impl Sum {
+    fn add(&mut self, entry: &LedgerEntry) {
+        self.machines += 1;
+        self.milli_cores += u128::from(entry.milli_cores);
+        self.memory_bytes += u128::from(entry.memory_bytes);
     }
 }
 
-fn number_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
+/// Machines that do not run yet, with what the inventory counts for those of them that it lists as stopped.
+#[derive(Clone, Copy, Default)]
+struct InFlight {
+    sum: Sum,
+    listed_milli_cores: u128,
+    listed_memory_bytes: u128,
+}
+
+impl Tally {
+    fn new(world: &World, ledger: &LedgerFacts) -> Self {
+        let mut tally = Self {
+            entries: ledger.entries.len(),
+            ..Self::default()
+        };
+        for entry in &ledger.entries {
+            let named = tally.by_name.entry(entry.claim.clone()).or_default();
+            named.push(entry.clone());
+            *tally
+                .numbers
+                .entry((entry.cluster.clone(), entry.vmid))
+                .or_default() += 1;
+            if let Some(address) = entry.address {
+                *tally.addresses.entry(address).or_default() += 1;
+            }
+            if entry.counts() {
+                tally
+                    .pools
+                    .entry(entry.pool.clone())
+                    .or_default()
+                    .add(entry);
+                tally.count(world, entry);
+            }
+        }
+        for claim in world.claims().values() {
+            let spec = &claim.spec;
+            tally
+                .claimed_numbers
+                .insert((spec.cluster.clone(), spec.vmid));
+            tally.claimed_addresses.extend(spec.address);
+        }
+        tally
+    }
+
+    fn count(&mut self, world: &World, entry: &LedgerEntry) {
+        let inventory = world.inventories().get(&entry.cluster);
+        let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));
+        let id = HypervisorId {
+            cluster: entry.cluster.clone(),
+            name: guest
+                .map_or(&entry.hypervisor, |guest| &guest.hypervisor)
+                .clone(),
+        };
+        let (all, in_flight) = self.hypervisors.entry(id).or_default();
+        all.add(entry);
+        match guest.map(|guest| (guest.status, guest)) {
+            Some((GuestStatus::Running | GuestStatus::Unknown, _)) => {}
+            Some((GuestStatus::Stopped, guest)) => {
+                in_flight.sum.add(entry);
+                in_flight.listed_milli_cores += u128::from(guest.max_threads) * 1000;
+                in_flight.listed_memory_bytes += u128::from(guest.max_memory_bytes);
+            }
+            None => in_flight.sum.add(entry),
+        }
+    }
+}
+
+/// What stands against a launch, given the Ledger with all reservations and how many launches were accepted before it.
+fn launch_violation(
+    world: &World,
+    limits: &Limits,
+    tally: &Tally,
+    before: usize,
+    launch: &Launch,
+) -> Option<Violation> {
+    let spec = &launch.spec;
+    let entries = tally
+        .by_name
+        .get(&launch.claim)
+        .map_or(&[][..], Vec::as_slice);
+    let is_as_reserved = |entry: &LedgerEntry| {
+        is_reserved(entry)
+            && (&entry.cluster, entry.vmid) == (&spec.cluster, spec.vmid)
+            && (&entry.pool, &entry.hypervisor) == (&spec.pool, &spec.hypervisor)
+            && entry.address == spec.address
+            && (entry.milli_cores, entry.memory_bytes) == (spec.milli_cores, spec.memory_bytes)
+    };
+    if !entries.iter().any(is_as_reserved) {
+        Some(Violation::NotReserved)
+    } else if before >= limits.max_launches_per_tick as usize {
+        Some(Violation::TooManyLaunches)
+    } else if !world.host().key_known {
+        Some(Violation::NoKey)
+    } else if entries.len() > 1 || world.claims().contains_key(&launch.claim) {
+        Some(Violation::NameTaken)
+    } else if !is_dns_label(launch.claim.as_str()) || *launch.claim.0 != *spec.vm_name {
+        Some(Violation::BadName)
+    } else if tally.entries > MOST_ENTRIES {
+        Some(Violation::LedgerFull)
+    } else {
+        number_violation(world, tally, launch)
+            .or_else(|| address_violation(tally, launch))
+            .or_else(|| pool_violation(world, tally, launch))
+            .or_else(|| hypervisor_violation(world, tally, launch))
+    }
+}
+
+fn number_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {
     let (cluster, vmid) = (&launch.spec.cluster, launch.spec.vmid);
     let facts = world.clusters().get(cluster)?;
-    let entries = ledger
-        .entries
-        .iter()
-        .filter(|entry| entry.cluster == *cluster && entry.vmid == vmid)
-        .count();
-    let in_claim = world
-        .claims()
-        .values()
-        .any(|claim| claim.spec.cluster == *cluster && claim.spec.vmid == vmid);
+    let key = (cluster.clone(), vmid);
     let in_inventory = world
         .inventories()
         .get(cluster)
         .is_some_and(|inventory| inventory.guests.contains_key(&vmid));
     if vmid < facts.vmid_first || vmid > facts.vmid_last || vmid.0 == FORBIDDEN_VMID {
         Some(Violation::NumberOutOfRange(vmid))
-    } else if entries > 1 || in_claim || in_inventory {
+    } else if tally.numbers.get(&key).is_some_and(|held| *held > 1)
+        || tally.claimed_numbers.contains(&key)
+        || in_inventory
+    {
         Some(Violation::NumberTaken(vmid))
     } else {
         None
     }
 }
 
-fn address_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
+fn address_violation(tally: &Tally, launch: &Launch) -> Option<Violation> {
     let address = launch.spec.address?;
-    let entries = ledger
-        .entries
-        .iter()
-        .filter(|entry| entry.address == Some(address))
-        .count();
-    let in_claim = world
-        .claims()
-        .values()
-        .any(|claim| claim.spec.address == Some(address));
-    (entries > 1 || in_claim).then_some(Violation::AddressTaken(address))
+    let held = tally.addresses.get(&address).copied().unwrap_or(0);
+    let is_taken = held > 1 || tally.claimed_addresses.contains(&address);
+    is_taken.then_some(Violation::AddressTaken(address))
 }
 
-fn pool_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
+fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {
     let spec = &launch.spec;
     let Some(pool) = world.pools().get(&spec.pool) else {
         return Some(Violation::NoSuchPool);
@@ -253,24 +341,15 @@ fn pool_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Optio
     if !pool.clusters.is_empty() && !pool.clusters.contains(&spec.cluster) {
         return Some(Violation::WrongCluster);
     }
-    let entries = ledger
-        .entries
-        .iter()
-        .filter(|entry| entry.pool == spec.pool && entry.counts());
-    let nodes = entries.clone().count();
-    let cores: u128 = entries
-        .clone()
-        .map(|entry| u128::from(entry.milli_cores))
-        .sum();
-    let memory: u128 = entries.map(|entry| u128::from(entry.memory_bytes)).sum();
+    let sum = tally.pools.get(&spec.pool).copied().unwrap_or_default();
     let passes = |sum: u128, most: Option<u64>| most.is_some_and(|most| sum > u128::from(most));
-    let is_over = nodes > pool.max_nodes as usize
-        || passes(cores, pool.max_milli_cores)
-        || passes(memory, pool.max_memory_bytes);
+    let is_over = sum.machines > pool.max_nodes
+        || passes(sum.milli_cores, pool.max_milli_cores)
+        || passes(sum.memory_bytes, pool.max_memory_bytes);
     is_over.then_some(Violation::PoolLimit)
 }
 
-fn hypervisor_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
+fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {
     let spec = &launch.spec;
     let refused = |reason: &str| Some(Violation::Hypervisor(reason.to_owned()));
     let (Some(cluster), Some(inventory)) = (
@@ -305,53 +384,35 @@ fn hypervisor_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) ->
     {
         return refused("its storage is not active");
     }
+    room_violation(cluster, facts, tally, &spec.hypervisor_id())
+}
 
-    // Room: everything that counts, here or on its way here, this tick's machines included.
-    let id = spec.hypervisor_id();
-    let mut machines = 0u32;
-    let (mut cores, mut memory) = (0u128, 0u128);
-    let (mut counted_cores, mut counted_memory) = (0u128, 0u128);
-    for entry in ledger
-        .entries
-        .iter()
-        .filter(|entry| entry.counts() && entry.cluster == spec.cluster)
-    {
-        let guest = inventory.guests.get(&entry.vmid);
-        let at = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
-        if *at != id.name {
-            continue;
-        }
-        machines += 1;
-        match guest.map(|guest| (guest.status, guest)) {
-            Some((GuestStatus::Running | GuestStatus::Unknown, _)) => continue,
-            Some((GuestStatus::Stopped, guest)) => {
-                counted_cores += u128::from(guest.max_threads) * 1000;
-                counted_memory += u128::from(guest.max_memory_bytes);
-            }
-            None => {}
-        }
-        cores += u128::from(entry.milli_cores);
-        memory += u128::from(entry.memory_bytes);
-    }
+/// Everything that counts, here or on its way here, this tick's machines included, against what the hypervisor has.
+fn room_violation(
+    cluster: &ClusterFacts,
+    facts: &HypervisorFacts,
+    tally: &Tally,
+    id: &HypervisorId,
+) -> Option<Violation> {
+    let (all, in_flight) = tally.hypervisors.get(id).copied().unwrap_or_default();
     if cluster
         .max_machines_per_hypervisor
-        .is_some_and(|most| machines > most)
+        .is_some_and(|most| all.machines > most)
     {
         return Some(Violation::TooManyMachines);
     }
-    let committed_cores =
-        (u128::from(facts.committed_threads) * 1000).saturating_sub(counted_cores);
-    let committed_memory = u128::from(facts.committed_memory_bytes)
-        .saturating_sub(counted_memory)
-        .max(u128::from(facts.memory_used_bytes));
+    let cores = (u128::from(facts.committed_threads) * 1000)
+        .saturating_sub(in_flight.listed_milli_cores)
+        + in_flight.sum.milli_cores
+        + u128::from(cluster.system_reserved_milli_cores);
+    let memory = u128::from(facts.committed_memory_bytes)
+        .saturating_sub(in_flight.listed_memory_bytes)
+        .max(u128::from(facts.memory_used_bytes))
+        + in_flight.sum.memory_bytes
+        + u128::from(cluster.system_reserved_memory_bytes);
     let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit_cpu;
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
-    let is_over = (committed_cores + cores + u128::from(cluster.system_reserved_milli_cores))
-        as f64
-        > all_cores
-        || (committed_memory + memory + u128::from(cluster.system_reserved_memory_bytes)) as f64
-            > all_memory;
-    is_over.then_some(Violation::NoRoom)
+    (cores as f64 > all_cores || memory as f64 > all_memory).then_some(Violation::NoRoom)
 }
 
 fn is_dns_label(name: &str) -> bool {
@@ -360,121 +421,6 @@ fn is_dns_label(name: &str) -> bool {
         && name.bytes().all(is_inner)
         && !name.starts_with('-')
         && !name.ends_with('-')
-}
-
-/// Removals looked at one after the other, in the plan's order.
-struct Removals<'w> {
-    world: &'w World,
-    now: Timestamp,
-    /// Nodes of each pool whose removal has begun or begins now.
-    under_way: BTreeMap<PoolName, u32>,
-    /// Machines of each pool that stay.
-    staying: BTreeMap<PoolName, u32>,
-    seen: BTreeSet<ClaimName>,
-}
-
-impl<'w> Removals<'w> {
-    /// A drain that the plan gives up is under way until it is undone, and its machine stays.
-    fn new(world: &'w World, now: Timestamp, plan: &Plan) -> Self {
-        let given_up: BTreeSet<&ClaimName> = plan
-            .advances
-            .iter()
-            .filter(|advance| matches!(advance.verdict, Verdict::GiveUp(_)))
-            .map(|advance| &advance.claim)
-            .collect();
-        let mut removals = Self {
-            world,
-            now,
-            under_way: BTreeMap::new(),
-            staying: BTreeMap::new(),
-            seen: BTreeSet::new(),
-        };
-        for (name, claim) in world.claims() {
-            let pool = &claim.spec.pool;
-            if has_begun(claim) && claim.status.node_name.is_some() {
-                *removals.under_way.entry(pool.clone()).or_default() += 1;
-            }
-            if !has_begun(claim) || given_up.contains(name) {
-                *removals.staying.entry(pool.clone()).or_default() += 1;
-            }
-        }
-        removals
-    }
-
-    fn violation(&mut self, advance: &Advance, reason: RemovalReason) -> Option<Violation> {
-        let world = self.world;
-        let Some(claim) = world.claims().get(&advance.claim) else {
-            return Some(Violation::NoSuchClaim);
-        };
-        if claim.uid != advance.uid || !self.seen.insert(advance.claim.clone()) {
-            return Some(Violation::NotOurs);
-        }
-        if let Some(violation) = self.node_violation(claim) {
-            return Some(violation);
-        }
-        let armed_at = world.host().armed_at;
-        if armed_at.is_none_or(|moment| self.now < moment) {
-            return Some(Violation::NotArmed);
-        }
-        let is_protected = claim.paused
-            || world
-                .pools()
-                .get(&claim.spec.pool)
-                .is_some_and(|pool| pool.paused);
-        if is_protected || (reason.is_voluntary() && claim.do_not_disrupt) {
-            return Some(Violation::Protected);
-        }
-        if has_begun(claim) {
-            return None;
-        }
-        self.begin(claim, reason)
-    }
-
-    fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {
-        let node = self.world.node_of(claim)?;
-        let labels = &node.facts.labels;
-        if self.world.host().own_node.as_ref() == Some(node.name()) {
-            Some(Violation::OwnNode)
-        } else if labels.contains_key("node-role.kubernetes.io/control-plane")
-            || labels.contains_key("node-role.kubernetes.io/master")
-        {
-            Some(Violation::ControlPlane)
-        } else {
-            None
-        }
-    }
-
-    /// Counts a removal that begins now against its pool's budget and, if it is of our own choice, `minNodes`.
-    fn begin(&mut self, claim: &ClaimFacts, reason: RemovalReason) -> Option<Violation> {
-        let name = &claim.spec.pool;
-        let pool: Option<&PoolFacts> = self.world.pools().get(name);
-        let under_way = self.under_way.entry(name.clone()).or_default();
-        let staying = self.staying.entry(name.clone()).or_default();
-        match reason {
-            RemovalReason::Lost | RemovalReason::LaunchFailed | RemovalReason::Deleted => {}
-            RemovalReason::Empty
-            | RemovalReason::Underutilized
-            | RemovalReason::Replace
-            | RemovalReason::Repair => {
-                if pool.is_none_or(|pool| *under_way >= pool.scale_down.budget) {
-                    return Some(Violation::Budget);
-                }
-            }
-        }
-        if reason.is_voluntary() && pool.is_none_or(|pool| *staying <= pool.min_nodes) {
-            return Some(Violation::MinNodes);
-        }
-        if claim.status.node_name.is_some() {
-            *under_way += 1;
-        }
-        *staying = staying.saturating_sub(1);
-        None
-    }
-}
-
-/// Its removal is recorded in the claim itself.
-fn has_begun(claim: &ClaimFacts) -> bool {
-    claim.deleting_since.is_some() || claim.status.phase > Phase::Initialized
 }
 
 #[cfg(test)]

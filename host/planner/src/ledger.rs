@@ -181,21 +181,19 @@ impl Upkeep {
 
     /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.
     fn adopt(&mut self, world: &World) {
-        let known: BTreeSet<ClaimName> = self
-            .ledger
-            .entries
-            .iter()
-            .map(|entry| entry.claim.clone())
-            .collect();
-        for (name, claim) in world.claims() {
-            if !known.contains(name) && claim.has_finalizer {
-                self.ledger.entries.push(entry_of(name, claim));
-                self.findings.push(Finding {
-                    severity: Severity::Notice,
-                    about: format!("NodeClaim/{name}"),
-                    message: "the Ledger did not know this claim; it counts again".to_owned(),
-                });
-            }
+        let entries = self.ledger.entries.iter();
+        let known: BTreeSet<&ClaimName> = entries.map(|entry| &entry.claim).collect();
+        let is_unknown = |(name, claim): &(&ClaimName, &ClaimFacts)| {
+            !known.contains(name) && claim.has_finalizer
+        };
+        let unknown: Vec<_> = world.claims().iter().filter(is_unknown).collect();
+        for (name, claim) in unknown {
+            self.ledger.entries.push(entry_of(name, claim));
+            self.findings.push(Finding {
+                severity: Severity::Notice,
+                about: format!("NodeClaim/{name}"),
+                message: "the Ledger did not know this claim; it counts again".to_owned(),
+            });
         }
     }
 

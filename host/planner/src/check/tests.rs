@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixtures::{GIB, NOW, Scene, at, spec};
+use crate::plan::RemovalReason;
 
 /// A scene with one empty machine, and a plan that launches two and removes that one.
 fn scene() -> (Scene, Plan) {

@@ -6,7 +6,7 @@ use super::claims::{Row, Stage};
 use super::machines::{self, Face, Learned};
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, PodSpec};
-use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
+use crate::ids::{ClaimName, PodKey, PoolName};
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
@@ -16,7 +16,8 @@ use crate::world::{Id, NodeView, PodView};
 pub(super) struct Board<'w> {
     /// Existing Nodes by name, then coming machines by claim.
     pub(super) slots: Vec<Slot<'w>>,
-    by_node: BTreeMap<NodeName, usize>,
+    /// Slots by Node.
+    by_node: Vec<Option<usize>>,
     /// Where a pod of this spec was last put: where the search begins the next time.
     hints: BTreeMap<Id, usize>,
 }
@@ -76,16 +77,19 @@ impl<'w> Planning<'w> {
     /// Everything that can take pods: Nodes that are Ready, and machines that are coming. A NotReady Node in service offers nothing.
     pub(super) fn lay_out_board(&mut self) {
         let learned = self.learn();
-        let mut by_node: BTreeMap<NodeName, usize> = BTreeMap::new();
+        let mut row_of: Vec<Option<usize>> = vec![None; self.tick.world.node_places()];
         for (index, row) in self.rows.iter().enumerate() {
             if let Some(node) = &row.node {
-                by_node.insert(node.name().clone(), index);
+                row_of[node.index()] = Some(index);
             }
         }
-        let mut board = Board::default();
+        let mut board = Board {
+            by_node: vec![None; row_of.len()],
+            ..Board::default()
+        };
         let mut coming: Vec<Slot<'w>> = Vec::new();
         for node in self.tick.world.nodes() {
-            let row = by_node.get(node.name()).map(|index| &self.rows[*index]);
+            let row = row_of[node.index()].map(|index| &self.rows[index]);
             let stage = row.map_or(Stage::InService, |row| row.stage);
             if stage == Stage::Coming {
                 continue;
@@ -94,7 +98,7 @@ impl<'w> Planning<'w> {
                 Stage::InService => node.facts.ready && !node.facts.deleting,
                 Stage::Coming | Stage::Overdue | Stage::Leaving => false,
             };
-            board.by_node.insert(node.name().clone(), board.slots.len());
+            board.by_node[node.index()] = Some(board.slots.len());
             board.slots.push(Slot {
                 place: Place::Node(node),
                 claim: row.map(|row| row.name.clone()),
@@ -252,7 +256,7 @@ impl<'w> Board<'w> {
             .taints
             .iter()
             .filter(|taint| !own.contains(&&*taint.key));
-        self.slot_of(node.name()).is_some_and(|index| {
+        self.slot_of(node).is_some_and(|index| {
             node.facts.ready
                 && spec.requests.fits(&self.slots[index].free)
                 && selector::node_matches(spec, node.name().as_str(), &node.facts.labels)
@@ -260,14 +264,14 @@ impl<'w> Board<'w> {
         })
     }
 
-    pub(super) fn slot_of(&self, node: &NodeName) -> Option<usize> {
-        self.by_node.get(node).copied()
+    pub(super) fn slot_of(&self, node: &NodeView<'w>) -> Option<usize> {
+        self.by_node[node.index()]
     }
 
     /// Takes pods again, seen as its claim says: the cordon is about to be lifted.
     pub(super) fn reopen(&mut self, row: &Row<'w>) {
         let Some(node) = row.node else { return };
-        let Some(index) = self.slot_of(node.name()) else {
+        let Some(index) = self.slot_of(&node) else {
             return;
         };
         let taints = node.facts.taints.iter();
@@ -288,7 +292,7 @@ impl<'w> Board<'w> {
     /// fits nowhere if one does not; then nothing has changed.
     pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves, PodKey> {
         let mut moves = Moves::default();
-        let own = self.slot_of(node.name());
+        let own = self.slot_of(node);
         let was_open = own.map(|index| std::mem::replace(&mut self.slots[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() {
@@ -305,7 +309,7 @@ impl<'w> Board<'w> {
     /// Undoes moves away from a Node that stays after all.
     pub(super) fn move_back(&mut self, node: &NodeView<'w>, moves: Moves) {
         self.take_back(moves);
-        if let Some(index) = self.slot_of(node.name()) {
+        if let Some(index) = self.slot_of(node) {
             self.slots[index].is_open = true;
         }
     }

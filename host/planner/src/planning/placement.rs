@@ -32,7 +32,10 @@ pub(super) struct Placing {
     asked: Option<RankQuestion>,
     /// The tick's budget for policy calls is used up.
     is_deferred: bool,
-    numbers: BTreeMap<ClusterName, BTreeSet<u32>>,
+    /// Numbers in use, and the first that has not been looked at.
+    numbers: BTreeMap<ClusterName, (BTreeSet<u32>, u32)>,
+    /// Names of claims and Ledger entries.
+    names: BTreeSet<ClaimName>,
     addresses: Option<BTreeSet<IpAddr>>,
     /// First reason per pool and hypervisor.
     pub(super) rejected: BTreeMap<(PoolName, HypervisorId), String>,
@@ -269,17 +272,14 @@ impl<'w> Planning<'w> {
             Ok(address) => address,
             Err(why) => return self.drop_order(why),
         };
+        let policy = &question.policy.policy.name;
+        let pool_name = self.pools[self.placing.wanted[index].pool].name;
+        let mut state = policy_state(&self.ledger, pool_name, PolicyKind::HostSelection, policy);
+        let claim = self.claim_name(pool_name, vmid, state.sequence);
         let wanted = &self.placing.wanted[index];
         let pool = &self.pools[wanted.pool];
         let offer = &pool.offers[wanted.order.offer];
         let hypervisor = self.hypervisors.all[site.hypervisor].id.clone();
-        let mut state = policy_state(
-            &self.ledger,
-            pool.name,
-            PolicyKind::HostSelection,
-            &question.policy.policy.name,
-        );
-        let claim = self.claim_name(pool.name, vmid, state.sequence);
         let decoration = match self.decorating.of(pool.name, &offer.instance_type.name) {
             Some(Ok(decorations)) => decorations.get(place).cloned().unwrap_or_default(),
             Some(Err(_)) | None => Default::default(),
@@ -448,14 +448,13 @@ impl<'w> Planning<'w> {
         let world = self.tick.world;
         let cluster = world.clusters().get(name)?;
         let ledger = &self.ledger;
-        let used = self
+        let (used, next) = self
             .placing
             .numbers
             .entry(name.clone())
-            .or_insert_with(|| used_numbers(world, ledger, name));
-        let number =
-            (cluster.vmid_first.0..=cluster.vmid_last.0).find(|number| !used.contains(number))?;
-        used.insert(number);
+            .or_insert_with(|| (used_numbers(world, ledger, name), cluster.vmid_first.0));
+        let number = (*next..=cluster.vmid_last.0).find(|number| !used.contains(number))?;
+        *next = number.saturating_add(1);
         Some(Vmid(number))
     }
 
@@ -482,7 +481,7 @@ impl<'w> Planning<'w> {
     }
 
     /// A name that says the pool and is never given twice: it serves as the VM's and the Node's name too, so it is a DNS label.
-    fn claim_name(&self, pool: &PoolName, vmid: Vmid, sequence: u64) -> ClaimName {
+    fn claim_name(&mut self, pool: &PoolName, vmid: Vmid, sequence: u64) -> ClaimName {
         let mut base: String = pool
             .as_str()
             .chars()
@@ -499,10 +498,12 @@ impl<'w> Planning<'w> {
             base.pop();
         }
         let cluster_id = &self.tick.world.host().cluster_id;
-        let taken = |name: &ClaimName| {
-            self.tick.world.claims().contains_key(name)
-                || self.ledger.entries.iter().any(|entry| entry.claim == *name)
-        };
+        if self.placing.names.is_empty() {
+            let claims = self.tick.world.claims().keys();
+            let entries = self.ledger.entries.iter().map(|entry| &entry.claim);
+            self.placing.names = claims.chain(entries).cloned().collect();
+        }
+        let names = &mut self.placing.names;
         (0u64..)
             .map(|attempt| {
                 let parts = [vmid.to_string(), sequence.to_string(), attempt.to_string()];
@@ -510,7 +511,7 @@ impl<'w> Planning<'w> {
                     stable_hash(&[cluster_id, pool.as_str(), &parts[0], &parts[1], &parts[2]]);
                 ClaimName::from(format!("{base}-{}", base32(hash)))
             })
-            .find(|name| !taken(name))
+            .find(|name| names.insert(name.clone()))
             .expect("some attempt's name is free")
     }
 }

@@ -94,14 +94,14 @@ impl<'w> Planning<'w> {
     /// and the pending pods that will come to existing Nodes.
     fn load(&self) -> Load {
         let mut load = Load::default();
-        let mut apart: BTreeMap<&str, Stage> = BTreeMap::new();
+        let mut apart: Vec<Option<Stage>> = vec![None; self.tick.world.node_places()];
         for row in &self.rows {
             if let Some(node) = &row.node {
-                apart.insert(node.name().as_str(), row.stage);
+                apart[node.index()] = Some(row.stage);
             }
         }
         for node in self.tick.world.nodes() {
-            match apart.get(node.name().as_str()) {
+            match apart[node.index()] {
                 Some(Stage::Leaving) => {
                     load.requested.add(&node.movable());
                     continue;
@@ -169,10 +169,7 @@ impl<'w> Planning<'w> {
         if node.facts.unschedulable {
             return Some("somebody cordoned it".to_owned());
         }
-        let slot = self
-            .board
-            .slot_of(node.name())
-            .map(|slot| &self.board.slots[slot]);
+        let slot = self.board.slot_of(node).map(|slot| &self.board.slots[slot]);
         if slot.is_some_and(|slot| slot.promised > 0) {
             return Some("pending pods will run on it".to_owned());
         }

@@ -140,6 +140,11 @@ impl World {
         self.pods.nodes()
     }
 
+    /// The size of a table by [`NodeView::index`].
+    pub(crate) fn node_places(&self) -> usize {
+        self.pods.node_places()
+    }
+
     pub fn node(&self, name: &NodeName) -> Option<NodeView<'_>> {
         self.pods.node(name)
     }

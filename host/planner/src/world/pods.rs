@@ -339,6 +339,11 @@ impl Pods {
         }
     }
 
+    /// All Nodes' indexes are below it.
+    pub(crate) fn node_places(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -428,6 +433,7 @@ impl Pods {
         Some(NodeView {
             pods: self,
             slot,
+            index: ix.0 as usize,
             facts: slot.facts.as_deref()?,
         })
     }

@@ -23,6 +23,7 @@ pub struct PodView<'w> {
 pub struct NodeView<'w> {
     pub(super) pods: &'w Pods,
     pub(super) slot: &'w NodeSlot,
+    pub(super) index: usize,
     pub facts: &'w NodeFacts,
 }
 
@@ -155,6 +156,11 @@ impl<'w> PodView<'w> {
 }
 
 impl<'w> NodeView<'w> {
+    /// Its place in tables of this World's Nodes; never to order by.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
     pub fn name(&self) -> &'w NodeName {
         &self.slot.name
     }

@@ -1,0 +1,131 @@
+//! Removals of a plan, held against what must never go and against budgets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::Violation;
+use crate::claim::Phase;
+use crate::facts::{ClaimFacts, PoolFacts};
+use crate::ids::{ClaimName, PoolName};
+use crate::plan::{Advance, Plan, RemovalReason, Verdict};
+use crate::world::World;
+
+/// Removals looked at one after the other, in the plan's order.
+pub(super) struct Removals<'w> {
+    world: &'w World,
+    now: Timestamp,
+    /// Nodes of each pool whose removal has begun or begins now.
+    under_way: BTreeMap<PoolName, u32>,
+    /// Machines of each pool that stay.
+    staying: BTreeMap<PoolName, u32>,
+    seen: BTreeSet<ClaimName>,
+}
+
+impl<'w> Removals<'w> {
+    /// A drain that the plan gives up is under way until it is undone, and its machine stays.
+    pub(super) fn new(world: &'w World, now: Timestamp, plan: &Plan) -> Self {
+        let given_up: BTreeSet<&ClaimName> = plan
+            .advances
+            .iter()
+            .filter(|advance| matches!(advance.verdict, Verdict::GiveUp(_)))
+            .map(|advance| &advance.claim)
+            .collect();
+        let mut removals = Self {
+            world,
+            now,
+            under_way: BTreeMap::new(),
+            staying: BTreeMap::new(),
+            seen: BTreeSet::new(),
+        };
+        for (name, claim) in world.claims() {
+            let pool = &claim.spec.pool;
+            if has_begun(claim) && claim.status.node_name.is_some() {
+                *removals.under_way.entry(pool.clone()).or_default() += 1;
+            }
+            if !has_begun(claim) || given_up.contains(name) {
+                *removals.staying.entry(pool.clone()).or_default() += 1;
+            }
+        }
+        removals
+    }
+
+    pub(super) fn violation(
+        &mut self,
+        advance: &Advance,
+        reason: RemovalReason,
+    ) -> Option<Violation> {
+        let world = self.world;
+        let Some(claim) = world.claims().get(&advance.claim) else {
+            return Some(Violation::NoSuchClaim);
+        };
+        if claim.uid != advance.uid || !self.seen.insert(advance.claim.clone()) {
+            return Some(Violation::NotOurs);
+        }
+        if let Some(violation) = self.node_violation(claim) {
+            return Some(violation);
+        }
+        let armed_at = world.host().armed_at;
+        if armed_at.is_none_or(|moment| self.now < moment) {
+            return Some(Violation::NotArmed);
+        }
+        let is_protected = claim.paused
+            || world
+                .pools()
+                .get(&claim.spec.pool)
+                .is_some_and(|pool| pool.paused);
+        if is_protected || (reason.is_voluntary() && claim.do_not_disrupt) {
+            return Some(Violation::Protected);
+        }
+        if has_begun(claim) {
+            return None;
+        }
+        self.begin(claim, reason)
+    }
+
+    fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {
+        let node = self.world.node_of(claim)?;
+        let labels = &node.facts.labels;
+        if self.world.host().own_node.as_ref() == Some(node.name()) {
+            Some(Violation::OwnNode)
+        } else if labels.contains_key("node-role.kubernetes.io/control-plane")
+            || labels.contains_key("node-role.kubernetes.io/master")
+        {
+            Some(Violation::ControlPlane)
+        } else {
+            None
+        }
+    }
+
+    /// Counts a removal that begins now against its pool's budget and, if it is of our own choice, `minNodes`.
+    fn begin(&mut self, claim: &ClaimFacts, reason: RemovalReason) -> Option<Violation> {
+        let name = &claim.spec.pool;
+        let pool: Option<&PoolFacts> = self.world.pools().get(name);
+        let under_way = self.under_way.entry(name.clone()).or_default();
+        let staying = self.staying.entry(name.clone()).or_default();
+        match reason {
+            RemovalReason::Lost | RemovalReason::LaunchFailed | RemovalReason::Deleted => {}
+            RemovalReason::Empty
+            | RemovalReason::Underutilized
+            | RemovalReason::Replace
+            | RemovalReason::Repair => {
+                if pool.is_none_or(|pool| *under_way >= pool.scale_down.budget) {
+                    return Some(Violation::Budget);
+                }
+            }
+        }
+        if reason.is_voluntary() && pool.is_none_or(|pool| *staying <= pool.min_nodes) {
+            return Some(Violation::MinNodes);
+        }
+        if claim.status.node_name.is_some() {
+            *under_way += 1;
+        }
+        *staying = staying.saturating_sub(1);
+        None
+    }
+}
+
+/// Its removal is recorded in the claim itself.
+fn has_begun(claim: &ClaimFacts) -> bool {
+    claim.deleting_since.is_some() || claim.status.phase > Phase::Initialized
+}
