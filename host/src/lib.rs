@@ -27,4 +27,7 @@ pub mod clock;
 pub mod metrics;
 pub mod telemetry;
 
+#[cfg(feature = "simulator")]
+pub mod lab;
+
 pub mod cli;

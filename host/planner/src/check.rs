@@ -58,7 +58,9 @@ impl fmt::Display for Violation {
             Self::NumberOutOfRange(vmid) => write!(f, "VMID {vmid} is outside the cluster's range"),
             Self::AddressTaken(address) => write!(f, "address {address} is in use"),
             Self::LedgerFull => f.write_str("the Ledger is full"),
-            Self::WrongCluster => f.write_str("its Proxmox cluster is not its pool's, or cannot be written to"),
+            Self::WrongCluster => {
+                f.write_str("its Proxmox cluster is not its pool's, or cannot be written to")
+            }
             Self::NoKey => f.write_str("the key for ownership proofs is missing"),
             Self::Hypervisor(reason) => write!(f, "its hypervisor cannot take it: {reason}"),
             Self::NoRoom => f.write_str("its hypervisor has no room for it"),
@@ -77,7 +79,11 @@ impl fmt::Display for Violation {
 
 /// Drops what violates a limit and reports it.
 pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut Plan) {
-    let mut ledger = plan.ledger.clone().or_else(|| world.ledger().cloned()).unwrap_or_default();
+    let mut ledger = plan
+        .ledger
+        .clone()
+        .or_else(|| world.ledger().cloned())
+        .unwrap_or_default();
     let mut findings = Vec::new();
     let launches = std::mem::take(&mut plan.launches);
     let mut accepted: Vec<Launch> = Vec::new();
@@ -85,8 +91,12 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
         match launch_violation(world, limits, &ledger, &accepted, &launch) {
             None => accepted.push(launch),
             Some(violation) => {
-                ledger.entries.retain(|entry| entry.claim != launch.claim || !is_reserved(entry));
-                plan.report.placements.retain(|placement| placement.claim != launch.claim);
+                ledger
+                    .entries
+                    .retain(|entry| entry.claim != launch.claim || !is_reserved(entry));
+                plan.report
+                    .placements
+                    .retain(|placement| placement.claim != launch.claim);
                 findings.push(defect(&launch.claim, "launched", &violation));
             }
         }
@@ -95,7 +105,7 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
     if !findings.is_empty() {
         plan.ledger = Some(ledger);
     }
-    let mut removals = Removals::new(world, now);
+    let mut removals = Removals::new(world, now, plan);
     for advance in &mut plan.advances {
         if let Verdict::Remove(reason) = advance.verdict
             && let Some(violation) = removals.violation(advance, reason)
@@ -108,14 +118,23 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
 }
 
 /// All violations of a plan; empty for every plan that [`crate::planning::Planning::finish`] returns.
-pub fn violations(world: &World, now: Timestamp, limits: &Limits, plan: &Plan) -> Vec<(ClaimName, Violation)> {
-    let ledger = plan.ledger.clone().or_else(|| world.ledger().cloned()).unwrap_or_default();
+pub fn violations(
+    world: &World,
+    now: Timestamp,
+    limits: &Limits,
+    plan: &Plan,
+) -> Vec<(ClaimName, Violation)> {
+    let ledger = plan
+        .ledger
+        .clone()
+        .or_else(|| world.ledger().cloned())
+        .unwrap_or_default();
     let mut found = Vec::new();
     for (index, launch) in plan.launches.iter().enumerate() {
         let violation = launch_violation(world, limits, &ledger, &plan.launches[..index], launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
-    let mut removals = Removals::new(world, now);
+    let mut removals = Removals::new(world, now, plan);
     for advance in &plan.advances {
         if let Verdict::Remove(reason) = advance.verdict {
             let violation = removals.violation(advance, reason);
@@ -147,7 +166,10 @@ fn launch_violation(
 ) -> Option<Violation> {
     let spec = &launch.spec;
     let is_its = |entry: &&LedgerEntry| {
-        entry.claim == launch.claim && is_reserved(entry) && entry.vmid == spec.vmid && entry.cluster == spec.cluster
+        entry.claim == launch.claim
+            && is_reserved(entry)
+            && entry.vmid == spec.vmid
+            && entry.cluster == spec.cluster
     };
     let Some(entry) = ledger.entries.iter().find(is_its) else {
         return Some(Violation::NotReserved);
@@ -156,7 +178,11 @@ fn launch_violation(
         && entry.hypervisor == spec.hypervisor
         && entry.address == spec.address
         && (entry.milli_cores, entry.memory_bytes) == (spec.milli_cores, spec.memory_bytes);
-    let names = ledger.entries.iter().filter(|entry| entry.claim == launch.claim).count();
+    let names = ledger
+        .entries
+        .iter()
+        .filter(|entry| entry.claim == launch.claim)
+        .count();
     if !is_as_reserved {
         Some(Violation::NotReserved)
     } else if before.len() >= limits.max_launches_per_tick as usize {
@@ -180,9 +206,19 @@ fn launch_violation(
 fn number_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
     let (cluster, vmid) = (&launch.spec.cluster, launch.spec.vmid);
     let facts = world.clusters().get(cluster)?;
-    let entries = ledger.entries.iter().filter(|entry| entry.cluster == *cluster && entry.vmid == vmid).count();
-    let in_claim = world.claims().values().any(|claim| claim.spec.cluster == *cluster && claim.spec.vmid == vmid);
-    let in_inventory = world.inventories().get(cluster).is_some_and(|inventory| inventory.guests.contains_key(&vmid));
+    let entries = ledger
+        .entries
+        .iter()
+        .filter(|entry| entry.cluster == *cluster && entry.vmid == vmid)
+        .count();
+    let in_claim = world
+        .claims()
+        .values()
+        .any(|claim| claim.spec.cluster == *cluster && claim.spec.vmid == vmid);
+    let in_inventory = world
+        .inventories()
+        .get(cluster)
+        .is_some_and(|inventory| inventory.guests.contains_key(&vmid));
     if vmid < facts.vmid_first || vmid > facts.vmid_last || vmid.0 == FORBIDDEN_VMID {
         Some(Violation::NumberOutOfRange(vmid))
     } else if entries > 1 || in_claim || in_inventory {
@@ -194,8 +230,15 @@ fn number_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Opt
 
 fn address_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
     let address = launch.spec.address?;
-    let entries = ledger.entries.iter().filter(|entry| entry.address == Some(address)).count();
-    let in_claim = world.claims().values().any(|claim| claim.spec.address == Some(address));
+    let entries = ledger
+        .entries
+        .iter()
+        .filter(|entry| entry.address == Some(address))
+        .count();
+    let in_claim = world
+        .claims()
+        .values()
+        .any(|claim| claim.spec.address == Some(address));
     (entries > 1 || in_claim).then_some(Violation::AddressTaken(address))
 }
 
@@ -210,9 +253,15 @@ fn pool_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Optio
     if !pool.clusters.is_empty() && !pool.clusters.contains(&spec.cluster) {
         return Some(Violation::WrongCluster);
     }
-    let entries = ledger.entries.iter().filter(|entry| entry.pool == spec.pool && entry.counts());
+    let entries = ledger
+        .entries
+        .iter()
+        .filter(|entry| entry.pool == spec.pool && entry.counts());
     let nodes = entries.clone().count();
-    let cores: u128 = entries.clone().map(|entry| u128::from(entry.milli_cores)).sum();
+    let cores: u128 = entries
+        .clone()
+        .map(|entry| u128::from(entry.milli_cores))
+        .sum();
     let memory: u128 = entries.map(|entry| u128::from(entry.memory_bytes)).sum();
     let passes = |sum: u128, most: Option<u64>| most.is_some_and(|most| sum > u128::from(most));
     let is_over = nodes > pool.max_nodes as usize
@@ -224,7 +273,10 @@ fn pool_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Optio
 fn hypervisor_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) -> Option<Violation> {
     let spec = &launch.spec;
     let refused = |reason: &str| Some(Violation::Hypervisor(reason.to_owned()));
-    let (Some(cluster), Some(inventory)) = (world.clusters().get(&spec.cluster), world.inventories().get(&spec.cluster)) else {
+    let (Some(cluster), Some(inventory)) = (
+        world.clusters().get(&spec.cluster),
+        world.inventories().get(&spec.cluster),
+    ) else {
         return Some(Violation::WrongCluster);
     };
     if cluster.problem.is_some() || !inventory.reachable || !inventory.quorate {
@@ -246,7 +298,10 @@ fn hypervisor_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) ->
         return refused("it does not meet the cluster's minimums");
     }
     if let Some(storage) = &spec.storage
-        && !facts.storages.get(storage).is_some_and(|storage| storage.active)
+        && !facts
+            .storages
+            .get(storage)
+            .is_some_and(|storage| storage.active)
     {
         return refused("its storage is not active");
     }
@@ -256,7 +311,11 @@ fn hypervisor_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) ->
     let mut machines = 0u32;
     let (mut cores, mut memory) = (0u128, 0u128);
     let (mut counted_cores, mut counted_memory) = (0u128, 0u128);
-    for entry in ledger.entries.iter().filter(|entry| entry.counts() && entry.cluster == spec.cluster) {
+    for entry in ledger
+        .entries
+        .iter()
+        .filter(|entry| entry.counts() && entry.cluster == spec.cluster)
+    {
         let guest = inventory.guests.get(&entry.vmid);
         let at = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
         if *at != id.name {
@@ -274,17 +333,24 @@ fn hypervisor_violation(world: &World, ledger: &LedgerFacts, launch: &Launch) ->
         cores += u128::from(entry.milli_cores);
         memory += u128::from(entry.memory_bytes);
     }
-    if cluster.max_machines_per_hypervisor.is_some_and(|most| machines > most) {
+    if cluster
+        .max_machines_per_hypervisor
+        .is_some_and(|most| machines > most)
+    {
         return Some(Violation::TooManyMachines);
     }
-    let committed_cores = (u128::from(facts.committed_threads) * 1000).saturating_sub(counted_cores);
+    let committed_cores =
+        (u128::from(facts.committed_threads) * 1000).saturating_sub(counted_cores);
     let committed_memory = u128::from(facts.committed_memory_bytes)
         .saturating_sub(counted_memory)
         .max(u128::from(facts.memory_used_bytes));
     let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit_cpu;
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
-    let is_over = (committed_cores + cores + u128::from(cluster.system_reserved_milli_cores)) as f64 > all_cores
-        || (committed_memory + memory + u128::from(cluster.system_reserved_memory_bytes)) as f64 > all_memory;
+    let is_over = (committed_cores + cores + u128::from(cluster.system_reserved_milli_cores))
+        as f64
+        > all_cores
+        || (committed_memory + memory + u128::from(cluster.system_reserved_memory_bytes)) as f64
+            > all_memory;
     is_over.then_some(Violation::NoRoom)
 }
 
@@ -308,7 +374,14 @@ struct Removals<'w> {
 }
 
 impl<'w> Removals<'w> {
-    fn new(world: &'w World, now: Timestamp) -> Self {
+    /// A drain that the plan gives up is under way until it is undone, and its machine stays.
+    fn new(world: &'w World, now: Timestamp, plan: &Plan) -> Self {
+        let given_up: BTreeSet<&ClaimName> = plan
+            .advances
+            .iter()
+            .filter(|advance| matches!(advance.verdict, Verdict::GiveUp(_)))
+            .map(|advance| &advance.claim)
+            .collect();
         let mut removals = Self {
             world,
             now,
@@ -316,13 +389,14 @@ impl<'w> Removals<'w> {
             staying: BTreeMap::new(),
             seen: BTreeSet::new(),
         };
-        for claim in world.claims().values() {
-            let counts = match has_begun(claim) {
-                true if claim.status.node_name.is_some() => &mut removals.under_way,
-                true => continue,
-                false => &mut removals.staying,
-            };
-            *counts.entry(claim.spec.pool.clone()).or_default() += 1;
+        for (name, claim) in world.claims() {
+            let pool = &claim.spec.pool;
+            if has_begun(claim) && claim.status.node_name.is_some() {
+                *removals.under_way.entry(pool.clone()).or_default() += 1;
+            }
+            if !has_begun(claim) || given_up.contains(name) {
+                *removals.staying.entry(pool.clone()).or_default() += 1;
+            }
         }
         removals
     }
@@ -338,10 +412,15 @@ impl<'w> Removals<'w> {
         if let Some(violation) = self.node_violation(claim) {
             return Some(violation);
         }
-        if !world.host().armed_at.is_some_and(|moment| self.now >= moment) {
+        let armed_at = world.host().armed_at;
+        if armed_at.is_none_or(|moment| self.now < moment) {
             return Some(Violation::NotArmed);
         }
-        let is_protected = claim.paused || world.pools().get(&claim.spec.pool).is_some_and(|pool| pool.paused);
+        let is_protected = claim.paused
+            || world
+                .pools()
+                .get(&claim.spec.pool)
+                .is_some_and(|pool| pool.paused);
         if is_protected || (reason.is_voluntary() && claim.do_not_disrupt) {
             return Some(Violation::Protected);
         }
@@ -356,7 +435,9 @@ impl<'w> Removals<'w> {
         let labels = &node.facts.labels;
         if self.world.host().own_node.as_ref() == Some(node.name()) {
             Some(Violation::OwnNode)
-        } else if labels.contains_key("node-role.kubernetes.io/control-plane") || labels.contains_key("node-role.kubernetes.io/master") {
+        } else if labels.contains_key("node-role.kubernetes.io/control-plane")
+            || labels.contains_key("node-role.kubernetes.io/master")
+        {
             Some(Violation::ControlPlane)
         } else {
             None
@@ -371,7 +452,10 @@ impl<'w> Removals<'w> {
         let staying = self.staying.entry(name.clone()).or_default();
         match reason {
             RemovalReason::Lost | RemovalReason::LaunchFailed | RemovalReason::Deleted => {}
-            RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace | RemovalReason::Repair => {
+            RemovalReason::Empty
+            | RemovalReason::Underutilized
+            | RemovalReason::Replace
+            | RemovalReason::Repair => {
                 if pool.is_none_or(|pool| *under_way >= pool.scale_down.budget) {
                     return Some(Violation::Budget);
                 }

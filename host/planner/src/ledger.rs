@@ -1,16 +1,14 @@
-//! The Ledger's changes, as pure functions: reserve, see live, quarantine, free; back-off and policy state beside.
+//! The Ledger's upkeep, as pure functions: reservations that turn live or lapse, quarantines that end, what policies keep.
 //!
 //! The Ledger is what every limit is computed from, so it errs on the side of counting: an entry is given up only after the proof that its
-//! machine is absent ([`quarantine`], called by whoever holds the proof) or when it can never have become a machine.
+//! machine is absent ([`crate::claim::close`], called by whoever holds the proof) or when it can never have become a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{
-    Backoff, ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
-};
-use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
+use crate::facts::{ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState};
+use crate::ids::{ClaimName, PoolName};
 use crate::report::{Finding, Severity};
 use crate::world::World;
 
@@ -25,72 +23,11 @@ pub const FORBIDDEN_VMID: u32 = 9999;
 /// A reservation whose claim has not appeared by then never becomes one: `act` re-reads its entry before the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
-const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
-const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 /// So long after a back-off ended, its failures are forgotten.
-const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_mins(30);
-
-/// The Ledger after its machine was proven absent: number and address rest until `until`.
-pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> LedgerFacts {
-    let mut ledger = ledger.clone();
-    for entry in &mut ledger.entries {
-        if entry.claim == *claim && entry.counts() {
-            entry.state = EntryState::Quarantined { until };
-        }
-    }
-    ledger
-}
-
-/// The Ledger after something failed on a hypervisor (with a storage, where one was involved): each failure doubles the pause, from 30 s to
-/// 30 min. `class` is a stable word for the kind of error.
-pub fn record_failure(
-    ledger: &LedgerFacts,
-    hypervisor: &HypervisorId,
-    storage: Option<&StorageName>,
-    class: &str,
-    now: Timestamp,
-) -> LedgerFacts {
-    let mut ledger = ledger.clone();
-    let is_it = |row: &Backoff| {
-        row.hypervisor == *hypervisor && row.storage.as_ref() == storage && &*row.class == class
-    };
-    let failures = match ledger.backoff.iter().position(is_it) {
-        Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
-        None => 1,
-    };
-    let doublings = failures.saturating_sub(1).min(10);
-    let pause = FIRST_BACKOFF
-        .checked_mul(1 << doublings)
-        .unwrap_or(LONGEST_BACKOFF)
-        .min(LONGEST_BACKOFF);
-    ledger.backoff.push(Backoff {
-        hypervisor: hypervisor.clone(),
-        storage: storage.cloned(),
-        class: class.into(),
-        failures,
-        until: later(now, pause),
-    });
-    ledger.backoff.sort_by(|a, b| {
-        (&a.hypervisor, &a.storage, &a.class).cmp(&(&b.hypervisor, &b.storage, &b.class))
-    });
-    ledger
-}
-
-/// The Ledger after a launch succeeded there: its back-offs are forgotten.
-pub fn record_success(
-    ledger: &LedgerFacts,
-    hypervisor: &HypervisorId,
-    storage: Option<&StorageName>,
-) -> LedgerFacts {
-    let mut ledger = ledger.clone();
-    ledger.backoff.retain(|row| {
-        row.hypervisor != *hypervisor || (row.storage.is_some() && row.storage.as_ref() != storage)
-    });
-    ledger
-}
+const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 
 /// A moment later by so much; the end of time if there is none.
-pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
+pub(crate) fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
     moment.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
@@ -118,7 +55,11 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     let wake_at = &mut upkeep.wake_at;
     upkeep.ledger.backoff.retain(|row| {
         let forgotten = later(row.until, BACKOFF_MEMORY);
-        let next = if now < row.until { row.until } else { forgotten };
+        let next = if now < row.until {
+            row.until
+        } else {
+            forgotten
+        };
         wake(wake_at, next, now);
         now < forgotten
     });
@@ -140,10 +81,9 @@ impl Upkeep {
         now: Timestamp,
         quarantine: SignedDuration,
     ) -> Option<LedgerEntry> {
-        let claimed = world
-            .claims()
-            .get(&entry.claim)
-            .is_some_and(|claim| claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster);
+        let claimed = world.claims().get(&entry.claim).is_some_and(|claim| {
+            claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
+        });
         let quarantined = EntryState::Quarantined {
             until: later(now, quarantine),
         };
@@ -178,7 +118,12 @@ impl Upkeep {
 
     /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.
     fn adopt(&mut self, world: &World) {
-        let known: BTreeSet<ClaimName> = self.ledger.entries.iter().map(|entry| entry.claim.clone()).collect();
+        let known: BTreeSet<ClaimName> = self
+            .ledger
+            .entries
+            .iter()
+            .map(|entry| entry.claim.clone())
+            .collect();
         for (name, claim) in world.claims() {
             if !known.contains(name) && claim.has_finalizer {
                 self.ledger.entries.push(entry_of(name, claim));
@@ -217,12 +162,15 @@ impl Upkeep {
 
 /// The inventory says that there is no such VM. A hint, good enough to let the number rest, not to use it.
 fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
-    world.inventories().get(&entry.cluster).is_some_and(|inventory| {
-        inventory.reachable
-            && inventory.quorate
-            && inventory.complete
-            && !inventory.guests.contains_key(&entry.vmid)
-    })
+    world
+        .inventories()
+        .get(&entry.cluster)
+        .is_some_and(|inventory| {
+            inventory.reachable
+                && inventory.quorate
+                && inventory.complete
+                && !inventory.guests.contains_key(&entry.vmid)
+        })
 }
 
 fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
@@ -232,7 +180,11 @@ fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
         pool: spec.pool.clone(),
         cluster: spec.cluster.clone(),
         vmid: spec.vmid,
-        hypervisor: claim.status.hypervisor.clone().unwrap_or_else(|| spec.hypervisor.clone()),
+        hypervisor: claim
+            .status
+            .hypervisor
+            .clone()
+            .unwrap_or_else(|| spec.hypervisor.clone()),
         storage: spec.storage.clone(),
         milli_cores: spec.milli_cores,
         memory_bytes: spec.memory_bytes,
@@ -243,7 +195,12 @@ fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
 }
 
 /// The state that a pool's policy of this kind left behind; a fresh one if another policy is in use now.
-pub(crate) fn policy_state(ledger: &LedgerFacts, pool: &PoolName, kind: PolicyKind, policy: &str) -> PolicyState {
+pub(crate) fn policy_state(
+    ledger: &LedgerFacts,
+    pool: &PoolName,
+    kind: PolicyKind,
+    policy: &str,
+) -> PolicyState {
     ledger
         .policy_state
         .iter()

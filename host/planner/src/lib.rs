@@ -16,6 +16,7 @@ pub mod selector;
 pub mod taints;
 
 pub mod world;
+pub use world::World;
 
 // What is decided.
 pub mod question;

@@ -28,6 +28,9 @@ pub struct Plan {
     pub report: Report,
     /// When a tick is worthwhile even if nothing changes.
     pub wake_at: Option<Timestamp>,
+    /// No policy was asked and nothing is to be written: from this moment until `wake_at` the same world has this plan.
+    #[serde(default)]
+    pub settled_at: Option<Timestamp>,
 }
 
 /// A machine to be made: its reservation is in `Plan::ledger`.
@@ -146,5 +149,24 @@ impl fmt::Display for RemovalReason {
             Self::Deleted => "its claim was deleted",
             Self::Lost => "its VM is gone",
         })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keep => f.write_str("keep"),
+            Self::Remove(reason) => write!(f, "remove: {reason}"),
+            Self::GiveUp(reason) => write!(f, "give the drain up: {reason}"),
+            Self::Hold(reason) => write!(f, "hold: {reason}"),
+        }
+    }
+}
+
+impl Plan {
+    /// Planned again at this moment, with nothing changed in the world, it would be the same.
+    pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
+        self.settled_at.is_some_and(|since| since <= now)
+            && self.wake_at.is_none_or(|end| now < end)
     }
 }

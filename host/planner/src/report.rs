@@ -158,3 +158,103 @@ impl fmt::Display for Why {
         }
     }
 }
+
+impl fmt::Display for PendingOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FitsNode(node) => write!(f, "fits on Node {node}; the scheduler will find it"),
+            Self::FitsClaim(claim) => write!(f, "will fit on {claim}, which is on its way"),
+            Self::Launching(claims) => {
+                f.write_str(match claims.len() {
+                    1 => "a machine is being made: ",
+                    _ => "machines are being made: ",
+                })?;
+                for (index, claim) in claims.iter().enumerate() {
+                    write!(f, "{}{claim}", if index == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::Unhelped(whys) => {
+                for (index, (pool, why)) in whys.iter().enumerate() {
+                    write!(
+                        f,
+                        "{}NodePool {pool}: {why}",
+                        if index == 0 { "" } else { "; " }
+                    )?;
+                }
+                Ok(())
+            }
+            Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
+            Self::NoPool => f.write_str("there is no NodePool"),
+        }
+    }
+}
+
+impl fmt::Display for NodeOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removing(reason) => write!(f, "goes: {reason}"),
+            Self::Kept(reason) => write!(f, "stays: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Defect => "defect",
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.severity, self.about, self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_read_well_aloud() {
+        let limit = Why::Limit("the pool has 3 of at most 3 machines (maxNodes)".to_owned());
+        for (outcome, expected) in [
+            (
+                PendingOutcome::FitsNode("n".into()),
+                "fits on Node n; the scheduler will find it",
+            ),
+            (
+                PendingOutcome::FitsClaim("c".into()),
+                "will fit on c, which is on its way",
+            ),
+            (
+                PendingOutcome::Launching(vec!["c".into()]),
+                "a machine is being made: c",
+            ),
+            (
+                PendingOutcome::Launching(vec!["c".into(), "d".into()]),
+                "machines are being made: c, d",
+            ),
+            (
+                PendingOutcome::Unhelped(vec![
+                    ("a".into(), limit),
+                    ("b".into(), Why::Taint("gpu:NoSchedule".to_owned())),
+                ]),
+                "NodePool a: the pool has 3 of at most 3 machines (maxNodes); NodePool b: does not tolerate the taint gpu:NoSchedule",
+            ),
+            (
+                PendingOutcome::NotSupported("spec.resourceClaims".to_owned()),
+                "not supported yet: spec.resourceClaims",
+            ),
+            (PendingOutcome::NoPool, "there is no NodePool"),
+        ] {
+            assert_eq!(outcome.to_string(), expected);
+        }
+        let going = NodeOutcome::Removing(crate::plan::RemovalReason::Empty);
+        assert_eq!(going.to_string(), "goes: no pod needs it");
+    }
+}

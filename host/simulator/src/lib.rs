@@ -20,5 +20,7 @@ pub mod matcher;
 pub mod pve;
 
 pub mod kube;
+pub mod kubelet;
+pub mod physics;
 
 pub mod wire;

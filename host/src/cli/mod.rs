@@ -1,5 +1,7 @@
 //! The commands. Each builds what it needs and runs it to its end.
 
+#[cfg(feature = "simulator")]
+mod demo;
 pub mod policy;
 mod run;
 
@@ -23,6 +25,8 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
             drop(out);
             return run::run(&args);
         }
+        #[cfg(feature = "simulator")]
+        Command::Demo(args) => return demo::run(&args, &mut out),
         Command::Crds => write!(out, "{}", crate::kube::crd::crds_yaml())?,
         Command::Policy(Policy::List) => policy::list(&mut out)?,
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,

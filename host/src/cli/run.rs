@@ -36,7 +36,9 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     telemetry::start(args.log_format, &args.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(args, config))
 }
 
@@ -65,7 +67,9 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let running = app.run();
     tokio::pin!(running);
     let aside = async {
-        tokio::join!(admin.into_future(), watch_directories(policy_dirs, files));
+        // Neither ends by itself; whatever made one end, the process cannot do without it.
+        let (served, ()) = tokio::join!(admin.into_future(), watch_directories(policy_dirs, files));
+        served
     };
     tokio::pin!(aside);
     let mut asked = 0;
@@ -78,7 +82,10 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
             }
             _ = terminate.recv() => asked += 1,
             _ = interrupt.recv() => asked += 1,
-            () = &mut aside => return Err("the admin endpoints ended".into()),
+            served = &mut aside => {
+                served?;
+                return Err("the admin endpoints ended".into());
+            }
         }
         // The first signal lets running steps reach a safe point; whoever asks twice cannot wait.
         if asked > 1 {
@@ -103,14 +110,27 @@ fn connect(config: &Config) -> Connect {
                 Trust::InsecureSkipVerify
             }
             TrustSettings::Fingerprints(fingerprints) => Trust::Fingerprints(
-                fingerprints.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(|error| crate::app::chain(&error))?,
+                fingerprints
+                    .iter()
+                    .map(|text| text.parse())
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| crate::app::chain(&error))?,
             ),
         };
-        PveClient::https(&connection.endpoints, &trust, mounted(credentials.join(&connection.credentials)), concurrency)
-            .map_err(|error| crate::app::chain(&error))
+        PveClient::https(
+            &connection.endpoints,
+            &trust,
+            mounted(credentials.join(&connection.credentials)),
+            concurrency,
+        )
+        .map_err(|error| crate::app::chain(&error))
     })
 }
 
 fn os_random() -> Random {
-    Arc::new(|bytes| OsRng.try_fill_bytes(bytes).expect("the operating system gives random bytes once it has booted"))
+    Arc::new(|bytes| {
+        OsRng
+            .try_fill_bytes(bytes)
+            .expect("the operating system gives random bytes once it has booted")
+    })
 }

@@ -68,7 +68,7 @@ pub async fn ownership_key(
     secret.map(|secret| read_key(&secret, name)).transpose()
 }
 
-/// The key in the Secret of this name; if there is none, a new one from `random`, written once.
+/// The key in the Secret of this name; if there is none, this one, written once.
 ///
 /// # Errors
 /// As [`ownership_key`].
@@ -76,12 +76,12 @@ pub async fn ownership_key_or_create(
     client: &Client,
     namespace: &str,
     name: &str,
-    random: impl FnOnce() -> [u8; 32],
+    fresh: [u8; 32],
 ) -> Result<OwnershipKey, Error> {
     if let Some(key) = ownership_key(client, namespace, name).await? {
         return Ok(key);
     }
-    let key = OwnershipKey(random());
+    let key = OwnershipKey(fresh);
     let secret = Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),

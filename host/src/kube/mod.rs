@@ -36,3 +36,6 @@ pub mod watch;
 pub mod lease;
 
 pub mod events;
+
+#[cfg(all(test, feature = "simulator"))]
+mod simulated;

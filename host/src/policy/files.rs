@@ -28,7 +28,9 @@ pub enum FilesError {
     Unpack { path: String, problem: String },
     #[error("{first} and {second} are both of this policy: remove one")]
     Twice { first: String, second: String },
-    #[error("{path} is not read: the policies of one directory are at most {FILES_MAX}, with {TOTAL_BYTES_MAX} bytes together")]
+    #[error(
+        "{path} is not read: the policies of one directory are at most {FILES_MAX}, with {TOTAL_BYTES_MAX} bytes together"
+    )]
     TooMany { path: String },
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -47,7 +49,15 @@ struct Directory {
 
 impl Directories {
     pub fn new(paths: &[PathBuf]) -> Self {
-        Self(paths.iter().map(|path| Directory { path: path.clone(), files: PolicyFiles::new() }).collect())
+        Self(
+            paths
+                .iter()
+                .map(|path| Directory {
+                    path: path.clone(),
+                    files: PolicyFiles::new(),
+                })
+                .collect(),
+        )
     }
 
     /// Every `NAME.wasm`, `NAME.wasm.gz` and `NAME.wasm.zst` in the directories now.
@@ -91,16 +101,25 @@ fn read_directory(directory: &Path) -> io::Result<PolicyFiles> {
 }
 
 fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
-    let mut paths = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut paths = fs::read_dir(directory)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     let mut files = PolicyFiles::new();
     let mut bytes_left = TOTAL_BYTES_MAX;
     let mut paths_by_name = BTreeMap::<&str, &Path>::new();
     for path in &paths {
-        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let Some((name, packing)) = policy_name(file_name) else { continue };
+        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let Some((name, packing)) = policy_name(file_name) else {
+            continue;
+        };
         if let Some(first) = paths_by_name.insert(name, path) {
-            let error = FilesError::Twice { first: first.display().to_string(), second: path.display().to_string() };
+            let error = FilesError::Twice {
+                first: first.display().to_string(),
+                second: path.display().to_string(),
+            };
             files.insert(name.into(), Err(error));
             continue;
         }
@@ -108,7 +127,11 @@ fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
         let size = file.as_ref().map_or(0, |bytes| bytes.len());
         match bytes_left.checked_sub(size) {
             Some(left) if files.len() < FILES_MAX => bytes_left = left,
-            _ => file = Err(FilesError::TooMany { path: path.display().to_string() }),
+            _ => {
+                file = Err(FilesError::TooMany {
+                    path: path.display().to_string(),
+                })
+            }
         }
         files.insert(name.into(), file);
     }
@@ -126,21 +149,33 @@ fn policy_name(file_name: &str) -> Option<(&str, Packing)> {
     if file_name.starts_with('.') {
         return None;
     }
-    [(".wasm", Packing::None), (".wasm.gz", Packing::Gzip), (".wasm.zst", Packing::Zstd)]
-        .into_iter()
-        .find_map(|(suffix, packing)| Some((file_name.strip_suffix(suffix)?, packing)))
-        .filter(|(name, _)| !name.is_empty())
+    [
+        (".wasm", Packing::None),
+        (".wasm.gz", Packing::Gzip),
+        (".wasm.zst", Packing::Zstd),
+    ]
+    .into_iter()
+    .find_map(|(suffix, packing)| Some((file_name.strip_suffix(suffix)?, packing)))
+    .filter(|(name, _)| !name.is_empty())
 }
 
 fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
-    let read = |problem: io::Error| FilesError::Read { path: path.display().to_string(), problem: problem.to_string() };
-    let unpack = |problem: String| FilesError::Unpack { path: path.display().to_string(), problem };
+    let read = |problem: io::Error| FilesError::Read {
+        path: path.display().to_string(),
+        problem: problem.to_string(),
+    };
+    let unpack = |problem: String| FilesError::Unpack {
+        path: path.display().to_string(),
+        problem,
+    };
     let file = fs::File::open(path).map_err(read)?;
     let bytes = match packing {
         Packing::None => limited(file).map_err(read)?,
-        Packing::Gzip => limited(flate2::read::GzDecoder::new(file)).map_err(|error| unpack(error.to_string()))?,
+        Packing::Gzip => limited(flate2::read::GzDecoder::new(file))
+            .map_err(|error| unpack(error.to_string()))?,
         Packing::Zstd => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(file).map_err(|error| unpack(error.to_string()))?;
+            let decoder = ruzstd::decoding::StreamingDecoder::new(file)
+                .map_err(|error| unpack(error.to_string()))?;
             limited(decoder).map_err(|error| unpack(error.to_string()))?
         }
     };
@@ -153,7 +188,9 @@ fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
 /// One byte more than allowed is enough to know that it is too big.
 fn limited(reader: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    reader.take(UNPACKED_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    reader
+        .take(UNPACKED_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -9,8 +9,8 @@ use kproxide_builtins::{BUILTINS, Builtin, HOSTILE};
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
 use kproxide_planner::question::{
-    Attribute, AttributeValue, Candidate, Context, DecorateQuestion, HypervisorDescription, Machine, OrderQuestion, Question,
-    RankQuestion, RemovableNode, Size,
+    Attribute, AttributeValue, Candidate, Context, DecorateQuestion, HypervisorDescription,
+    Machine, OrderQuestion, Question, RankQuestion, RemovableNode, Size,
 };
 
 use super::engine::{Called, Engine, Execution, Module};
@@ -24,7 +24,11 @@ pub(super) fn engine() -> &'static Engine {
 }
 
 pub(super) fn embedded(name: &str) -> &'static Builtin {
-    BUILTINS.iter().chain(HOSTILE).find(|policy| policy.name == name).unwrap_or_else(|| panic!("{name} is not embedded"))
+    BUILTINS
+        .iter()
+        .chain(HOSTILE)
+        .find(|policy| policy.name == name)
+        .unwrap_or_else(|| panic!("{name} is not embedded"))
 }
 
 pub(super) fn wasm(name: &str) -> Arc<[u8]> {
@@ -35,12 +39,18 @@ pub(super) fn wasm(name: &str) -> Arc<[u8]> {
 pub(super) fn module(name: &str) -> Module {
     static MODULES: Mutex<BTreeMap<String, Module>> = Mutex::new(BTreeMap::new());
     let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    modules.entry(name.to_owned()).or_insert_with(|| engine().load(wasm(name)).now_or_never().unwrap().unwrap()).clone()
+    modules
+        .entry(name.to_owned())
+        .or_insert_with(|| engine().load(wasm(name)).now_or_never().unwrap().unwrap())
+        .clone()
 }
 
 /// What an embedded policy answers, on the engine of all tests.
 pub(super) fn ask(question: &Question) -> Called {
-    engine().ask(&module(&question.policy().policy.name), question).now_or_never().unwrap()
+    engine()
+        .ask(&module(&question.policy().policy.name), question)
+        .now_or_never()
+        .unwrap()
 }
 
 /// A question of the policy's own kind about three hypervisors, of which the last is offline, and two nodes.
@@ -81,33 +91,57 @@ pub(super) fn decorate(name: &str, settings: &str) -> DecorateQuestion {
     DecorateQuestion {
         policy: policy(PolicyKind::Labels, name, settings),
         machine: machine(),
-        hypervisors: candidates().into_iter().map(|candidate| candidate.hypervisor).collect(),
+        hypervisors: candidates()
+            .into_iter()
+            .map(|candidate| candidate.hypervisor)
+            .collect(),
     }
 }
 
 pub(super) fn policy(kind: PolicyKind, name: &str, settings: &str) -> PolicyUse {
-    PolicyUse { policy: PolicyRef { kind, name: name.into() }, settings: settings.into() }
+    PolicyUse {
+        policy: PolicyRef {
+            kind,
+            name: name.into(),
+        },
+        settings: settings.into(),
+    }
 }
 
 fn context() -> Context {
-    Context { cluster: "c1".into(), now: 1_767_225_600, seed: 11, dry_run: true, state: vec![1, 2, 3] }
+    Context {
+        cluster: "c1".into(),
+        now: 1_767_225_600,
+        seed: 11,
+        dry_run: true,
+        state: vec![1, 2, 3],
+    }
 }
 
 fn machine() -> Machine {
     Machine {
         pool: "blue".into(),
         instance_type: "medium".into(),
-        size: Size { milli_cores: 4000, memory_bytes: 8 * GIB },
+        size: Size {
+            milli_cores: 4000,
+            memory_bytes: 8 * GIB,
+        },
         attributes: vec![attribute("gpu", AttributeValue::Boolean(true))],
     }
 }
 
 fn attribute(key: &str, value: AttributeValue) -> Attribute {
-    Attribute { key: key.into(), value }
+    Attribute {
+        key: key.into(),
+        value,
+    }
 }
 
 fn candidates() -> Vec<Candidate> {
-    let offline = Candidate { ineligible: Some("offline".to_owned()), ..candidate("pve3", 0) };
+    let offline = Candidate {
+        ineligible: Some("offline".to_owned()),
+        ..candidate("pve3", 0)
+    };
     vec![candidate("pve1", 16), candidate("pve2", 8), offline]
 }
 
@@ -117,7 +151,10 @@ pub(super) fn candidate(name: &str, committed_gib: u64) -> Candidate {
         hypervisor: HypervisorDescription {
             id: HypervisorId::new("home", name),
             zone: format!("zone-of-{name}").as_str().into(),
-            capacity: Size { milli_cores: 16_000, memory_bytes: 64 * GIB },
+            capacity: Size {
+                milli_cores: 16_000,
+                memory_bytes: 64 * GIB,
+            },
             attributes: vec![
                 attribute("rack", AttributeValue::Text("r7".into())),
                 attribute("age", AttributeValue::Integer(-3)),
@@ -125,11 +162,26 @@ pub(super) fn candidate(name: &str, committed_gib: u64) -> Candidate {
             ],
         },
         ineligible: None,
-        used: Size { milli_cores: 1600, memory_bytes: 2 * GIB },
-        committed: Size { milli_cores: 8000, memory_bytes: committed_gib * GIB },
-        system_reserved: Size { milli_cores: 500, memory_bytes: GIB },
-        in_flight: Size { milli_cores: 2000, memory_bytes: 4 * GIB },
-        available: Size { milli_cores: 53_500, memory_bytes: (59 - committed_gib) * GIB },
+        used: Size {
+            milli_cores: 1600,
+            memory_bytes: 2 * GIB,
+        },
+        committed: Size {
+            milli_cores: 8000,
+            memory_bytes: committed_gib * GIB,
+        },
+        system_reserved: Size {
+            milli_cores: 500,
+            memory_bytes: GIB,
+        },
+        in_flight: Size {
+            milli_cores: 2000,
+            memory_bytes: 4 * GIB,
+        },
+        available: Size {
+            milli_cores: 53_500,
+            memory_bytes: (59 - committed_gib) * GIB,
+        },
         cpu_usage: 0.1,
         machines: 5,
         machines_of_pool: 6,
@@ -144,8 +196,14 @@ pub(super) fn node(name: &str, on: Option<u32>) -> RemovableNode {
         on,
         created: 1_767_000_000,
         unneeded_seconds: 600,
-        allocatable: Size { milli_cores: 3900, memory_bytes: 7 * GIB },
-        requested: Size { milli_cores: 100, memory_bytes: GIB },
+        allocatable: Size {
+            milli_cores: 3900,
+            memory_bytes: 7 * GIB,
+        },
+        requested: Size {
+            milli_cores: 100,
+            memory_bytes: GIB,
+        },
         movable_pods: 9,
         labels: BTreeMap::from([("rack".to_owned(), "r7".to_owned())]),
         attributes: vec![attribute("spot", AttributeValue::Boolean(false))],
@@ -175,7 +233,14 @@ pub(super) fn log_of<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
         .finish();
     let result = tracing::subscriber::with_default(subscriber, act);
     let bytes = sink.0.lock().unwrap().clone();
-    (result, String::from_utf8(bytes).unwrap().lines().map(|line| line.trim().to_owned()).collect())
+    (
+        result,
+        String::from_utf8(bytes)
+            .unwrap()
+            .lines()
+            .map(|line| line.trim().to_owned())
+            .collect(),
+    )
 }
 
 /// A component that imports an interface without any functions, and does nothing with it.

@@ -33,7 +33,9 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { fuel_left: 5 * CALL_FUEL }
+        Self {
+            fuel_left: 5 * CALL_FUEL,
+        }
     }
 }
 
@@ -82,7 +84,10 @@ struct Failure {
 
 impl Library {
     pub fn new(engine: Engine) -> Self {
-        Self { engine, state: Arc::default() }
+        Self {
+            engine,
+            state: Arc::default(),
+        }
     }
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
@@ -90,14 +95,30 @@ impl Library {
         let mut facts: BTreeMap<PolicyRef, PolicyFacts> = BUILTINS
             .iter()
             .map(|builtin| {
-                let policy = PolicyRef { kind: kind(builtin.kind), name: builtin.name.into() };
-                (policy, PolicyFacts { digest: builtin.sha256.into() })
+                let policy = PolicyRef {
+                    kind: kind(builtin.kind),
+                    name: builtin.name.into(),
+                };
+                (
+                    policy,
+                    PolicyFacts {
+                        digest: builtin.sha256.into(),
+                    },
+                )
             })
             .collect();
         for (name, module) in &self.lock().overrides {
             facts.retain(|policy, _| policy.name != *name);
             for kind in module.kinds() {
-                facts.insert(PolicyRef { kind, name: name.clone() }, PolicyFacts { digest: module.digest().clone() });
+                facts.insert(
+                    PolicyRef {
+                        kind,
+                        name: name.clone(),
+                    },
+                    PolicyFacts {
+                        digest: module.digest().clone(),
+                    },
+                );
             }
         }
         facts
@@ -106,26 +127,48 @@ impl Library {
     /// Answers, by the policy asked for or by what stands in for it. Never fails: the answer says what went wrong.
     pub async fn ask(&self, question: &Question, budget: &mut Budget) -> Answer {
         if budget.fuel_left == 0 {
-            return Answer { digest: "".into(), fallback: None, body: AnswerBody::Deferred };
+            return Answer {
+                digest: "".into(),
+                fallback: None,
+                body: AnswerBody::Deferred,
+            };
         }
         self.note_use(question);
         let failure = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
             Err(failure) => failure,
         };
-        let reason = format!("policy {}: {}", question.policy().policy.name, failure.reason);
+        let reason = format!(
+            "policy {}: {}",
+            question.policy().policy.name,
+            failure.reason
+        );
         if let Some(answer) = self.fall_back(question, reason, budget).await {
             return answer;
         }
-        Answer { digest: failure.digest.unwrap_or_else(|| "".into()), fallback: None, body: AnswerBody::Failed(failure.reason) }
+        Answer {
+            digest: failure.digest.unwrap_or_else(|| "".into()),
+            fallback: None,
+            body: AnswerBody::Failed(failure.reason),
+        }
     }
 
-    async fn try_policy(&self, question: &Question, budget: &mut Budget) -> Result<Answer, Failure> {
+    async fn try_policy(
+        &self,
+        question: &Question,
+        budget: &mut Budget,
+    ) -> Result<Answer, Failure> {
         let PolicyUse { policy, settings } = question.policy();
-        let module = self.module(policy).await.map_err(|reason| Failure { digest: None, reason })?;
+        let module = self.module(policy).await.map_err(|reason| Failure {
+            digest: None,
+            reason,
+        })?;
         let digest = module.digest().clone();
         let key = (digest.clone(), settings.clone());
-        let failed = |reason: String| Failure { digest: Some(digest.clone()), reason };
+        let failed = |reason: String| Failure {
+            digest: Some(digest.clone()),
+            reason,
+        };
         if let Some(record) = self.lock().records.get(&key)
             && record.failures >= FAILURES_MAX
         {
@@ -134,13 +177,19 @@ impl Library {
                 "not called any more after {failures} failures, until its file or its settings change; the last: {last}"
             )));
         }
-        self.check_settings(&module, settings).await.map_err(|error| failed(error.to_string()))?;
+        self.check_settings(&module, settings)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         let Called { result, fuel } = self.engine.ask(&module, question).await;
         budget.spend(fuel);
         match result {
             Ok(body) => {
                 self.record(key, |record| record.failures = 0);
-                Ok(Answer { digest: digest.clone(), fallback: None, body })
+                Ok(Answer {
+                    digest: digest.clone(),
+                    fallback: None,
+                    body,
+                })
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -155,9 +204,19 @@ impl Library {
 
     /// Another policy's answer, where there is one that can stand in: for host-selection the built-in of that name itself, whatever file overrides it, with
     /// its own defaults. It does not see the state of the policy that failed, and leaves it alone.
-    async fn fall_back(&self, question: &Question, reason: String, budget: &mut Budget) -> Option<Answer> {
-        let Question::Rank(rank) = question else { return None };
-        let module = self.builtin(kproxide_builtins::builtin(FALLBACK)?).await.ok()?;
+    async fn fall_back(
+        &self,
+        question: &Question,
+        reason: String,
+        budget: &mut Budget,
+    ) -> Option<Answer> {
+        let Question::Rank(rank) = question else {
+            return None;
+        };
+        let module = self
+            .builtin(kproxide_builtins::builtin(FALLBACK)?)
+            .await
+            .ok()?;
         let mut rank = rank.clone();
         rank.policy.settings = "".into();
         rank.context.state.clear();
@@ -174,7 +233,11 @@ impl Library {
             | AnswerBody::Failed(_)
             | AnswerBody::Deferred) => other,
         };
-        Some(Answer { digest: module.digest().clone(), fallback: Some(reason), body })
+        Some(Answer {
+            digest: module.digest().clone(),
+            fallback: Some(reason),
+            body,
+        })
     }
 
     async fn module(&self, policy: &PolicyRef) -> Result<Module, String> {
@@ -184,32 +247,54 @@ impl Library {
                 return Ok(module.clone());
             }
             if kproxide_builtins::builtin(&policy.name).is_none()
-                && let Some(reason) = state.files.get(&policy.name).and_then(reload::Seen::refusal)
+                && let Some(reason) = state
+                    .files
+                    .get(&policy.name)
+                    .and_then(reload::Seen::refusal)
             {
                 return Err(format!("its file is refused: {reason}"));
             }
         }
         match kproxide_builtins::builtin(&policy.name) {
-            Some(builtin) => self.builtin(builtin).await.map_err(|error| error.to_string()),
+            Some(builtin) => self
+                .builtin(builtin)
+                .await
+                .map_err(|error| error.to_string()),
             None => Err(self.unknown(policy.kind)),
         }
     }
 
     fn unknown(&self, kind: PolicyKind) -> String {
-        let mut text = format!("there is no {} policy of that name; known are", kind.as_str());
-        let known = self.facts().into_keys().filter(|policy| policy.kind == kind);
+        let mut text = format!(
+            "there is no {} policy of that name; known are",
+            kind.as_str()
+        );
+        let known = self
+            .facts()
+            .into_keys()
+            .filter(|policy| policy.kind == kind);
         for (index, policy) in known.enumerate() {
-            let _ = write!(text, "{} {}", if index == 0 { "" } else { "," }, policy.name);
+            let _ = write!(
+                text,
+                "{} {}",
+                if index == 0 { "" } else { "," },
+                policy.name
+            );
         }
         text
     }
 
     /// Built-ins are compiled when first used.
     async fn builtin(&self, builtin: &'static Builtin) -> Result<Module, LoadError> {
-        self.compile(builtin.sha256.into(), || Arc::from(builtin.wasm)).await
+        self.compile(builtin.sha256.into(), || Arc::from(builtin.wasm))
+            .await
     }
 
-    async fn compile(&self, digest: Digest, bytes: impl FnOnce() -> Arc<[u8]>) -> Result<Module, LoadError> {
+    async fn compile(
+        &self,
+        digest: Digest,
+        bytes: impl FnOnce() -> Arc<[u8]>,
+    ) -> Result<Module, LoadError> {
         if let Some(module) = self.lock().compiled.get(&digest) {
             return Ok(module.clone());
         }
@@ -221,11 +306,20 @@ impl Library {
     /// Asks the module once what it thinks of settings. A verdict that another call might not give is not remembered.
     async fn check_settings(&self, module: &Module, settings: &Arc<str>) -> Result<(), CallError> {
         let key = (module.digest().clone(), settings.clone());
-        if let Some(checked) = self.lock().records.get(&key).and_then(|record| record.checked.clone()) {
+        if let Some(checked) = self
+            .lock()
+            .records
+            .get(&key)
+            .and_then(|record| record.checked.clone())
+        {
             return checked;
         }
         let checked = self.engine.check_settings(module, settings.clone()).await;
-        if checked.as_ref().err().is_none_or(CallError::is_deterministic) {
+        if checked
+            .as_ref()
+            .err()
+            .is_none_or(CallError::is_deterministic)
+        {
             self.record(key, |record| record.checked = Some(checked.clone()));
         }
         checked

@@ -23,7 +23,9 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
     let debouncer = new_debouncer(DEBOUNCE, None, move |events: DebounceEventResult| {
         // Our own reading shows as access: reacting to it would never end.
         let worth_a_look = events.map_or(true, |events| {
-            events.iter().any(|event| !matches!(event.kind, EventKind::Access(_)))
+            events
+                .iter()
+                .any(|event| !matches!(event.kind, EventKind::Access(_)))
         });
         if worth_a_look {
             // A full channel already says that there is something to look at.
@@ -49,7 +51,9 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
             if let Some(debouncer) = &mut debouncer {
                 *watched = *watched && directory.exists();
                 if !*watched {
-                    *watched = debouncer.watch(directory, RecursiveMode::NonRecursive).is_ok();
+                    *watched = debouncer
+                        .watch(directory, RecursiveMode::NonRecursive)
+                        .is_ok();
                 }
             }
         }
@@ -57,7 +61,9 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
             let read = contents.read();
             (contents, read)
         });
-        let Ok((back, read)) = reading.await else { return };
+        let Ok((back, read)) = reading.await else {
+            return;
+        };
         contents = back;
         if files.send(read).await.is_err() {
             return;

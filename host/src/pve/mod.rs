@@ -59,5 +59,6 @@ mod conformance;
 #[cfg(test)]
 mod parameters;
 
-#[cfg(all(test, feature = "simulator"))]
+#[cfg(test)]
+#[cfg(feature = "simulator")]
 mod simulated;

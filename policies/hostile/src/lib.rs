@@ -171,7 +171,9 @@ impl HostSelection for Hostile {
             }),
             Do::NoCandidate => Err(PolicyError::NoCandidate("not before noon".to_owned())),
             Do::FailFirst if request.batch_index > 0 => Ok(fine),
-            Do::FailFirst | Do::Internal => Err(PolicyError::internal("the table of racks is empty")),
+            Do::FailFirst | Do::Internal => {
+                Err(PolicyError::internal("the table of racks is empty"))
+            }
         }
     }
 }
@@ -198,10 +200,7 @@ fn allocate() -> ! {
 }
 
 /// What happens after the inner call keeps this from becoming a loop.
-#[expect(
-    unconditional_recursion,
-    reason = "the stack's limit is what is tried"
-)]
+#[expect(unconditional_recursion, reason = "the stack's limit is what is tried")]
 fn recurse(depth: u64) -> u64 {
     black_box(recurse(black_box(depth + 1))) + 1
 }

@@ -1,7 +1,6 @@
 use super::*;
 use crate::claim::Phase;
 use crate::fixtures::{NOW, Scene, at};
-use crate::ids::Vmid;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -10,7 +9,12 @@ fn kept(scene: &Scene) -> Upkeep {
 }
 
 fn states(upkeep: &Upkeep) -> Vec<EntryState> {
-    upkeep.ledger.entries.iter().map(|entry| entry.state).collect()
+    upkeep
+        .ledger
+        .entries
+        .iter()
+        .map(|entry| entry.state)
+        .collect()
 }
 
 #[test]
@@ -20,7 +24,9 @@ fn a_reservation_turns_live_with_its_claim_and_rests_without_one() {
     scene.coming_machine("young", "alpha", Phase::Pending);
     scene.coming_machine("stale", "alpha", Phase::Pending);
     for (entry, age) in scene.ledger.entries.iter_mut().zip([5, 59, 60]) {
-        entry.state = EntryState::Reserved { since: at(NOW - age) };
+        entry.state = EntryState::Reserved {
+            since: at(NOW - age),
+        };
     }
     scene.claims.retain(|name, _| name.as_str() == "seen");
     let upkeep = kept(&scene);
@@ -28,8 +34,12 @@ fn a_reservation_turns_live_with_its_claim_and_rests_without_one() {
         states(&upkeep),
         [
             EntryState::Live,
-            EntryState::Reserved { since: at(NOW - 59) },
-            EntryState::Quarantined { until: at(NOW + 86_400) },
+            EntryState::Reserved {
+                since: at(NOW - 59)
+            },
+            EntryState::Quarantined {
+                until: at(NOW + 86_400)
+            },
         ]
     );
     assert_eq!(upkeep.wake_at, Some(at(NOW + 1)));
@@ -42,9 +52,14 @@ fn quarantine_ends_with_its_time() {
         scene.coming_machine(name, "alpha", Phase::Pending);
         scene.claims.clear();
         let entry = scene.ledger.entries.last_mut().unwrap();
-        entry.state = EntryState::Quarantined { until: at(NOW + left) };
+        entry.state = EntryState::Quarantined {
+            until: at(NOW + left),
+        };
     }
-    assert_eq!(states(&kept(&scene)), [EntryState::Quarantined { until: at(NOW + 1) }]);
+    assert_eq!(
+        states(&kept(&scene)),
+        [EntryState::Quarantined { until: at(NOW + 1) }]
+    );
 }
 
 #[test]
@@ -58,10 +73,19 @@ fn an_entry_without_claim_counts_until_its_vm_is_gone() {
 
     scene.inventory.guests.clear();
     scene.inventory.complete = false;
-    assert_eq!(states(&kept(&scene)), [EntryState::Live], "not listed means nothing in a partial list");
+    assert_eq!(
+        states(&kept(&scene)),
+        [EntryState::Live],
+        "not listed means nothing in a partial list"
+    );
 
     scene.inventory.complete = true;
-    assert_eq!(states(&kept(&scene)), [EntryState::Quarantined { until: at(NOW + 86_400) }]);
+    assert_eq!(
+        states(&kept(&scene)),
+        [EntryState::Quarantined {
+            until: at(NOW + 86_400)
+        }]
+    );
 }
 
 #[test]
@@ -85,38 +109,24 @@ fn upkeep_of_what_it_made_changes_nothing() {
 }
 
 #[test]
-fn a_proof_of_absence_lets_number_and_address_rest() {
-    let mut scene = Scene::default();
-    scene.machine("a", "alpha").machine("b", "alpha");
-    let ledger = quarantine(&scene.ledger, &"a".into(), at(NOW));
-    let counting: Vec<Vmid> = ledger.entries.iter().filter(|e| e.counts()).map(|e| e.vmid).collect();
-    assert_eq!(counting, [Vmid(1001)]);
-    assert_eq!(ledger.entries[0].state, EntryState::Quarantined { until: at(NOW) });
-}
-
-#[test]
-fn failures_double_the_pause_up_to_half_an_hour() {
-    let hypervisor = HypervisorId::new("pve", "alpha");
-    let mut ledger = LedgerFacts::default();
-    let mut pauses = Vec::new();
-    for _ in 0..8 {
-        ledger = record_failure(&ledger, &hypervisor, None, "storage-full", at(0));
-        pauses.push(ledger.backoff[0].until.duration_since(at(0)).as_secs());
-    }
-    assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
-    let other = record_failure(&ledger, &hypervisor, Some(&"local".into()), "storage-full", at(0));
-    assert_eq!(other.backoff.len(), 2);
-    assert_eq!(record_success(&other, &hypervisor, Some(&"local".into())).backoff, []);
-}
-
-#[test]
 fn another_policy_begins_without_the_old_ones_state() {
     let mut scene = Scene::default();
-    let mut row = policy_state(&scene.ledger, &"workers".into(), PolicyKind::HostSelection, "spread");
+    let mut row = policy_state(
+        &scene.ledger,
+        &"workers".into(),
+        PolicyKind::HostSelection,
+        "spread",
+    );
     row.sequence = 7;
     set_policy_state(&mut scene.ledger, row);
     let sequence = |scene: &Scene, policy: &str| {
-        policy_state(&kept(scene).ledger, &"workers".into(), PolicyKind::HostSelection, policy).sequence
+        policy_state(
+            &kept(scene).ledger,
+            &"workers".into(),
+            PolicyKind::HostSelection,
+            policy,
+        )
+        .sequence
     };
     assert_eq!(sequence(&scene, "spread"), 7);
     scene.workers().policies.host_selection.policy.name = "pack".into();

@@ -1,6 +1,5 @@
 //! Nodes as the scheduler sees them, existing ones and ones to come, with the room that is left on each. Pods are put here in thought.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::claims::{Row, Stage};
@@ -125,13 +124,21 @@ impl<'w> Planning<'w> {
     fn coming_slot(&self, row: &Row<'w>, learned: &Learned) -> Option<Slot<'w>> {
         let spec = &row.claim.spec;
         let class = self.tick.world.classes().get(&spec.class)?;
-        let face = machines::face(row.name.as_str(), class, spec.labels.clone(), spec.taints.clone());
+        let face = machines::face(
+            row.name.as_str(),
+            class,
+            spec.labels.clone(),
+            spec.taints.clone(),
+        );
         let daemons = machines::daemons_on(self.tick.world, &face);
         let free = match row.node {
             // The kubelet has said what it offers; DaemonSets may not have taken their part of it yet.
             Some(node) if node.facts.allocatable.milli_cores > 0 => {
                 let mut of_daemons = Resources::default();
-                for pod in node.pods().filter(|pod| pod.is_alive() && pod.is_of_daemon_set()) {
+                for pod in node
+                    .pods()
+                    .filter(|pod| pod.is_alive() && pod.is_of_daemon_set())
+                {
                     of_daemons.add(&pod.spec().requests);
                 }
                 let mut used = node.requested().minus(&of_daemons);
@@ -140,9 +147,14 @@ impl<'w> Planning<'w> {
                 node.facts.allocatable.minus(&used)
             }
             _ => {
-                let size = class.instance_types.iter().find(|size| size.name == spec.instance_type)?;
+                let size = class
+                    .instance_types
+                    .iter()
+                    .find(|size| size.name == spec.instance_type)?;
                 let disk = spec.disk_bytes.unwrap_or_else(|| self.template_disk(spec));
-                learned.allocatable(&spec.class, class, size, disk).minus(&daemons)
+                learned
+                    .allocatable(&spec.class, class, size, disk)
+                    .minus(&daemons)
             }
         };
         Some(Slot {
@@ -158,7 +170,9 @@ impl<'w> Planning<'w> {
     fn template_disk(&self, spec: &crate::facts::ClaimSpec) -> u64 {
         let class = self.tick.world.classes().get(&spec.class);
         let inventory = self.tick.world.inventories().get(&spec.cluster);
-        let templates = class.zip(inventory).and_then(|(class, inventory)| inventory.templates.get(&class.template));
+        let templates = class
+            .zip(inventory)
+            .and_then(|(class, inventory)| inventory.templates.get(&class.template));
         templates
             .and_then(|templates| templates.iter().map(|template| template.disk_bytes).min())
             .unwrap_or(0)
@@ -170,7 +184,8 @@ impl<'w> Planning<'w> {
         let pool = world.pools().get(&entry.pool)?;
         let class = world.classes().get(&pool.class)?;
         let size = class.instance_types.iter().find(|size| {
-            u64::from(size.cores) * 1000 == entry.milli_cores && size.memory_bytes == entry.memory_bytes
+            u64::from(size.cores) * 1000 == entry.milli_cores
+                && size.memory_bytes == entry.memory_bytes
         })?;
         let hypervisor = crate::ids::HypervisorId {
             cluster: entry.cluster.clone(),
@@ -178,8 +193,21 @@ impl<'w> Planning<'w> {
         };
         let decoration = decorate::remembered(world, &entry.pool, &size.name, &hypervisor);
         let name = entry.claim.as_str();
-        let labels = machines::claim_labels(name, &entry.pool, pool, class, size, &hypervisor, &decoration);
-        let face = machines::face(name, class, labels, machines::claim_taints(pool, &decoration));
+        let labels = machines::claim_labels(
+            name,
+            &entry.pool,
+            pool,
+            class,
+            size,
+            &hypervisor,
+            &decoration,
+        );
+        let face = machines::face(
+            name,
+            class,
+            labels,
+            machines::claim_taints(pool, &decoration),
+        );
         let daemons = machines::daemons_on(world, &face);
         Some(Slot {
             place: Place::Coming(Box::new(face), None),
@@ -219,7 +247,11 @@ impl<'w> Board<'w> {
     /// Whether a pod of this spec would fit on this Node if it were not cordoned.
     pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
         let own = [taints::DRAINING, taints::UNSCHEDULABLE];
-        let taints = node.facts.taints.iter().filter(|taint| !own.contains(&&*taint.key));
+        let taints = node
+            .facts
+            .taints
+            .iter()
+            .filter(|taint| !own.contains(&&*taint.key));
         self.slot_of(node.name()).is_some_and(|index| {
             node.facts.ready
                 && spec.requests.fits(&self.slots[index].free)
@@ -235,12 +267,17 @@ impl<'w> Board<'w> {
     /// Takes pods again, seen as its claim says: the cordon is about to be lifted.
     pub(super) fn reopen(&mut self, row: &Row<'w>) {
         let Some(node) = row.node else { return };
-        let Some(index) = self.slot_of(node.name()) else { return };
+        let Some(index) = self.slot_of(node.name()) else {
+            return;
+        };
         let taints = node.facts.taints.iter();
         let face = Face {
             name: node.name().0.clone(),
             labels: node.facts.labels.clone(),
-            taints: taints.filter(|taint| !taints::is_passing(taint) && &*taint.key != taints::DRAINING).cloned().collect(),
+            taints: taints
+                .filter(|taint| !taints::is_passing(taint) && &*taint.key != taints::DRAINING)
+                .cloned()
+                .collect(),
         };
         let slot = &mut self.slots[index];
         slot.place = Place::Coming(Box::new(face), Some(node));
@@ -277,10 +314,15 @@ impl<'w> Board<'w> {
         let spec = pod.spec();
         let first = self.hints.get(&pod.shape_id()).copied().unwrap_or(0);
         let count = self.slots.len();
-        let target = (0..count).map(|step| (first + step) % count).find(|index| {
-            let slot = &self.slots[*index];
-            slot.is_open && !slot.is_coming() && spec.requests.fits(&slot.free) && slot.admits(spec)
-        })?;
+        let target = (0..count)
+            .map(|step| (first + step) % count)
+            .find(|index| {
+                let slot = &self.slots[*index];
+                slot.is_open
+                    && !slot.is_coming()
+                    && spec.requests.fits(&slot.free)
+                    && slot.admits(spec)
+            })?;
         self.slots[target].free.subtract(&spec.requests);
         self.hints.insert(pod.shape_id(), target);
         moves.0.push((target, spec.requests.clone()));
@@ -297,13 +339,13 @@ impl<'w> Board<'w> {
 /// Larger pods first, equal ones by name: the order in which moves are tried.
 fn in_order<'w>(pods: impl Iterator<Item = PodView<'w>>) -> Vec<PodView<'w>> {
     let mut pods: Vec<_> = pods.collect();
-    pods.sort_by_cached_key(|pod| {
-        let requests = &pod.spec().requests;
-        (
-            std::cmp::Reverse((requests.memory_bytes, requests.milli_cores)),
-            Cow::Borrowed(pod.key().name.as_ref()).into_owned(),
-            pod.namespace().clone(),
-        )
+    pods.sort_by(|a, b| {
+        let size = |pod: &PodView<'w>| {
+            let requests = &pod.spec().requests;
+            (requests.memory_bytes, requests.milli_cores)
+        };
+        let name = |pod: &PodView<'w>| (pod.name(), pod.namespace());
+        size(b).cmp(&size(a)).then_with(|| name(a).cmp(&name(b)))
     });
     pods
 }

@@ -41,9 +41,14 @@ pub(super) enum Stage {
 }
 
 impl Row<'_> {
-    /// Its Node is being emptied or is gone: what a pool's budget counts.
+    /// Its Node is being emptied or is gone: what a pool's budget counts. A drain that is given up counts until it is undone.
     fn is_under_way(&self) -> bool {
-        self.stage == Stage::Leaving && self.claim.status.node_name.is_some()
+        (self.stage == Stage::Leaving || self.has_begun()) && self.claim.status.node_name.is_some()
+    }
+
+    /// Its removal is recorded in the claim itself.
+    fn has_begun(&self) -> bool {
+        self.claim.status.phase > Phase::Initialized || self.claim.deleting_since.is_some()
     }
 }
 
@@ -53,7 +58,10 @@ impl Planning<'_> {
         let world = self.tick.world;
         for (name, claim) in world.claims() {
             let row = judge(&mut self.tick, name, claim);
-            if row.node.is_some_and(|node| world.host().own_node.as_ref() == Some(node.name())) {
+            if row
+                .node
+                .is_some_and(|node| world.host().own_node.as_ref() == Some(node.name()))
+            {
                 self.tick.found(
                     Severity::Warning,
                     format!("NodeClaim/{name}"),
@@ -144,6 +152,15 @@ impl Planning<'_> {
         staying
     }
 
+    /// Machines of a pool that serve and stay: of those, scale-down leaves `minNodes`. One on its way may yet fail.
+    pub(super) fn serving(&self, pool: &PoolName) -> u32 {
+        let serving = self
+            .rows
+            .iter()
+            .filter(|row| row.stage == Stage::InService && row.claim.spec.pool == *pool);
+        u32::try_from(serving.count()).unwrap_or(u32::MAX)
+    }
+
     /// Turns a verdict into "leave it alone" where something forbids acting on it.
     fn guard(&mut self, index: usize) {
         let world = self.tick.world;
@@ -157,14 +174,19 @@ impl Planning<'_> {
             Some("paused by the annotation kproxide.dev/pause".to_owned())
         } else if row.pool.is_some_and(|pool| pool.paused) {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
-        } else if removing && let Some(reason) = row.node.and_then(|node| never_removed(world, &node)) {
+        } else if removing
+            && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
+        {
             Some(reason.to_owned())
         } else if touches_proxmox && !world.host().key_known {
             Some("the key for ownership proofs is missing".to_owned())
         } else if touches_proxmox && let Some(reason) = out_of_reach(world, row.claim) {
             Some(reason)
         } else if removing && !is_armed(&mut self.tick) {
-            Some("kproxide has just started: nothing is removed before two full ticks and 60 s".to_owned())
+            Some(
+                "kproxide has just started: nothing is removed before two full ticks and 60 s"
+                    .to_owned(),
+            )
         } else {
             None
         };
@@ -172,8 +194,7 @@ impl Planning<'_> {
             let row = &mut self.rows[index];
             row.verdict = Verdict::Hold(reason);
             row.reviewed = None;
-            let has_begun = row.claim.status.phase > Phase::Initialized || row.claim.deleting_since.is_some();
-            if row.stage == Stage::Leaving && !has_begun {
+            if row.stage == Stage::Leaving && !row.has_begun() {
                 row.stage = Stage::InService;
             }
         }
@@ -244,7 +265,11 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             reason => row.remove(reason),
         }
     } else if claim.status.phase < Phase::Initialized {
-        row.stage = if is_overdue(tick, claim) { Stage::Overdue } else { Stage::Coming };
+        row.stage = if is_overdue(tick, claim) {
+            Stage::Overdue
+        } else {
+            Stage::Coming
+        };
     }
     row
 }
@@ -286,7 +311,8 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
             Some(node) if node.facts.ready => false,
             Some(node) => {
                 let pool = row.pool?;
-                is_lost(tick.world, row.claim) || tick.reached(later(node.facts.ready_since, pool.repair_after))
+                is_lost(tick.world, row.claim)
+                    || tick.reached(later(node.facts.ready_since, pool.repair_after))
             }
         };
         if is_broken {
@@ -302,12 +328,15 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
 
 /// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.
 fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
-    world.inventories().get(&claim.spec.cluster).is_some_and(|inventory| {
-        inventory.reachable
-            && inventory.quorate
-            && inventory.complete
-            && !inventory.guests.contains_key(&claim.spec.vmid)
-    })
+    world
+        .inventories()
+        .get(&claim.spec.cluster)
+        .is_some_and(|inventory| {
+            inventory.reachable
+                && inventory.quorate
+                && inventory.complete
+                && !inventory.guests.contains_key(&claim.spec.vmid)
+        })
 }
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`.
@@ -333,16 +362,23 @@ pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<&'stat
 }
 
 pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
-    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"]
-        .iter()
-        .any(|label| node.facts.labels.contains_key(*label))
+    [
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+    ]
+    .iter()
+    .any(|label| node.facts.labels.contains_key(*label))
 }
 
 fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
     let cluster = &claim.spec.cluster;
     match world.inventories().get(cluster) {
-        Some(inventory) if !inventory.reachable => Some(format!("Proxmox cluster {cluster} cannot be reached")),
-        Some(inventory) if !inventory.quorate => Some(format!("Proxmox cluster {cluster} has no quorum")),
+        Some(inventory) if !inventory.reachable => {
+            Some(format!("Proxmox cluster {cluster} cannot be reached"))
+        }
+        Some(inventory) if !inventory.quorate => {
+            Some(format!("Proxmox cluster {cluster} has no quorum"))
+        }
         Some(_) => None,
         None => Some(format!("nothing is known of Proxmox cluster {cluster} yet")),
     }

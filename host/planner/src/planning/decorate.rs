@@ -12,7 +12,11 @@ use crate::report::{Severity, Why};
 use crate::world::World;
 
 /// Keys that are ours or the kubelet's; the shell refuses them too.
-const RESERVED: [&str; 3] = ["kproxide.dev/", "node-role.kubernetes.io/", "kubernetes.io/hostname"];
+const RESERVED: [&str; 3] = [
+    "kproxide.dev/",
+    "node-role.kubernetes.io/",
+    "kubernetes.io/hostname",
+];
 
 /// Decorations in the order of the pool's hypervisors, or why there are none.
 type Decorated = Result<Vec<Decoration>, Why>;
@@ -26,7 +30,11 @@ pub(super) struct Decorating {
 }
 
 impl Decorating {
-    pub(super) fn of(&self, pool: &PoolName, instance_type: &InstanceTypeName) -> Option<&Decorated> {
+    pub(super) fn of(
+        &self,
+        pool: &PoolName,
+        instance_type: &InstanceTypeName,
+    ) -> Option<&Decorated> {
         self.done.get(&(pool.clone(), instance_type.clone()))
     }
 }
@@ -38,9 +46,14 @@ pub(super) fn remembered(
     instance_type: &InstanceTypeName,
     hypervisor: &HypervisorId,
 ) -> Decoration {
-    let memo = world.decorations().get(&(pool.clone(), instance_type.clone()));
+    let memo = world
+        .decorations()
+        .get(&(pool.clone(), instance_type.clone()));
     memo.and_then(|memo| {
-        let place = memo.hypervisors.iter().position(|description| description.id == *hypervisor)?;
+        let place = memo
+            .hypervisors
+            .iter()
+            .position(|description| description.id == *hypervisor)?;
         memo.decorations.get(place).cloned()
     })
     .unwrap_or_default()
@@ -62,14 +75,19 @@ impl Planning<'_> {
                 if self.decorating.done.contains_key(&key) {
                     continue;
                 }
-                let hypervisors = pool.hypervisors.iter().map(|index| self.hypervisors.all[*index].description());
+                let hypervisors = pool
+                    .hypervisors
+                    .iter()
+                    .map(|index| self.hypervisors.all[*index].description());
                 let question = DecorateQuestion {
                     policy: pool.facts.policies.labels.clone(),
                     machine: machine(pool.name, instance_type),
                     hypervisors: hypervisors.collect(),
                 };
                 if let Some(memo) = answered_before(self.tick.world, &key, &question) {
-                    self.decorating.done.insert(key, Ok(memo.decorations.clone()));
+                    self.decorating
+                        .done
+                        .insert(key, Ok(memo.decorations.clone()));
                     continue;
                 }
                 self.decorating.asked = Some(question.clone());
@@ -95,7 +113,11 @@ impl Planning<'_> {
         let policy = &question.policy.policy;
         let failed = |text: &str| Err(Why::Policy(format!("label policy {}: {text}", policy.name)));
         let decorated = match answer.body {
-            AnswerBody::Decorations(decorations) if decorations.len() == question.hypervisors.len() => Ok(decorations),
+            AnswerBody::Decorations(decorations)
+                if decorations.len() == question.hypervisors.len() =>
+            {
+                Ok(decorations)
+            }
             AnswerBody::Decorations(decorations) => failed(&format!(
                 "it answered for {} hypervisors of {}",
                 decorations.len(),
@@ -104,12 +126,16 @@ impl Planning<'_> {
             AnswerBody::NoCandidate(reason) => failed(&reason),
             AnswerBody::Failed(reason) => failed(&format!("it failed: {reason}")),
             AnswerBody::Deferred => failed("it is asked again in the next tick"),
-            AnswerBody::Ranking(_) | AnswerBody::Removals(_) => failed("it answered another question"),
+            AnswerBody::Ranking(_) | AnswerBody::Removals(_) => {
+                failed("it answered another question")
+            }
         };
         let decorated = decorated.map(|decorations| self.without_reserved(&question, decorations));
         if let Ok(decorations) = &decorated {
             let current = self.tick.world.policies().get(policy);
-            if answer.fallback.is_none() && current.is_some_and(|facts| facts.digest == answer.digest) {
+            if answer.fallback.is_none()
+                && current.is_some_and(|facts| facts.digest == answer.digest)
+            {
                 self.decorating.memos.push(DecorationMemo {
                     digest: answer.digest,
                     policy: question.policy.clone(),
@@ -123,7 +149,11 @@ impl Planning<'_> {
         self.decorating.done.insert(key, decorated);
     }
 
-    fn without_reserved(&mut self, question: &DecorateQuestion, mut decorations: Vec<Decoration>) -> Vec<Decoration> {
+    fn without_reserved(
+        &mut self,
+        question: &DecorateQuestion,
+        mut decorations: Vec<Decoration>,
+    ) -> Vec<Decoration> {
         let is_reserved = |key: &str| RESERVED.iter().any(|reserved| key.starts_with(reserved));
         let mut dropped = Vec::new();
         for decoration in &mut decorations {
@@ -144,7 +174,10 @@ impl Planning<'_> {
             self.tick.found(
                 Severity::Warning,
                 format!("NodePool/{}", question.machine.pool),
-                format!("label policy {} set {key}, which is not a policy's to set: left out", question.policy.policy.name),
+                format!(
+                    "label policy {} set {key}, which is not a policy's to set: left out",
+                    question.policy.policy.name
+                ),
             );
         }
         decorations

@@ -25,7 +25,9 @@ impl Planning<'_> {
                     .map(|pod| pod.key())
                     .collect();
                 first += count as usize;
-                let Some(example) = names.first().cloned() else { continue };
+                let Some(example) = names.first().cloned() else {
+                    continue;
+                };
                 self.report.pending.push(PendingShape {
                     example,
                     pods: names,
@@ -34,7 +36,9 @@ impl Planning<'_> {
                 });
             }
         }
-        self.report.pending.sort_by(|a, b| a.example.cmp(&b.example));
+        self.report
+            .pending
+            .sort_by(|a, b| a.example.cmp(&b.example));
         self.report_rejected();
     }
 }
@@ -53,7 +57,10 @@ fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {
     }
     if !launched.is_empty() {
         let count = launched.values().sum();
-        outcomes.push((count, PendingOutcome::Launching(launched.into_keys().collect())));
+        outcomes.push((
+            count,
+            PendingOutcome::Launching(launched.into_keys().collect()),
+        ));
     }
     if need.left > 0 {
         outcomes.push((need.left, unhelped(need, has_pools)));
@@ -67,6 +74,11 @@ fn unhelped(need: &Need<'_>, has_pools: bool) -> PendingOutcome {
     } else if !has_pools {
         PendingOutcome::NoPool
     } else {
-        PendingOutcome::Unhelped(need.whys.iter().map(|(pool, why)| (pool.clone(), why.clone())).collect())
+        PendingOutcome::Unhelped(
+            need.whys
+                .iter()
+                .map(|(pool, why)| (pool.clone(), why.clone()))
+                .collect(),
+        )
     }
 }

@@ -122,7 +122,10 @@ impl Learned {
         }
         Resources {
             milli_cores: signed(milli_cores.saturating_sub(class.overhead_milli_cores)),
-            memory_bytes: signed(size.memory_bytes.saturating_sub(class.overhead_memory_bytes)),
+            memory_bytes: signed(
+                size.memory_bytes
+                    .saturating_sub(class.overhead_memory_bytes),
+            ),
             ephemeral_bytes: signed(size.disk_bytes.unwrap_or(template_disk)),
             pods: i64::from(size.max_pods),
             extended: size.extended.extended.clone(),

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The steps are functions called in the order of [`Planning::question`]; each file of this folder is one of them, or what several share:
-//! hypervisors and their room ([`sites`]), machines as pods will see them ([`machines`]), Nodes as pods see them ([`board`]).
+//! hypervisors ([`sites`]) and their room ([`room`]), machines as pods will see them ([`machines`]), Nodes as pods see them ([`board`]).
 
+mod blockers;
 mod board;
 mod claims;
 mod decorate;
@@ -17,6 +18,7 @@ mod machines;
 mod packing;
 mod placement;
 mod pools;
+mod room;
 mod scale_down;
 mod scale_up;
 mod schedule;
@@ -70,6 +72,8 @@ pub struct Planning<'w> {
     launches: Vec<Launch>,
     unneeded: Vec<Unneeded>,
     report: Report,
+    /// A policy was asked: the same world may get another answer.
+    has_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +126,11 @@ impl<'w> Planning<'w> {
                 wake_at: None,
                 findings: Vec::new(),
             },
-            step: Step::Claims,
+            // Nothing has changed since the last plan, which holds: there is nothing to ask or to decide.
+            step: match world.settled_plan(now) {
+                Some(_) => Step::Done,
+                None => Step::Claims,
+            },
             ledger: LedgerFacts::default(),
             rows: Vec::new(),
             pools: Vec::new(),
@@ -135,6 +143,7 @@ impl<'w> Planning<'w> {
             launches: Vec::new(),
             unneeded: Vec::new(),
             report: Report::default(),
+            has_asked: false,
         }
     }
 
@@ -184,6 +193,7 @@ impl<'w> Planning<'w> {
 
     /// Takes the answer to the last question. An answer of another kind than its question is a policy's failure.
     pub fn answer(&mut self, answer: Answer) {
+        self.has_asked = true;
         match self.step {
             Step::Decorate => self.take_decorations(answer),
             Step::Placement => self.take_ranking(answer),
@@ -194,6 +204,9 @@ impl<'w> Planning<'w> {
 
     /// The plan. Questions that nobody answered count as deferred.
     pub fn finish(mut self) -> Plan {
+        if let Some(plan) = self.tick.world.settled_plan(self.tick.now) {
+            return plan.clone();
+        }
         while self.question().is_some() {
             self.answer(Answer {
                 digest: "".into(),
@@ -203,8 +216,7 @@ impl<'w> Planning<'w> {
         }
         self.report_pending();
         self.report_nodes();
-        let plan = self.into_plan();
-        plan
+        self.into_plan()
     }
 
     fn into_plan(mut self) -> Plan {
@@ -224,8 +236,14 @@ impl<'w> Planning<'w> {
             decorations,
             report: self.report,
             wake_at: self.tick.wake_at,
+            settled_at: None,
         };
         check::enforce(self.tick.world, self.tick.now, &self.tick.limits, &mut plan);
+        let is_settled = !self.has_asked
+            && plan.ledger.is_none()
+            && plan.launches.is_empty()
+            && plan.unneeded.is_empty();
+        plan.settled_at = is_settled.then_some(self.tick.now);
         plan
     }
 

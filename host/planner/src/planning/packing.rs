@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pools::{self, Offer, PoolPlan, SiteSet};
-use super::sites::Room;
+use super::room::Room;
 use crate::facts::{NodeSelectorTerm, PodSpec, Toleration};
 use crate::ledger::Usage;
 use crate::question::Size;
@@ -17,7 +17,8 @@ const MOST_OPENINGS: usize = 16;
 
 /// How large a pod is, for first-fit decreasing.
 pub(super) fn weight(requests: &Resources) -> i128 {
-    i128::from(requests.milli_cores) * i128::from(BYTES_PER_MILLI_CORE) + i128::from(requests.memory_bytes)
+    i128::from(requests.milli_cores) * i128::from(BYTES_PER_MILLI_CORE)
+        + i128::from(requests.memory_bytes)
 }
 
 /// How large a machine is.
@@ -63,7 +64,11 @@ impl Packing {
     fn is_better_than(&self, other: &Self, pool: &PoolPlan<'_>) -> bool {
         let key = |packing: &Self| {
             let left: u64 = packing.left.iter().map(|left| u64::from(*left)).sum();
-            let cost: u128 = packing.orders.iter().map(|order| u128::from(pool.offers[order.offer].cost())).sum();
+            let cost: u128 = packing
+                .orders
+                .iter()
+                .map(|order| u128::from(pool.offers[order.offer].cost()))
+                .sum();
             (left, packing.orders.len(), cost)
         };
         key(self) < key(other)
@@ -135,7 +140,12 @@ impl Admitting {
             *groups
                 .entry((&spec.node_selector, &spec.node_affinity, &spec.tolerations))
                 .or_insert_with(|| {
-                    sets.push(pool.offers.iter().map(|offer| offer.admitting(spec)).collect());
+                    sets.push(
+                        pool.offers
+                            .iter()
+                            .map(|offer| offer.admitting(spec))
+                            .collect(),
+                    );
                     sets.len() - 1
                 })
         });
@@ -190,12 +200,16 @@ impl<'w> Packer<'_, 'w> {
         if !requests.fits(&order.free) {
             return 0;
         }
-        let sites = order.sites.intersection(self.admitting.of(demand, order.offer));
+        let sites = order
+            .sites
+            .intersection(self.admitting.of(demand, order.offer));
         if sites.is_empty() {
             return 0;
         }
         let (at, offer) = (order.site, order.offer);
-        let count = u32::try_from(requests.times_in(&order.free)).unwrap_or(u32::MAX).min(left);
+        let count = u32::try_from(requests.times_in(&order.free))
+            .unwrap_or(u32::MAX)
+            .min(left);
         let Some(site) = self.stay_or_move(offer, at, &sites) else {
             return 0;
         };
@@ -212,7 +226,9 @@ impl<'w> Packer<'_, 'w> {
         if sites.contains(at) {
             return Some(at);
         }
-        let to = self.offer(offer).site_with_room(sites, &self.packing.room)?;
+        let to = self
+            .offer(offer)
+            .site_with_room(sites, &self.packing.room)?;
         self.release(offer, at);
         self.reserve(offer, to);
         Some(to)
@@ -235,17 +251,25 @@ impl<'w> Packer<'_, 'w> {
     /// Opens a machine for pods of this demand; tells how many it takes. `None`: no type takes them within limits and room.
     fn open(&mut self, demand: usize, left: u32) -> Option<u32> {
         let requests = &self.demands[demand].spec.requests;
-        let (offer, sites, site) = self.opening.iter().find_map(|index| {
+        let found = self.opening.iter().find_map(|index| {
             let offer = self.offer(*index);
-            if !requests.fits(&offer.capacity) || self.pool.limit(&self.packing.usage, offer.size).is_some() {
+            if !requests.fits(&offer.capacity)
+                || self.pool.limit(&self.packing.usage, offer.size).is_some()
+            {
                 return None;
             }
             let sites = self.admitting.of(demand, *index);
             let site = offer.site_with_room(sites, &self.packing.room)?;
             Some((*index, sites.clone(), site))
-        })?;
+        });
+        let (offer, sites, site) = match found {
+            Some(found) => found,
+            None => self.make_room(demand)?,
+        };
         let capacity = &self.offer(offer).capacity;
-        let count = u32::try_from(requests.times_in(capacity)).unwrap_or(u32::MAX).min(left);
+        let count = u32::try_from(requests.times_in(capacity))
+            .unwrap_or(u32::MAX)
+            .min(left);
         let mut free = capacity.clone();
         free.subtract_times(requests, i64::from(count));
         self.reserve(offer, site);
@@ -261,12 +285,76 @@ impl<'w> Packer<'_, 'w> {
         Some(count)
     }
 
+    /// Moves machines that could as well stand elsewhere away from a hypervisor that this demand needs.
+    fn make_room(&mut self, demand: usize) -> Option<(usize, SiteSet, usize)> {
+        let requests = &self.demands[demand].spec.requests;
+        for index in self.opening.iter().copied() {
+            let (size, count) = (self.offer(index).size, self.offer(index).sites.len());
+            if !requests.fits(&self.offer(index).capacity)
+                || self.pool.limit(&self.packing.usage, size).is_some()
+            {
+                continue;
+            }
+            let sites = self.admitting.of(demand, index).clone();
+            for place in (0..count).filter(|place| sites.contains(*place)) {
+                if self.clear(index, place) {
+                    return Some((index, sites, place));
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves machines away from this place until one more of this offer fits; if that cannot be, nothing moves.
+    fn clear(&mut self, offer: usize, place: usize) -> bool {
+        let Ok(wanted) = self.pool.offers[offer].sites[place].clone() else {
+            return false;
+        };
+        let mut moved: Vec<(usize, usize)> = Vec::new();
+        for index in 0..self.packing.orders.len() {
+            let order = &self.packing.orders[index];
+            let stands_here = match &self.offer(order.offer).sites[order.site] {
+                Ok(site) => site.hypervisor == wanted.hypervisor,
+                Err(_) => false,
+            };
+            if !stands_here {
+                continue;
+            }
+            let (of, from, mut others) = (order.offer, order.site, order.sites.clone());
+            others.remove(from);
+            let Some(to) = self.offer(of).site_with_room(&others, &self.packing.room) else {
+                continue;
+            };
+            self.shift(index, of, to);
+            moved.push((index, from));
+            if self.packing.room.has_room(&wanted, self.offer(offer).size) {
+                return true;
+            }
+        }
+        for (index, from) in moved.into_iter().rev() {
+            let of = self.packing.orders[index].offer;
+            self.shift(index, of, from);
+        }
+        false
+    }
+
+    fn shift(&mut self, order: usize, offer: usize, to: usize) {
+        let from = std::mem::replace(&mut self.packing.orders[order].site, to);
+        self.release(offer, from);
+        self.reserve(offer, to);
+    }
+
     /// Makes each machine as small as its pods allow.
     fn shrink(&mut self, by_cost: &[usize]) {
         if by_cost.len() < 2 {
             return;
         }
-        let demand_of: BTreeMap<usize, usize> = self.demands.iter().enumerate().map(|(index, demand)| (demand.need, index)).collect();
+        let demand_of: BTreeMap<usize, usize> = self
+            .demands
+            .iter()
+            .enumerate()
+            .map(|(index, demand)| (demand.need, index))
+            .collect();
         for index in 0..self.packing.orders.len() {
             let order = &self.packing.orders[index];
             let old = order.offer;
@@ -286,7 +374,8 @@ impl<'w> Packer<'_, 'w> {
                 }
                 let at = order.site;
                 self.release(old, at);
-                let Some(site) = self.offer(offer).site_with_room(&sites, &self.packing.room) else {
+                let Some(site) = self.offer(offer).site_with_room(&sites, &self.packing.room)
+                else {
                     self.reserve(old, at);
                     continue;
                 };
@@ -320,7 +409,10 @@ pub(super) fn open_empty(pool: &PoolPlan<'_>, packing: &mut Packing) -> Option<O
         packing.room.take(site, offer.size);
     }
     pools::add(&mut packing.usage, offer.size);
-    let index = pool.offers.iter().position(|other| std::ptr::eq(other, offer))?;
+    let index = pool
+        .offers
+        .iter()
+        .position(|other| std::ptr::eq(other, offer))?;
     Some(Order {
         offer: index,
         sites: offer.part.clone(),

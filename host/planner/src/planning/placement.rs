@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::machines;
+use super::room::{Room, used_numbers};
 use super::scale_up::{NOT_WHAT_PODS_NEED, Purpose, Wanted, put_back};
-use super::sites::{Room, Site, used_numbers};
+use super::sites::Site;
 use super::{Planning, pools};
 use crate::facts::{ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind};
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
@@ -46,7 +47,9 @@ impl<'w> Planning<'w> {
         self.start_batch();
         while self.placing.next < self.placing.batch {
             if self.placing.is_deferred {
-                self.drop_order(Why::Policy("policies have used up this tick's time; the rest follows".to_owned()));
+                self.drop_order(Why::Policy(
+                    "policies have used up this tick's time; the rest follows".to_owned(),
+                ));
                 continue;
             }
             let candidates = self.candidates(self.placing.next);
@@ -55,12 +58,21 @@ impl<'w> Planning<'w> {
             for candidate in &candidates {
                 if let Some(reason) = &candidate.ineligible {
                     let key = (pool.name.clone(), candidate.hypervisor.id.clone());
-                    self.placing.rejected.entry(key).or_insert_with(|| reason.clone());
+                    self.placing
+                        .rejected
+                        .entry(key)
+                        .or_insert_with(|| reason.clone());
                 }
             }
-            if candidates.iter().all(|candidate| candidate.ineligible.is_some()) {
+            if candidates
+                .iter()
+                .all(|candidate| candidate.ineligible.is_some())
+            {
                 let reasons = candidates.into_iter().map(|candidate| {
-                    (candidate.hypervisor.id, candidate.ineligible.unwrap_or_default())
+                    (
+                        candidate.hypervisor.id,
+                        candidate.ineligible.unwrap_or_default(),
+                    )
                 });
                 self.drop_order(Why::NoHypervisor(reasons.collect()));
                 continue;
@@ -78,7 +90,9 @@ impl<'w> Planning<'w> {
             return;
         }
         self.placing.is_sorted = true;
-        self.placing.wanted.sort_by_key(|wanted| (wanted.order.sites.len(), wanted.pool));
+        self.placing
+            .wanted
+            .sort_by_key(|wanted| (wanted.order.sites.len(), wanted.pool));
         let most = self.tick.limits.max_launches_per_tick as usize;
         self.placing.batch = self.placing.wanted.len().min(most);
         for index in self.placing.batch..self.placing.wanted.len() {
@@ -92,7 +106,12 @@ impl<'w> Planning<'w> {
     fn rank(&self, wanted: &Wanted, candidates: Vec<Candidate>) -> RankQuestion {
         let pool = &self.pools[wanted.pool];
         let policy = pool.facts.policies.host_selection.clone();
-        let state = policy_state(&self.ledger, pool.name, PolicyKind::HostSelection, &policy.policy.name);
+        let state = policy_state(
+            &self.ledger,
+            pool.name,
+            PolicyKind::HostSelection,
+            &policy.policy.name,
+        );
         RankQuestion {
             context: self.context(pool.name, state.sequence, state.state),
             machine: pools::machine(pool.name, pool.offers[wanted.order.offer].instance_type),
@@ -110,7 +129,12 @@ impl<'w> Planning<'w> {
         Context {
             cluster: host.cluster_id.as_str().into(),
             now: self.tick.now.as_second(),
-            seed: stable_hash(&[&host.cluster_id, pool.as_str(), &sequence.to_string(), "seed"]),
+            seed: stable_hash(&[
+                &host.cluster_id,
+                pool.as_str(),
+                &sequence.to_string(),
+                "seed",
+            ]),
             dry_run: host.dry_run,
             state,
         }
@@ -125,7 +149,10 @@ impl<'w> Planning<'w> {
             let (ineligible, storage_free) = match &offer.sites[place] {
                 Err(reason) => (Some(reason.clone()), 0),
                 Ok(site) => {
-                    let refusal = self.placing.room.refusal(&self.hypervisors, site, offer.size);
+                    let refusal = self
+                        .placing
+                        .room
+                        .refusal(&self.hypervisors, site, offer.size);
                     let reason = match wanted.order.sites.contains(place) {
                         false => Some(NOT_WHAT_PODS_NEED.to_owned()),
                         true => refusal.map(|refusal| refusal.to_string()),
@@ -133,7 +160,8 @@ impl<'w> Planning<'w> {
                     (reason, self.placing.room.storage_free(site))
                 }
             };
-            self.hypervisors.candidate(*hypervisor, pool.name, ineligible, storage_free)
+            self.hypervisors
+                .candidate(*hypervisor, pool.name, ineligible, storage_free)
         };
         pool.hypervisors.iter().enumerate().map(candidate).collect()
     }
@@ -171,7 +199,8 @@ impl<'w> Planning<'w> {
         let id = |scored: &Scored| &question.candidates[scored.index as usize].hypervisor.id;
         let is_possible = |scored: &&Scored| {
             let candidate = question.candidates.get(scored.index as usize);
-            scored.score.is_finite() && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
+            scored.score.is_finite()
+                && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
         };
         let mut placements: Vec<&Scored> = ranking.placements.iter().filter(is_possible).collect();
         placements.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| id(a).cmp(id(b))));
@@ -197,7 +226,10 @@ impl<'w> Planning<'w> {
     fn placeable(&self, room: &Room) -> usize {
         let mut room = room.clone();
         let first = self.placing.next + 1;
-        let orders = self.placing.wanted[..self.placing.batch].iter().skip(first).take(LOOK_AHEAD);
+        let orders = self.placing.wanted[..self.placing.batch]
+            .iter()
+            .skip(first)
+            .take(LOOK_AHEAD);
         orders
             .filter(|wanted| {
                 let offer = &self.pools[wanted.pool].offers[wanted.order.offer];
@@ -210,14 +242,23 @@ impl<'w> Planning<'w> {
             .count()
     }
 
-    fn launch(&mut self, question: &RankQuestion, chosen: Scored, ranking: Ranking, digest: Digest, fallback: Option<String>) {
+    fn launch(
+        &mut self,
+        question: &RankQuestion,
+        chosen: Scored,
+        ranking: Ranking,
+        digest: Digest,
+        fallback: Option<String>,
+    ) {
         let index = self.placing.next;
         let wanted = &self.placing.wanted[index];
         let pool = &self.pools[wanted.pool];
         let offer = &pool.offers[wanted.order.offer];
         let place = chosen.index as usize;
         let (Ok(site), Ok(class)) = (&offer.sites[place], &pool.class) else {
-            return self.drop_order(Why::Policy("it chose a hypervisor that cannot take the machine".to_owned()));
+            return self.drop_order(Why::Policy(
+                "it chose a hypervisor that cannot take the machine".to_owned(),
+            ));
         };
         let (site, class): (Site<'w>, &'w ClassFacts) = (site.clone(), class);
         let cluster = self.hypervisors.all[site.hypervisor].id.cluster.clone();
@@ -232,7 +273,12 @@ impl<'w> Planning<'w> {
         let pool = &self.pools[wanted.pool];
         let offer = &pool.offers[wanted.order.offer];
         let hypervisor = self.hypervisors.all[site.hypervisor].id.clone();
-        let mut state = policy_state(&self.ledger, pool.name, PolicyKind::HostSelection, &question.policy.policy.name);
+        let mut state = policy_state(
+            &self.ledger,
+            pool.name,
+            PolicyKind::HostSelection,
+            &question.policy.policy.name,
+        );
         let claim = self.claim_name(pool.name, vmid, state.sequence);
         let decoration = match self.decorating.of(pool.name, &offer.instance_type.name) {
             Some(Ok(decorations)) => decorations.get(place).cloned().unwrap_or_default(),
@@ -277,7 +323,9 @@ impl<'w> Planning<'w> {
             memory_bytes: spec.memory_bytes,
             disk_bytes: site.disk_bytes,
             address,
-            state: EntryState::Reserved { since: self.tick.now },
+            state: EntryState::Reserved {
+                since: self.tick.now,
+            },
         });
         self.report.placements.push(PlacementReport {
             claim: claim.clone(),
@@ -300,7 +348,11 @@ impl<'w> Planning<'w> {
                 state.state = bytes;
             } else {
                 let about = format!("NodePool/{}", pool.name);
-                let message = format!("policy {} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was", state.policy, bytes.len());
+                let message = format!(
+                    "policy {} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was",
+                    state.policy,
+                    bytes.len()
+                );
                 self.tick.found(Severity::Warning, about, message);
             }
         }
@@ -323,15 +375,27 @@ impl<'w> Planning<'w> {
         let pool = &self.pools[wanted.pool];
         match wanted.purpose {
             Purpose::Pods => {
-                let count: u64 = wanted.order.pods.iter().map(|(_, count)| u64::from(*count)).sum();
-                let example = wanted.order.pods.first().and_then(|(need, _)| self.needs[*need].pods.iter().next());
+                let count: u64 = wanted
+                    .order
+                    .pods
+                    .iter()
+                    .map(|(_, count)| u64::from(*count))
+                    .sum();
+                let example = wanted
+                    .order
+                    .pods
+                    .first()
+                    .and_then(|(need, _)| self.needs[*need].pods.iter().next());
                 match example {
                     Some(pod) if count == 1 => format!("for the pending pod {}", pod.key()),
                     Some(pod) => format!("for {count} pending pods such as {}", pod.key()),
                     None => format!("for {count} pending pods"),
                 }
             }
-            Purpose::MinNodes => format!("NodePool {} has fewer than {} machines (minNodes)", pool.name, pool.facts.min_nodes),
+            Purpose::MinNodes => format!(
+                "NodePool {} has fewer than {} machines (minNodes)",
+                pool.name, pool.facts.min_nodes
+            ),
             Purpose::Headroom => format!("NodePool {} keeps room free (headroom)", pool.name),
         }
     }
@@ -344,7 +408,11 @@ impl<'w> Planning<'w> {
         put_back(&mut self.needs, pool.name, &wanted.order, &why);
         if wanted.order.pods.is_empty() {
             let about = format!("NodePool/{}", pool.name);
-            self.tick.found(Severity::Warning, about, format!("a machine that the pool wants is not made: {why}"));
+            self.tick.found(
+                Severity::Warning,
+                about,
+                format!("a machine that the pool wants is not made: {why}"),
+            );
         }
         self.placing.next += 1;
     }
@@ -352,7 +420,10 @@ impl<'w> Planning<'w> {
     fn note_rejections(&mut self, question: &RankQuestion, ranking: &Ranking) {
         for rejected in &ranking.rejected {
             if let Some(candidate) = question.candidates.get(rejected.index as usize) {
-                let key = (question.machine.pool.clone(), candidate.hypervisor.id.clone());
+                let key = (
+                    question.machine.pool.clone(),
+                    candidate.hypervisor.id.clone(),
+                );
                 let policy = &question.policy.policy.name;
                 let reason = format!("policy {policy}: {}", rejected.reason);
                 self.placing.rejected.entry(key).or_insert(reason);
@@ -382,7 +453,8 @@ impl<'w> Planning<'w> {
             .numbers
             .entry(name.clone())
             .or_insert_with(|| used_numbers(world, ledger, name));
-        let number = (cluster.vmid_first.0..=cluster.vmid_last.0).find(|number| !used.contains(number))?;
+        let number =
+            (cluster.vmid_first.0..=cluster.vmid_last.0).find(|number| !used.contains(number))?;
         used.insert(number);
         Some(Vmid(number))
     }
@@ -393,14 +465,18 @@ impl<'w> Planning<'w> {
             return Ok(None);
         };
         let (world, ledger) = (self.tick.world, &self.ledger);
-        let used = self.placing.addresses.get_or_insert_with(|| used_addresses(world, ledger));
+        let used = self
+            .placing
+            .addresses
+            .get_or_insert_with(|| used_addresses(world, ledger));
         let mut all = ranges.iter().flat_map(|range| {
             let (first, last) = (number(range.first), number(range.last));
             let is_ipv4 = range.first.is_ipv4();
             (first..=last).map(move |number| address(number, is_ipv4))
         });
         let free = all.find(|address| !used.contains(address));
-        let free = free.ok_or_else(|| Why::Limit("the class's address pool has no free address".to_owned()))?;
+        let free = free
+            .ok_or_else(|| Why::Limit("the class's address pool has no free address".to_owned()))?;
         used.insert(free);
         Ok(Some(free))
     }
@@ -410,7 +486,13 @@ impl<'w> Planning<'w> {
         let mut base: String = pool
             .as_str()
             .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+            .map(|c| {
+                if c.is_ascii_alphanumeric() {
+                    c.to_ascii_lowercase()
+                } else {
+                    '-'
+                }
+            })
             .take(63 - 9)
             .collect();
         while base.ends_with('-') {
@@ -418,12 +500,14 @@ impl<'w> Planning<'w> {
         }
         let cluster_id = &self.tick.world.host().cluster_id;
         let taken = |name: &ClaimName| {
-            self.tick.world.claims().contains_key(name) || self.ledger.entries.iter().any(|entry| entry.claim == *name)
+            self.tick.world.claims().contains_key(name)
+                || self.ledger.entries.iter().any(|entry| entry.claim == *name)
         };
         (0u64..)
             .map(|attempt| {
                 let parts = [vmid.to_string(), sequence.to_string(), attempt.to_string()];
-                let hash = stable_hash(&[cluster_id, pool.as_str(), &parts[0], &parts[1], &parts[2]]);
+                let hash =
+                    stable_hash(&[cluster_id, pool.as_str(), &parts[0], &parts[1], &parts[2]]);
                 ClaimName::from(format!("{base}-{}", base32(hash)))
             })
             .find(|name| !taken(name))
@@ -434,7 +518,10 @@ impl<'w> Planning<'w> {
 /// Addresses that the Ledger or a claim holds.
 pub(super) fn used_addresses(world: &World, ledger: &LedgerFacts) -> BTreeSet<IpAddr> {
     let entries = ledger.entries.iter().filter_map(|entry| entry.address);
-    let claims = world.claims().values().filter_map(|claim| claim.spec.address);
+    let claims = world
+        .claims()
+        .values()
+        .filter_map(|claim| claim.spec.address);
     entries.chain(claims).collect()
 }
 

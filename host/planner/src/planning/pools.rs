@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Planning;
 use super::machines::{self, Face, Learned, NEW};
-use super::sites::{Room, Site};
+use super::room::Room;
+use super::sites::Site;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
 use crate::ids::PoolName;
 use crate::ledger::{self, Usage};
@@ -90,6 +91,16 @@ impl SiteSet {
         }
     }
 
+    pub(super) fn remove(&mut self, index: usize) {
+        let word = match index / 64 {
+            0 => Some(&mut self.first),
+            word => self.more.get_mut(word - 1),
+        };
+        if let Some(word) = word {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
     pub(super) fn contains(&self, index: usize) -> bool {
         let word = match index / 64 {
             0 => self.first,
@@ -125,7 +136,10 @@ impl<'w> PoolPlan<'w> {
             ..
         } = self.facts;
         if usage.nodes >= *max_nodes {
-            return Some(Why::Limit(format!("the pool has {} of at most {max_nodes} machines (maxNodes)", usage.nodes)));
+            return Some(Why::Limit(format!(
+                "the pool has {} of at most {max_nodes} machines (maxNodes)",
+                usage.nodes
+            )));
         }
         let cores = usage.milli_cores.saturating_add(size.milli_cores);
         if let Some(most) = max_milli_cores.filter(|most| cores > *most) {
@@ -201,9 +215,11 @@ impl<'w> Planning<'w> {
 
     fn hypervisors_of(&self, pool: &PoolFacts) -> Vec<usize> {
         let all = self.hypervisors.all.iter().enumerate();
-        all.filter(|(_, hypervisor)| pool.clusters.is_empty() || pool.clusters.contains(&hypervisor.id.cluster))
-            .map(|(index, _)| index)
-            .collect()
+        all.filter(|(_, hypervisor)| {
+            pool.clusters.is_empty() || pool.clusters.contains(&hypervisor.id.cluster)
+        })
+        .map(|(index, _)| index)
+        .collect()
     }
 
     fn class_of(&self, name: &PoolName, pool: &PoolFacts) -> Result<&'w ClassFacts, Why> {
@@ -216,16 +232,30 @@ impl<'w> Planning<'w> {
             return unusable(format!("NodePool {name} is paused"));
         }
         if !world.host().key_known {
-            return unusable("the key for ownership proofs is missing: nothing is launched".to_owned());
+            return unusable(
+                "the key for ownership proofs is missing: nothing is launched".to_owned(),
+            );
         }
-        if let Some(gone) = pool.clusters.iter().find(|cluster| !world.clusters().contains_key(*cluster)) {
-            return unusable(format!("NodePool {name} names ProxmoxCluster {gone}, which does not exist"));
+        if let Some(gone) = pool
+            .clusters
+            .iter()
+            .find(|cluster| !world.clusters().contains_key(*cluster))
+        {
+            return unusable(format!(
+                "NodePool {name} names ProxmoxCluster {gone}, which does not exist"
+            ));
         }
         let Some(class) = world.classes().get(&pool.class) else {
-            return unusable(format!("NodePool {name} names NodeClass {}, which does not exist", pool.class));
+            return unusable(format!(
+                "NodePool {name} names NodeClass {}, which does not exist",
+                pool.class
+            ));
         };
         if let Some(problem) = &class.problem {
-            return unusable(format!("NodeClass {} cannot be used: {problem}", pool.class));
+            return unusable(format!(
+                "NodeClass {} cannot be used: {problem}",
+                pool.class
+            ));
         }
         if class.instance_types.is_empty() {
             return unusable(format!("NodeClass {} has no instance types", pool.class));
@@ -238,13 +268,19 @@ impl<'w> Planning<'w> {
 
     fn no_hypervisors(&self, pool: &PoolFacts) -> String {
         let world = self.tick.world;
-        let mut clusters = world.clusters().keys().filter(|name| pool.clusters.is_empty() || pool.clusters.contains(name));
+        let mut clusters = world
+            .clusters()
+            .keys()
+            .filter(|name| pool.clusters.is_empty() || pool.clusters.contains(name));
         match clusters.next() {
             None => "there is no ProxmoxCluster".to_owned(),
             Some(name) => match world.inventories().get(name) {
                 None => format!("nothing is known of Proxmox cluster {name} yet"),
                 Some(inventory) => {
-                    let problem = inventory.problem.as_deref().unwrap_or("it lists no hypervisors");
+                    let problem = inventory
+                        .problem
+                        .as_deref()
+                        .unwrap_or("it lists no hypervisors");
                     format!("Proxmox cluster {name} cannot be used: {problem}")
                 }
             },
@@ -269,7 +305,9 @@ impl<'w> Planning<'w> {
         for instance_type in &class.instance_types {
             match self.decorating.of(pool.name, &instance_type.name) {
                 Some(Err(why)) => blocked.push(why.clone()),
-                Some(Ok(decorations)) => offers.extend(self.parts(pool, class, instance_type, decorations, learned)),
+                Some(Ok(decorations)) => {
+                    offers.extend(self.parts(pool, class, instance_type, decorations, learned))
+                }
                 None => {}
             }
         }
@@ -290,8 +328,14 @@ impl<'w> Planning<'w> {
             .hypervisors
             .iter()
             .map(|index| {
-                self.hypervisors
-                    .site(*index, &pool.facts.class, class, instance_type, &self.ledger.backoff, self.tick.now)
+                self.hypervisors.site(
+                    *index,
+                    &pool.facts.class,
+                    class,
+                    instance_type,
+                    &self.ledger.backoff,
+                    self.tick.now,
+                )
             })
             .collect();
         let faces: Vec<Face> = pool
@@ -300,12 +344,30 @@ impl<'w> Planning<'w> {
             .zip(decorations)
             .map(|(index, decoration)| {
                 let id = &self.hypervisors.all[*index].id;
-                let labels = machines::claim_labels(NEW, pool.name, pool.facts, class, instance_type, id, decoration);
-                machines::face(NEW, class, labels, machines::claim_taints(pool.facts, decoration))
+                let labels = machines::claim_labels(
+                    NEW,
+                    pool.name,
+                    pool.facts,
+                    class,
+                    instance_type,
+                    id,
+                    decoration,
+                );
+                machines::face(
+                    NEW,
+                    class,
+                    labels,
+                    machines::claim_taints(pool.facts, decoration),
+                )
             })
             .collect();
         let disks = sites.iter().flatten().map(|site| site.template.disk_bytes);
-        let whole = learned.allocatable(&pool.facts.class, class, instance_type, disks.min().unwrap_or(0));
+        let whole = learned.allocatable(
+            &pool.facts.class,
+            class,
+            instance_type,
+            disks.min().unwrap_or(0),
+        );
         let mut parts: BTreeMap<Resources, SiteSet> = BTreeMap::new();
         for (index, face) in faces.iter().enumerate() {
             let capacity = whole.minus(&machines::daemons_on(self.tick.world, face));

@@ -8,14 +8,13 @@ use jiff::Timestamp;
 use super::claims::{self, Stage};
 use super::{Planning, pools};
 use crate::claim::Condition;
-use crate::facts::{DisruptionBudgetFacts, PolicyKind, PoolFacts};
-use crate::ids::{ObjectKey, PodKey, PoolName};
+use crate::facts::{PolicyKind, PoolFacts};
+use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
 use crate::plan::{RemovalReason, Unneeded, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
 use crate::report::{NodeOutcome, NodeReport, Severity};
 use crate::resources::Resources;
-use crate::selector::selects;
 use crate::world::{NodeView, PodView};
 
 #[derive(Default)]
@@ -30,7 +29,7 @@ pub(super) struct ScaleDown {
     ordered: BTreeMap<PoolName, VecDeque<usize>>,
     load: Load,
     /// Removals that each disruption budget still allows.
-    allowed: BTreeMap<ObjectKey, i32>,
+    pub(super) allowed: BTreeMap<ObjectKey, i32>,
 }
 
 /// Requests and capacity of the whole cluster, of which headroom is kept: A and T of `A × (1 + H) < T − K`.
@@ -50,7 +49,8 @@ impl Load {
             requested: a,
             allocatable: t,
         } = self;
-        holds(a.milli_cores, t.milli_cores, node.milli_cores) && holds(a.memory_bytes, t.memory_bytes, node.memory_bytes)
+        holds(a.milli_cores, t.milli_cores, node.milli_cores)
+            && holds(a.memory_bytes, t.memory_bytes, node.memory_bytes)
     }
 }
 
@@ -59,10 +59,15 @@ impl<'w> Planning<'w> {
     pub(super) fn find_removable(&mut self) {
         self.scale_down.load = self.load();
         let budgets = self.tick.world.disruption_budgets();
-        self.scale_down.allowed = budgets.iter().map(|(key, budget)| (key.clone(), budget.disruptions_allowed)).collect();
+        self.scale_down.allowed = budgets
+            .iter()
+            .map(|(key, budget)| (key.clone(), budget.disruptions_allowed))
+            .collect();
         let stable_at = self.stable_at();
         for index in 0..self.rows.len() {
-            let Some(node) = self.rows[index].node else { continue };
+            let Some(node) = self.rows[index].node else {
+                continue;
+            };
             if self.rows[index].stage != Stage::InService {
                 continue;
             }
@@ -74,7 +79,11 @@ impl<'w> Planning<'w> {
                 }
                 None => {
                     let pool = self.rows[index].claim.spec.pool.clone();
-                    self.scale_down.removable.entry(pool).or_default().push(index);
+                    self.scale_down
+                        .removable
+                        .entry(pool)
+                        .or_default()
+                        .push(index);
                 }
             }
         }
@@ -107,7 +116,8 @@ impl<'w> Planning<'w> {
         }
         for need in &self.needs {
             if let Some((_, count)) = &need.on_nodes {
-                load.requested.add_times(&need.spec.requests, i64::from(*count));
+                load.requested
+                    .add_times(&need.spec.requests, i64::from(*count));
             }
         }
         load
@@ -115,8 +125,20 @@ impl<'w> Planning<'w> {
 
     /// When the newest machine has been in service for long enough; the largest pool value applies.
     fn stable_at(&self) -> Option<Timestamp> {
-        let window = self.tick.world.pools().values().map(|pool| pool.scale_down.stabilization).max()?;
-        let newest = self.tick.world.claims().values().filter_map(|claim| claim.status.since(Condition::Initialized)).max()?;
+        let window = self
+            .tick
+            .world
+            .pools()
+            .values()
+            .map(|pool| pool.scale_down.stabilization)
+            .max()?;
+        let newest = self
+            .tick
+            .world
+            .claims()
+            .values()
+            .filter_map(|claim| claim.status.since(Condition::Initialized))
+            .max()?;
         Some(later(newest, window))
     }
 
@@ -147,19 +169,27 @@ impl<'w> Planning<'w> {
         if node.facts.unschedulable {
             return Some("somebody cordoned it".to_owned());
         }
-        let slot = self.board.slot_of(node.name()).map(|slot| &self.board.slots[slot]);
+        let slot = self
+            .board
+            .slot_of(node.name())
+            .map(|slot| &self.board.slots[slot]);
         if slot.is_some_and(|slot| slot.promised > 0) {
             return Some("pending pods will run on it".to_owned());
         }
-        if let Some(reason) = self.blocking_pod(node, pool) {
-            return Some(reason);
-        }
         let is_empty = node.movable_pods() == 0;
-        if !is_empty && !self.scale_down.load.allows_without(&node.facts.allocatable, pool.scale_down.load_headroom) {
+        if !is_empty
+            && !self
+                .scale_down
+                .load
+                .allows_without(&node.facts.allocatable, pool.scale_down.load_headroom)
+        {
             return Some(format!(
                 "without it the cluster would not keep its headroom of {:.0}% (loadHeadroom)",
                 pool.scale_down.load_headroom * 100.0
             ));
+        }
+        if let Some(reason) = self.blocking_pod(node, pool) {
+            return Some(reason);
         }
         match self.board.move_away(node) {
             Err(pod) => Some(format!("pod {pod} fits on no other Node")),
@@ -181,55 +211,6 @@ impl<'w> Planning<'w> {
         Some(format!("the pool would not keep its headroom: {lack}"))
     }
 
-    /// The first pod by name that must not be evicted, and why.
-    fn blocking_pod(&self, node: &NodeView<'w>, pool: &PoolFacts) -> Option<String> {
-        let blockers = node
-            .pods()
-            .filter(PodView::is_movable)
-            .filter_map(|pod| Some((pod.key(), self.why_blocking(&pod, pool)?)));
-        let (pod, reason): (PodKey, String) = blockers.min()?;
-        Some(format!("pod {pod} {reason}"))
-    }
-
-    fn why_blocking(&self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<String> {
-        let by = &pool.scale_down.blocked_by;
-        let spec = pod.spec();
-        if pod.do_not_disrupt() {
-            Some("must not be disrupted (annotation)".to_owned())
-        } else if by.bare_pods && pod.owner().is_none() {
-            Some("has no controller that would make it again (blockedBy.barePods)".to_owned())
-        } else if by.unfinished_jobs && pod.is_of_job() {
-            Some("belongs to an unfinished Job (blockedBy.unfinishedJobs)".to_owned())
-        } else if by.local_volumes && spec.local_volumes {
-            Some("uses a local volume (blockedBy.localVolumes)".to_owned())
-        } else if by.empty_dir && spec.empty_dir {
-            Some("uses an emptyDir (blockedBy.emptyDir)".to_owned())
-        } else if by.kube_system && &**pod.namespace() == "kube-system" {
-            Some("is a system pod (blockedBy.kubeSystem)".to_owned())
-        } else if let Some(field) = spec.unsupported.first() {
-            Some(format!("uses {field}, which is not supported yet"))
-        } else {
-            self.blocking_budget(pod)
-        }
-    }
-
-    fn blocking_budget(&self, pod: &PodView<'w>) -> Option<String> {
-        let mut budgets = self.budgets_of(pod);
-        let (first, _) = budgets.next()?;
-        if budgets.next().is_some() {
-            return Some("has several PodDisruptionBudgets, which the Eviction API refuses".to_owned());
-        }
-        let allowed = self.scale_down.allowed.get(first).copied().unwrap_or(0);
-        (allowed <= 0).then(|| format!("is protected by PodDisruptionBudget {}", first.name))
-    }
-
-    fn budgets_of(&self, pod: &PodView<'w>) -> impl Iterator<Item = (&'w ObjectKey, &'w DisruptionBudgetFacts)> + use<'w> {
-        let (namespace, labels) = (pod.namespace().clone(), pod.labels());
-        self.tick.world.disruption_budgets().iter().filter(move |(key, budget)| {
-            key.namespace == namespace && budget.selector.as_ref().is_some_and(|selector| selects(selector, labels))
-        })
-    }
-
     /// The claim's condition follows what was found.
     fn note_unneeded(&mut self, index: usize, unneeded: bool) {
         let row = &self.rows[index];
@@ -244,13 +225,21 @@ impl<'w> Planning<'w> {
     }
 
     /// Why a Node that could go does not go now.
-    fn why_not_yet(&mut self, index: usize, node: &NodeView<'w>, stable_at: Option<Timestamp>) -> Option<String> {
+    fn why_not_yet(
+        &mut self,
+        index: usize,
+        node: &NodeView<'w>,
+        stable_at: Option<Timestamp>,
+    ) -> Option<String> {
         let row = &self.rows[index];
         let pool = row.pool?;
         let settings = &pool.scale_down;
         let unneeded_since = row.claim.status.since(Condition::Unneeded);
         let old_at = later(node.facts.created, settings.min_node_age);
-        let unneeded_at = later(unneeded_since.unwrap_or(self.tick.now), settings.unneeded_time);
+        let unneeded_at = later(
+            unneeded_since.unwrap_or(self.tick.now),
+            settings.unneeded_time,
+        );
         let cluster = self.tick.world.inventories().get(&row.claim.spec.cluster);
         let in_reach = cluster.is_some_and(|inventory| inventory.reachable && inventory.quorate);
         if !in_reach {
@@ -258,13 +247,22 @@ impl<'w> Planning<'w> {
         } else if !self.tick.world.host().key_known {
             Some("the key for ownership proofs is missing".to_owned())
         } else if !claims::is_armed(&mut self.tick) {
-            Some("kproxide has just started: nothing is removed before two full ticks and 60 s".to_owned())
+            Some(
+                "kproxide has just started: nothing is removed before two full ticks and 60 s"
+                    .to_owned(),
+            )
         } else if !self.tick.reached(old_at) {
-            Some(format!("it is younger than {} s (minNodeAge)", settings.min_node_age.as_secs()))
+            Some(format!(
+                "it is younger than {} s (minNodeAge)",
+                settings.min_node_age.as_secs()
+            ))
         } else if stable_at.is_some_and(|moment| !self.tick.reached(moment)) {
             Some("a machine came into service a short time ago (stabilization)".to_owned())
         } else if !self.tick.reached(unneeded_at) {
-            Some(format!("it has not been unneeded for {} s (unneededTime)", settings.unneeded_time.as_secs()))
+            Some(format!(
+                "it has not been unneeded for {} s (unneededTime)",
+                settings.unneeded_time.as_secs()
+            ))
         } else {
             None
         }
@@ -277,7 +275,12 @@ impl<'w> Planning<'w> {
         }
         while let Some(pool) = self.scale_down.to_ask.pop_front() {
             let most = self.removals_left(&pool);
-            let rows = self.scale_down.removable.get(&pool).cloned().unwrap_or_default();
+            let rows = self
+                .scale_down
+                .removable
+                .get(&pool)
+                .cloned()
+                .unwrap_or_default();
             if most == 0 {
                 self.keep_all(&rows, &self.why_none_left(&pool));
                 continue;
@@ -296,12 +299,8 @@ impl<'w> Planning<'w> {
             return 0;
         };
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
-        let staying = self.staying().get(pool).copied().unwrap_or(0);
-        facts
-            .scale_down
-            .budget
-            .saturating_sub(under_way)
-            .min(staying.saturating_sub(facts.min_nodes))
+        let spare = self.serving(pool).saturating_sub(facts.min_nodes);
+        facts.scale_down.budget.saturating_sub(under_way).min(spare)
     }
 
     fn why_none_left(&self, pool: &PoolName) -> String {
@@ -325,9 +324,19 @@ impl<'w> Planning<'w> {
     fn order(&self, pool: &PoolName, rows: &[usize], most: u32) -> Option<OrderQuestion> {
         let plan = self.pools.iter().find(|plan| plan.name == pool)?;
         let policy = plan.facts.policies.scale_down.clone();
-        let state = policy_state(&self.ledger, pool, PolicyKind::ScaleDown, &policy.policy.name);
-        let hypervisors = plan.hypervisors.iter().map(|index| self.hypervisors.candidate(*index, pool, None, 0));
-        let nodes = rows.iter().filter_map(|row| self.removable_node(*row, plan));
+        let state = policy_state(
+            &self.ledger,
+            pool,
+            PolicyKind::ScaleDown,
+            &policy.policy.name,
+        );
+        let hypervisors = plan
+            .hypervisors
+            .iter()
+            .map(|index| self.hypervisors.candidate(*index, pool, None, 0));
+        let nodes = rows
+            .iter()
+            .filter_map(|row| self.removable_node(*row, plan));
         Some(OrderQuestion {
             context: self.context(pool, state.sequence, state.state),
             pool: pool.clone(),
@@ -344,12 +353,17 @@ impl<'w> Planning<'w> {
         let claim = row.claim;
         let id = crate::ids::HypervisorId {
             cluster: claim.spec.cluster.clone(),
-            name: claim.status.hypervisor.clone().unwrap_or_else(|| claim.spec.hypervisor.clone()),
+            name: claim
+                .status
+                .hypervisor
+                .clone()
+                .unwrap_or_else(|| claim.spec.hypervisor.clone()),
         };
         let place = self.hypervisors.index_of(&id);
         let on = place.and_then(|place| plan.hypervisors.iter().position(|index| *index == place));
         let unneeded = claim.status.since(Condition::Unneeded);
-        let unneeded_seconds = unneeded.map_or(0, |since| self.tick.now.duration_since(since).as_secs());
+        let unneeded_seconds =
+            unneeded.map_or(0, |since| self.tick.now.duration_since(since).as_secs());
         Some(RemovableNode {
             name: node.name().clone(),
             instance_type: claim.spec.instance_type.clone(),
@@ -368,38 +382,68 @@ impl<'w> Planning<'w> {
         let Some((pool, question)) = self.scale_down.asked.take() else {
             return;
         };
-        let rows = self.scale_down.removable.get(&pool).cloned().unwrap_or_default();
+        let rows = self
+            .scale_down
+            .removable
+            .get(&pool)
+            .cloned()
+            .unwrap_or_default();
         let policy = question.policy.policy.name.clone();
         let refused = |text: &str| format!("scale-down policy {policy}: {text}");
         match answer.body {
-            AnswerBody::Removals(removals) => self.take_removals(&pool, &question, &rows, removals, answer.fallback.is_some()),
+            AnswerBody::Removals(removals) => {
+                self.take_removals(&pool, &question, &rows, removals, answer.fallback.is_some())
+            }
             AnswerBody::NoCandidate(reason) => self.keep_all(&rows, &refused(&reason)),
-            AnswerBody::Failed(reason) => self.keep_all(&rows, &refused(&format!("it failed: {reason}"))),
-            AnswerBody::Deferred => self.keep_all(&rows, &refused("it is asked again in the next tick")),
+            AnswerBody::Failed(reason) => {
+                self.keep_all(&rows, &refused(&format!("it failed: {reason}")))
+            }
+            AnswerBody::Deferred => {
+                self.keep_all(&rows, &refused("it is asked again in the next tick"))
+            }
             AnswerBody::Ranking(_) | AnswerBody::Decorations(_) => {
                 self.keep_all(&rows, &refused("it answered another question"));
             }
         }
     }
 
-    fn take_removals(&mut self, pool: &PoolName, question: &OrderQuestion, rows: &[usize], removals: Removals, is_fallback: bool) {
+    fn take_removals(
+        &mut self,
+        pool: &PoolName,
+        question: &OrderQuestion,
+        rows: &[usize],
+        removals: Removals,
+        is_fallback: bool,
+    ) {
         let name = |index: u32| &question.nodes[index as usize].name;
         let mut chosen: Vec<_> = removals
             .removals
             .iter()
-            .filter(|scored| scored.score.is_finite() && (scored.index as usize) < question.nodes.len())
+            .filter(|scored| {
+                scored.score.is_finite() && (scored.index as usize) < question.nodes.len()
+            })
             .collect();
-        chosen.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| name(a.index).cmp(name(b.index))));
+        chosen.sort_by(|a, b| {
+            b.score
+                .total_cmp(&a.score)
+                .then_with(|| name(a.index).cmp(name(b.index)))
+        });
         let mut order: VecDeque<usize> = VecDeque::new();
         for scored in chosen {
             let row = rows.iter().copied().find(|row| {
-                self.rows[*row].node.is_some_and(|node| node.name() == name(scored.index))
+                self.rows[*row]
+                    .node
+                    .is_some_and(|node| node.name() == name(scored.index))
             });
             if let Some(row) = row.filter(|row| !order.contains(row)) {
                 order.push_back(row);
             }
         }
-        let left_out: Vec<usize> = rows.iter().copied().filter(|row| !order.contains(row)).collect();
+        let left_out: Vec<usize> = rows
+            .iter()
+            .copied()
+            .filter(|row| !order.contains(row))
+            .collect();
         let policy = &question.policy.policy.name;
         self.keep_all(&left_out, &format!("scale-down policy {policy} keeps it"));
         if !order.is_empty() && !is_fallback {
@@ -411,8 +455,13 @@ impl<'w> Planning<'w> {
     fn keep_state(&mut self, pool: &PoolName, policy: &str, state: Option<Vec<u8>>) {
         let Some(bytes) = state else { return };
         if bytes.len() > MOST_STATE_BYTES {
-            let message = format!("policy {policy} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was", bytes.len());
-            return self.tick.found(Severity::Warning, format!("NodePool/{pool}"), message);
+            let message = format!(
+                "policy {policy} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was",
+                bytes.len()
+            );
+            return self
+                .tick
+                .found(Severity::Warning, format!("NodePool/{pool}"), message);
         }
         let mut row = policy_state(&self.ledger, pool, PolicyKind::ScaleDown, policy);
         row.state = bytes;
@@ -429,7 +478,9 @@ impl<'w> Planning<'w> {
         let mut ordered = std::mem::take(&mut self.scale_down.ordered);
         while ordered.values().any(|rows| !rows.is_empty()) {
             for (pool, rows) in &mut ordered {
-                let Some(row) = rows.pop_front() else { continue };
+                let Some(row) = rows.pop_front() else {
+                    continue;
+                };
                 let of_pool = by_pool.entry(pool.clone()).or_default();
                 let problem = if *of_pool == 0 {
                     Some(self.why_none_left(pool))
@@ -460,12 +511,21 @@ impl<'w> Planning<'w> {
         }
         let is_empty = node.movable_pods() == 0;
         let allocatable = &node.facts.allocatable;
-        if !is_empty && !self.scale_down.load.allows_without(allocatable, pool.scale_down.load_headroom) {
+        if !is_empty
+            && !self
+                .scale_down
+                .load
+                .allows_without(allocatable, pool.scale_down.load_headroom)
+        {
             return Some("after the removals of this tick the cluster would not keep its headroom (loadHeadroom)".to_owned());
         }
         let moves = match self.board.move_away(&node) {
             Ok(moves) => moves,
-            Err(pod) => return Some(format!("after the removals of this tick pod {pod} fits on no other Node")),
+            Err(pod) => {
+                return Some(format!(
+                    "after the removals of this tick pod {pod} fits on no other Node"
+                ));
+            }
         };
         if let Some(reason) = self.pool_headroom_lacks(index, pool) {
             self.board.move_back(&node, moves);
@@ -494,7 +554,9 @@ impl<'w> Planning<'w> {
             let outcome = match &row.verdict {
                 Verdict::Remove(reason) => NodeOutcome::Removing(*reason),
                 Verdict::Hold(reason) => NodeOutcome::Kept(reason.clone()),
-                Verdict::GiveUp(reason) => NodeOutcome::Kept(format!("its drain is given up: {reason}")),
+                Verdict::GiveUp(reason) => {
+                    NodeOutcome::Kept(format!("its drain is given up: {reason}"))
+                }
                 Verdict::Keep => NodeOutcome::Kept(match row.stage {
                     Stage::Coming | Stage::Overdue => "it is not in service yet".to_owned(),
                     Stage::InService | Stage::Leaving => kept.cloned().unwrap_or_default(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan};
+use super::room::Room;
 use super::schedule::Need;
-use super::sites::Room;
 use super::{Planning, Tick};
 use crate::ids::{HypervisorId, PoolName};
 use crate::ledger::later;
@@ -37,7 +37,11 @@ impl Planning<'_> {
         let mut room = self.placing.room.clone();
         for index in 0..self.pools.len() {
             let mut packing = self.pack_pool(index, &room);
-            self.fill_up(index, staying.get(self.pools[index].name).copied().unwrap_or(0), &mut packing);
+            self.fill_up(
+                index,
+                staying.get(self.pools[index].name).copied().unwrap_or(0),
+                &mut packing,
+            );
             room = packing.room;
             self.pools[index].usage = packing.usage;
         }
@@ -93,7 +97,8 @@ impl Planning<'_> {
         if pool.class.is_err() {
             return;
         }
-        let mut count = staying.saturating_add(u32::try_from(packing.orders.len()).unwrap_or(u32::MAX));
+        let mut count =
+            staying.saturating_add(u32::try_from(packing.orders.len()).unwrap_or(u32::MAX));
         let mut free = self.free_in(pool.name);
         for order in &packing.orders {
             free.add(&order.free);
@@ -109,7 +114,8 @@ impl Planning<'_> {
             let lacking = pool.facts.headroom.first_lacking(&free);
             free.add(&order.free);
             count += 1;
-            let is_futile = purpose == Purpose::Headroom && lacking == pool.facts.headroom.first_lacking(&free);
+            let is_futile =
+                purpose == Purpose::Headroom && lacking == pool.facts.headroom.first_lacking(&free);
             self.placing.wanted.push(Wanted {
                 pool: index,
                 order,
@@ -124,7 +130,12 @@ impl Planning<'_> {
     /// What pods may still take on the pool's machines, those to come included.
     pub(super) fn free_in(&self, pool: &PoolName) -> Resources {
         let mut free = Resources::default();
-        for slot in self.board.slots.iter().filter(|slot| slot.pool.as_ref() == Some(pool)) {
+        for slot in self
+            .board
+            .slots
+            .iter()
+            .filter(|slot| slot.pool.as_ref() == Some(pool))
+        {
             if slot.is_open() {
                 free.add(&slot.free);
             }
@@ -138,7 +149,9 @@ impl Planning<'_> {
             demand.spec.requests.fits(&offer.capacity) && !offer.admitting(demand.spec).is_empty()
         };
         let offers: Vec<&Offer<'_>> = pool.offers.iter().filter(fitting).collect();
-        let limits = offers.iter().map(|offer| pool.limit(&packing.usage, offer.size));
+        let limits = offers
+            .iter()
+            .map(|offer| pool.limit(&packing.usage, offer.size));
         if let Some(limit) = limits.clone().flatten().next()
             && limits.clone().all(|limit| limit.is_some())
         {
@@ -168,13 +181,16 @@ impl Planning<'_> {
         pool.hypervisors
             .iter()
             .enumerate()
-            .map(|(index, hypervisor)| (self.hypervisors.all[*hypervisor].id.clone(), reason(index)))
+            .map(|(index, hypervisor)| {
+                (self.hypervisors.all[*hypervisor].id.clone(), reason(index))
+            })
             .collect()
     }
 }
 
 /// Shown to policies and people for a hypervisor outside an order's set.
-pub(super) const NOT_WHAT_PODS_NEED: &str = "a machine here would not carry the labels that its pods need";
+pub(super) const NOT_WHAT_PODS_NEED: &str =
+    "a machine here would not carry the labels that its pods need";
 
 /// Why no machine of this pool could ever help these pods as things stand; `None`: one could.
 fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
@@ -183,22 +199,32 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
     }
     if pool.offers.is_empty() {
         let blocked = pool.blocked.first().cloned();
-        return Some(blocked.unwrap_or_else(|| Why::Unusable("no instance type can be made".to_owned())));
+        return Some(
+            blocked.unwrap_or_else(|| Why::Unusable("no instance type can be made".to_owned())),
+        );
     }
     let spec = &need.spec;
-    let fitting: Vec<&Offer<'_>> = pool.offers.iter().filter(|offer| spec.requests.fits(&offer.capacity)).collect();
+    let fitting: Vec<&Offer<'_>> = pool
+        .offers
+        .iter()
+        .filter(|offer| spec.requests.fits(&offer.capacity))
+        .collect();
     if fitting.is_empty() {
         return Some(too_big(pool, &spec.requests));
     }
     if fitting.iter().all(|offer| offer.admitting(spec).is_empty()) {
         let faces: Vec<_> = fitting.iter().flat_map(|offer| &offer.faces).collect();
-        let unmatched = faces.iter().map(|face| selector::unmatched(spec, &face.name, &face.labels));
+        let unmatched = faces
+            .iter()
+            .map(|face| selector::unmatched(spec, &face.name, &face.labels));
         if let Some(Some(text)) = unmatched.clone().next()
             && unmatched.clone().all(|text| text.is_some())
         {
             return Some(Why::Selector(text));
         }
-        let taint = faces.iter().find_map(|face| taints::untolerated(&spec.tolerations, &face.taints));
+        let taint = faces
+            .iter()
+            .find_map(|face| taints::untolerated(&spec.tolerations, &face.taints));
         return Some(match taint {
             Some(taint) => Why::Taint(taint.to_string()),
             None => Why::Selector("labels and tolerations, each on another hypervisor".to_owned()),
@@ -206,7 +232,11 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
     }
     let window = pool.facts.scale_up_stabilization;
     if window.is_positive() {
-        let first = need.pods.iter().filter_map(|pod| pod.unschedulable_since()).min();
+        let first = need
+            .pods
+            .iter()
+            .filter_map(|pod| pod.unschedulable_since())
+            .min();
         if let Some(first) = first
             && !tick.reached(later(first, window))
         {
@@ -223,7 +253,11 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
 fn too_big(pool: &PoolPlan<'_>, requests: &Resources) -> Why {
     let largest = pool.offers.iter().max_by_key(|offer| offer.cost());
     let lack = largest.and_then(|offer| requests.first_lacking(&offer.capacity));
-    let lack = lack.or_else(|| pool.offers.iter().find_map(|offer| requests.first_lacking(&offer.capacity)));
+    let lack = lack.or_else(|| {
+        pool.offers
+            .iter()
+            .find_map(|offer| requests.first_lacking(&offer.capacity))
+    });
     match lack {
         Some(lack) => {
             let offered = pool.offers.iter().filter_map(|offer| {

@@ -38,16 +38,21 @@ impl<'w> Planning<'w> {
             for (index, count) in self.board.put_pending(&need.spec, need.left) {
                 need.left -= count;
                 let slot = &self.board.slots[index];
-                if slot.is_coming() && let Some(claim) = &slot.claim {
+                if slot.is_coming()
+                    && let Some(claim) = &slot.claim
+                {
                     need.on_claims.get_or_insert_with(|| (claim.clone(), 0)).1 += count;
                 } else if let Some(node) = slot.node() {
-                    need.on_nodes.get_or_insert_with(|| (node.name().clone(), 0)).1 += count;
+                    need.on_nodes
+                        .get_or_insert_with(|| (node.name().clone(), 0))
+                        .1 += count;
                 }
             }
         }
     }
 
-    /// First-fit decreasing: higher priority first, as the scheduler does, then larger pods, then by content.
+    /// First-fit decreasing: higher priority first, as the scheduler does; then pods that fit only some Nodes, so that others do not take their
+    /// places; then larger ones; then by content.
     fn pending_by_weight(&self) -> Vec<Need<'w>> {
         let mut needs: Vec<Need<'w>> = self
             .tick
@@ -65,8 +70,11 @@ impl<'w> Planning<'w> {
             })
             .collect();
         needs.sort_by_key(|need| {
-            let requests = &need.spec.requests;
-            std::cmp::Reverse((need.spec.priority, !requests.extended.is_empty(), weight(requests)))
+            let spec = &need.spec;
+            let is_picky = !spec.requests.extended.is_empty()
+                || !spec.node_selector.is_empty()
+                || spec.node_affinity.is_some();
+            std::cmp::Reverse((spec.priority, is_picky, weight(&spec.requests)))
         });
         needs
     }
@@ -74,7 +82,9 @@ impl<'w> Planning<'w> {
     /// A pending pod without a place that this Node could take if it stayed.
     pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
         let need = self.needs.iter().find(|need| {
-            need.left > 0 && need.spec.unsupported.is_empty() && self.board.would_fit(&need.spec, node)
+            need.left > 0
+                && need.spec.unsupported.is_empty()
+                && self.board.would_fit(&need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod lifecycle;
+mod placement;
 mod properties;
 mod scale_down;
 mod scale_up;
@@ -19,7 +20,12 @@ fn launches(scene: &Scene) -> usize {
 
 /// Well-behaved policies never make the planner propose what its check must drop.
 fn check_sound(plan: &Plan) {
-    let defects: Vec<_> = plan.report.findings.iter().filter(|finding| finding.severity == Severity::Defect).collect();
+    let defects: Vec<_> = plan
+        .report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Defect)
+        .collect();
     assert!(defects.is_empty(), "{defects:#?}");
 }
 
@@ -28,23 +34,31 @@ fn why(scene: &Scene) -> Why {
     let plan = scene.plan();
     check_sound(&plan);
     assert_eq!(plan.launches, [], "nothing is to be launched");
-    match &plan.report.pending[..] {
-        [row] => match &row.outcome {
-            PendingOutcome::Unhelped(whys) if whys.len() == 1 => whys[0].1.clone(),
-            other => panic!("{other:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
+    let [row] = &plan.report.pending[..] else {
+        panic!("{:?}", plan.report.pending);
+    };
+    let PendingOutcome::Unhelped(whys) = &row.outcome else {
+        panic!("{row:?}");
+    };
+    assert_eq!(whys.len(), 1);
+    whys[0].1.clone()
 }
 
 fn verdict(plan: &Plan, claim: &str) -> Verdict {
-    let advance = plan.advances.iter().find(|advance| advance.claim.as_str() == claim);
+    let advance = plan
+        .advances
+        .iter()
+        .find(|advance| advance.claim.as_str() == claim);
     advance.expect("a verdict for each claim").verdict.clone()
 }
 
 /// Why a Node stays, or `Err` if it goes.
 fn kept(plan: &Plan, node: &str) -> Result<String, String> {
-    let report = plan.report.nodes.iter().find(|report| report.node.as_str() == node);
+    let report = plan
+        .report
+        .nodes
+        .iter()
+        .find(|report| report.node.as_str() == node);
     match &report.expect("a report on each managed Node").outcome {
         NodeOutcome::Kept(reason) => Ok(reason.clone()),
         NodeOutcome::Removing(reason) => Err(reason.to_string()),

@@ -6,12 +6,16 @@
 mod interner;
 mod pods;
 mod snapshot;
+mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub(crate) use interner::Id;
-pub(crate) use pods::PendingPods;
-pub use pods::{NodeView, PodView, Shape};
+use jiff::Timestamp;
+pub use pods::Shape;
+pub(crate) use views::PendingPods;
+pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
@@ -39,10 +43,15 @@ pub struct World {
     host: HostFacts,
     /// What label policies answered, as long as they would be asked the same again.
     decorations: BTreeMap<(PoolName, InstanceTypeName), DecorationMemo>,
+    /// The last plan, if it holds as long as nothing changes.
+    settled: Option<Arc<Plan>>,
 }
 
 impl World {
     pub fn apply(&mut self, delta: Delta) {
+        if !self.is_old_news(&delta) {
+            self.settled = None;
+        }
         match delta {
             Delta::Pod(key, facts) => self.pods.set_pod(key, facts.map(|facts| *facts)),
             Delta::Node(name, facts) => self.pods.set_node(name, facts),
@@ -72,10 +81,30 @@ impl World {
         }
     }
 
-    /// Keeps what a plan learned for the next ones: answers of label policies. Forgetting them costs the same questions again, nothing else.
+    /// Inventories are read every few seconds, and most of the time they say the same.
+    fn is_old_news(&self, delta: &Delta) -> bool {
+        let Delta::Inventory(name, Some(new)) = delta else {
+            return false;
+        };
+        self.inventories.get(name).is_some_and(|old| {
+            let taken_at = old.taken_at;
+            **new == *old
+                || InventoryFacts {
+                    taken_at,
+                    ..(**new).clone()
+                } == *old
+        })
+    }
+
+    /// Keeps what a plan learned for the next ones: answers of label policies, and the plan itself if it holds until something changes.
+    /// Forgetting them costs the same work again, nothing else.
     pub fn remember(&mut self, plan: &Plan) {
+        self.settled = plan.settled_at.map(|_| Arc::new(plan.clone()));
         for memo in &plan.decorations {
-            let key = (memo.machine.pool.clone(), memo.machine.instance_type.clone());
+            let key = (
+                memo.machine.pool.clone(),
+                memo.machine.instance_type.clone(),
+            );
             self.decorations.insert(key, memo.clone());
         }
     }
@@ -176,6 +205,11 @@ impl World {
 
     pub fn host(&self) -> &HostFacts {
         &self.host
+    }
+
+    /// The plan for this moment, if nothing has changed since it was made.
+    pub(crate) fn settled_plan(&self, now: Timestamp) -> Option<&Plan> {
+        self.settled.as_deref().filter(|plan| plan.holds_at(now))
     }
 
     pub(crate) fn decorations(&self) -> &BTreeMap<(PoolName, InstanceTypeName), DecorationMemo> {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::interner::{Id, Interner};
+use super::views::{NodeView, PendingPods, PodView};
 use crate::facts::{Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
-use crate::resources::{ExactSum, Resources};
+use crate::resources::ExactSum;
 
 /// What pods have in common that can stand in for each other: everything a decision may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,34 +25,34 @@ pub struct Shape {
 
 /// The key of a shape's interner: equal specs have equal ids.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ShapeKey {
-    namespace: Arc<str>,
-    spec: Id,
+pub(super) struct ShapeKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) spec: Id,
     labels: Labels,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Pod {
-    name: Arc<str>,
-    uid: Uid,
-    created: Timestamp,
-    unschedulable_since: Option<Timestamp>,
-    shape: Id,
-    labels: Id,
-    owner: Option<Id>,
-    node: Option<NodeIx>,
-    phase: PodPhase,
-    ready: bool,
-    deleting: bool,
-    mirror: bool,
-    do_not_disrupt: bool,
-    of_daemon_set: bool,
-    of_job: bool,
+pub(super) struct Pod {
+    pub(super) name: Arc<str>,
+    pub(super) uid: Uid,
+    pub(super) created: Timestamp,
+    pub(super) unschedulable_since: Option<Timestamp>,
+    pub(super) shape: Id,
+    pub(super) labels: Id,
+    pub(super) owner: Option<Id>,
+    pub(super) node: Option<NodeIx>,
+    pub(super) phase: PodPhase,
+    pub(super) ready: bool,
+    pub(super) deleting: bool,
+    pub(super) mirror: bool,
+    pub(super) do_not_disrupt: bool,
+    pub(super) of_daemon_set: bool,
+    pub(super) of_job: bool,
 }
 
 impl Pod {
     /// Has not ended: it takes room on its Node.
-    fn is_alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         match self.phase {
             PodPhase::Pending | PodPhase::Running | PodPhase::Unknown => true,
             PodPhase::Succeeded | PodPhase::Failed => false,
@@ -59,42 +60,27 @@ impl Pod {
     }
 
     /// Removing its Node means that it must run elsewhere.
-    fn is_movable(&self) -> bool {
+    pub(super) fn is_movable(&self) -> bool {
         self.is_alive() && !self.deleting && !self.mirror && !self.of_daemon_set
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PodIx(u32);
+pub(super) struct PodIx(u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodeIx(u32);
+pub(super) struct NodeIx(pub(super) u32);
 
 #[derive(Clone, Debug)]
-struct NodeSlot {
-    name: NodeName,
-    facts: Option<Box<NodeFacts>>,
+pub(super) struct NodeSlot {
+    pub(super) name: NodeName,
+    pub(super) facts: Option<Box<NodeFacts>>,
     /// In no order.
-    pods: Vec<PodIx>,
+    pub(super) pods: Vec<PodIx>,
     /// Of the pods that have not ended.
-    requested: ExactSum,
-    movable: ExactSum,
-    movable_pods: u32,
-}
-
-/// A pod as planning and its callers see it.
-#[derive(Clone, Copy)]
-pub struct PodView<'w> {
-    pods: &'w Pods,
-    pod: &'w Pod,
-}
-
-/// A Node that exists, with what stands on it.
-#[derive(Clone, Copy)]
-pub struct NodeView<'w> {
-    pods: &'w Pods,
-    slot: &'w NodeSlot,
-    pub facts: &'w NodeFacts,
+    pub(super) requested: ExactSum,
+    pub(super) movable: ExactSum,
+    pub(super) movable_pods: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -103,13 +89,13 @@ pub(crate) struct Pods {
     pods: Vec<Option<Pod>>,
     free_pods: Vec<PodIx>,
     nodes_by_name: BTreeMap<NodeName, NodeIx>,
-    nodes: Vec<Option<NodeSlot>>,
+    pub(super) nodes: Vec<Option<NodeSlot>>,
     free_nodes: Vec<NodeIx>,
     nodes_by_uuid: BTreeMap<Uid, BTreeSet<NodeName>>,
-    specs: Interner<PodSpec>,
-    labels: Interner<Labels>,
-    owners: Interner<Owner>,
-    shapes: Interner<ShapeKey>,
+    pub(super) specs: Interner<PodSpec>,
+    pub(super) labels: Interner<Labels>,
+    pub(super) owners: Interner<Owner>,
+    pub(super) shapes: Interner<ShapeKey>,
     /// Unschedulable pods by shape, then by name.
     pending: BTreeMap<Id, BTreeMap<Arc<str>, PodIx>>,
     /// The keys that live selectors read.
@@ -210,10 +196,14 @@ impl Pods {
 
     /// Enters a pod into the indexes.
     fn link(&mut self, ix: PodIx) {
-        let pod = self.pods[ix.0 as usize].as_ref().expect("the pod was just set");
+        let pod = self.pods[ix.0 as usize]
+            .as_ref()
+            .expect("the pod was just set");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
         if let Some(node) = pod.node {
-            let slot = self.nodes[node.0 as usize].as_mut().expect("a pod's node has a slot");
+            let slot = self.nodes[node.0 as usize]
+                .as_mut()
+                .expect("a pod's node has a slot");
             slot.pods.push(ix);
             if pod.is_alive() {
                 slot.requested.add(requests);
@@ -224,16 +214,23 @@ impl Pods {
             }
         }
         if self.is_pending(pod) {
-            self.pending.entry(pod.shape).or_default().insert(pod.name.clone(), ix);
+            self.pending
+                .entry(pod.shape)
+                .or_default()
+                .insert(pod.name.clone(), ix);
         }
     }
 
     /// Takes a pod out of the indexes.
     fn unlink(&mut self, ix: PodIx) {
-        let pod = self.pods[ix.0 as usize].as_ref().expect("an indexed pod exists");
+        let pod = self.pods[ix.0 as usize]
+            .as_ref()
+            .expect("an indexed pod exists");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
         if let Some(node) = pod.node {
-            let slot = self.nodes[node.0 as usize].as_mut().expect("a pod's node has a slot");
+            let slot = self.nodes[node.0 as usize]
+                .as_mut()
+                .expect("a pod's node has a slot");
             if let Some(position) = slot.pods.iter().position(|other| *other == ix) {
                 slot.pods.swap_remove(position);
             }
@@ -267,7 +264,9 @@ impl Pods {
 
     pub(crate) fn set_node(&mut self, name: NodeName, facts: Option<Box<NodeFacts>>) {
         let ix = self.node_slot(name.clone());
-        let slot = self.nodes[ix.0 as usize].as_mut().expect("the slot was just made");
+        let slot = self.nodes[ix.0 as usize]
+            .as_mut()
+            .expect("the slot was just made");
         let new_uuid = facts.as_ref().and_then(|facts| facts.system_uuid.clone());
         let old = std::mem::replace(&mut slot.facts, facts);
         let old_uuid = old.and_then(|facts| facts.system_uuid);
@@ -326,7 +325,9 @@ impl Pods {
         let all: Vec<PodIx> = self.by_key.values().copied().collect();
         for ix in all {
             self.unlink(ix);
-            let pod = self.pods[ix.0 as usize].as_mut().expect("an indexed pod exists");
+            let pod = self.pods[ix.0 as usize]
+                .as_mut()
+                .expect("an indexed pod exists");
             let old = ShapeKey::clone(self.shapes.get(pod.shape));
             let shape = self.shapes.hold(ShapeKey {
                 labels: project(self.labels.get(pod.labels), &self.projected),
@@ -382,7 +383,15 @@ impl Pods {
         let mut pending: Vec<_> = self
             .pending
             .iter()
-            .map(|(id, pods)| (self.shape(*id), PendingPods { pods: self, by_name: pods }))
+            .map(|(id, pods)| {
+                (
+                    self.shape(*id),
+                    PendingPods {
+                        pods: self,
+                        by_name: pods,
+                    },
+                )
+            })
             .collect();
         pending.sort_by(|(a, _), (b, _)| a.cmp(b));
         pending
@@ -405,10 +414,12 @@ impl Pods {
         }
     }
 
-    fn view(&self, ix: PodIx) -> PodView<'_> {
+    pub(super) fn view(&self, ix: PodIx) -> PodView<'_> {
         PodView {
             pods: self,
-            pod: self.pods[ix.0 as usize].as_ref().expect("an indexed pod exists"),
+            pod: self.pods[ix.0 as usize]
+                .as_ref()
+                .expect("an indexed pod exists"),
         }
     }
 
@@ -431,154 +442,6 @@ fn project(labels: &Labels, keys: &BTreeSet<String>) -> Labels {
         .filter(|(key, _)| keys.contains(*key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
-}
-
-/// The pending pods of one shape, by name.
-#[derive(Clone, Copy)]
-pub(crate) struct PendingPods<'w> {
-    pods: &'w Pods,
-    by_name: &'w BTreeMap<Arc<str>, PodIx>,
-}
-
-impl<'w> PendingPods<'w> {
-    pub(crate) fn len(&self) -> usize {
-        self.by_name.len()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
-        let pods = self.pods;
-        self.by_name.values().map(move |ix| pods.view(*ix))
-    }
-}
-
-impl<'w> PodView<'w> {
-    pub fn key(&self) -> PodKey {
-        PodKey {
-            namespace: self.namespace().clone(),
-            name: self.pod.name.clone(),
-        }
-    }
-
-    pub fn namespace(&self) -> &'w Arc<str> {
-        &self.pods.shapes.get(self.pod.shape).namespace
-    }
-
-    pub fn uid(&self) -> &'w Uid {
-        &self.pod.uid
-    }
-
-    pub fn labels(&self) -> &'w Labels {
-        self.pods.labels.get(self.pod.labels)
-    }
-
-    pub fn spec(&self) -> &'w PodSpec {
-        self.shared_spec()
-    }
-
-    pub(crate) fn shared_spec(&self) -> &'w Arc<PodSpec> {
-        self.pods.specs.get(self.pods.shapes.get(self.pod.shape).spec)
-    }
-
-    /// Equal for pods of one shape; never to order by.
-    pub(crate) fn shape_id(&self) -> Id {
-        self.pod.shape
-    }
-
-    pub fn owner(&self) -> Option<&'w Owner> {
-        self.pod.owner.map(|id| &**self.pods.owners.get(id))
-    }
-
-    pub fn phase(&self) -> PodPhase {
-        self.pod.phase
-    }
-
-    pub fn is_ready(&self) -> bool {
-        self.pod.ready
-    }
-
-    pub fn is_deleting(&self) -> bool {
-        self.pod.deleting
-    }
-
-    pub fn is_mirror(&self) -> bool {
-        self.pod.mirror
-    }
-
-    pub fn do_not_disrupt(&self) -> bool {
-        self.pod.do_not_disrupt
-    }
-
-    pub fn is_of_daemon_set(&self) -> bool {
-        self.pod.of_daemon_set
-    }
-
-    pub fn is_of_job(&self) -> bool {
-        self.pod.of_job
-    }
-
-    pub fn unschedulable_since(&self) -> Option<Timestamp> {
-        self.pod.unschedulable_since
-    }
-
-    pub fn node(&self) -> Option<&'w NodeName> {
-        let slot = self.pods.nodes[self.pod.node?.0 as usize].as_ref();
-        slot.map(|slot| &slot.name)
-    }
-
-    /// Has not ended: it takes room on its Node.
-    pub fn is_alive(&self) -> bool {
-        self.pod.is_alive()
-    }
-
-    /// Removing its Node means that it must run elsewhere: it has not ended, is not on its way out, and neither a DaemonSet nor a kubelet
-    /// ties it to the Node.
-    pub fn is_movable(&self) -> bool {
-        self.pod.is_movable()
-    }
-
-    /// As it was told, put together again.
-    pub fn to_facts(&self) -> PodFacts {
-        PodFacts {
-            uid: self.pod.uid.clone(),
-            created: self.pod.created,
-            node: self.node().cloned(),
-            phase: self.pod.phase,
-            unschedulable_since: self.pod.unschedulable_since,
-            ready: self.pod.ready,
-            deleting: self.pod.deleting,
-            owner: self.owner().cloned(),
-            mirror: self.pod.mirror,
-            do_not_disrupt: self.pod.do_not_disrupt,
-            labels: self.labels().clone(),
-            spec: self.spec().clone(),
-        }
-    }
-}
-
-impl<'w> NodeView<'w> {
-    pub fn name(&self) -> &'w NodeName {
-        &self.slot.name
-    }
-
-    /// Sum over the pods that have not ended.
-    pub fn requested(&self) -> Resources {
-        self.slot.requested.value()
-    }
-
-    /// Sum over the pods that would have to move.
-    pub fn movable(&self) -> Resources {
-        self.slot.movable.value()
-    }
-
-    pub fn movable_pods(&self) -> u32 {
-        self.slot.movable_pods
-    }
-
-    /// In no order.
-    pub fn pods(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
-        let pods = self.pods;
-        self.slot.pods.iter().map(move |ix| pods.view(*ix))
-    }
 }
 
 #[cfg(test)]

@@ -75,7 +75,10 @@ impl Serialize for World {
         }
         let pods = self.pods.iter().map(|pod| {
             let place = places.get(pod.shared_spec()).copied();
-            (pod.key(), SnapshotPod::from_facts(pod.to_facts(), place.unwrap_or_default()))
+            (
+                pod.key(),
+                SnapshotPod::from_facts(pod.to_facts(), place.unwrap_or_default()),
+            )
         });
         let nodes = self.pods.nodes();
         Snapshot {
@@ -91,7 +94,9 @@ impl Serialize for World {
             daemon_sets: self.daemon_sets.clone(),
             disruption_budgets: self.budgets.clone(),
             volume_attachments: self.attachments.clone(),
-            nodes: nodes.map(|node| (node.name().clone(), node.facts.clone())).collect(),
+            nodes: nodes
+                .map(|node| (node.name().clone(), node.facts.clone()))
+                .collect(),
             pods: pods.collect(),
             specs: places.into_keys().collect(),
         }
@@ -132,7 +137,13 @@ impl<'de> Deserialize<'de> for World {
             decorations: decorations
                 .into_iter()
                 .map(|memo| {
-                    ((memo.machine.pool.clone(), memo.machine.instance_type.clone()), memo)
+                    (
+                        (
+                            memo.machine.pool.clone(),
+                            memo.machine.instance_type.clone(),
+                        ),
+                        memo,
+                    )
                 })
                 .collect(),
             ..World::default()
@@ -145,7 +156,10 @@ impl<'de> Deserialize<'de> for World {
         }
         for (key, pod) in pods {
             let spec = specs.get(pod.spec).ok_or_else(|| {
-                serde::de::Error::custom(format!("pod {key} has spec {}, which is not there", pod.spec))
+                serde::de::Error::custom(format!(
+                    "pod {key} has spec {}, which is not there",
+                    pod.spec
+                ))
             })?;
             let facts = pod.into_facts(PodSpec::clone(spec));
             world.apply(Delta::Pod(key, Some(Box::new(facts))));

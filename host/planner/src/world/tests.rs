@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::facts::{LabelSelector, NodeFacts, Operator, PodFacts, PodPhase, Requirement};
-use crate::fixtures::{labels, node, owner, pending_pod, running_pod, spec, Scene};
+use crate::fixtures::{NOW, Scene, at, labels, node, owner, pending_pod, running_pod, spec};
 use crate::resources::Resources;
 
 /// Everything that a World says, in an order of names: equal for worlds that no reader can tell apart.
@@ -12,7 +12,13 @@ fn canonical(world: &World) -> String {
         .map(|node| {
             let mut pods: Vec<_> = node.pods().map(|pod| pod.key()).collect();
             pods.sort();
-            (node.name().clone(), node.requested(), node.movable(), node.movable_pods(), pods)
+            (
+                node.name().clone(),
+                node.requested(),
+                node.movable(),
+                node.movable_pods(),
+                pods,
+            )
         })
         .collect();
     let pending: Vec<_> = world
@@ -23,10 +29,19 @@ fn canonical(world: &World) -> String {
     let uuids: Vec<_> = world
         .nodes()
         .filter_map(|node| node.facts.system_uuid.clone())
-        .map(|uuid| (world.node_by_uuid(&uuid).map(|node| node.name().clone()), uuid))
+        .map(|uuid| {
+            (
+                world.node_by_uuid(&uuid).map(|node| node.name().clone()),
+                uuid,
+            )
+        })
         .collect();
     let snapshot = serde_json::to_string(world).unwrap();
-    format!("{snapshot} {nodes:?} {pending:?} {uuids:?} {} {}", world.pod_count(), world.shape_count())
+    format!(
+        "{snapshot} {nodes:?} {pending:?} {uuids:?} {} {}",
+        world.pod_count(),
+        world.shape_count()
+    )
 }
 
 /// The sums of a Node as they must be, from its pods.
@@ -45,8 +60,14 @@ fn check_sums(world: &World) {
 }
 
 fn any_pod() -> impl Strategy<Value = PodFacts> {
-    (0..3usize, 0..4usize, 0..4usize, any::<[bool; 3]>(), 0..3usize).prop_map(
-        |(size, place, label, [deleting, ended, refused], kind)| {
+    (
+        0..3usize,
+        0..4usize,
+        0..4usize,
+        any::<[bool; 3]>(),
+        0..3usize,
+    )
+        .prop_map(|(size, place, label, [deleting, ended, refused], kind)| {
             let spec = spec(["cpu=1", "cpu=2 memory=1Gi", "a/gpu=1"][size]);
             let mut pod = match place {
                 0 => pending_pod(spec),
@@ -62,8 +83,7 @@ fn any_pod() -> impl Strategy<Value = PodFacts> {
             }
             pod.owner = [Some(owner("ReplicaSet")), Some(owner("DaemonSet")), None][kind].clone();
             pod
-        },
-    )
+        })
 }
 
 fn any_node() -> impl Strategy<Value = NodeFacts> {
@@ -75,14 +95,18 @@ fn any_node() -> impl Strategy<Value = NodeFacts> {
 }
 
 fn any_budget() -> impl Strategy<Value = DisruptionBudgetFacts> {
-    prop::option::of(prop_oneof![Just("app=a"), Just("app=b"), Just("extra=1"), Just("")]).prop_map(|selector| {
-        DisruptionBudgetFacts {
-            selector: selector.map(|text| LabelSelector {
-                match_labels: labels(text),
-                match_expressions: vec![],
-            }),
-            disruptions_allowed: 1,
-        }
+    prop::option::of(prop_oneof![
+        Just("app=a"),
+        Just("app=b"),
+        Just("extra=1"),
+        Just("")
+    ])
+    .prop_map(|selector| DisruptionBudgetFacts {
+        selector: selector.map(|text| LabelSelector {
+            match_labels: labels(text),
+            match_expressions: vec![],
+        }),
+        disruptions_allowed: 1,
     })
 }
 
@@ -91,23 +115,35 @@ fn boxed<T>(value: Option<T>) -> Option<Box<T>> {
 }
 
 fn any_delta() -> impl Strategy<Value = Delta> {
-    let pod = (0..5u8, prop::option::weighted(0.8, any_pod()))
-        .prop_map(|(name, facts)| Delta::Pod(ObjectKey::new("default", &format!("p{name}")), boxed(facts)));
+    let pod = (0..5u8, prop::option::weighted(0.8, any_pod())).prop_map(|(name, facts)| {
+        Delta::Pod(ObjectKey::new("default", &format!("p{name}")), boxed(facts))
+    });
     let node = (1..4u8, prop::option::weighted(0.8, any_node()))
         .prop_map(|(name, facts)| Delta::Node(format!("n{name}").into(), boxed(facts)));
-    let budget = (0..2u8, prop::option::weighted(0.8, any_budget()))
-        .prop_map(|(name, facts)| Delta::DisruptionBudget(ObjectKey::new("default", &format!("b{name}")), boxed(facts)));
+    let budget = (0..2u8, prop::option::weighted(0.8, any_budget())).prop_map(|(name, facts)| {
+        Delta::DisruptionBudget(ObjectKey::new("default", &format!("b{name}")), boxed(facts))
+    });
     prop_oneof![4 => pod, 2 => node, 1 => budget]
 }
 
 /// Which object a delta is about.
 fn object(delta: &Delta) -> String {
-    match delta {
-        Delta::Pod(key, _) => format!("pod {key}"),
-        Delta::Node(name, _) => format!("node {name}"),
-        Delta::DisruptionBudget(key, _) => format!("budget {key}"),
-        other => unreachable!("{other:?} is not generated"),
-    }
+    let (pod, node, budget) = match delta {
+        Delta::Pod(key, _) => (Some(key), None, None),
+        Delta::Node(name, _) => (None, Some(name), None),
+        Delta::DisruptionBudget(key, _) => (None, None, Some(key)),
+        Delta::DaemonSet(..)
+        | Delta::VolumeAttachment(..)
+        | Delta::Cluster(..)
+        | Delta::Class(..)
+        | Delta::Pool(..)
+        | Delta::Claim(..)
+        | Delta::Ledger(_)
+        | Delta::Inventory(..)
+        | Delta::Policy(..)
+        | Delta::Host(_) => (None, None, None),
+    };
+    format!("{pod:?} {node:?} {budget:?}")
 }
 
 proptest! {
@@ -198,7 +234,11 @@ fn only_pods_that_a_machine_could_help_are_pending() {
     let names: Vec<String> = world
         .pending()
         .iter()
-        .flat_map(|(_, pods)| pods.iter().map(|pod| pod.key().name.to_string()).collect::<Vec<_>>())
+        .flat_map(|(_, pods)| {
+            pods.iter()
+                .map(|pod| pod.key().name.to_string())
+                .collect::<Vec<_>>()
+        })
         .collect();
     assert_eq!(names, ["pod-00006", "pod-00005"], "by shape, then by name");
 }
@@ -206,10 +246,16 @@ fn only_pods_that_a_machine_could_help_are_pending() {
 #[test]
 fn a_node_is_found_by_its_uuid_in_either_byte_order() {
     let mut scene = Scene::default();
-    scene.node("n", node("cpu=1")).system_uuid = Some("44332211-6655-8877-99aa-bbccddeeff00".into());
+    scene.node("n", node("cpu=1")).system_uuid =
+        Some("44332211-6655-8877-99aa-bbccddeeff00".into());
     let world = scene.world();
-    for uuid in ["44332211-6655-8877-99aa-bbccddeeff00", "11223344-5566-7788-99aa-bbccddeeff00"] {
-        let found = world.node_by_uuid(&uuid.into()).map(|node| node.name().to_string());
+    for uuid in [
+        "44332211-6655-8877-99aa-bbccddeeff00",
+        "11223344-5566-7788-99aa-bbccddeeff00",
+    ] {
+        let found = world
+            .node_by_uuid(&uuid.into())
+            .map(|node| node.name().to_string());
         assert_eq!(found.as_deref(), Some("n"), "{uuid}");
     }
     assert!(world.node_by_uuid(&"nonsense".into()).is_none());
@@ -224,4 +270,31 @@ fn a_uuid_that_two_nodes_claim_identifies_none() {
     assert!(world.node_by_uuid(&"u".into()).is_none());
     world.apply(Delta::Node("m".into(), None));
     assert!(world.node_by_uuid(&"u".into()).is_some());
+}
+
+#[test]
+fn a_settled_plan_lasts_until_something_changes() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.claim("m").do_not_disrupt = true;
+    let mut world = scene.world();
+    let plan = scene.plan();
+    assert_eq!(plan.settled_at, Some(at(NOW)));
+    world.remember(&plan);
+    assert!(world.settled_plan(at(NOW + 5)).is_some());
+    assert!(world.settled_plan(at(NOW - 5)).is_none());
+
+    let mut again = scene.inventory.clone();
+    again.taken_at = Some(at(NOW + 5));
+    world.apply(Delta::Inventory(
+        "pve".into(),
+        Some(Box::new(again.clone())),
+    ));
+    assert!(
+        world.settled_plan(at(NOW + 5)).is_some(),
+        "the same inventory is no news"
+    );
+    again.quorate = false;
+    world.apply(Delta::Inventory("pve".into(), Some(Box::new(again))));
+    assert!(world.settled_plan(at(NOW + 5)).is_none());
 }

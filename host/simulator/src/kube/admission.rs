@@ -145,9 +145,10 @@ fn default(parent: &mut Value, field: &str, value: Value) {
 }
 
 fn push(parent: &mut Value, field: &str, item: Value) {
-    match field_mut(parent, field) {
-        Value::Array(list) => list.push(item),
-        slot => *slot = json!([item]),
+    let slot = field_mut(parent, field);
+    match slot.as_array_mut() {
+        Some(list) => list.push(item),
+        None => *slot = json!([item]),
     }
 }
 

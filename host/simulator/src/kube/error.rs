@@ -190,15 +190,6 @@ impl ApiError {
         error
     }
 
-    pub(crate) fn forbidden(resource: &ResourceId, name: &str, why: &str) -> Self {
-        Self::new(
-            403,
-            "Forbidden",
-            format!("{resource} \"{name}\" is forbidden: {why}"),
-        )
-        .about(resource, name)
-    }
-
     /// An eviction that the budget `budget` does not allow now.
     pub(crate) fn disruption_budget(cause: String) -> Self {
         let mut error = Self::new(

@@ -11,19 +11,26 @@
 //! the request or sent all of it. Everything is a function of the seed, the clock and the order of requests.
 
 pub mod audit;
+pub mod controllers;
 pub mod error;
-
+pub mod fixtures;
 pub mod resource;
+pub mod scheduler;
 pub mod store;
+pub mod world;
 
 mod admission;
 mod apply;
 mod delete;
 mod discovery;
 mod eviction;
+mod fields;
 mod ids;
+mod keep;
 pub(crate) mod object;
 mod patch;
+mod placement;
+mod quantity;
 mod request;
 mod scale;
 mod schema;
@@ -45,7 +52,7 @@ pub use self::{
     audit::{AuditEntry, Verb},
     error::ApiError,
     resource::ResourceId,
-    service::{Body, KubeService},
+    service::{Body, Collecting, KubeService},
     store::{Change, ChangeKind, Key, Stored},
 };
 use self::{
@@ -84,7 +91,7 @@ impl Kube {
                 registry: resource::built_in(),
                 ids: Ids::new(Seed(seed)),
                 audit: Vec::new(),
-                clock: clock.clone(),
+                clock,
             })),
             user: "system:apiserver".into(),
             clock,
@@ -110,8 +117,13 @@ impl Kube {
         &self.clock
     }
 
-    /// A tower service for an HTTP client; it can be given to `kube::Client::new`.
-    pub fn service(&self) -> KubeService {
+    /// A tower service for requests with any body; it can be given to `kube::Client::new`.
+    pub fn service(&self) -> Collecting<KubeService> {
+        Collecting(self.whole_requests())
+    }
+
+    /// A tower service for requests with whole bodies: for [`crate::wire::Wire::serve`], and for faults in between.
+    pub fn whole_requests(&self) -> KubeService {
         KubeService::new(self.clone())
     }
 

@@ -33,6 +33,15 @@ pub(crate) fn map_mut(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
+/// Makes a field of `to` what it is in `from`: the same value, or absent.
+pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
+    let map = map_mut(to);
+    match from.get(field).filter(|value| !value.is_null()) {
+        Some(value) => map.insert(field.to_owned(), value.clone()),
+        None => map.remove(field),
+    };
+}
+
 /// The items of an array field; none when it is absent.
 pub(crate) fn items<'v>(parent: &'v Value, field: &str) -> &'v [Value] {
     parent[field].as_array().map_or(&[], Vec::as_slice)

@@ -15,11 +15,10 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
     };
     let target = map_mut(target);
     for (field, value) in patch {
-        match value {
-            Value::Null => {
-                target.remove(field);
-            }
-            value => merge(target.entry(field).or_insert(Value::Null), value),
+        if value.is_null() {
+            target.remove(field);
+        } else {
+            merge(target.entry(field).or_insert(Value::Null), value);
         }
     }
 }

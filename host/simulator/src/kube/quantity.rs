@@ -3,7 +3,8 @@
 /// A quantity in thousandths, rounded up: `100m` is 100, `1` is 1000, `1Ki` is 1,024,000. None when the text is no quantity
 /// or too large.
 pub(crate) fn thousandths(text: &str) -> Option<i64> {
-    let split = text.find(|character: char| !character.is_ascii_digit() && !"+-.".contains(character));
+    let split =
+        text.find(|character: char| !character.is_ascii_digit() && !"+-.".contains(character));
     let (number, suffix) = text.split_at(split.unwrap_or(text.len()));
     // Thousandths of one unit of the suffix, as a fraction.
     let (numerator, denominator): (i128, i128) = match suffix {
@@ -31,7 +32,8 @@ pub(crate) fn thousandths(text: &str) -> Option<i64> {
     let value: i128 = digits.parse().ok()?;
     let denominator = denominator * 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let scaled = value.checked_mul(numerator)?;
-    let rounded_up = scaled.div_euclid(denominator) + i128::from(scaled.rem_euclid(denominator) != 0);
+    let rounded_up =
+        scaled.div_euclid(denominator) + i128::from(scaled.rem_euclid(denominator) != 0);
     i64::try_from(rounded_up).ok()
 }
 

@@ -126,16 +126,6 @@ impl Params {
         Ok(Self(pairs.into_iter().collect()))
     }
 
-    #[cfg(test)]
-    pub(crate) fn with(pairs: &[(&str, &str)]) -> Self {
-        Self(
-            pairs
-                .iter()
-                .map(|&(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
-        )
-    }
-
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }

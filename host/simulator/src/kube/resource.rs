@@ -156,7 +156,16 @@ pub(crate) fn built_in() -> BTreeMap<ResourceId, Arc<Resource>> {
     const NAMESPACED: bool = true;
     // (group, version, plural, kind, namespaced, short names, traits): s = status subresource, r = scale subresource,
     // g = counts generations, v = a replace needs the resourceVersion. From each type's strategy in Kubernetes 1.36.
-    const TABLE: &[(&str, &str, &str, &str, bool, &[&str], &str)] = &[
+    type Row = (
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+        bool,
+        &'static [&'static str],
+        &'static str,
+    );
+    const TABLE: &[Row] = &[
         ("", "v1", "configmaps", "ConfigMap", NAMESPACED, &["cm"], ""),
         ("", "v1", "events", "Event", NAMESPACED, &["ev"], ""),
         ("", "v1", "namespaces", "Namespace", CLUSTER, &["ns"], "s"),

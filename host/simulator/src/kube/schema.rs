@@ -338,18 +338,22 @@ fn check_object(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Caus
         ));
     }
     for (field, child) in value.as_object().into_iter().flatten() {
-        match &schema["properties"][field] {
-            Value::Null if schema["additionalProperties"].is_object() => {
-                check(
-                    &schema["additionalProperties"],
-                    child,
-                    &join(path, field),
-                    causes,
-                );
-            }
-            Value::Null => {}
-            known => check(known, child, &join(path, field), causes),
-        }
+        check(
+            field_schema(schema, field),
+            child,
+            &join(path, field),
+            causes,
+        );
+    }
+}
+
+/// The schema of a field: its own, or that of all others. Null, which allows everything, when there is neither.
+pub(crate) fn field_schema<'s>(schema: &'s Value, field: &str) -> &'s Value {
+    let own = &schema["properties"][field];
+    if own.is_null() {
+        &schema["additionalProperties"]
+    } else {
+        own
     }
 }
 
@@ -400,12 +404,14 @@ pub(crate) fn check_definition(definition: &Value) -> Vec<Cause> {
     }
     for (index, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-        match &version["schema"]["openAPIV3Schema"] {
-            Value::Null => causes.push(Cause {
+        let schema = &version["schema"]["openAPIV3Schema"];
+        if schema.is_null() {
+            causes.push(Cause {
                 message: "Required value: schemas are required".to_owned(),
                 ..Cause::required(path)
-            }),
-            schema => check_structural(schema, &path, causes.as_mut()),
+            });
+        } else {
+            check_structural(schema, &path, &mut causes);
         }
     }
     causes

@@ -12,7 +12,7 @@ use super::{
     object::meta_str,
     request::{Params, Place, Target, WriteOptions, place, verb},
     scale,
-    service::{Body, streaming, whole},
+    service::Body,
     watch::{Watch, present},
     write::PatchFormat,
 };
@@ -32,7 +32,7 @@ impl Kube {
             Ok(Answer::Object(code, object)) => json_response(code, object.to_string().into()),
             Ok(Answer::Text(text)) => json_response(StatusCode::OK, text),
             Ok(Answer::Watch(watch)) => {
-                response(StatusCode::OK, "application/json", streaming(*watch))
+                response(StatusCode::OK, "application/json", Body::watch(*watch))
             }
             Err(error) => refusal(&error),
         }
@@ -82,7 +82,12 @@ impl Kube {
                 params,
             )?))),
             Verb::List => Ok(Answer::Text(state.list(target, params)?)),
-            _ => {
+            Verb::Get
+            | Verb::Create
+            | Verb::Update
+            | Verb::Patch
+            | Verb::Delete
+            | Verb::DeleteCollection => {
                 let stored = state.read(target)?;
                 match target.subresource.as_str() {
                     "scale" => Ok(Answer::Object(
@@ -279,12 +284,6 @@ fn success(code: StatusCode) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code.as_u16()})
 }
 
-pub(crate) fn broken_body(why: &str) -> Response<Body> {
-    refusal(&ApiError::bad_request(format!(
-        "the body of the request could not be read: {why}"
-    )))
-}
-
 fn refusal(error: &ApiError) -> Response<Body> {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(code, error.status().to_string().into());
@@ -297,7 +296,7 @@ fn refusal(error: &ApiError) -> Response<Body> {
 }
 
 fn json_response(code: StatusCode, text: Bytes) -> Response<Body> {
-    response(code, "application/json", whole(text))
+    response(code, "application/json", text.into())
 }
 
 fn response(code: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {

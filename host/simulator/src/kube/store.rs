@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    object::{condition_is_true, controller, entries, is_terminating, meta_mut, meta_str},
+    object::{condition_is_true, controller, entries, is_terminating, items, meta_mut, meta_str},
     resource::ResourceId,
 };
 
@@ -66,6 +66,8 @@ pub struct Stored {
     pub terminating: bool,
     /// The owner with `controller: true`.
     pub controller: Option<Controller>,
+    /// The UIDs of all owners.
+    pub owners: Vec<String>,
     /// The whole object as JSON.
     pub bytes: Bytes,
 }
@@ -100,6 +102,10 @@ impl Stored {
             phase: text(&object["status"]["phase"]),
             ready: condition_is_true(object, "Ready"),
             terminating: is_terminating(object),
+            owners: items(&object["metadata"], "ownerReferences")
+                .iter()
+                .filter_map(|owner| text(&owner["uid"]))
+                .collect(),
             controller: controller(object).map(|owner| Controller {
                 kind: text(&owner["kind"]).unwrap_or_default(),
                 name: text(&owner["name"]).unwrap_or_default(),

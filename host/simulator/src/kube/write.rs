@@ -8,6 +8,7 @@ use super::{
     State, admission,
     apply::{self, Apply},
     error::{ApiError, Cause},
+    keep,
     object::{field_mut, finalizers, is_terminating, map_mut, meta_mut, meta_str, time},
     patch,
     request::{Target, WriteOptions},
@@ -247,7 +248,7 @@ impl State {
             );
             return Err(ApiError::conflict(id, target.name(), &why));
         }
-        self.keep_what_is_not_theirs(target, &live, &mut object)?;
+        keep::untouchable(target, &live, &mut object)?;
         self.settle(target, &mut object, options)?;
         let part = |object: &Value| -> Value {
             let mut object = object.clone();
@@ -300,111 +301,6 @@ impl State {
                 .as_i64()
                 .unwrap_or(0)
                 > 0
-    }
-
-    /// Restores in `object` what a write to this (sub)resource cannot change.
-    fn keep_what_is_not_theirs(
-        &self,
-        target: &Target,
-        live: &Value,
-        object: &mut Value,
-    ) -> Result<(), ApiError> {
-        let resource = &*target.resource;
-        if target.subresource == "status" {
-            let status = object["status"].clone();
-            let managed = object["metadata"]["managedFields"].clone();
-            let mut whole = live.clone();
-            if !resource.custom {
-                // Kubelets may set labels and annotations with the status.
-                for field in ["labels", "annotations"] {
-                    if !object["metadata"][field].is_null() {
-                        meta_mut(&mut whole)
-                            .insert(field.to_owned(), object["metadata"][field].clone());
-                    }
-                }
-            }
-            if !managed.is_null() {
-                meta_mut(&mut whole).insert("managedFields".to_owned(), managed);
-            }
-            match status {
-                Value::Null => {
-                    map_mut(&mut whole).remove("status");
-                }
-                status => *field_mut(&mut whole, "status") = status,
-            }
-            *object = whole;
-            return Ok(());
-        }
-        if is_terminating(live) {
-            let added: Vec<&str> = finalizers(object)
-                .filter(|finalizer| !finalizers(live).any(|present| present == *finalizer))
-                .collect();
-            if !added.is_empty() {
-                let why = format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
-                );
-                let cause = Cause::forbidden("metadata.finalizers", &why);
-                return Err(ApiError::invalid(
-                    &resource.id,
-                    &resource.kind,
-                    target.name(),
-                    &[cause],
-                ));
-            }
-        }
-        const FIXED: [&str; 7] = [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-            "resourceVersion",
-            "generateName",
-        ];
-        for field in FIXED {
-            match &live["metadata"][field] {
-                Value::Null => {
-                    meta_mut(object).remove(field);
-                }
-                value => {
-                    meta_mut(object).insert(field.to_owned(), value.clone());
-                }
-            }
-        }
-        if object["metadata"]["managedFields"].is_null()
-            && !live["metadata"]["managedFields"].is_null()
-        {
-            meta_mut(object).insert(
-                "managedFields".to_owned(),
-                live["metadata"]["managedFields"].clone(),
-            );
-        }
-        let has_status = resource
-            .version(&target.version)
-            .is_some_and(|version| version.status);
-        if has_status {
-            match &live["status"] {
-                Value::Null => {
-                    map_mut(object).remove("status");
-                }
-                status => *field_mut(object, "status") = status.clone(),
-            }
-        }
-        if resource.id.is("pods") && live["spec"]["nodeName"] != object["spec"]["nodeName"] {
-            let cause = Cause::forbidden(
-                "spec",
-                "pod updates may not change fields other than `spec.containers[*].image`, \
-                 `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing \
-                 tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
-            );
-            return Err(ApiError::invalid(
-                &resource.id,
-                &resource.kind,
-                target.name(),
-                &[cause],
-            ));
-        }
-        Ok(())
     }
 
     /// Checks that the object is of the target's type, name and namespace, and fills in what is missing.

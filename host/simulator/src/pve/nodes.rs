@@ -75,7 +75,7 @@ pub(crate) async fn status(call: Call) -> Answer {
             "user_hz": 100,
             "flags": "fpu sse sse2",
         },
-        "boot-info": {"mode": "efi", "secureboot": 0},
+        "boot-info": {"mode": "efi"},
         "current-kernel": {"sysname": "Linux", "release": kernel, "version": "#1 SMP PREEMPT_DYNAMIC", "machine": "x86_64"},
         "kversion": format!("Linux {kernel} #1 SMP PREEMPT_DYNAMIC"),
         "pveversion": pveversion,

@@ -22,6 +22,8 @@ pub use ledger::{ledger_facts, ledger_object};
 pub use period::parse_period;
 pub use pool::pool_facts;
 
+#[cfg(test)]
+pub(super) use claim::tests as tests_support;
 pub(super) use claim::truncated;
 pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_facts};
 pub(super) use pod::{daemon_set_facts, object_key, pod_facts};

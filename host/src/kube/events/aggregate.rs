@@ -1,13 +1,13 @@
-//! Which notices are written, and how: the first of its kind as an Event, repetitions as its series, a flood not at all. Pure.
+//! Which Events are written, and how: the first of its kind as an object, repetitions as its series, a flood not at all. Pure.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use sha2::Digest as _;
 
-use super::{Notice, Regarding};
+use super::{About, Event};
 
-/// A repetition within this time belongs to the series; later, it is an Event of its own. As client-go has it.
+/// A repetition within this time belongs to the series; later, it is one of its own. As client-go has it.
 const SERIES_GAP: SignedDuration = SignedDuration::from_mins(6);
 /// A series is written again at most this often.
 const SERIES_PAUSE: SignedDuration = SignedDuration::from_secs(60);
@@ -29,12 +29,12 @@ const SERIES_MAX: usize = 10_000;
 pub(super) enum Write {
     First {
         name: String,
-        notice: Notice,
+        event: Event,
         at: Timestamp,
     },
     Again {
         name: String,
-        notice: Notice,
+        event: Event,
         count: i32,
         at: Timestamp,
     },
@@ -42,8 +42,8 @@ pub(super) enum Write {
 
 #[derive(Default)]
 pub(super) struct Aggregate {
-    series: BTreeMap<Notice, Series>,
-    objects: BTreeMap<Regarding, Tokens>,
+    series: BTreeMap<Event, Series>,
+    objects: BTreeMap<About, Tokens>,
     overall: Tokens,
 }
 
@@ -55,9 +55,9 @@ struct Series {
 }
 
 impl Aggregate {
-    /// What to write for this notice, if anything.
-    pub(super) fn admit(&mut self, notice: Notice, now: Timestamp) -> Option<Write> {
-        if let Some(series) = self.series.get_mut(&notice)
+    /// What to write for this event, if anything.
+    pub(super) fn admit(&mut self, event: Event, now: Timestamp) -> Option<Write> {
+        if let Some(series) = self.series.get_mut(&event)
             && now.duration_since(series.last_seen) <= SERIES_GAP
         {
             series.count = series.count.saturating_add(1);
@@ -70,7 +70,7 @@ impl Aggregate {
             series.last_written = now;
             return Some(Write::Again {
                 name: series.name.clone(),
-                notice,
+                event,
                 count: series.count,
                 at: now,
             });
@@ -82,16 +82,16 @@ impl Aggregate {
         self.make_room(now);
         if !self
             .objects
-            .entry(notice.regarding.clone())
+            .entry(event.about.clone())
             .or_default()
             .take(PER_OBJECT, now)
         {
             return None;
         }
         self.overall.take(OVERALL, now);
-        let name = event_name(&notice, now);
+        let name = event_name(&event, now);
         self.series.insert(
-            notice.clone(),
+            event.clone(),
             Series {
                 name: name.clone(),
                 count: 1,
@@ -101,15 +101,15 @@ impl Aggregate {
         );
         Some(Write::First {
             name,
-            notice,
+            event,
             at: now,
         })
     }
 
-    /// The write failed: the next notice of its kind is a first one again.
+    /// The write failed: the next of its kind is a first one again.
     pub(super) fn forget(&mut self, write: &Write) {
-        let (Write::First { notice, .. } | Write::Again { notice, .. }) = write;
-        self.series.remove(notice);
+        let (Write::First { event, .. } | Write::Again { event, .. }) = write;
+        self.series.remove(event);
     }
 
     /// Forgets what is over, and if that is not enough, the oldest.
@@ -123,7 +123,7 @@ impl Aggregate {
                 .series
                 .iter()
                 .min_by_key(|(_, series)| series.last_seen)
-                .map(|(notice, _)| notice.clone())
+                .map(|(event, _)| event.clone())
         {
             self.series.remove(&oldest);
         }
@@ -133,17 +133,15 @@ impl Aggregate {
     }
 }
 
-/// Unique, and the same in a simulated run that is repeated: the object's name, then a digest of the notice and the time.
-fn event_name(notice: &Notice, now: Timestamp) -> String {
-    let object = match &notice.regarding {
-        Regarding::Pod(key, _) => &*key.name,
-        Regarding::Node(name, _) => name.as_str(),
-        Regarding::Claim(name, _) => name.as_str(),
-        Regarding::Pool(name, _) => name.as_str(),
-        Regarding::Class(name, _) => name.as_str(),
-        Regarding::Cluster(name, _) => name.as_str(),
+/// Unique, and the same in a simulated run that is repeated: the object's name, then a digest of the Event and the time.
+fn event_name(event: &Event, now: Timestamp) -> String {
+    let object = match &event.about {
+        About::Pod(key, _) => &*key.name,
+        About::Node(name) => name.as_str(),
+        About::Claim(name, _) => name.as_str(),
+        About::Pool(name, _) => name.as_str(),
     };
-    let digest = sha2::Sha256::digest(format!("{notice:?} {}", now.as_nanosecond()));
+    let digest = sha2::Sha256::digest(format!("{event:?} {}", now.as_nanosecond()));
     // Names of objects are ASCII; an Event's name may have 253 characters.
     let kept: String = object.chars().take(200).collect();
     format!(

@@ -7,9 +7,9 @@
 mod aggregate;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::events::v1::Event as EventObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, PodKey, PoolName, Uid};
+use kproxide_planner::ids::{ClaimName, NodeName, PodKey, PoolName, Uid};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -20,144 +20,106 @@ use super::error::Error;
 use crate::clock::Clock;
 use aggregate::{Aggregate, Write};
 
-/// How many notices may wait. More come only with more actions in one tick than there may be.
+/// How many Events may wait. More come only with more actions in one tick than there may be.
 const QUEUE: usize = 1024;
 
 /// What an Event is about. UIDs where they are known: `kubectl describe` looks for them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Regarding {
-    Pod(PodKey, Uid),
-    Node(NodeName, Option<Uid>),
-    Claim(ClaimName, Option<Uid>),
-    Pool(PoolName, Option<Uid>),
-    Class(ClassName, Option<Uid>),
-    Cluster(ClusterName, Option<Uid>),
+pub enum About {
+    Pod(PodKey, Option<Uid>),
+    Node(NodeName),
+    Claim(ClaimName, Uid),
+    Pool(PoolName, Uid),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    Normal,
-    Warning,
-}
-
-/// The reasons that kproxide gives; where Cluster Autoscaler has a word for it, that word, because dashboards and people know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// On a pod: machines are being made for it.
-    TriggeredScaleUp,
-    /// On a pod: no machine is made for it; the note says why.
-    NotTriggerScaleUp,
-    /// On a pool: machines are being made.
-    ScaledUpGroup,
-    /// On a pool or claim: a machine could not be made.
-    FailedToScaleUpGroup,
-    /// On a Node: it is going to be removed.
-    ScaleDown,
-    /// On a Node: it is being emptied because nothing needs it.
-    ScaleDownEmpty,
-    /// On a Node: removing it was given up.
-    ScaleDownFailed,
-    /// On a pod: it is evicted because its Node goes.
-    Evicted,
-    /// On a Node: it was recognized as the machine of a claim.
-    Registered,
-    /// On a Node: it is in service.
-    Initialized,
-    /// On a claim: it asks for a human.
-    NeedsAttention,
-    /// On a pool: a policy failed, was refused or was replaced.
-    Policy,
-    /// On a pool, class or cluster: it cannot be used as it stands.
-    InvalidConfiguration,
-    /// On a cluster: it cannot be reached, or has no quorum.
-    Unreachable,
-}
-
-impl Reason {
-    fn word(self) -> &'static str {
-        match self {
-            Self::TriggeredScaleUp => "TriggeredScaleUp",
-            Self::NotTriggerScaleUp => "NotTriggerScaleUp",
-            Self::ScaledUpGroup => "ScaledUpGroup",
-            Self::FailedToScaleUpGroup => "FailedToScaleUpGroup",
-            Self::ScaleDown => "ScaleDown",
-            Self::ScaleDownEmpty => "ScaleDownEmpty",
-            Self::ScaleDownFailed => "ScaleDownFailed",
-            Self::Evicted => "Evicted",
-            Self::Registered => "Registered",
-            Self::Initialized => "Initialized",
-            Self::NeedsAttention => "NeedsAttention",
-            Self::Policy => "Policy",
-            Self::InvalidConfiguration => "InvalidConfiguration",
-            Self::Unreachable => "Unreachable",
-        }
+impl About {
+    pub fn pod(pod: &PodKey, uid: &Uid) -> Self {
+        Self::Pod(pod.clone(), Some(uid.clone()))
     }
 
-    /// What kproxide was about, as `events.k8s.io` wants to know.
-    fn action(self) -> &'static str {
-        match self {
-            Self::TriggeredScaleUp
-            | Self::NotTriggerScaleUp
-            | Self::ScaledUpGroup
-            | Self::FailedToScaleUpGroup => "ScaleUp",
-            Self::ScaleDown | Self::ScaleDownEmpty | Self::ScaleDownFailed | Self::Evicted => {
-                "ScaleDown"
-            }
-            Self::Registered | Self::Initialized => "Register",
-            Self::NeedsAttention => "Reconcile",
-            Self::Policy => "Decide",
-            Self::InvalidConfiguration | Self::Unreachable => "Validate",
-        }
+    /// All pods of a shape, by an example: good for remembering what was said of them.
+    pub fn shape(example: &PodKey) -> Self {
+        Self::Pod(example.clone(), None)
+    }
+
+    pub fn node(node: &NodeName) -> Self {
+        Self::Node(node.clone())
+    }
+
+    pub fn claim(claim: &ClaimName, uid: &Uid) -> Self {
+        Self::Claim(claim.clone(), uid.clone())
+    }
+
+    pub fn pool(pool: &PoolName, uid: &Uid) -> Self {
+        Self::Pool(pool.clone(), uid.clone())
     }
 }
 
 /// One thing to tell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Notice {
-    pub regarding: Regarding,
-    pub severity: Severity,
-    pub reason: Reason,
-    /// For people; cut at 1024 bytes.
-    pub note: String,
+pub struct Event {
+    about: About,
+    warning: bool,
+    reason: &'static str,
+    note: String,
 }
 
-/// Where to tell it. Cheap to clone; never waits, never fails.
-#[derive(Clone, Debug)]
-pub struct Events(mpsc::Sender<Notice>);
-
-impl Events {
-    /// One that tells nobody: for a dry run, which writes nothing.
-    pub fn silent() -> Self {
-        Self(mpsc::channel(1).0)
+impl Event {
+    /// `reason` is one CamelCase word, Cluster Autoscaler's where it has one; `note` is for people and cut at 1024 bytes.
+    pub fn normal(about: About, reason: &'static str, note: String) -> Self {
+        Self {
+            about,
+            warning: false,
+            reason,
+            note,
+        }
     }
 
-    /// Queues the notice; if the queue is full it is dropped.
-    pub fn publish(&self, notice: Notice) {
-        if let Err(mpsc::error::TrySendError::Full(notice)) = self.0.try_send(notice) {
-            tracing::debug!(?notice, "event dropped: too many are waiting");
+    /// As [`Event::normal`], for what somebody should look at.
+    pub fn warning(about: About, reason: &'static str, note: String) -> Self {
+        Self {
+            about,
+            warning: true,
+            reason,
+            note,
         }
     }
 }
 
-/// Who speaks.
+/// Where to tell it. Cheap to clone; never waits, never fails.
 #[derive(Clone, Debug)]
-pub struct Reporter {
-    /// Name of this replica.
-    pub instance: String,
+pub struct Events(mpsc::Sender<Event>);
+
+impl Events {
+    /// Queues the Event; if the queue is full it is dropped.
+    pub fn say(&self, event: Event) {
+        if let Err(mpsc::error::TrySendError::Full(event)) = self.0.try_send(event) {
+            tracing::debug!(?event, "event dropped: too many are waiting");
+        }
+    }
 }
 
-/// The queue and the task that writes from it. The task ends when every [`Events`] is dropped and the rest is written.
+/// The queue and the task that writes from it. The task ends when every [`Events`] is dropped and the rest is written; in a dry run it
+/// writes nothing. `name` is kproxide's, `instance` this replica's.
 pub fn writer(
     client: Client,
-    reporter: Reporter,
     clock: Clock,
-) -> (Events, impl Future<Output = ()> + Send + 'static) {
+    name: &str,
+    instance: &str,
+    dry_run: bool,
+) -> (Events, impl Future<Output = ()> + Send + use<>) {
     let (sender, mut receiver) = mpsc::channel(QUEUE);
+    let reporter = Reporter {
+        controller: format!("{GROUP}/{}", cut(name, 63)),
+        instance: cut(instance, 128).to_owned(),
+    };
     let task = async move {
         let mut aggregate = Aggregate::default();
-        while let Some(notice) = receiver.recv().await {
-            let now = clock.now();
-            let Some(write) = aggregate.admit(notice, now) else {
+        while let Some(event) = receiver.recv().await {
+            if dry_run {
+                continue;
+            }
+            let Some(write) = aggregate.admit(event, clock.now()) else {
                 continue;
             };
             if let Err(error) = send(&client, &reporter, &write).await {
@@ -172,14 +134,22 @@ pub fn writer(
     (Events(sender), task)
 }
 
+/// Who speaks.
+struct Reporter {
+    controller: String,
+    instance: String,
+}
+
 async fn send(client: &Client, reporter: &Reporter, write: &Write) -> Result<(), Error> {
     match write {
-        Write::First { name, notice, at } => {
-            let event = event(reporter, name, notice, MicroTime(*at));
-            let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        Write::First { name, event, at } => {
+            let namespace = namespace(&event.about);
             let created = client
-                .namespaced::<Event>(&namespace)
-                .create(&PostParams::default(), &event)
+                .namespaced::<EventObject>(namespace)
+                .create(
+                    &PostParams::default(),
+                    &object(reporter, name, event, MicroTime(*at)),
+                )
                 .await
                 .map_err(Error::of("create", "events", name));
             match created {
@@ -190,13 +160,13 @@ async fn send(client: &Client, reporter: &Reporter, write: &Write) -> Result<(),
         }
         Write::Again {
             name,
-            notice,
+            event,
             count,
             at,
         } => {
             let patch = json!({ "series": { "count": count, "lastObservedTime": MicroTime(*at) } });
             client
-                .namespaced::<Event>(&namespace(&notice.regarding))
+                .namespaced::<EventObject>(namespace(&event.about))
                 .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
                 .map(|_| ())
@@ -205,74 +175,68 @@ async fn send(client: &Client, reporter: &Reporter, write: &Write) -> Result<(),
     }
 }
 
-fn event(reporter: &Reporter, name: &str, notice: &Notice, at: MicroTime) -> Event {
-    let Notice {
-        regarding,
-        severity,
+fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> EventObject {
+    let Event {
+        about,
+        warning,
         reason,
         note,
-    } = notice;
-    Event {
+    } = event;
+    EventObject {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            namespace: Some(namespace(regarding)),
+            namespace: Some(namespace(about).to_owned()),
             ..ObjectMeta::default()
         },
         event_time: Some(at),
-        reporting_controller: Some("kproxide.dev/kproxide".to_owned()),
-        reporting_instance: Some(cut(&reporter.instance, 128).to_owned()),
-        action: Some(reason.action().to_owned()),
-        reason: Some(reason.word().to_owned()),
-        regarding: Some(reference(regarding)),
+        reporting_controller: Some(reporter.controller.clone()),
+        reporting_instance: Some(reporter.instance.clone()),
+        action: Some(action(reason).to_owned()),
+        reason: Some((*reason).to_owned()),
+        regarding: Some(reference(about)),
         note: Some(cut(note, 1024).to_owned()),
-        type_: Some(
-            match severity {
-                Severity::Normal => "Normal",
-                Severity::Warning => "Warning",
-            }
-            .to_owned(),
-        ),
-        ..Event::default()
+        type_: Some(if *warning { "Warning" } else { "Normal" }.to_owned()),
+        ..EventObject::default()
+    }
+}
+
+/// What kproxide was about, as `events.k8s.io` wants to know; the reason itself where there is nothing more general.
+fn action(reason: &'static str) -> &'static str {
+    match reason {
+        "TriggeredScaleUp" | "NotTriggerScaleUp" | "ScaledUpGroup" | "FailedToScaleUpGroup" => {
+            "ScaleUp"
+        }
+        "ScaleDown" | "ScaleDownEmpty" | "ScaleDownFailed" => "ScaleDown",
+        other => other,
     }
 }
 
 /// Events about objects without a namespace belong into `default`.
-fn namespace(regarding: &Regarding) -> String {
-    match regarding {
-        Regarding::Pod(key, _) => key.namespace.to_string(),
-        Regarding::Node(..)
-        | Regarding::Claim(..)
-        | Regarding::Pool(..)
-        | Regarding::Class(..)
-        | Regarding::Cluster(..) => "default".to_owned(),
+fn namespace(about: &About) -> &str {
+    match about {
+        About::Pod(key, _) => &key.namespace,
+        About::Node(_) | About::Claim(..) | About::Pool(..) => "default",
     }
 }
 
-fn reference(regarding: &Regarding) -> ObjectReference {
+fn reference(about: &About) -> ObjectReference {
     let ours = format!("{GROUP}/{VERSION}");
-    let (api_version, kind, name, uid) = match regarding {
-        Regarding::Pod(key, uid) => ("v1", "Pod", &*key.name, Some(uid)),
-        Regarding::Node(name, uid) => ("v1", "Node", name.as_str(), uid.as_ref()),
-        Regarding::Claim(name, uid) => (ours.as_str(), "NodeClaim", name.as_str(), uid.as_ref()),
-        Regarding::Pool(name, uid) => (ours.as_str(), "NodePool", name.as_str(), uid.as_ref()),
-        Regarding::Class(name, uid) => (ours.as_str(), "NodeClass", name.as_str(), uid.as_ref()),
-        Regarding::Cluster(name, uid) => {
-            (ours.as_str(), "ProxmoxCluster", name.as_str(), uid.as_ref())
-        }
+    let (api_version, kind, name, namespace, uid) = match about {
+        About::Pod(key, uid) => ("v1", "Pod", &*key.name, Some(&key.namespace), uid.as_ref()),
+        About::Node(name) => ("v1", "Node", name.as_str(), None, None),
+        About::Claim(name, uid) => (ours.as_str(), "NodeClaim", name.as_str(), None, Some(uid)),
+        About::Pool(name, uid) => (ours.as_str(), "NodePool", name.as_str(), None, Some(uid)),
     };
     ObjectReference {
         api_version: Some(api_version.to_owned()),
         kind: Some(kind.to_owned()),
         name: Some(name.to_owned()),
-        namespace: match regarding {
-            Regarding::Pod(key, _) => Some(key.namespace.to_string()),
-            Regarding::Node(..)
-            | Regarding::Claim(..)
-            | Regarding::Pool(..)
-            | Regarding::Class(..)
-            | Regarding::Cluster(..) => None,
+        namespace: namespace.map(ToString::to_string),
+        // By custom a Node's Events carry its name as UID; `kubectl describe node` looks for that.
+        uid: match about {
+            About::Node(name) => Some(name.to_string()),
+            About::Pod(..) | About::Claim(..) | About::Pool(..) => uid.map(ToString::to_string),
         },
-        uid: uid.map(ToString::to_string),
         ..ObjectReference::default()
     }
 }

@@ -7,18 +7,14 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_767_225_600 + second).unwrap()
 }
 
-fn notice(pod: &str, note: &str) -> Notice {
-    Notice {
-        regarding: Regarding::Pod(PodKey::new("shop", pod), "u1".into()),
-        severity: Severity::Warning,
-        reason: Reason::NotTriggerScaleUp,
-        note: note.to_owned(),
-    }
+fn told(pod: &str, note: &str) -> Event {
+    let about = About::pod(&PodKey::new("shop", pod), &"u1".into());
+    Event::warning(about, "NotTriggerScaleUp", note.to_owned())
 }
 
 /// What is written: `first`, `again N`, or `-`.
-fn written(aggregate: &mut Aggregate, notice: Notice, second: i64) -> String {
-    match aggregate.admit(notice, at(second)) {
+fn written(aggregate: &mut Aggregate, event: Event, second: i64) -> String {
+    match aggregate.admit(event, at(second)) {
         Some(Write::First { .. }) => "first".to_owned(),
         Some(Write::Again { count, .. }) => format!("again {count}"),
         None => "-".to_owned(),
@@ -30,7 +26,7 @@ fn repetitions_become_a_series_that_is_written_once_a_minute() {
     let mut aggregate = Aggregate::default();
     let mut check = |second: i64, expected: &str| {
         assert_eq!(
-            written(&mut aggregate, notice("a", "too big"), second),
+            written(&mut aggregate, told("a", "too big"), second),
             expected,
             "at {second}"
         );
@@ -48,37 +44,37 @@ fn repetitions_become_a_series_that_is_written_once_a_minute() {
 #[test]
 fn another_note_is_another_event() {
     let mut aggregate = Aggregate::default();
-    assert_eq!(written(&mut aggregate, notice("a", "too big"), 0), "first");
-    assert_eq!(written(&mut aggregate, notice("a", "no room"), 0), "first");
+    assert_eq!(written(&mut aggregate, told("a", "too big"), 0), "first");
+    assert_eq!(written(&mut aggregate, told("a", "no room"), 0), "first");
 }
 
 #[test]
 fn one_object_is_told_only_so_much_and_others_are_not_held_up_by_it() {
     let mut aggregate = Aggregate::default();
-    let told = (0..100)
-        .filter(|n| written(&mut aggregate, notice("a", &n.to_string()), 0) == "first")
+    let written_ones = (0..100)
+        .filter(|n| written(&mut aggregate, told("a", &n.to_string()), 0) == "first")
         .count();
-    assert_eq!(told, 10);
-    assert_eq!(written(&mut aggregate, notice("b", "x"), 0), "first");
-    assert_eq!(written(&mut aggregate, notice("a", "later"), 29), "-");
-    assert_eq!(written(&mut aggregate, notice("a", "later"), 31), "first");
+    assert_eq!(written_ones, 10);
+    assert_eq!(written(&mut aggregate, told("b", "x"), 0), "first");
+    assert_eq!(written(&mut aggregate, told("a", "later"), 29), "-");
+    assert_eq!(written(&mut aggregate, told("a", "later"), 31), "first");
 }
 
 #[test]
 fn a_flood_over_many_objects_is_bounded() {
     let mut aggregate = Aggregate::default();
-    let told = (0..30_000)
-        .filter(|n| written(&mut aggregate, notice(&format!("p{n}"), "x"), 0) == "first")
+    let written_ones = (0..30_000)
+        .filter(|n| written(&mut aggregate, told(&format!("p{n}"), "x"), 0) == "first")
         .count();
-    assert_eq!(told, 200);
+    assert_eq!(written_ones, 200);
 }
 
 #[test]
 fn a_write_that_failed_is_tried_again_as_a_first_one() {
     let mut aggregate = Aggregate::default();
-    let write = aggregate.admit(notice("a", "x"), at(0)).unwrap();
+    let write = aggregate.admit(told("a", "x"), at(0)).unwrap();
     aggregate.forget(&write);
-    assert_eq!(written(&mut aggregate, notice("a", "x"), 1), "first");
+    assert_eq!(written(&mut aggregate, told("a", "x"), 1), "first");
 }
 
 /// What kube-apiserver's validation of `events.k8s.io/v1` asks for.
@@ -86,25 +82,31 @@ fn a_write_that_failed_is_tried_again_as_a_first_one() {
 fn the_object_on_the_wire() {
     let long = "é".repeat(1000);
     let reporter = Reporter {
+        controller: "kproxide.dev/kproxide".to_owned(),
         instance: "kproxide-0".to_owned(),
     };
-    let event = event(&reporter, "a.0", &notice("a", &long), MicroTime(at(0)));
-    let value = serde_json::to_value(&event).unwrap();
+    let wire = |event: &Event| {
+        serde_json::to_value(object(&reporter, "a.0", event, MicroTime(at(0)))).unwrap()
+    };
+    let value = wire(&told("a", &long));
     assert_eq!(value["metadata"]["namespace"], "shop");
     assert_eq!(value["eventTime"], "2026-01-01T00:00:00.000000Z");
-    assert_eq!(value["reason"], "NotTriggerScaleUp");
+    assert_eq!(
+        (&value["reason"], &value["action"]),
+        (&json!("NotTriggerScaleUp"), &json!("ScaleUp"))
+    );
     assert_eq!(value["type"], "Warning");
     assert_eq!(value["regarding"]["kind"], "Pod");
     assert!(value["note"].as_str().unwrap().len() <= 1024);
 
-    let node = Notice {
-        regarding: Regarding::Node("n".into(), None),
-        ..notice("a", "x")
-    };
-    let value =
-        serde_json::to_value(super::event(&reporter, "n.0", &node, MicroTime(at(0)))).unwrap();
+    let value = wire(&Event::normal(
+        About::node(&"n".into()),
+        "ScaleDown",
+        "x".to_owned(),
+    ));
     assert_eq!(value["metadata"]["namespace"], "default");
     assert_eq!(value["regarding"].get("namespace"), None);
+    assert_eq!(value["regarding"]["uid"], "n");
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,17 +116,11 @@ async fn a_server_that_does_not_answer_holds_nobody_up() {
         Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::empty()))
     });
     let clock = Clock::starting_at(at(0));
-    let (events, task) = writer(
-        Client::from_service(silent),
-        Reporter {
-            instance: "a".to_owned(),
-        },
-        clock,
-    );
+    let (events, task) = writer(Client::from_service(silent), clock, "kproxide", "a", false);
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(task);
     for n in 0..5000 {
-        events.publish(notice(&format!("p{n}"), "x"));
+        events.say(told(&format!("p{n}"), "x"));
     }
     drop(events);
     while tasks.join_next().await.is_some() {}

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use kproxide_planner::facts::{Labels, Taint, TaintEffect};
 use kproxide_planner::question::{
-    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration, HypervisorDescription, Machine,
-    OrderQuestion, RankQuestion, Ranking, Rejected, Removals, Scored, Size,
+    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration,
+    HypervisorDescription, Machine, OrderQuestion, RankQuestion, Ranking, Rejected, Removals,
+    Scored, Size,
 };
 
 use super::CallError;
@@ -25,12 +26,17 @@ const ANNOTATION_BYTES_MAX: usize = 4096;
 /// character boundary.
 pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
     let text = &text[..text.floor_char_boundary(bytes_max)];
-    text.chars().map(|c| if is_disruptive(c) { ' ' } else { c }).collect::<String>().trim().to_owned()
+    text.chars()
+        .map(|c| if is_disruptive(c) { ' ' } else { c })
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 fn is_disruptive(c: char) -> bool {
     // Separators of lines and paragraphs; the marks that embed, override or isolate a direction.
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 pub(super) enum Refusal {
@@ -41,8 +47,12 @@ pub(super) enum Refusal {
 
 pub(super) fn refusal(error: types::PolicyError) -> Refusal {
     match error {
-        types::PolicyError::NoCandidate(text) => Refusal::NoCandidate(printable(&text, REASON_BYTES_MAX)),
-        types::PolicyError::InvalidSettings(text) => Refusal::InvalidSettings(printable(&text, REASON_BYTES_MAX)),
+        types::PolicyError::NoCandidate(text) => {
+            Refusal::NoCandidate(printable(&text, REASON_BYTES_MAX))
+        }
+        types::PolicyError::InvalidSettings(text) => {
+            Refusal::InvalidSettings(printable(&text, REASON_BYTES_MAX))
+        }
         types::PolicyError::Internal(text) => Refusal::Internal(printable(&text, REASON_BYTES_MAX)),
     }
 }
@@ -57,22 +67,30 @@ fn refused(error: types::PolicyError) -> Result<AnswerBody, CallError> {
 
 // === To the policy ===
 
-pub(super) fn rank(question: &RankQuestion) -> (types::Context, hs::Request, Vec<types::Candidate>) {
+pub(super) fn rank(
+    question: &RankQuestion,
+) -> (types::Context, hs::Request, Vec<types::Candidate>) {
     let request = hs::Request {
         machine: machine(&question.machine),
         batch_index: question.batch_index,
         batch_size: question.batch_size,
         sequence: question.sequence,
-        previous: question
-            .previous
-            .as_ref()
-            .map(|id| types::HypervisorId { cluster: id.cluster.to_string(), name: id.name.to_string() }),
+        previous: question.previous.as_ref().map(|id| types::HypervisorId {
+            cluster: id.cluster.to_string(),
+            name: id.name.to_string(),
+        }),
     };
     let candidates = question.candidates.iter().map(candidate).collect();
-    (context(&question.context, &question.policy.settings), request, candidates)
+    (
+        context(&question.context, &question.policy.settings),
+        request,
+        candidates,
+    )
 }
 
-pub(super) fn order(question: &OrderQuestion) -> (types::Context, Vec<sd::Node>, Vec<types::Candidate>) {
+pub(super) fn order(
+    question: &OrderQuestion,
+) -> (types::Context, Vec<sd::Node>, Vec<types::Candidate>) {
     let nodes = question
         .nodes
         .iter()
@@ -85,7 +103,11 @@ pub(super) fn order(question: &OrderQuestion) -> (types::Context, Vec<sd::Node>,
             allocatable: size(node.allocatable),
             requested: size(node.requested),
             movable_pods: node.movable_pods,
-            labels: node.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+            labels: node
+                .labels
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             attributes: attributes(&node.attributes),
         })
         .collect();
@@ -97,7 +119,10 @@ pub(super) fn order(question: &OrderQuestion) -> (types::Context, Vec<sd::Node>,
 }
 
 pub(super) fn decorate(question: &DecorateQuestion) -> (types::Machine, Vec<types::Hypervisor>) {
-    (machine(&question.machine), question.hypervisors.iter().map(hypervisor).collect())
+    (
+        machine(&question.machine),
+        question.hypervisors.iter().map(hypervisor).collect(),
+    )
 }
 
 fn context(context: &Context, settings: &str) -> types::Context {
@@ -122,7 +147,10 @@ fn machine(machine: &Machine) -> types::Machine {
 
 fn hypervisor(hypervisor: &HypervisorDescription) -> types::Hypervisor {
     types::Hypervisor {
-        id: types::HypervisorId { cluster: hypervisor.id.cluster.to_string(), name: hypervisor.id.name.to_string() },
+        id: types::HypervisorId {
+            cluster: hypervisor.id.cluster.to_string(),
+            name: hypervisor.id.name.to_string(),
+        },
         zone: hypervisor.zone.to_string(),
         capacity: size(hypervisor.capacity),
         attributes: attributes(&hypervisor.attributes),
@@ -146,7 +174,10 @@ fn candidate(candidate: &Candidate) -> types::Candidate {
 }
 
 fn size(size: Size) -> types::Resources {
-    types::Resources { milli_cores: size.milli_cores, memory_bytes: size.memory_bytes }
+    types::Resources {
+        milli_cores: size.milli_cores,
+        memory_bytes: size.memory_bytes,
+    }
 }
 
 fn attributes(attributes: &[Attribute]) -> Vec<types::Attribute> {
@@ -179,23 +210,46 @@ pub(super) fn ranking(
     for placement in answer.placements {
         let candidate = question.candidates.get(placement.index as usize);
         let candidate = candidate.ok_or_else(|| {
-            invalid(format!("placement index {} is out of range: there are {} candidates", placement.index, question.candidates.len()))
+            invalid(format!(
+                "placement index {} is out of range: there are {} candidates",
+                placement.index,
+                question.candidates.len()
+            ))
         })?;
         if let Some(reason) = &candidate.ineligible {
-            return Err(invalid(format!("it placed the machine on {}, which is not eligible: {reason}", candidate.hypervisor.id)));
+            return Err(invalid(format!(
+                "it placed the machine on {}, which is not eligible: {reason}",
+                candidate.hypervisor.id
+            )));
         }
-        placements.push(scored("placement", placement.index, placement.score, &placement.reason, &mut seen)?);
+        placements.push(scored(
+            "placement",
+            placement.index,
+            placement.score,
+            &placement.reason,
+            &mut seen,
+        )?);
     }
     let mut rejected = Vec::with_capacity(answer.rejected.len().min(question.candidates.len()));
     for rejection in answer.rejected {
         let index = rejection.index;
         if index as usize >= question.candidates.len() {
-            return Err(invalid(format!("rejection index {index} is out of range: there are {} candidates", question.candidates.len())));
+            return Err(invalid(format!(
+                "rejection index {index} is out of range: there are {} candidates",
+                question.candidates.len()
+            )));
         }
         see("rejection", index, &mut seen)?;
-        rejected.push(Rejected { index, reason: printable(&rejection.reason, REASON_BYTES_MAX) });
+        rejected.push(Rejected {
+            index,
+            reason: printable(&rejection.reason, REASON_BYTES_MAX),
+        });
     }
-    Ok(AnswerBody::Ranking(Ranking { placements, rejected, state: state(answer.state)? }))
+    Ok(AnswerBody::Ranking(Ranking {
+        placements,
+        rejected,
+        state: state(answer.state)?,
+    }))
 }
 
 pub(super) fn removals(
@@ -218,10 +272,19 @@ pub(super) fn removals(
                     question.nodes.len()
                 )));
             }
-            scored("removal", removal.index, removal.score, &removal.reason, &mut seen)
+            scored(
+                "removal",
+                removal.index,
+                removal.score,
+                &removal.reason,
+                &mut seen,
+            )
         })
         .collect::<Result<_, _>>()?;
-    Ok(AnswerBody::Removals(Removals { removals, state: state(answer.state)? }))
+    Ok(AnswerBody::Removals(Removals {
+        removals,
+        state: state(answer.state)?,
+    }))
 }
 
 pub(super) fn decorations(
@@ -233,7 +296,11 @@ pub(super) fn decorations(
         Err(error) => return refused(error),
     };
     if answer.len() != question.hypervisors.len() {
-        return Err(invalid(format!("{} decorations for {} hypervisors", answer.len(), question.hypervisors.len())));
+        return Err(invalid(format!(
+            "{} decorations for {} hypervisors",
+            answer.len(),
+            question.hypervisors.len()
+        )));
     }
     let decorations = answer
         .into_iter()
@@ -246,9 +313,16 @@ pub(super) fn decorations(
 }
 
 fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
-    let count = answer.labels.len().max(answer.annotations.len()).max(answer.taints.len());
+    let count = answer
+        .labels
+        .len()
+        .max(answer.annotations.len())
+        .max(answer.taints.len());
     if count > DECORATIONS_MAX {
-        return Err(LabelError::TooMany { count, max: DECORATIONS_MAX });
+        return Err(LabelError::TooMany {
+            count,
+            max: DECORATIONS_MAX,
+        });
     }
     let mut labels = Labels::new();
     for (key, value) in answer.labels {
@@ -260,7 +334,10 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
     for (key, value) in answer.annotations {
         check_key("annotation", &key)?;
         if value.len() > ANNOTATION_BYTES_MAX {
-            return Err(LabelError::LongAnnotation { key, max: ANNOTATION_BYTES_MAX });
+            return Err(LabelError::LongAnnotation {
+                key,
+                max: ANNOTATION_BYTES_MAX,
+            });
         }
         insert("annotation", &mut annotations, key, value)?;
     }
@@ -272,18 +349,42 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
             "NoSchedule" => TaintEffect::NoSchedule,
             "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
             "NoExecute" => TaintEffect::NoExecute,
-            other => return Err(LabelError::Effect { key: taint.key, effect: printable(other, 40) }),
+            other => {
+                return Err(LabelError::Effect {
+                    key: taint.key,
+                    effect: printable(other, 40),
+                });
+            }
         };
         // Kubernetes tells taints apart by key and effect.
-        if taints.iter().any(|before| *before.key == *taint.key && before.effect == effect) {
-            return Err(LabelError::Twice { what: "taint", key: taint.key });
+        if taints
+            .iter()
+            .any(|before| *before.key == *taint.key && before.effect == effect)
+        {
+            return Err(LabelError::Twice {
+                what: "taint",
+                key: taint.key,
+            });
         }
-        taints.push(Taint { key: taint.key.into(), value: taint.value.into(), effect });
+        taints.push(Taint {
+            key: taint.key.into(),
+            value: taint.value.into(),
+            effect,
+        });
     }
-    Ok(Decoration { labels, annotations, taints })
+    Ok(Decoration {
+        labels,
+        annotations,
+        taints,
+    })
 }
 
-fn insert(what: &'static str, map: &mut Labels, key: String, value: String) -> Result<(), LabelError> {
+fn insert(
+    what: &'static str,
+    map: &mut Labels,
+    key: String,
+    value: String,
+) -> Result<(), LabelError> {
     if map.contains_key(&key) {
         return Err(LabelError::Twice { what, key });
     }
@@ -291,25 +392,44 @@ fn insert(what: &'static str, map: &mut Labels, key: String, value: String) -> R
     Ok(())
 }
 
-fn scored(what: &str, index: u32, score: f64, reason: &str, seen: &mut BTreeSet<u32>) -> Result<Scored, CallError> {
+fn scored(
+    what: &str,
+    index: u32,
+    score: f64,
+    reason: &str,
+    seen: &mut BTreeSet<u32>,
+) -> Result<Scored, CallError> {
     see(what, index, seen)?;
     // NaN is in no range.
     if !(0.0..=1.0).contains(&score) {
-        return Err(invalid(format!("the score {score} of {what} {index} is not between 0 and 1")));
+        return Err(invalid(format!(
+            "the score {score} of {what} {index} is not between 0 and 1"
+        )));
     }
     // Adding zero takes the sign off -0.0, which a total order would put below 0.0.
-    Ok(Scored { index, score: score + 0.0, reason: printable(reason, REASON_BYTES_MAX) })
+    Ok(Scored {
+        index,
+        score: score + 0.0,
+        reason: printable(reason, REASON_BYTES_MAX),
+    })
 }
 
 fn see(what: &str, index: u32, seen: &mut BTreeSet<u32>) -> Result<(), CallError> {
-    if seen.insert(index) { Ok(()) } else { Err(invalid(format!("index {index} is given twice, the second time as a {what}"))) }
+    if seen.insert(index) {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "index {index} is given twice, the second time as a {what}"
+        )))
+    }
 }
 
 fn state(state: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, CallError> {
     match state {
-        Some(bytes) if bytes.len() > STATE_BYTES_MAX => {
-            Err(invalid(format!("its state has {} bytes; at most {STATE_BYTES_MAX} are kept", bytes.len())))
-        }
+        Some(bytes) if bytes.len() > STATE_BYTES_MAX => Err(invalid(format!(
+            "its state has {} bytes; at most {STATE_BYTES_MAX} are kept",
+            bytes.len()
+        ))),
         state => Ok(state),
     }
 }

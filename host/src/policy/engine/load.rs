@@ -25,7 +25,9 @@ pub enum LoadError {
          for other languages, wrap it with `wasm-tools component new`"
     )]
     CoreModule,
-    #[error("it has more than {UNPACKED_BYTES_MAX} bytes unpacked, which is the most that is loaded")]
+    #[error(
+        "it has more than {UNPACKED_BYTES_MAX} bytes unpacked, which is the most that is loaded"
+    )]
     TooBig,
     #[error("it does not compile: {0}")]
     Compile(String),
@@ -33,7 +35,9 @@ pub enum LoadError {
         "it imports {import}, but a policy may import kproxide:policy/types and kproxide:policy/log only{hint}"
     )]
     Import { import: String, hint: &'static str },
-    #[error("it exports none of kproxide:policy/host-selection, /scale-down, /labels (version 0.1)")]
+    #[error(
+        "it exports none of kproxide:policy/host-selection, /scale-down, /labels (version 0.1)"
+    )]
     NoKnownExport,
     #[error("it was built against another version of policy.wit: {0}")]
     Interface(String),
@@ -47,30 +51,49 @@ pub enum LoadError {
 
 pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
     check_bytes(bytes)?;
-    let component = Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(&error))?;
+    let component =
+        Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(&error))?;
     check_imports(engine, &component)?;
-    let exports: Vec<String> =
-        component.component_type().exports(&engine.wasmtime).map(|(name, _)| name.to_owned()).collect();
-    let exports_kind = |kind: &str| exports.iter().any(|name| name.starts_with(&format!("kproxide:policy/{kind}@0.1.")));
+    let exports: Vec<String> = component
+        .component_type()
+        .exports(&engine.wasmtime)
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let exports_kind = |kind: &str| {
+        exports
+            .iter()
+            .any(|name| name.starts_with(&format!("kproxide:policy/{kind}@0.1.")))
+    };
 
     let pre = || -> Result<InstancePre<State>, LoadError> {
-        engine.linker.instantiate_pre(&component).map_err(|error| interface_error(&error))
+        engine
+            .linker
+            .instantiate_pre(&component)
+            .map_err(|error| interface_error(&error))
     };
     let mut compiled = Compiled {
         digest: digest(bytes),
-        info: PolicyInfo { name: String::new(), version: String::new(), description: String::new(), settings_schema: String::new() },
+        info: PolicyInfo {
+            name: String::new(),
+            version: String::new(),
+            description: String::new(),
+            settings_schema: String::new(),
+        },
         host_selection: None,
         scale_down: None,
         labels: None,
     };
     if exports_kind("host-selection") {
-        compiled.host_selection = Some(HostSelectionPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
+        compiled.host_selection =
+            Some(HostSelectionPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
     if exports_kind("scale-down") {
-        compiled.scale_down = Some(ScaleDownPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
+        compiled.scale_down =
+            Some(ScaleDownPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
     if exports_kind("labels") {
-        compiled.labels = Some(LabelPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
+        compiled.labels =
+            Some(LabelPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
     compiled.info = describe(engine, &compiled)?;
     Ok(Module(std::sync::Arc::new(compiled)))
@@ -79,10 +102,12 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
 /// SHA-256 in lower-case hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> Digest {
     use std::fmt::Write;
-    let text = Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
+    let text = Sha256::digest(bytes)
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
     text.into()
 }
 
@@ -100,7 +125,9 @@ fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {
 
 fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     for (name, _) in component.component_type().imports(&engine.wasmtime) {
-        let allowed = ["kproxide:policy/types@0.1.", "kproxide:policy/log@0.1."].iter().any(|prefix| name.starts_with(prefix));
+        let allowed = ["kproxide:policy/types@0.1.", "kproxide:policy/log@0.1."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
         if !allowed {
             let hint = if name.starts_with("wasi:") {
                 ". WASI is not offered: for Rust, build for wasm32-unknown-unknown instead of wasm32-wasip2; for JavaScript, \
@@ -110,7 +137,10 @@ fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError
             } else {
                 ""
             };
-            return Err(LoadError::Import { import: name.to_owned(), hint });
+            return Err(LoadError::Import {
+                import: name.to_owned(),
+                hint,
+            });
         }
     }
     Ok(())
@@ -123,14 +153,22 @@ fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadErro
         ($pre:expr) => {
             if let Some(pre) = $pre {
                 let mut store = store::store(engine, "new policy".into());
-                let failed = |error: wasmtime::Error, store: &Store<State>| LoadError::Describe(store::failure(&error, store.data()));
+                let failed = |error: wasmtime::Error, store: &Store<State>| {
+                    LoadError::Describe(store::failure(&error, store.data()))
+                };
                 let policy = match pre.instantiate(&mut store) {
                     Ok(policy) => policy,
-                    Err(error) if store::is_mismatch(&error) => return Err(interface_error(&error)),
+                    Err(error) if store::is_mismatch(&error) => {
+                        return Err(interface_error(&error));
+                    }
                     Err(error) => return Err(failed(error, &store)),
                 };
                 if info.is_none() {
-                    info = Some(policy.call_describe(&mut store).map_err(|error| failed(error, &store))?);
+                    info = Some(
+                        policy
+                            .call_describe(&mut store)
+                            .map_err(|error| failed(error, &store))?,
+                    );
                 }
             }
         };

@@ -21,8 +21,8 @@ use wasmtime::component::Linker;
 use self::store::State;
 use self::ticker::Ticker;
 
-pub use self::load::LoadError;
 pub(crate) use self::convert::printable;
+pub use self::load::LoadError;
 pub(crate) use self::load::{UNPACKED_BYTES_MAX, digest};
 
 /// Instructions for one question, about 200 ms of computing: a thousand times what the built-ins need for 1000 hypervisors.
@@ -61,7 +61,9 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("execution", &self.execution).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("execution", &self.execution)
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,7 +105,10 @@ impl Module {
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Module").field("info", &self.0.info).field("digest", &self.0.digest).finish_non_exhaustive()
+        f.debug_struct("Module")
+            .field("info", &self.0.info)
+            .field("digest", &self.0.digest)
+            .finish_non_exhaustive()
     }
 }
 
@@ -166,11 +171,18 @@ impl Engine {
         let ticker = match execution {
             Execution::Inline => None,
             Execution::Blocking => {
-                let ticker = Ticker::start(&wasmtime).map_err(|error| LoadError::Platform(error.to_string()))?;
+                let ticker = Ticker::start(&wasmtime)
+                    .map_err(|error| LoadError::Platform(error.to_string()))?;
                 Some(Arc::new(ticker))
             }
         };
-        Ok(Self { wasmtime, linker: Arc::new(linker), execution, fuel: CALL_FUEL, ticker })
+        Ok(Self {
+            wasmtime,
+            linker: Arc::new(linker),
+            execution,
+            fuel: CALL_FUEL,
+            ticker,
+        })
     }
 
     /// Compiles a component, after looking at what it imports, and asks it for its name.
@@ -179,16 +191,24 @@ impl Engine {
     /// Names what is wrong with the bytes and, where known, how to build them right.
     pub async fn load(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
         let engine = self.clone();
-        self.run(move || load::load(&engine, &bytes)).await.unwrap_or_else(|lost| Err(LoadError::Lost(lost)))
+        self.run(move || load::load(&engine, &bytes))
+            .await
+            .unwrap_or_else(|lost| Err(LoadError::Lost(lost)))
     }
 
     /// Asks the policy whether it accepts these settings.
     ///
     /// # Errors
     /// It does not, or it failed.
-    pub async fn check_settings(&self, module: &Module, settings: Arc<str>) -> Result<(), CallError> {
+    pub async fn check_settings(
+        &self,
+        module: &Module,
+        settings: Arc<str>,
+    ) -> Result<(), CallError> {
         let (engine, module) = (self.clone(), module.clone());
-        let checked = self.run(move || store::check_settings(&engine, &module, &settings)).await;
+        let checked = self
+            .run(move || store::check_settings(&engine, &module, &settings))
+            .await;
         checked.unwrap_or_else(|lost| Err(CallError::Lost(lost)))
     }
 
@@ -198,16 +218,26 @@ impl Engine {
             return store::ask(self, module, question);
         }
         let (engine, module, question) = (self.clone(), module.clone(), question.clone());
-        let called = self.run(move || store::ask(&engine, &module, &question)).await;
-        called.unwrap_or_else(|lost| Called { result: Err(CallError::Lost(lost)), fuel: 0 })
+        let called = self
+            .run(move || store::ask(&engine, &module, &question))
+            .await;
+        called.unwrap_or_else(|lost| Called {
+            result: Err(CallError::Lost(lost)),
+            fuel: 0,
+        })
     }
 
     /// # Errors
     /// The runtime is shutting down, or wasmtime itself panicked.
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
         match self.execution {
             Execution::Inline => Ok(work()),
-            Execution::Blocking => tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string()),
+            Execution::Blocking => tokio::task::spawn_blocking(work)
+                .await
+                .map_err(|error| error.to_string()),
         }
     }
 }

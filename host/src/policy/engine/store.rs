@@ -70,18 +70,32 @@ impl State {
 
 /// wasmtime's ready-made limits hold for each memory; these hold for all memories and tables of a component.
 impl ResourceLimiter for State {
-    fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false);
         }
         self.take(desired.saturating_sub(current))
     }
 
-    fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false);
         }
-        self.take(desired.saturating_sub(current).saturating_mul(TABLE_ELEMENT_BYTES))
+        self.take(
+            desired
+                .saturating_sub(current)
+                .saturating_mul(TABLE_ELEMENT_BYTES),
+        )
     }
 
     fn instances(&self) -> usize {
@@ -121,11 +135,18 @@ impl State {
             self.last_error = Some(line.clone());
         }
         let policy = &*self.policy;
-        let left = if is_error && self.lines_left == 0 { &mut self.errors_left } else { &mut self.lines_left };
+        let left = if is_error && self.lines_left == 0 {
+            &mut self.errors_left
+        } else {
+            &mut self.lines_left
+        };
         let Some(fewer) = left.checked_sub(1) else {
             if !self.dropped {
                 self.dropped = true;
-                tracing::warn!(policy, "policy says more than {LOG_LINES_MAX} lines in one call; the rest is dropped");
+                tracing::warn!(
+                    policy,
+                    "policy says more than {LOG_LINES_MAX} lines in one call; the rest is dropped"
+                );
             }
             return;
         };
@@ -153,27 +174,44 @@ pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Store<State> {
     let mut store = Store::new(&engine.wasmtime, state);
     store.limiter(|state| state);
     store.set_hostcall_fuel(RETURNED_BYTES_MAX);
-    store.set_fuel(engine.fuel).expect("every engine counts fuel");
+    store
+        .set_fuel(engine.fuel)
+        .expect("every engine counts fuel");
     // Without a ticker the epoch never moves: the deadline must lie ahead, but not so far that adding it overflows.
-    store.set_epoch_deadline(if engine.ticker.is_some() { TICKS_MAX } else { 1 << 40 });
+    store.set_epoch_deadline(if engine.ticker.is_some() {
+        TICKS_MAX
+    } else {
+        1 << 40
+    });
     store
 }
 
-pub(super) fn check_settings(engine: &Engine, module: &Module, settings: &str) -> Result<(), CallError> {
+pub(super) fn check_settings(
+    engine: &Engine,
+    module: &Module,
+    settings: &str,
+) -> Result<(), CallError> {
     let mut store = store(engine, module.0.info.name.as_str().into());
     let compiled = &module.0;
     let answer = if let Some(pre) = &compiled.host_selection {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else if let Some(pre) = &compiled.scale_down {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else {
-        let Some(pre) = &compiled.labels else { return Err(CallError::WrongKind(PolicyKind::Labels)) };
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        let Some(pre) = &compiled.labels else {
+            return Err(CallError::WrongKind(PolicyKind::Labels));
+        };
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     };
     match answer {
         Ok(Ok(())) => Ok(()),
         Ok(Err(refusal)) => Err(match convert::refusal(refusal) {
-            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => CallError::InvalidSettings(text),
+            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => {
+                CallError::InvalidSettings(text)
+            }
             convert::Refusal::Internal(text) => CallError::Internal(text),
         }),
         Err(error) => Err(failure(&error, store.data())),
@@ -190,7 +228,12 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                 let (context, request, candidates) = convert::rank(rank);
                 pre.instantiate(&mut store)
                     .and_then(|policy| {
-                        policy.kproxide_policy_host_selection().call_rank(&mut store, &context, &request, &candidates)
+                        policy.kproxide_policy_host_selection().call_rank(
+                            &mut store,
+                            &context,
+                            &request,
+                            &candidates,
+                        )
                     })
                     .map_err(|error| failure(&error, store.data()))
                     .and_then(|answer| convert::ranking(answer, rank))
@@ -249,11 +292,20 @@ pub(super) fn failure(error: &wasmtime::Error, state: &State) -> CallError {
         _ if cause.starts_with("too much data is being copied") => return CallError::TooMuch,
         _ => {}
     }
-    tracing::debug!(policy = &*state.policy, error = format!("{error:#}"), "policy crashed");
+    tracing::debug!(
+        policy = &*state.policy,
+        error = format!("{error:#}"),
+        "policy crashed"
+    );
     match &state.last_error {
         // A panic ends in this trap, which says nothing of it.
-        Some(said) if trap == Some(&Trap::UnreachableCodeReached) => CallError::Trapped(said.clone()),
-        _ => CallError::Trapped(convert::printable(cause.trim_start_matches("wasm trap: "), 300)),
+        Some(said) if trap == Some(&Trap::UnreachableCodeReached) => {
+            CallError::Trapped(said.clone())
+        }
+        _ => CallError::Trapped(convert::printable(
+            cause.trim_start_matches("wasm trap: "),
+            300,
+        )),
     }
 }
 

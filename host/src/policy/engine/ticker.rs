@@ -33,7 +33,9 @@ impl Ticker {
     pub(super) fn start(engine: &wasmtime::Engine) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (of_thread, engine) = (shared.clone(), engine.weak());
-        std::thread::Builder::new().name("policy-ticker".to_owned()).spawn(move || tick(&of_thread, &engine))?;
+        std::thread::Builder::new()
+            .name("policy-ticker".to_owned())
+            .spawn(move || tick(&of_thread, &engine))?;
         Ok(Self(shared))
     }
 
@@ -66,13 +68,18 @@ impl Shared {
 fn tick(shared: &Shared, engine: &EngineWeak) {
     loop {
         let idle = |calls: &mut Calls| calls.running == 0 && !calls.ended;
-        let calls = shared.changed.wait_while(shared.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let calls = shared
+            .changed
+            .wait_while(shared.lock(), idle)
+            .unwrap_or_else(PoisonError::into_inner);
         if calls.ended {
             return;
         }
         drop(calls);
         std::thread::sleep(TICK);
-        let Some(engine) = engine.upgrade() else { return };
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
         engine.increment_epoch();
     }
 }

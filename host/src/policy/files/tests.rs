@@ -12,7 +12,8 @@ fn names(files: &PolicyFiles) -> Vec<&str> {
 }
 
 fn gzip(path: &Path, bytes: &[u8]) {
-    let mut encoder = flate2::write::GzEncoder::new(fs::File::create(path).unwrap(), flate2::Compression::fast());
+    let mut encoder =
+        flate2::write::GzEncoder::new(fs::File::create(path).unwrap(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap();
 }
@@ -42,7 +43,10 @@ fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
     let path = |name: &str| folder.path().join(name);
     fs::write(path("plain.wasm"), b"plain").unwrap();
     gzip(&path("gzipped.wasm.gz"), b"gzipped");
-    let zstd = ruzstd::encoding::compress_to_vec(&b"zstd"[..], ruzstd::encoding::CompressionLevel::Fastest);
+    let zstd = ruzstd::encoding::compress_to_vec(
+        &b"zstd"[..],
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
     fs::write(path("zstd.wasm.zst"), zstd).unwrap();
     for name in ["notes.txt", ".hidden.wasm", ".wasm", "wasm"] {
         fs::write(path(name), b"ignored").unwrap();
@@ -67,7 +71,10 @@ fn a_file_that_cannot_be_used_is_there_with_its_reason() {
     gzip(&path("twice.wasm.gz"), b"b");
 
     let at = folder.path().display().to_string();
-    let said: Vec<String> = read(folder.path()).into_values().map(|file| file.unwrap_err().to_string().replace(&at, "DIR")).collect();
+    let said: Vec<String> = read(folder.path())
+        .into_values()
+        .map(|file| file.unwrap_err().to_string().replace(&at, "DIR"))
+        .collect();
     assert_eq!(
         said,
         [
@@ -88,9 +95,19 @@ fn a_directory_is_no_file_store() {
         fs::write(folder.path().join(format!("p{n:03}.wasm")), b"x").unwrap();
     }
     let files = read(folder.path());
-    assert_eq!(files.values().filter(|file| file.is_ok()).count(), FILES_MAX);
-    let error = files["p100"].as_ref().unwrap_err().to_string().replace(&folder.path().display().to_string(), "DIR");
-    assert_eq!(error, "DIR/p100.wasm is not read: the policies of one directory are at most 100, with 33554432 bytes together");
+    assert_eq!(
+        files.values().filter(|file| file.is_ok()).count(),
+        FILES_MAX
+    );
+    let error = files["p100"]
+        .as_ref()
+        .unwrap_err()
+        .to_string()
+        .replace(&folder.path().display().to_string(), "DIR");
+    assert_eq!(
+        error,
+        "DIR/p100.wasm is not read: the policies of one directory are at most 100, with 33554432 bytes together"
+    );
 }
 
 #[test]
@@ -101,8 +118,14 @@ fn the_later_directory_wins_and_one_that_is_not_there_is_empty() {
     fs::write(second.path().join("b.wasm"), b"second").unwrap();
     let paths = [first.path(), second.path(), Path::new("/not/there")].map(Path::to_path_buf);
     let files = Directories::new(&paths).read();
-    let texts: Vec<_> = files.values().map(|file| file.as_deref().unwrap()).collect();
-    assert_eq!((names(&files), texts), (vec!["a", "b"], vec![&b"first"[..], b"second"]));
+    let texts: Vec<_> = files
+        .values()
+        .map(|file| file.as_deref().unwrap())
+        .collect();
+    assert_eq!(
+        (names(&files), texts),
+        (vec!["a", "b"], vec![&b"first"[..], b"second"])
+    );
 }
 
 /// Reading a file as a directory fails for everybody; taking permissions away would not stop root.

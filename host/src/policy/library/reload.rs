@@ -52,34 +52,63 @@ impl Library {
         let mut reloads = Vec::new();
         for (name, file) in &files {
             if let Some(outcome) = self.sync_file(name, file).await {
-                reloads.push(Reload { policy: name.clone(), outcome });
+                reloads.push(Reload {
+                    policy: name.clone(),
+                    outcome,
+                });
             }
         }
         let mut state = self.lock();
-        let gone: Vec<_> = state.files.keys().filter(|name| !files.contains_key(*name)).cloned().collect();
+        let gone: Vec<_> = state
+            .files
+            .keys()
+            .filter(|name| !files.contains_key(*name))
+            .cloned()
+            .collect();
         for name in gone {
             state.files.remove(&name);
             if state.overrides.remove(&name).is_some() {
                 let builtin = kproxide_builtins::builtin(&name).is_some();
-                reloads.push(Reload { policy: name, outcome: ReloadOutcome::Removed { builtin } });
+                reloads.push(Reload {
+                    policy: name,
+                    outcome: ReloadOutcome::Removed { builtin },
+                });
             }
         }
         // Code of modules that answer no more.
-        let answering: BTreeSet<_> = state.overrides.values().map(|module| module.digest().clone()).collect();
+        let answering: BTreeSet<_> = state
+            .overrides
+            .values()
+            .map(|module| module.digest().clone())
+            .collect();
         state.compiled.retain(|digest, _| {
-            answering.contains(digest) || kproxide_builtins::BUILTINS.iter().any(|builtin| builtin.sha256 == digest.as_str())
+            answering.contains(digest)
+                || kproxide_builtins::BUILTINS
+                    .iter()
+                    .any(|builtin| builtin.sha256 == digest.as_str())
         });
         reloads
     }
 
     /// `None`: nothing new about it.
-    async fn sync_file(&self, name: &Arc<str>, file: &Result<Arc<[u8]>, FilesError>) -> Option<ReloadOutcome> {
-        let content = file.as_ref().map(|bytes| digest(bytes)).map_err(Clone::clone);
+    async fn sync_file(
+        &self,
+        name: &Arc<str>,
+        file: &Result<Arc<[u8]>, FilesError>,
+    ) -> Option<ReloadOutcome> {
+        let content = file
+            .as_ref()
+            .map(|bytes| digest(bytes))
+            .map_err(Clone::clone);
         let uses = self.uses_of(name);
         let refused_before = {
             let state = self.lock();
             match state.files.get(name) {
-                Some(seen) if seen.content == content && (seen.refused.is_none() || seen.uses == uses) => return None,
+                Some(seen)
+                    if seen.content == content && (seen.refused.is_none() || seen.uses == uses) =>
+                {
+                    return None;
+                }
                 Some(seen) if seen.content == content => seen.refused.clone(),
                 _ => None,
             }
@@ -91,7 +120,14 @@ impl Library {
         let refused = tried.as_ref().err().cloned();
         let is_known = refused.is_some() && refused == refused_before;
         let mut state = self.lock();
-        state.files.insert(name.clone(), Seen { content, uses, refused });
+        state.files.insert(
+            name.clone(),
+            Seen {
+                content,
+                uses,
+                refused,
+            },
+        );
         match tried {
             Ok(module) => {
                 let digest = module.digest().clone();
@@ -113,21 +149,34 @@ impl Library {
         bytes: &Arc<[u8]>,
         uses: &[(PoolName, PolicyUse)],
     ) -> Result<Module, String> {
-        let module = self.compile(digest.clone(), || bytes.clone()).await.map_err(|error| error.to_string())?;
+        let module = self
+            .compile(digest.clone(), || bytes.clone())
+            .await
+            .map_err(|error| error.to_string())?;
         let kinds = module.kinds();
         if let Some(builtin) = kproxide_builtins::builtin(name)
             && !kinds.contains(&kind(builtin.kind))
         {
             let wanted = kind(builtin.kind).as_str();
-            return Err(format!("it takes the name of a built-in {wanted} policy, but does not answer {wanted} questions"));
+            return Err(format!(
+                "it takes the name of a built-in {wanted} policy, but does not answer {wanted} questions"
+            ));
         }
         for (pool, PolicyUse { policy, settings }) in uses {
             if !kinds.contains(&policy.kind) {
-                return Err(format!("it does not answer {} questions, for which pool {pool} uses it", policy.kind.as_str()));
+                return Err(format!(
+                    "it does not answer {} questions, for which pool {pool} uses it",
+                    policy.kind.as_str()
+                ));
             }
-            self.check_settings(&module, settings).await.map_err(|error| {
-                format!("it does not accept the settings of pool {pool}, {}: {error}", printable(settings, SETTINGS_SHOWN))
-            })?;
+            self.check_settings(&module, settings)
+                .await
+                .map_err(|error| {
+                    format!(
+                        "it does not accept the settings of pool {pool}, {}: {error}",
+                        printable(settings, SETTINGS_SHOWN)
+                    )
+                })?;
         }
         for kind in kinds {
             self.test_file(&module, kind, uses).await?;
@@ -136,8 +185,16 @@ impl Library {
     }
 
     /// Tries the module with the settings in use; one that nobody uses yet with its defaults, if it has any.
-    async fn test_file(&self, module: &Module, kind: PolicyKind, uses: &[(PoolName, PolicyUse)]) -> Result<(), String> {
-        let used = uses.iter().filter(|(_, used)| used.policy.kind == kind).map(|(_, used)| used.settings.clone());
+    async fn test_file(
+        &self,
+        module: &Module,
+        kind: PolicyKind,
+        uses: &[(PoolName, PolicyUse)],
+    ) -> Result<(), String> {
+        let used = uses
+            .iter()
+            .filter(|(_, used)| used.policy.kind == kind)
+            .map(|(_, used)| used.settings.clone());
         let used: BTreeSet<Arc<str>> = used.collect();
         if used.is_empty() {
             let defaults: Arc<str> = "".into();
@@ -155,7 +212,11 @@ impl Library {
 
     fn uses_of(&self, name: &Arc<str>) -> Vec<(PoolName, PolicyUse)> {
         let state = self.lock();
-        let uses = state.uses.iter().filter(|(_, used)| used.policy.name == *name);
-        uses.map(|((pool, _), used)| (pool.clone(), used.clone())).collect()
+        let uses = state
+            .uses
+            .iter()
+            .filter(|(_, used)| used.policy.name == *name);
+        uses.map(|((pool, _), used)| (pool.clone(), used.clone()))
+            .collect()
     }
 }

@@ -18,13 +18,21 @@ fn library() -> Library {
 async fn with_files(names: &[(&str, &str)]) -> Library {
     let library = library();
     let reloads = library.sync(files(names)).await;
-    assert!(reloads.iter().all(|reload| matches!(reload.outcome, ReloadOutcome::Taken { .. })), "{reloads:?}");
+    assert!(
+        reloads
+            .iter()
+            .all(|reload| matches!(reload.outcome, ReloadOutcome::Taken { .. })),
+        "{reloads:?}"
+    );
     library
 }
 
 /// Policy name to the embedded policy whose bytes its file has.
 fn files(names: &[(&str, &str)]) -> PolicyFiles {
-    names.iter().map(|(name, of)| (Arc::from(*name), Ok(wasm(of)))).collect()
+    names
+        .iter()
+        .map(|(name, of)| (Arc::from(*name), Ok(wasm(of))))
+        .collect()
 }
 
 /// A question to the policy of that name, of the kind that the embedded one answers.
@@ -60,8 +68,19 @@ async fn built_ins_are_compiled_when_first_asked() {
     assert_eq!(library.lock().compiled.len(), 0);
     let answer = ask(&library, &question("spread", "")).await;
     assert_eq!(answer.digest.as_str(), embedded("spread").sha256);
-    assert_eq!((answer.fallback, answer.body), (None, AnswerBody::Ranking(spread_ranking())));
-    assert_eq!(library.lock().compiled.keys().map(|digest| digest.as_str()).collect::<Vec<_>>(), [embedded("spread").sha256]);
+    assert_eq!(
+        (answer.fallback, answer.body),
+        (None, AnswerBody::Ranking(spread_ranking()))
+    );
+    assert_eq!(
+        library
+            .lock()
+            .compiled
+            .keys()
+            .map(|digest| digest.as_str())
+            .collect::<Vec<_>>(),
+        [embedded("spread").sha256]
+    );
 }
 
 #[tokio::test]
@@ -69,13 +88,26 @@ async fn spread_stands_in_for_a_host_selection_policy_that_fails() {
     let library = with_files(&[("mine", "hostile")]).await;
     for (what, reason) in [
         ("internal", DEFECT),
-        ("nan-score", "its answer is invalid: the score NaN of placement 0 is not between 0 and 1"),
+        (
+            "nan-score",
+            "its answer is invalid: the score NaN of placement 0 is not between 0 and 1",
+        ),
         ("recurse", "it crashed: call stack exhausted"),
-        ("nonsense", "its settings are wrong: settings.do: unknown variant `nonsense`"),
+        (
+            "nonsense",
+            "its settings are wrong: settings.do: unknown variant `nonsense`",
+        ),
     ] {
-        let answer = ask(&library, &named("mine", "hostile", &format!(r#"{{"do": "{what}"}}"#))).await;
+        let answer = ask(
+            &library,
+            &named("mine", "hostile", &format!(r#"{{"do": "{what}"}}"#)),
+        )
+        .await;
         let said = answer.fallback.unwrap();
-        assert!(said.starts_with(&format!("policy mine: {reason}")), "{said}");
+        assert!(
+            said.starts_with(&format!("policy mine: {reason}")),
+            "{said}"
+        );
         assert_eq!(answer.digest.as_str(), embedded("spread").sha256);
         assert_eq!(answer.body, AnswerBody::Ranking(spread_ranking()), "{what}");
     }
@@ -96,16 +128,30 @@ async fn nothing_stands_in_for_the_other_kinds() {
     for (name, like) in [("down", "hostile-scale-down"), ("marks", "hostile-labels")] {
         let answer = ask(&library, &named(name, like, INTERNAL)).await;
         assert_eq!(answer.digest.as_str(), embedded(like).sha256);
-        assert_eq!((answer.fallback, answer.body), (None, AnswerBody::Failed(DEFECT.to_owned())));
+        assert_eq!(
+            (answer.fallback, answer.body),
+            (None, AnswerBody::Failed(DEFECT.to_owned()))
+        );
     }
 }
 
 #[tokio::test]
 async fn what_a_policy_decides_not_to_do_is_not_done() {
     let library = with_files(&[("mine", "hostile")]).await;
-    let answer = ask(&library, &named("mine", "hostile", r#"{"do": "no-candidate"}"#)).await;
-    assert_eq!((answer.fallback, answer.body), (None, AnswerBody::NoCandidate("not before noon".to_owned())));
-    let answer = ask(&library, &named("mine", "hostile", r#"{"do": "nothing-placed"}"#)).await;
+    let answer = ask(
+        &library,
+        &named("mine", "hostile", r#"{"do": "no-candidate"}"#),
+    )
+    .await;
+    assert_eq!(
+        (answer.fallback, answer.body),
+        (None, AnswerBody::NoCandidate("not before noon".to_owned()))
+    );
+    let answer = ask(
+        &library,
+        &named("mine", "hostile", r#"{"do": "nothing-placed"}"#),
+    )
+    .await;
     assert!(matches!(answer.body, AnswerBody::Ranking(ranking) if ranking.placements.is_empty()));
 }
 
@@ -117,9 +163,17 @@ async fn state_is_the_policys_own() {
         AnswerBody::Ranking(ranking) => ranking.state,
         other => panic!("{other:?}"),
     };
-    let echoed = state_of(ask(&library, &named("mine", "hostile", r#"{"do": "echo"}"#)).await).unwrap();
-    assert!(String::from_utf8(echoed).unwrap().contains("state: [1, 2, 3]"));
-    assert_eq!(state_of(ask(&library, &named("mine", "hostile", INTERNAL)).await), None);
+    let echoed =
+        state_of(ask(&library, &named("mine", "hostile", r#"{"do": "echo"}"#)).await).unwrap();
+    assert!(
+        String::from_utf8(echoed)
+            .unwrap()
+            .contains("state: [1, 2, 3]")
+    );
+    assert_eq!(
+        state_of(ask(&library, &named("mine", "hostile", INTERNAL)).await),
+        None
+    );
 }
 
 #[tokio::test]
@@ -133,7 +187,9 @@ async fn an_unknown_policy_is_named_with_those_that_there_are() {
     let answer = ask(&library, &named("rakcs", "go-template", "")).await;
     assert_eq!(
         answer.body,
-        AnswerBody::Failed("there is no labels policy of that name; known are go-template, racks".to_owned())
+        AnswerBody::Failed(
+            "there is no labels policy of that name; known are go-template, racks".to_owned()
+        )
     );
 }
 
@@ -145,8 +201,15 @@ async fn settings_that_a_built_in_refuses_are_named() {
         answer.fallback.unwrap(),
         "policy spread: its settings are wrong: settings: unknown field `prefix`, there are none"
     );
-    let answer = ask(&library, &question("go-template", r#"{"labels": {"rack": "{{ .TargetHost"}}"#)).await;
-    assert_eq!(answer.body, AnswerBody::Failed("its settings are wrong: ".to_owned()));
+    let answer = ask(
+        &library,
+        &question("go-template", r#"{"labels": {"rack": "{{ .TargetHost"}}"#),
+    )
+    .await;
+    assert_eq!(
+        answer.body,
+        AnswerBody::Failed("its settings are wrong: ".to_owned())
+    );
 }
 
 /// Five failures in a row, then it is left alone.
@@ -162,30 +225,46 @@ async fn a_policy_that_keeps_failing_is_not_called_any_more() {
     };
     let (_, with_call) = ask_failing().await;
     for _ in 1..FAILURES_MAX {
-        assert_eq!(ask_failing().await, (format!("policy mine: {DEFECT}"), with_call));
+        assert_eq!(
+            ask_failing().await,
+            (format!("policy mine: {DEFECT}"), with_call)
+        );
     }
     let (said, without_call) = ask_failing().await;
     assert_eq!(
         said,
-        format!("policy mine: not called any more after 5 failures, until its file or its settings change; the last: {DEFECT}")
+        format!(
+            "policy mine: not called any more after 5 failures, until its file or its settings change; the last: {DEFECT}"
+        )
     );
     assert!(without_call < with_call);
 
     // Other settings are another chance; the old ones are not.
-    assert_eq!(ask(&library, &named("mine", "hostile", "")).await.fallback, None);
+    assert_eq!(
+        ask(&library, &named("mine", "hostile", "")).await.fallback,
+        None
+    );
     assert_eq!(ask_failing().await, (said, without_call));
 }
 
 #[tokio::test]
 async fn a_success_makes_up_for_failures() {
     let library = with_files(&[("mine", "hostile")]).await;
-    let Question::Rank(mut fine) = named("mine", "hostile", r#"{"do": "fail-first"}"#) else { unreachable!() };
-    let failing = Question::Rank(RankQuestion { batch_index: 0, ..fine.clone() });
+    let Question::Rank(mut fine) = named("mine", "hostile", r#"{"do": "fail-first"}"#) else {
+        unreachable!()
+    };
+    let failing = Question::Rank(RankQuestion {
+        batch_index: 0,
+        ..fine.clone()
+    });
     fine.batch_index = 1;
     let fine = Question::Rank(fine);
     for _ in 0..3 {
         for _ in 1..FAILURES_MAX {
-            assert_eq!(ask(&library, &failing).await.fallback, Some(format!("policy mine: {DEFECT}")));
+            assert_eq!(
+                ask(&library, &failing).await.fallback,
+                Some(format!("policy mine: {DEFECT}"))
+            );
         }
         assert_eq!(ask(&library, &fine).await.fallback, None);
     }
@@ -195,7 +274,10 @@ async fn a_success_makes_up_for_failures() {
 async fn past_the_budget_of_a_tick_the_rest_waits() {
     let library = library();
     let mut budget = Budget { fuel_left: 1 };
-    assert!(matches!(library.ask(&question("spread", ""), &mut budget).await.body, AnswerBody::Ranking(_)));
+    assert!(matches!(
+        library.ask(&question("spread", ""), &mut budget).await.body,
+        AnswerBody::Ranking(_)
+    ));
     assert_eq!(budget.fuel_left, 0);
     let answer = library.ask(&question("spread", ""), &mut budget).await;
     assert_eq!((answer.fallback, answer.body), (None, AnswerBody::Deferred));
@@ -206,7 +288,15 @@ async fn past_the_budget_of_a_tick_the_rest_waits() {
 async fn a_policy_that_spins_costs_the_tick_its_fuel() {
     let library = with_files(&[("mine", "hostile")]).await;
     let mut budget = Budget::default();
-    let answer = library.ask(&named("mine", "hostile", r#"{"do": "spin"}"#), &mut budget).await;
-    assert_eq!(answer.fallback.unwrap(), "policy mine: it used up its 4000000000 instructions");
-    assert!((3 * CALL_FUEL..4 * CALL_FUEL).contains(&budget.fuel_left), "{budget:?}");
+    let answer = library
+        .ask(&named("mine", "hostile", r#"{"do": "spin"}"#), &mut budget)
+        .await;
+    assert_eq!(
+        answer.fallback.unwrap(),
+        "policy mine: it used up its 4000000000 instructions"
+    );
+    assert!(
+        (3 * CALL_FUEL..4 * CALL_FUEL).contains(&budget.fuel_left),
+        "{budget:?}"
+    );
 }

@@ -15,20 +15,27 @@ fn b3_zero_nodes_and_a_memory_short_pod_get_a_machine() {
 #[test]
 fn b4_a_pod_that_no_machine_can_help_creates_nothing() {
     let mut scene = Scene::default();
-    scene.node("control-plane", node("cpu=4 memory=8Gi")).taints =
-        vec![taint("node-role.kubernetes.io/control-plane", TaintEffect::NoSchedule)];
+    scene.node("control-plane", node("cpu=4 memory=8Gi")).taints = vec![taint(
+        "node-role.kubernetes.io/control-plane",
+        TaintEffect::NoSchedule,
+    )];
     let mut picky = spec("cpu=100m");
     picky.node_selector = labels("disk=ssd");
     scene.pending("picky", 1, picky);
-    assert_eq!(why(&scene).to_string(), "no machine of this pool would carry the labels it needs: nodeSelector disk=ssd");
+    assert_eq!(
+        why(&scene).to_string(),
+        "no machine of this pool would carry the labels it needs: nodeSelector disk=ssd"
+    );
 }
 
 #[test]
 fn b5_a_tainted_control_plane_alone_leads_to_a_worker_whatever_the_scheduler_says() {
     // The facts hold no scheduler message at all, so none can be misread.
     let mut scene = Scene::default();
-    scene.node("control-plane", node("cpu=4 memory=8Gi")).taints =
-        vec![taint("node-role.kubernetes.io/control-plane", TaintEffect::NoSchedule)];
+    scene.node("control-plane", node("cpu=4 memory=8Gi")).taints = vec![taint(
+        "node-role.kubernetes.io/control-plane",
+        TaintEffect::NoSchedule,
+    )];
     scene.pending("web", 1, spec("cpu=100m memory=64Mi"));
     assert_eq!(launches(&scene), 1);
 }
@@ -44,7 +51,10 @@ fn b8_full_static_workers_keep_a_small_managed_node() {
     scene.running("web", 2, "small", spec("cpu=1 memory=1Gi"));
     let plan = scene.plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
-    assert_eq!(kept(&plan, "small").unwrap(), "without it the cluster would not keep its headroom of 20% (loadHeadroom)");
+    assert_eq!(
+        kept(&plan, "small").unwrap(),
+        "without it the cluster would not keep its headroom of 20% (loadHeadroom)"
+    );
 }
 
 #[test]
@@ -87,11 +97,19 @@ fn b20_excluded_hypervisors_and_minimums_are_hard() {
 
     scene.cluster.exclude = vec![];
     scene.cluster.min_available_cpu_cores = 33;
-    assert!(why(&scene).to_string().contains("32 cores are idle, at least 33 must be (minAvailableCpuCores)"));
+    assert!(
+        why(&scene)
+            .to_string()
+            .contains("32 cores are idle, at least 33 must be (minAvailableCpuCores)")
+    );
 
     scene.cluster.min_available_cpu_cores = 0;
     scene.cluster.min_available_memory_bytes = 129 * GIB;
-    assert!(why(&scene).to_string().contains("128Gi of memory is free, at least 129Gi must be (minAvailableMemoryMB)"));
+    assert!(
+        why(&scene)
+            .to_string()
+            .contains("128Gi of memory is free, at least 129Gi must be (minAvailableMemoryMB)")
+    );
 }
 
 #[test]
@@ -131,7 +149,9 @@ fn b26_machines_are_counted_by_what_they_offer_beside_their_daemons() {
     scene.class.overhead_milli_cores = 200;
     scene.daemon_sets.insert(
         ObjectKey::new("kube-system", "agent"),
-        DaemonSetFacts { spec: spec("cpu=300m memory=100Mi") },
+        DaemonSetFacts {
+            spec: spec("cpu=300m memory=100Mi"),
+        },
     );
     scene.pending("web", 4, spec("cpu=1"));
     assert_eq!(launches(&scene), 2, "4 cores less 500m hold three of them");
@@ -147,15 +167,27 @@ fn b29_a_dead_node_counts_and_is_replaced() {
     node.ready_since = at(NOW - 599);
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan();
-    assert_eq!((plan.launches.len(), verdict(&plan, "dead")), (0, Verdict::Keep));
-    assert_eq!(plan.wake_at, Some(at(NOW + 1)), "the tick in which it is given up");
+    assert_eq!(
+        (plan.launches.len(), verdict(&plan, "dead")),
+        (0, Verdict::Keep)
+    );
+    assert_eq!(
+        plan.wake_at,
+        Some(at(NOW + 1)),
+        "the tick in which it is given up"
+    );
 
     scene.nodes.get_mut("dead").unwrap().ready_since = at(NOW - 600);
     let plan = scene.plan();
-    assert_eq!(verdict(&plan, "dead"), Verdict::Remove(RemovalReason::Repair));
+    assert_eq!(
+        verdict(&plan, "dead"),
+        Verdict::Remove(RemovalReason::Repair)
+    );
     assert_eq!(plan.launches, [], "it counts until it is proven gone");
 
-    scene.ledger = crate::ledger::quarantine(&scene.ledger, &"dead".into(), at(NOW + 86_400));
+    scene.ledger.entries[0].state = EntryState::Quarantined {
+        until: at(NOW + 86_400),
+    };
     scene.claims.clear();
     scene.nodes.clear();
     assert_eq!(launches(&scene), 1);

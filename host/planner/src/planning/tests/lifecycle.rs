@@ -1,0 +1,327 @@
+use super::*;
+use crate::claim::{Condition, Phase};
+use crate::facts::*;
+use crate::plan::RemovalReason;
+
+/// A machine whose drain has begun for this reason.
+fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {
+    scene.machine(name, "alpha");
+    let claim = scene.claim(name);
+    claim.status.phase = Phase::Draining;
+    claim.status.draining_since = Some(at(NOW - 60));
+    claim.status.conditions.push(ClaimCondition {
+        status: false,
+        reason: reason.as_str().to_owned(),
+        ..condition(Condition::Drained, at(NOW - 60))
+    });
+    let node = scene.nodes.get_mut(name).unwrap();
+    node.unschedulable = true;
+    node.taints = vec![taint("kproxide.dev/draining", TaintEffect::NoSchedule)];
+}
+
+fn hold(plan: &Plan, claim: &str) -> String {
+    let verdict = verdict(plan, claim);
+    let Verdict::Hold(reason) = verdict else {
+        panic!("{verdict:?}");
+    };
+    reason
+}
+
+#[test]
+fn every_claim_gets_a_verdict_by_name() {
+    let mut scene = Scene::default();
+    scene
+        .machine("b", "alpha")
+        .coming_machine("a", "alpha", Phase::Launching);
+    let names: Vec<String> = scene
+        .plan()
+        .advances
+        .iter()
+        .map(|advance| advance.claim.to_string())
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(verdict(&scene.plan(), "a"), Verdict::Keep);
+}
+
+#[test]
+fn a_drain_goes_on_while_its_pods_fit_elsewhere() {
+    let mut scene = Scene::default();
+    draining(&mut scene, "m", RemovalReason::Underutilized);
+    scene.running("web", 1, "m", spec("cpu=1"));
+    let plan = scene.plan();
+    assert_eq!(
+        verdict(&plan, "m"),
+        Verdict::GiveUp("pod default/web-00000 no longer fits on another Node".to_owned())
+    );
+
+    scene.node("static", node("cpu=4 memory=8Gi"));
+    assert_eq!(
+        verdict(&scene.plan(), "m"),
+        Verdict::Remove(RemovalReason::Underutilized)
+    );
+}
+
+#[test]
+fn a_drain_is_given_up_when_pending_pods_can_use_the_node() {
+    let mut scene = Scene::default();
+    draining(&mut scene, "m", RemovalReason::Empty);
+    scene.pending("web", 2, spec("cpu=1"));
+    let plan = scene.plan();
+    assert_eq!(
+        verdict(&plan, "m"),
+        Verdict::GiveUp("pod default/web-00000 is pending and fits here".to_owned())
+    );
+    assert_eq!(plan.launches, [], "its room is counted at once");
+}
+
+#[test]
+fn a_drain_for_a_reason_that_stands_is_never_given_up() {
+    for reason in [RemovalReason::Replace, RemovalReason::Repair] {
+        let mut scene = Scene::default();
+        draining(&mut scene, "m", reason);
+        scene.running("web", 1, "m", spec("cpu=1"));
+        assert_eq!(verdict(&scene.plan(), "m"), Verdict::Remove(reason));
+    }
+}
+
+#[test]
+fn a_drain_is_given_up_when_the_operator_says_so() {
+    let check = |change: fn(&mut Scene), expected: &str| {
+        let mut scene = Scene::default();
+        draining(&mut scene, "m", RemovalReason::Empty);
+        change(&mut scene);
+        assert_eq!(
+            verdict(&scene.plan(), "m"),
+            Verdict::GiveUp(expected.to_owned())
+        );
+    };
+    check(
+        |scene| scene.workers().scale_down.enabled = false,
+        "scale-down was disabled",
+    );
+    check(
+        |scene| scene.claim("m").do_not_disrupt = true,
+        "the annotation kproxide.dev/do-not-disrupt is set",
+    );
+    check(|scene| scene.pools.clear(), "its pool is gone");
+}
+
+#[test]
+fn a_claim_deleted_by_hand_is_removed_for_good() {
+    let mut scene = Scene::default();
+    scene
+        .machine("m", "alpha")
+        .coming_machine("young", "alpha", Phase::Launching);
+    scene.running("web", 1, "m", spec("cpu=1"));
+    for name in ["m", "young"] {
+        scene.claim(name).deleting_since = Some(at(NOW));
+    }
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["m", "young"]);
+    assert_eq!(verdict(&plan, "m"), Verdict::Remove(RemovalReason::Deleted));
+}
+
+#[test]
+fn termination_goes_on_for_the_reason_it_began_with() {
+    let mut scene = Scene::default();
+    draining(&mut scene, "m", RemovalReason::Empty);
+    scene.claim("m").status.phase = Phase::Terminating;
+    scene.claim("m").deleting_since = Some(at(NOW));
+    scene.pending("web", 2, spec("cpu=1"));
+    let plan = scene.plan();
+    assert_eq!(verdict(&plan, "m"), Verdict::Remove(RemovalReason::Empty));
+    assert_eq!(
+        plan.launches.len(),
+        1,
+        "past the point of no return it is no capacity"
+    );
+}
+
+#[test]
+fn replacement_waits_for_its_turn() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "alpha");
+    scene.claim("a").replace = true;
+    scene.claim("b").replace = true;
+    assert_eq!(removed(&scene.plan()), ["a"], "the budget is one");
+    scene.claim("a").do_not_disrupt = true;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
+fn what_is_paused_is_left_exactly_as_it_is() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.claim("m").deleting_since = Some(at(NOW));
+    scene.claim("m").paused = true;
+    assert_eq!(
+        hold(&scene.plan(), "m"),
+        "paused by the annotation kproxide.dev/pause"
+    );
+    scene.claim("m").paused = false;
+    scene.workers().paused = true;
+    assert_eq!(hold(&scene.plan(), "m"), "NodePool workers is paused");
+}
+
+#[test]
+fn nothing_is_removed_in_the_first_minute() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha").machine("empty", "beta");
+    scene.claim("m").deleting_since = Some(at(NOW));
+    scene.host.armed_at = Some(at(NOW + 30));
+    let plan = scene.plan();
+    assert!(hold(&plan, "m").contains("just started"));
+    assert_eq!((removed(&plan), plan.wake_at), (vec![], Some(at(NOW + 30))));
+    scene.host.armed_at = None;
+    assert!(
+        hold(&scene.plan(), "m").contains("just started"),
+        "not yet known is not yet"
+    );
+}
+
+#[test]
+fn without_key_or_quorum_nothing_is_done_to_machines() {
+    let mut scene = Scene::default();
+    scene
+        .machine("gone", "alpha")
+        .machine("serving", "alpha")
+        .coming_machine("young", "alpha", Phase::Launching);
+    scene.claim("gone").deleting_since = Some(at(NOW));
+    scene.host.key_known = false;
+    let plan = scene.plan();
+    for claim in ["gone", "young"] {
+        assert_eq!(
+            hold(&plan, claim),
+            "the key for ownership proofs is missing"
+        );
+    }
+    assert_eq!(verdict(&plan, "serving"), Verdict::Keep);
+
+    scene.host.key_known = true;
+    scene.inventory.quorate = false;
+    let plan = scene.plan();
+    for claim in ["gone", "young"] {
+        assert_eq!(hold(&plan, claim), "Proxmox cluster pve has no quorum");
+    }
+}
+
+#[test]
+fn b13_the_node_that_runs_kproxide_is_never_removed() {
+    let mut scene = Scene::default();
+    scene.machine("own", "alpha");
+    scene.claim("own").deleting_since = Some(at(NOW));
+    scene.host.own_node = Some("own".into());
+    let plan = scene.plan();
+    assert_eq!(
+        hold(&plan, "own"),
+        "kproxide itself runs on this Node, which is therefore never drained"
+    );
+    assert_eq!(
+        plan.report.findings[0].severity,
+        Severity::Warning,
+        "and it says so"
+    );
+}
+
+#[test]
+fn a_control_plane_is_never_removed() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.claim("m").deleting_since = Some(at(NOW));
+    let node = scene.nodes.get_mut("m").unwrap();
+    node.labels.insert(
+        "node-role.kubernetes.io/control-plane".to_owned(),
+        String::new(),
+    );
+    assert_eq!(
+        hold(&scene.plan(), "m"),
+        "control-plane Nodes are never drained"
+    );
+}
+
+#[test]
+fn a_lost_machine_is_removed_at_once_and_a_broken_one_after_a_while() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    let node = scene.nodes.get_mut("m").unwrap();
+    node.ready = false;
+    node.ready_since = at(NOW - 10);
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+    scene.inventory.guests.clear();
+    assert_eq!(
+        verdict(&scene.plan(), "m"),
+        Verdict::Remove(RemovalReason::Lost)
+    );
+    scene.inventory.complete = false;
+    assert_eq!(
+        verdict(&scene.plan(), "m"),
+        Verdict::Keep,
+        "a partial list proves nothing"
+    );
+}
+
+#[test]
+fn a_ready_node_is_believed_more_than_the_inventory() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.running("web", 1, "m", spec("cpu=1"));
+    scene.inventory.guests.clear();
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+}
+
+#[test]
+fn a_machine_whose_node_was_deleted_is_repaired() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.nodes.clear();
+    assert_eq!(
+        verdict(&scene.plan(), "m"),
+        Verdict::Remove(RemovalReason::Repair)
+    );
+}
+
+#[test]
+fn when_most_nodes_break_at_once_none_is_repaired() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.budget = 10;
+    for index in 0..8 {
+        scene.machine(&format!("m{index}"), "alpha");
+    }
+    let mut broken = 0;
+    for node in scene.nodes.values_mut().take(4) {
+        node.ready = false;
+        node.ready_since = at(0);
+        broken += 1;
+    }
+    let plan = scene.plan();
+    assert_eq!(broken, 4);
+    assert!(
+        plan.report.findings[0]
+            .message
+            .contains("4 of 8 managed Nodes are broken at once")
+    );
+    assert!(
+        !plan
+            .advances
+            .iter()
+            .any(|advance| advance.verdict == Verdict::Remove(RemovalReason::Repair))
+    );
+    scene.nodes.get_mut("m0").unwrap().ready = true;
+    let plan = scene.plan();
+    assert_eq!(
+        plan.advances
+            .iter()
+            .filter(|advance| advance.verdict == Verdict::Remove(RemovalReason::Repair))
+            .count(),
+        3
+    );
+}
+
+#[test]
+fn a_dry_run_plans_like_any_other() {
+    let mut scene = Scene::default();
+    scene.pending("web", 4, spec("cpu=1"));
+    let launches = scene.plan().launches;
+    scene.host.dry_run = true;
+    assert_eq!(scene.plan().launches, launches);
+}

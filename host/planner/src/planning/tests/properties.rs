@@ -1,0 +1,523 @@
+//! What holds of every plan, over random worlds and random answers.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+
+use super::*;
+use crate::check;
+use crate::claim::Phase;
+use crate::facts::*;
+use crate::ids::*;
+use crate::plan::Launch;
+use crate::planning::{Limits, Planning};
+use crate::question::*;
+use crate::world::World;
+
+fn any_spec() -> impl Strategy<Value = PodSpec> {
+    (0..5usize, 0..6usize, any::<bool>()).prop_map(|(size, selector, tolerant)| {
+        let mut spec = spec(
+            [
+                "cpu=100m memory=128Mi",
+                "cpu=1 memory=1Gi",
+                "cpu=2 memory=3Gi",
+                "cpu=3 memory=7Gi",
+                "cpu=9",
+            ][size],
+        );
+        spec.node_selector = labels(
+            [
+                "",
+                "",
+                "",
+                "topology.kubernetes.io/zone=beta",
+                "rack=r1",
+                "none=none",
+            ][selector],
+        );
+        if tolerant {
+            spec.tolerations = vec![Toleration {
+                key: Some("dedicated".into()),
+                exists: true,
+                ..Toleration::default()
+            }];
+        }
+        spec
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    spec: PodSpec,
+    count: usize,
+    /// The Node of the pods; beyond the machines they are pending.
+    node: usize,
+    owned: bool,
+    protected: bool,
+}
+
+fn any_group() -> impl Strategy<Value = Group> {
+    (
+        any_spec(),
+        1..8usize,
+        0..8usize,
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(spec, count, node, owned, protected)| Group {
+            spec,
+            count,
+            node,
+            owned,
+            protected,
+        })
+}
+
+fn any_hypervisor() -> impl Strategy<Value = HypervisorFacts> {
+    (
+        prop::sample::select(vec![2u32, 8, 32]),
+        prop::sample::select(vec![8u64, 20, 64]),
+        0..8u8,
+        0.0..1.0f64,
+    )
+        .prop_map(|(threads, gib, state, cpu_usage)| {
+            let mut facts = hypervisor(threads, gib);
+            facts.online = state != 0;
+            facts.maintenance = state == 1;
+            facts.cpu_usage = cpu_usage;
+            facts
+        })
+}
+
+#[derive(Clone, Debug)]
+struct Machine {
+    hypervisor: usize,
+    phase: Phase,
+    is_ready: bool,
+    is_deleted: bool,
+    is_reserved: bool,
+}
+
+fn any_machine() -> impl Strategy<Value = Machine> {
+    let phase = prop::sample::select(vec![
+        Phase::Pending,
+        Phase::Launching,
+        Phase::Launched,
+        Phase::Initialized,
+        Phase::Initialized,
+        Phase::Initialized,
+        Phase::Draining,
+        Phase::Terminating,
+    ]);
+    (
+        0..3usize,
+        phase,
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(
+            |(hypervisor, phase, is_ready, is_deleted, is_reserved)| Machine {
+                hypervisor,
+                phase,
+                is_ready,
+                is_deleted,
+                is_reserved,
+            },
+        )
+}
+
+fn any_pool() -> impl Strategy<Value = PoolFacts> {
+    (
+        0..4u32,
+        0..8u32,
+        prop::option::of(4_000..30_000u64),
+        0..3usize,
+        any::<[bool; 3]>(),
+        0..3u32,
+    )
+        .prop_map(
+            |(
+                min_nodes,
+                max_nodes,
+                max_milli_cores,
+                headroom,
+                [tainted, paused, enabled],
+                budget,
+            )| {
+                let mut pool = pool();
+                pool.min_nodes = min_nodes;
+                pool.max_nodes = max_nodes;
+                pool.max_milli_cores = max_milli_cores;
+                pool.headroom = amounts(["", "", "cpu=2"][headroom]);
+                if tainted {
+                    pool.taints = vec![taint("dedicated", TaintEffect::NoSchedule)];
+                }
+                pool.paused = paused && min_nodes == 3;
+                pool.scale_down.enabled = enabled;
+                pool.scale_down.budget = budget;
+                pool.scale_down.stabilization = SignedDuration::ZERO;
+                pool
+            },
+        )
+}
+
+prop_compose! {
+    fn any_scene()(
+        hypervisors in prop::collection::vec(any_hypervisor(), 3),
+        pools in prop::collection::vec(any_pool(), 1..3),
+        types in prop::sample::subsequence(vec![("small", 2, 4), ("medium", 4, 8), ("large", 8, 32)], 1..=3),
+        machines in prop::collection::vec(any_machine(), 0..6),
+        groups in prop::collection::vec(any_group(), 0..6),
+        most_machines in prop::option::of(1..4u32),
+        last_vmid in 1000..1020u32,
+        statics in 0..2usize,
+    ) -> Scene {
+        let mut scene = Scene::default();
+        let names = ["alpha", "beta", "gamma"];
+        for (name, facts) in names.iter().zip(hypervisors) {
+            *scene.hypervisor(name) = facts;
+        }
+        scene.cluster.max_machines_per_hypervisor = most_machines;
+        scene.cluster.vmid_last = Vmid(last_vmid);
+        scene.class.instance_types = types.into_iter().map(|(name, cores, gib)| instance_type(name, cores, gib)).collect();
+        scene.pools = (0..).zip(pools).map(|(index, pool)| (["workers", "extra"][index].into(), pool)).collect();
+        let mut nodes = Vec::new();
+        for (index, machine) in machines.iter().enumerate() {
+            let (name, on) = (format!("m{index}"), names[machine.hypervisor]);
+            if machine.phase >= Phase::Initialized {
+                scene.machine(&name, on);
+                scene.claim(&name).status.phase = machine.phase;
+                let node = scene.nodes.get_mut(name.as_str()).unwrap();
+                node.ready = machine.is_ready;
+                node.unschedulable = machine.phase >= Phase::Draining;
+                nodes.push(name.clone());
+            } else {
+                scene.coming_machine(&name, on, machine.phase);
+            }
+            if machine.is_deleted {
+                scene.claim(&name).deleting_since = Some(at(NOW - 5));
+            }
+            if machine.is_reserved {
+                scene.ledger.entries.last_mut().unwrap().state = EntryState::Reserved { since: at(NOW - 5) };
+            }
+        }
+        for index in 0..statics {
+            let name = format!("static{index}");
+            scene.node(&name, node("cpu=4 memory=8Gi"));
+            nodes.push(name);
+        }
+        for (index, group) in groups.iter().enumerate() {
+            let name = format!("g{index}");
+            match nodes.get(group.node) {
+                Some(node) => scene.running(&name, group.count, node, group.spec.clone()),
+                None => scene.pending(&name, group.count, group.spec.clone()),
+            };
+            if let Some(pod) = scene.pods.get_mut(&PodKey::new("default", &format!("{name}-00000"))) {
+                pod.do_not_disrupt = group.protected;
+                if !group.owned {
+                    pod.owner = None;
+                }
+            }
+        }
+        scene
+    }
+}
+
+fn racks(question: &Question) -> Answer {
+    decorate(question, |hypervisor| {
+        labels(if &*hypervisor.name == "alpha" {
+            "rack=r1"
+        } else {
+            "rack=r2"
+        })
+    })
+}
+
+/// Answers of any form and content, one after the other.
+fn any_answers() -> impl Strategy<Value = Vec<AnswerBody>> {
+    let scored = (
+        0..6u32,
+        prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0..2.0f64],
+    )
+        .prop_map(|(index, score)| Scored {
+            index,
+            score,
+            reason: "because".to_owned(),
+        });
+    let list = prop::collection::vec(scored, 0..6).boxed();
+    let state = prop::option::of(
+        prop::collection::vec(any::<u8>(), 0..3).prop_map(|bytes| bytes.repeat(2000)),
+    )
+    .boxed();
+    let decoration = prop_oneof![
+        Just("rack=r1"),
+        Just("kproxide.dev/claim=x kubernetes.io/hostname=x"),
+        Just("topology.kubernetes.io/zone=beta"),
+    ]
+    .prop_map(|text| Decoration {
+        labels: labels(text),
+        annotations: labels(text),
+        taints: vec![
+            taint("kproxide.dev/x", TaintEffect::NoExecute),
+            taint("dedicated", TaintEffect::NoSchedule),
+        ],
+    });
+    let body = prop_oneof![
+        4 => (list.clone(), state.clone()).prop_map(|(placements, state)| AnswerBody::Ranking(Ranking { placements, rejected: vec![], state })),
+        4 => (list, state).prop_map(|(removals, state)| AnswerBody::Removals(Removals { removals, state })),
+        3 => prop::collection::vec(decoration, 3).prop_map(AnswerBody::Decorations),
+        1 => Just(AnswerBody::NoCandidate("no".to_owned())),
+        1 => Just(AnswerBody::Failed("trap".to_owned())),
+        1 => Just(AnswerBody::Deferred),
+    ];
+    prop::collection::vec(body, 1..12)
+}
+
+/// The first body of the right kind from here on, so that hostile content is reached; now and then one of the wrong kind.
+fn hostile(question: &Question, bodies: &[AnswerBody], turn: usize) -> Answer {
+    let suits = |body: &&AnswerBody| match (question, body) {
+        (Question::Rank(_), AnswerBody::Ranking(_))
+        | (Question::Order(_), AnswerBody::Removals(_))
+        | (Question::Decorate(_), AnswerBody::Decorations(_)) => true,
+        (Question::Rank(_) | Question::Order(_) | Question::Decorate(_), _) => false,
+    };
+    let rotated: Vec<&AnswerBody> = bodies
+        .iter()
+        .cycle()
+        .skip(turn)
+        .take(bodies.len())
+        .collect();
+    let found = rotated
+        .iter()
+        .copied()
+        .find(suits)
+        .filter(|_| turn % 5 != 4);
+    answered(question, found.unwrap_or(rotated[0]).clone())
+}
+
+fn pending_pods(scene: &Scene) -> usize {
+    scene.pods.values().filter(|pod| pod.node.is_none()).count()
+}
+
+/// The scene after a plan was acted on, as far as claims and the Ledger go.
+fn acted(scene: &Scene, plan: &Plan) -> Scene {
+    let mut scene = scene.clone();
+    if let Some(ledger) = &plan.ledger {
+        scene.ledger = ledger.clone();
+    }
+    for Launch { claim, spec, .. } in &plan.launches {
+        let facts = ClaimFacts {
+            uid: format!("claim-{claim}").into(),
+            created: at(NOW),
+            deleting_since: None,
+            has_finalizer: true,
+            spec: spec.clone(),
+            status: ClaimStatus::default(),
+            replace: false,
+            do_not_disrupt: false,
+            paused: false,
+        };
+        scene.claims.insert(claim.clone(), facts);
+    }
+    scene
+}
+
+proptest! {
+
+    #[test]
+    fn the_same_world_gives_the_same_plan(scene in any_scene(), keys in prop::collection::vec(any::<u32>(), 200)) {
+        let mut deltas: Vec<(u32, Delta)> = scene.deltas().into_iter().enumerate().map(|(index, delta)| (keys[index % 200], delta)).collect();
+        deltas.sort_by_key(|(key, _)| *key);
+        let mut shuffled = World::default();
+        for (_, delta) in deltas {
+            shuffled.apply(delta);
+        }
+        let expected = scene.plan_with(racks);
+        prop_assert_eq!(&plan(&shuffled, at(NOW), Limits::default(), racks), &expected);
+        let snapshot = serde_json::to_string(&scene.world()).unwrap();
+        let replayed: World = serde_json::from_str(&snapshot).unwrap();
+        prop_assert_eq!(&plan(&replayed, at(NOW), Limits::default(), racks), &expected);
+    }
+
+    #[test]
+    fn with_benign_policies_the_check_has_nothing_to_drop(scene in any_scene()) {
+        check_sound(&scene.plan_with(racks));
+    }
+
+    #[test]
+    fn no_policy_gets_a_violation_past_the_check(scene in any_scene(), bodies in any_answers()) {
+        let world = scene.world();
+        let mut turn = 0;
+        let plan = plan(&world, at(NOW), Limits::default(), |question| {
+            turn += 1;
+            hostile(question, &bodies, turn)
+        });
+        prop_assert_eq!(check::violations(&world, at(NOW), &Limits::default(), &plan), vec![]);
+        // The planner itself passes over what is not possible, so that the check is a second line and not the first.
+        check_sound(&plan);
+        if let Some(ledger) = &plan.ledger {
+            prop_assert!(ledger.policy_state.iter().all(|row| row.state.len() <= 4096));
+        }
+    }
+
+    #[test]
+    fn a_plan_that_was_acted_on_leads_to_no_new_launches(scene in any_scene()) {
+        let mut current = scene;
+        // Where one tick's limit holds machines back, the next ticks make them.
+        for _ in 0..3 {
+            let plan = current.plan_with(racks);
+            current = acted(&current, &plan);
+        }
+        let again = current.plan_with(racks);
+        prop_assert_eq!(again.launches, vec![]);
+    }
+
+    #[test]
+    fn every_pending_pod_has_a_place_a_claim_or_a_reason(scene in any_scene(), bodies in any_answers()) {
+        let world = scene.world();
+        let mut turn = 0;
+        let plan = plan(&world, at(NOW), Limits::default(), |question| {
+            turn += 1;
+            if turn % 2 == 0 { racks(question) } else { hostile(question, &bodies, turn) }
+        });
+        let mut seen: Vec<PodKey> = plan.report.pending.iter().flat_map(|row| row.pods.clone()).collect();
+        let counted: usize = plan.report.pending.iter().map(|row| row.count as usize).sum();
+        seen.sort();
+        seen.dedup();
+        prop_assert_eq!((seen.len(), counted), (pending_pods(&scene), pending_pods(&scene)));
+        for row in &plan.report.pending {
+            if let PendingOutcome::Unhelped(whys) = &row.outcome {
+                prop_assert!(!whys.is_empty() && whys.iter().all(|(_, why)| !why.to_string().is_empty()));
+            }
+        }
+        for claim in plan.report.nodes {
+            if let NodeOutcome::Kept(reason) = claim.outcome {
+                prop_assert!(!reason.is_empty(), "{} stays without a reason", claim.node);
+            }
+        }
+    }
+
+    #[test]
+    fn at_most_one_new_claim_per_pod_without_a_place(mut scene in any_scene()) {
+        for pool in scene.pools.values_mut() {
+            pool.min_nodes = 0;
+            pool.headroom = Default::default();
+        }
+        let plan = scene.plan_with(racks);
+        let launching: usize = plan.report.pending.iter().filter(|row| matches!(row.outcome, PendingOutcome::Launching(_))).map(|row| row.count as usize).sum();
+        prop_assert!(plan.launches.len() <= launching, "{} machines for {launching} pods", plan.launches.len());
+    }
+
+    #[test]
+    fn no_limit_of_a_pool_is_passed(scene in any_scene()) {
+        let plan = scene.plan_with(racks);
+        let ledger = plan.ledger.unwrap_or(scene.ledger);
+        let before: BTreeMap<PoolName, u32> = scene.pools.keys().map(|name| {
+            let count = scene.claims.values().filter(|claim| claim.spec.pool == *name).count();
+            (name.clone(), count as u32)
+        }).collect();
+        for (name, pool) in &scene.pools {
+            let count = ledger.entries.iter().filter(|entry| entry.pool == *name && entry.counts()).count() as u32;
+            prop_assert!(count <= pool.max_nodes.max(before[name]));
+        }
+    }
+
+    #[test]
+    fn no_node_goes_that_the_plan_counts_on(scene in any_scene()) {
+        let plan = scene.plan_with(racks);
+        let going = removed(&plan);
+        for row in &plan.report.pending {
+            if let PendingOutcome::FitsNode(node) = &row.outcome {
+                prop_assert!(!going.contains(&node.as_str()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_or_tainted_node_more_does_not_change_what_is_launched(scene in any_scene(), full in any::<bool>()) {
+        let mut more = scene.clone();
+        let node = more.node("zz-useless", node("cpu=4 memory=8Gi"));
+        if full {
+            more.running("full", 1, "zz-useless", spec("cpu=4 memory=8Gi"));
+        } else {
+            node.taints = vec![taint("nobody", TaintEffect::NoSchedule)];
+        }
+        prop_assert_eq!(more.plan_with(racks).launches, scene.plan_with(racks).launches);
+    }
+
+    #[test]
+    fn a_remembered_plan_is_the_plan_until_it_ends(scene in any_scene(), later in 0..2_000i64) {
+        let mut world = scene.world();
+        let first = plan(&world, at(NOW), Limits::default(), racks);
+        world.remember(&first);
+        let mut expected = plan(&scene.world(), at(NOW + later), Limits::default(), racks);
+        let mut actual = plan(&world, at(NOW + later), Limits::default(), racks);
+        // When it was made, and which answers are worth keeping, may differ.
+        for plan in [&mut expected, &mut actual] {
+            plan.settled_at = None;
+            plan.decorations.clear();
+        }
+        prop_assert_eq!(actual, expected);
+    }
+
+    #[test]
+    fn a_question_asked_twice_is_the_same_question(scene in any_scene()) {
+        let world = scene.world();
+        let mut planning = Planning::new(&world, at(NOW), Limits::default());
+        while let Some(question) = planning.question() {
+            prop_assert_eq!(planning.question(), Some(question.clone()));
+            planning.answer(racks(&question));
+        }
+        prop_assert_eq!(planning.finish(), scene.plan_with(racks));
+    }
+}
+
+/// The fewest machines of six cores for these pods.
+fn fewest(pods: &[i64], machines: &mut Vec<i64>) -> usize {
+    let Some((first, rest)) = pods.split_first() else {
+        return machines.len();
+    };
+    let mut best = usize::MAX;
+    for index in 0..machines.len() {
+        if machines[index] >= *first {
+            machines[index] -= first;
+            best = best.min(fewest(rest, machines));
+            machines[index] += first;
+        }
+    }
+    machines.push(6 - first);
+    best = best.min(fewest(rest, machines));
+    machines.pop();
+    best
+}
+
+#[test]
+fn packing_is_the_optimum_for_every_handful_of_pods() {
+    let mut gaps: BTreeMap<usize, usize> = BTreeMap::new();
+    for case in 0..6usize.pow(5) {
+        let cores: Vec<i64> = (0..5)
+            .map(|digit| (case / 6usize.pow(digit) % 6) as i64 + 1)
+            .collect();
+        if !cores.is_sorted() {
+            continue;
+        }
+        let mut scene = Scene::default();
+        scene.class.instance_types = vec![instance_type("six", 6, 100)];
+        scene.workers().max_nodes = 100;
+        for (index, cores) in cores.iter().enumerate() {
+            scene.pending(&format!("p{index}"), 1, spec(&format!("cpu={cores}")));
+        }
+        *scene.hypervisor("alpha") = hypervisor(1000, 10_000);
+        let launched = scene.plan().launches.len();
+        *gaps
+            .entry(launched - fewest(&cores, &mut Vec::new()))
+            .or_default() += 1;
+    }
+    assert_eq!(
+        gaps,
+        [(0, 252)].into(),
+        "machines more than needed, and in how many of all cases"
+    );
+}

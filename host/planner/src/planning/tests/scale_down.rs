@@ -1,0 +1,575 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::claim::{Condition, Phase};
+use crate::facts::*;
+use crate::ids::ObjectKey;
+use crate::question::*;
+
+/// Two machines that share little load: one of them can go.
+fn idle() -> Scene {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.running("web-a", 1, "a", spec("cpu=1 memory=1Gi"));
+    scene.running("web-b", 1, "b", spec("cpu=500m memory=512Mi"));
+    scene
+}
+
+fn budget(selector: &str, allowed: i32) -> DisruptionBudgetFacts {
+    DisruptionBudgetFacts {
+        selector: Some(LabelSelector {
+            match_labels: labels(selector),
+            match_expressions: vec![],
+        }),
+        disruptions_allowed: allowed,
+    }
+}
+
+#[test]
+fn the_least_loaded_of_two_idle_nodes_goes() {
+    let plan = idle().plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["b"]);
+    assert_eq!(kept(&plan, "b").unwrap_err(), "its pods fit on other Nodes");
+    assert_eq!(
+        kept(&plan, "a").unwrap(),
+        "1 removals of its pool are under way (scaleDown.budget)"
+    );
+}
+
+#[test]
+fn headroom_is_held_against_requests_and_capacity_of_the_cluster() {
+    // A × 1.2 < T − K with T = 8 cores, K = 4: up to 3.33 cores.
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.running("web", 3, "a", spec("cpu=1 memory=1Gi"));
+    scene.running("one", 1, "b", spec("cpu=300m"));
+    assert_eq!(removed(&scene.plan()), ["b"]);
+    scene.running("one", 1, "b", spec("cpu=400m"));
+    assert_eq!(removed(&scene.plan()), [] as [&str; 0]);
+    scene.workers().scale_down.load_headroom = 0.1;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
+fn kproximates_reference_cases_hold() {
+    // A=5, T=10, K=2, H=0.2: yes. A=7: no.
+    for (requested, expected) in [(5, 1), (7, 0)] {
+        let mut scene = Scene::default();
+        scene.class.instance_types = vec![instance_type("small", 2, 8)];
+        for index in 0..5 {
+            scene.machine(&format!("m{index}"), "alpha");
+        }
+        for index in 0..requested {
+            scene.running(
+                &format!("web{index}"),
+                1,
+                &format!("m{}", index % 5),
+                spec("cpu=1"),
+            );
+        }
+        assert_eq!(removed(&scene.plan()).len(), expected, "A={requested}");
+    }
+}
+
+#[test]
+fn pods_must_fit_elsewhere_not_only_on_average() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene
+        .machine("a", "alpha")
+        .machine("b", "beta")
+        .machine("c", "gamma");
+    scene.running("web-a", 1, "a", spec("cpu=2500m"));
+    scene.running("web-b", 1, "b", spec("cpu=2500m"));
+    scene.running("web-c", 1, "c", spec("cpu=2"));
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    assert_eq!(
+        kept(&plan, "c").unwrap(),
+        "pod default/web-c-00000 fits on no other Node"
+    );
+}
+
+#[test]
+fn pods_move_to_static_nodes_but_not_to_cordoned_or_tainted_ones() {
+    for (spoil, expected) in [
+        ((|_| ()) as fn(&mut NodeFacts), 1),
+        (|node| node.unschedulable = true, 0),
+        (
+            |node| node.taints = vec![taint("dedicated", TaintEffect::NoSchedule)],
+            0,
+        ),
+        (|node| node.ready = false, 0),
+    ] {
+        let mut scene = Scene::default();
+        scene.machine("m", "alpha");
+        scene.running("web", 1, "m", spec("cpu=1"));
+        spoil(scene.node("static", node("cpu=8 memory=16Gi")));
+        assert_eq!(removed(&scene.plan()).len(), expected);
+    }
+}
+
+#[test]
+fn two_removals_do_not_share_one_hole() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.budget = 2;
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.node("static", node("cpu=4 memory=80Gi"));
+    scene.node("far", node("cpu=400 memory=80Gi")).labels = labels("far=yes");
+    for name in ["a", "b"] {
+        let mut near = spec("cpu=3");
+        near.node_affinity = Some(vec![NodeSelectorTerm {
+            match_expressions: vec![Requirement {
+                key: "far".into(),
+                operator: Operator::DoesNotExist,
+                values: vec![],
+            }],
+            match_fields: vec![],
+        }]);
+        scene.running(&format!("web-{name}"), 1, name, near);
+    }
+    let plan = scene.plan();
+    assert_eq!(removed(&plan).len(), 1);
+    assert_eq!(
+        kept(&plan, "b").unwrap(),
+        "after the removals of this tick pod default/web-b-00000 fits on no other Node"
+    );
+}
+
+#[test]
+fn budgets_of_pools_bound_removals_under_way() {
+    let mut scene = Scene::default();
+    for name in ["a", "b", "c", "d"] {
+        scene.machine(name, "alpha");
+    }
+    assert_eq!(removed(&scene.plan()).len(), 1);
+    scene.workers().scale_down.budget = 3;
+    assert_eq!(removed(&scene.plan()).len(), 3);
+    scene.claim("a").status.phase = Phase::Draining;
+    scene.claim("b").deleting_since = Some(at(NOW));
+    assert_eq!(removed(&scene.plan()).len(), 3, "two go on, one begins");
+}
+
+#[test]
+fn min_nodes_stay_even_when_empty() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.workers().scale_down.budget = 5;
+    scene.workers().min_nodes = 1;
+    assert_eq!(removed(&scene.plan()).len(), 1);
+    scene.workers().min_nodes = 2;
+    let plan = scene.plan();
+    assert_eq!(
+        kept(&plan, "a").unwrap(),
+        "its pool keeps 2 machines (minNodes)"
+    );
+}
+
+#[test]
+fn pool_headroom_stays_free() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.workers().headroom = amounts("cpu=5");
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    assert_eq!(
+        kept(&plan, "a").unwrap(),
+        "the pool would not keep its headroom: needs 5 of cpu, 4 left"
+    );
+    scene.workers().headroom = amounts("cpu=4");
+    assert_eq!(removed(&scene.plan()).len(), 1);
+}
+
+#[test]
+fn young_nodes_and_recent_joins_wait() {
+    let mut scene = idle();
+    scene.nodes.get_mut("b").unwrap().created = at(NOW - 599);
+    let plan = scene.plan();
+    assert_eq!(
+        (removed(&plan), plan.wake_at),
+        (vec!["a"], Some(at(NOW + 1))),
+        "the next candidate goes"
+    );
+
+    let mut scene = idle();
+    scene.claim("a").status.conditions = vec![condition(Condition::Initialized, at(NOW - 299))];
+    let plan = scene.plan();
+    assert_eq!((removed(&plan), plan.wake_at), (vec![], Some(at(NOW + 1))));
+    assert!(
+        kept(&plan, "b")
+            .unwrap()
+            .contains("came into service a short time ago")
+    );
+}
+
+#[test]
+fn unneeded_time_runs_in_the_claims_condition() {
+    let mut scene = idle();
+    scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60);
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    let noted: Vec<_> = plan
+        .unneeded
+        .iter()
+        .map(|noted| (noted.claim.as_str(), noted.unneeded))
+        .collect();
+    assert_eq!(noted, [("a", true), ("b", true)]);
+
+    for (name, since) in [("a", NOW - 59), ("b", NOW - 60)] {
+        scene
+            .claim(name)
+            .status
+            .conditions
+            .push(condition(Condition::Unneeded, at(since)));
+    }
+    let plan = scene.plan();
+    assert_eq!((removed(&plan), plan.unneeded.len()), (vec!["b"], 0));
+
+    scene.claim("a").do_not_disrupt = true;
+    let plan = scene.plan();
+    assert_eq!(
+        (plan.unneeded[0].claim.as_str(), plan.unneeded[0].unneeded),
+        ("a", false)
+    );
+}
+
+#[test]
+fn pods_block_as_the_pool_says() {
+    let check = |change: fn(&mut PodFacts), expected: &str, lift: fn(&mut BlockedBy)| {
+        let mut scene = idle();
+        change(scene.pod("web-b-00000"));
+        let reason = kept(&scene.plan(), "b").unwrap();
+        assert!(
+            reason.starts_with("pod default/web-b-00000 ") && reason.contains(expected),
+            "{reason}"
+        );
+        lift(&mut scene.workers().scale_down.blocked_by);
+        assert_eq!(removed(&scene.plan()), ["b"]);
+    };
+    check(
+        |pod| pod.owner = None,
+        "blockedBy.barePods",
+        |by| by.bare_pods = false,
+    );
+    check(
+        |pod| pod.owner = Some(owner("Job")),
+        "blockedBy.unfinishedJobs",
+        |by| by.unfinished_jobs = false,
+    );
+    check(
+        |pod| pod.spec.local_volumes = true,
+        "blockedBy.localVolumes",
+        |by| by.local_volumes = false,
+    );
+}
+
+#[test]
+fn pods_block_whatever_the_pool_says() {
+    let check = |change: fn(&mut PodFacts), expected: &str| {
+        let mut scene = idle();
+        scene.workers().scale_down.blocked_by.bare_pods = false;
+        change(scene.pod("web-b-00000"));
+        let plan = scene.plan();
+        assert_eq!(removed(&plan), ["a"]);
+        let reason = kept(&plan, "b").unwrap();
+        assert!(reason.contains(expected), "{reason}");
+    };
+    check(|pod| pod.do_not_disrupt = true, "must not be disrupted");
+    check(
+        |pod| pod.spec.unsupported = vec!["spec.affinity.podAffinity".into()],
+        "uses spec.affinity.podAffinity, which is not supported yet",
+    );
+}
+
+#[test]
+fn k3s_add_ons_do_not_block() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.node("server", node("cpu=4 memory=8Gi"));
+    for name in ["coredns", "metrics-server", "local-path-provisioner"] {
+        let mut pod = running_pod("m", spec("cpu=100m memory=70Mi"));
+        pod.spec.empty_dir = name == "metrics-server";
+        scene.pods.insert(ObjectKey::new("kube-system", name), pod);
+    }
+    assert_eq!(removed(&scene.plan()), ["m"]);
+    scene.workers().scale_down.blocked_by.kube_system = true;
+    assert_eq!(
+        kept(&scene.plan(), "m").unwrap(),
+        "pod kube-system/coredns is a system pod (blockedBy.kubeSystem)"
+    );
+}
+
+#[test]
+fn pods_that_end_leave_or_stay_with_the_node_do_not_block() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    for (name, change) in [
+        (
+            "done",
+            (|pod| pod.phase = PodPhase::Succeeded) as fn(&mut PodFacts),
+        ),
+        ("leaving", |pod| pod.deleting = true),
+        ("static", |pod| pod.mirror = true),
+        ("agent", |pod| pod.owner = Some(owner("DaemonSet"))),
+    ] {
+        let mut pod = running_pod("m", spec("cpu=1"));
+        pod.owner = None;
+        change(&mut pod);
+        scene.pods.insert(ObjectKey::new("default", name), pod);
+    }
+    let plan = scene.plan();
+    assert_eq!(kept(&plan, "m").unwrap_err(), "no pod needs it");
+}
+
+#[test]
+fn b14_a_disruption_budget_without_disruptions_keeps_the_node() {
+    let mut scene = idle();
+    scene.pod("web-b-00000").labels = labels("app=web");
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 0));
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 is protected by PodDisruptionBudget web"
+    );
+
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 1));
+    assert_eq!(removed(&scene.plan()), ["b"]);
+
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "all"), budget("", 1));
+    assert!(
+        kept(&scene.plan(), "b")
+            .unwrap()
+            .contains("has several PodDisruptionBudgets")
+    );
+
+    scene.budgets = [(ObjectKey::new("elsewhere", "web"), budget("app=web", 0))].into();
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
+fn one_disruption_is_not_spent_twice() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.budget = 2;
+    scene.node("static", node("cpu=40 memory=80Gi"));
+    for name in ["a", "b"] {
+        scene.machine(name, "alpha");
+        scene.running(&format!("web-{name}"), 1, name, spec("cpu=1"));
+        scene.pod(&format!("web-{name}-00000")).labels = labels("app=web");
+    }
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 1));
+    assert_eq!(removed(&scene.plan()).len(), 1);
+}
+
+#[test]
+fn a_node_that_pending_pods_will_use_stays() {
+    let mut scene = idle();
+    scene.pending("new", 1, spec("cpu=3"));
+    let plan = scene.plan();
+    assert_eq!(plan.launches, []);
+    assert_eq!(kept(&plan, "a").unwrap(), "pending pods will run on it");
+    assert_eq!(
+        removed(&plan),
+        [] as [&str; 0],
+        "and their requests count in the headroom"
+    );
+}
+
+#[test]
+fn nodes_stay_for_reasons_that_say_so() {
+    let check = |change: fn(&mut Scene), expected: &str| {
+        let mut scene = Scene::default();
+        scene.machine("m", "alpha");
+        change(&mut scene);
+        let plan = scene.plan();
+        check_sound(&plan);
+        let reason = kept(&plan, "m").unwrap();
+        assert!(reason.contains(expected), "{reason}");
+    };
+    check(
+        |scene| scene.workers().scale_down.enabled = false,
+        "scale-down is disabled",
+    );
+    check(
+        |scene| scene.claim("m").do_not_disrupt = true,
+        "kproxide.dev/do-not-disrupt",
+    );
+    check(
+        |scene| {
+            let annotations = &mut scene.nodes.get_mut("m").unwrap().annotations;
+            annotations.insert("kproxide.dev/do-not-disrupt".to_owned(), "true".to_owned());
+        },
+        "kproxide.dev/do-not-disrupt",
+    );
+    check(
+        |scene| scene.host.own_node = Some("m".into()),
+        "kproxide itself runs on this Node",
+    );
+    check(
+        |scene| scene.nodes.get_mut("m").unwrap().unschedulable = true,
+        "somebody cordoned it",
+    );
+    check(|scene| scene.inventory.quorate = false, "no quorum");
+    check(
+        |scene| scene.host.key_known = false,
+        "key for ownership proofs is missing",
+    );
+    check(
+        |scene| scene.claim("m").status.phase = Phase::Registered,
+        "not in service yet",
+    );
+    check(|scene| scene.pools.clear(), "its pool is gone");
+    check(
+        |scene| {
+            let node = scene.nodes.get_mut("m").unwrap();
+            (node.ready, node.ready_since) = (false, at(NOW - 1));
+        },
+        "not Ready",
+    );
+}
+
+#[test]
+fn the_policy_orders_and_may_leave_out() {
+    let order = |wanted: &[(u32, f64)]| {
+        let mut scene = Scene::default();
+        scene.workers().scale_down.budget = 2;
+        for name in ["a", "b", "c"] {
+            scene.machine(name, "alpha");
+        }
+        let removals = wanted.iter().map(|(index, score)| Scored {
+            index: *index,
+            score: *score,
+            reason: String::new(),
+        });
+        let removals: Vec<Scored> = removals.collect();
+        let plan = scene.plan_with(|question| match question {
+            Question::Order(order) => {
+                assert_eq!((order.nodes.len(), order.max_removals), (3, 2));
+                answered(
+                    question,
+                    AnswerBody::Removals(Removals {
+                        removals: removals.clone(),
+                        state: Some(vec![1]),
+                    }),
+                )
+            }
+            Question::Rank(_) | Question::Decorate(_) => reasonable(question),
+        });
+        check_sound(&plan);
+        (removed(&plan).join(" "), kept(&plan, "a"))
+    };
+    assert_eq!(order(&[(0, 0.1), (1, 0.9), (2, 0.5)]).0, "b c");
+    assert_eq!(
+        order(&[(2, 0.5), (1, 0.5), (0, 0.5)]).0,
+        "a b",
+        "ties by name"
+    );
+    assert_eq!(
+        order(&[(1, 1.0)]),
+        (
+            "b".to_owned(),
+            Ok("scale-down policy least-loaded keeps it".to_owned())
+        )
+    );
+    assert_eq!(
+        order(&[(9, 1.0), (1, f64::NAN), (2, 0.1), (2, 0.2)]).0,
+        "c",
+        "nonsense is passed over"
+    );
+}
+
+#[test]
+fn a_scale_down_policy_that_fails_removes_nothing() {
+    for body in [
+        AnswerBody::Failed("trap".to_owned()),
+        AnswerBody::NoCandidate("at night".to_owned()),
+        AnswerBody::Deferred,
+    ] {
+        let plan = idle().plan_with(|question| match question {
+            Question::Order(_) => answered(question, body.clone()),
+            Question::Rank(_) | Question::Decorate(_) => reasonable(question),
+        });
+        assert_eq!(removed(&plan), [] as [&str; 0]);
+        assert!(
+            kept(&plan, "b")
+                .unwrap()
+                .starts_with("scale-down policy least-loaded: ")
+        );
+    }
+}
+
+#[test]
+fn pools_take_turns() {
+    let mut scene = Scene::default();
+    let mut pools = BTreeMap::new();
+    for name in ["p", "q"] {
+        let mut pool = scene.workers().clone();
+        pool.scale_down.budget = 5;
+        pools.insert(name.into(), pool);
+    }
+    scene.pools = pools;
+    for name in ["p1", "p2", "q1", "q2"] {
+        scene.machine(name, "alpha");
+        scene.claim(name).spec.pool = name[..1].into();
+    }
+    for entry in &mut scene.ledger.entries {
+        entry.pool = entry.claim.as_str()[..1].into();
+    }
+    // Room for the pods of two Nodes only.
+    scene.node("static", node("cpu=2 memory=64Gi"));
+    scene.node("big", node("cpu=100 memory=64Gi")).unschedulable = false;
+    scene.nodes.get_mut("big").unwrap().taints = vec![taint("big", TaintEffect::NoSchedule)];
+    for name in ["p1", "p2", "q1", "q2"] {
+        scene.running(&format!("web-{name}"), 1, name, spec("cpu=1"));
+        let full = spec("cpu=3");
+        let mut pod = running_pod(name, full);
+        pod.owner = Some(owner("DaemonSet"));
+        scene
+            .pods
+            .insert(ObjectKey::new("default", &format!("agent-{name}")), pod);
+    }
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["p1", "q1"]);
+}
+
+#[test]
+fn an_order_question_tells_what_there_is_to_know() {
+    let scene = idle();
+    let mut asked = None;
+    let _ = scene.plan_with(|question| {
+        if let Question::Order(order) = question {
+            asked = Some(order.clone());
+        }
+        reasonable(question)
+    });
+    let order = asked.expect("an Order question");
+    let node = &order.nodes[1];
+    assert_eq!(
+        (node.name.as_str(), node.movable_pods, node.on),
+        ("b", 1, Some(1))
+    );
+    assert_eq!(
+        node.requested,
+        Size {
+            milli_cores: 500,
+            memory_bytes: GIB / 2
+        }
+    );
+    assert_eq!(
+        node.allocatable,
+        Size {
+            milli_cores: 4000,
+            memory_bytes: 8 * GIB
+        }
+    );
+    assert_eq!((order.hypervisors[1].machines, order.max_removals), (1, 1));
+}

@@ -13,42 +13,96 @@ fn ranked(what: &str) -> Ranking {
 }
 
 fn scored(index: u32, score: f64, reason: &str) -> Scored {
-    Scored { index, score, reason: reason.to_owned() }
+    Scored {
+        index,
+        score,
+        reason: reason.to_owned(),
+    }
 }
 
 fn labels(what: &str) -> Result<AnswerBody, String> {
-    ask(&question("hostile-labels", &format!(r#"{{"do": "{what}"}}"#))).result.map_err(|error| error.to_string())
+    ask(&question(
+        "hostile-labels",
+        &format!(r#"{{"do": "{what}"}}"#),
+    ))
+    .result
+    .map_err(|error| error.to_string())
 }
 
 fn scale_down(what: &str) -> Result<AnswerBody, String> {
-    ask(&question("hostile-scale-down", &format!(r#"{{"do": "{what}"}}"#))).result.map_err(|error| error.to_string())
+    ask(&question(
+        "hostile-scale-down",
+        &format!(r#"{{"do": "{what}"}}"#),
+    ))
+    .result
+    .map_err(|error| error.to_string())
 }
 
 #[test]
 fn a_ranking_that_breaks_a_rule_is_refused_with_the_rule() {
     for (what, error) in [
-        ("nan-score", "the score NaN of placement 0 is not between 0 and 1"),
-        ("score-above-one", "the score 1.5 of placement 0 is not between 0 and 1"),
-        ("negative-score", "the score -0.25 of placement 0 is not between 0 and 1"),
-        ("unknown-placement", "placement index 3 is out of range: there are 3 candidates"),
-        ("unknown-rejection", "rejection index 3 is out of range: there are 3 candidates"),
-        ("placed-twice", "index 0 is given twice, the second time as a placement"),
-        ("rejected-too", "index 0 is given twice, the second time as a rejection"),
-        ("ineligible-placed", "it placed the machine on home/pve3, which is not eligible: offline"),
+        (
+            "nan-score",
+            "the score NaN of placement 0 is not between 0 and 1",
+        ),
+        (
+            "score-above-one",
+            "the score 1.5 of placement 0 is not between 0 and 1",
+        ),
+        (
+            "negative-score",
+            "the score -0.25 of placement 0 is not between 0 and 1",
+        ),
+        (
+            "unknown-placement",
+            "placement index 3 is out of range: there are 3 candidates",
+        ),
+        (
+            "unknown-rejection",
+            "rejection index 3 is out of range: there are 3 candidates",
+        ),
+        (
+            "placed-twice",
+            "index 0 is given twice, the second time as a placement",
+        ),
+        (
+            "rejected-too",
+            "index 0 is given twice, the second time as a rejection",
+        ),
+        (
+            "ineligible-placed",
+            "it placed the machine on home/pve3, which is not eligible: offline",
+        ),
     ] {
-        assert_eq!(error_of(hostile(what)), format!("its answer is invalid: {error}"), "{what}");
+        assert_eq!(
+            error_of(hostile(what)),
+            format!("its answer is invalid: {error}"),
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn a_good_ranking_arrives_as_it_is() {
     let expected = Ranking {
-        placements: vec![scored(0, 0.5, "as good as any"), scored(1, 0.5, "as good as any")],
-        rejected: vec![Rejected { index: 2, reason: "offline".to_owned() }],
+        placements: vec![
+            scored(0, 0.5, "as good as any"),
+            scored(1, 0.5, "as good as any"),
+        ],
+        rejected: vec![Rejected {
+            index: 2,
+            reason: "offline".to_owned(),
+        }],
         state: None,
     };
     assert_eq!(ranked("behave"), expected);
-    assert_eq!(ranked("nothing-placed"), Ranking { placements: Vec::new(), ..expected });
+    assert_eq!(
+        ranked("nothing-placed"),
+        Ranking {
+            placements: Vec::new(),
+            ..expected
+        }
+    );
 }
 
 #[test]
@@ -65,28 +119,63 @@ fn no_candidate_is_an_answer_and_a_defect_is_none() {
 
 #[test]
 fn reasons_are_made_safe_to_print() {
-    assert_eq!(ranked("unprintable-reason").placements, [scored(0, 0.5, "one  two  [31mred  txet")]);
-    assert_eq!(ranked("long-reason").placements, [scored(0, 0.5, &"ä".repeat(150))]);
+    assert_eq!(
+        ranked("unprintable-reason").placements,
+        [scored(0, 0.5, "one  two  [31mred  txet")]
+    );
+    assert_eq!(
+        ranked("long-reason").placements,
+        [scored(0, 0.5, &"ä".repeat(150))]
+    );
 }
 
 /// A total order of floats tells the zeros apart.
 #[test]
 fn there_is_one_zero() {
-    assert!(ranked("negative-zero").placements[0].score.is_sign_positive());
+    assert!(
+        ranked("negative-zero").placements[0]
+            .score
+            .is_sign_positive()
+    );
 }
 
 #[test]
 fn a_plan_that_breaks_a_rule_is_refused_with_the_rule() {
     for (what, error) in [
-        ("unknown-node", "removal index 2 is out of range: there are 2 nodes"),
-        ("removed-twice", "index 0 is given twice, the second time as a removal"),
-        ("score-above-one", "the score inf of removal 0 is not between 0 and 1"),
-        ("huge-state", "its state has 4097 bytes; at most 4096 are kept"),
+        (
+            "unknown-node",
+            "removal index 2 is out of range: there are 2 nodes",
+        ),
+        (
+            "removed-twice",
+            "index 0 is given twice, the second time as a removal",
+        ),
+        (
+            "score-above-one",
+            "the score inf of removal 0 is not between 0 and 1",
+        ),
+        (
+            "huge-state",
+            "its state has 4097 bytes; at most 4096 are kept",
+        ),
     ] {
-        assert_eq!(scale_down(what), Err(format!("its answer is invalid: {error}")), "{what}");
+        assert_eq!(
+            scale_down(what),
+            Err(format!("its answer is invalid: {error}")),
+            "{what}"
+        );
     }
-    let all = vec![scored(0, 0.5, "as good as any"), scored(1, 0.5, "as good as any")];
-    assert_eq!(scale_down("behave"), Ok(AnswerBody::Removals(Removals { removals: all, state: None })));
+    let all = vec![
+        scored(0, 0.5, "as good as any"),
+        scored(1, 0.5, "as good as any"),
+    ];
+    assert_eq!(
+        scale_down("behave"),
+        Ok(AnswerBody::Removals(Removals {
+            removals: all,
+            state: None
+        }))
+    );
 }
 
 #[test]
@@ -121,12 +210,29 @@ fn a_decoration_that_kubernetes_would_refuse_is_refused_first() {
 
 #[test]
 fn there_is_one_decoration_for_each_hypervisor() {
-    assert_eq!(labels("one-too-few"), Err("its answer is invalid: 2 decorations for 3 hypervisors".to_owned()));
-    assert_eq!(labels("one-too-many"), Err("its answer is invalid: 4 decorations for 3 hypervisors".to_owned()));
+    assert_eq!(
+        labels("one-too-few"),
+        Err("its answer is invalid: 2 decorations for 3 hypervisors".to_owned())
+    );
+    assert_eq!(
+        labels("one-too-many"),
+        Err("its answer is invalid: 4 decorations for 3 hypervisors".to_owned())
+    );
     let decoration = Decoration {
         labels: [("rack".to_owned(), "a".to_owned())].into(),
-        annotations: [("example.com/note".to_owned(), "any text: <at all>".to_owned())].into(),
-        taints: vec![Taint { key: "rack".into(), value: "".into(), effect: TaintEffect::NoSchedule }],
+        annotations: [(
+            "example.com/note".to_owned(),
+            "any text: <at all>".to_owned(),
+        )]
+        .into(),
+        taints: vec![Taint {
+            key: "rack".into(),
+            value: "".into(),
+            effect: TaintEffect::NoSchedule,
+        }],
     };
-    assert_eq!(labels("behave"), Ok(AnswerBody::Decorations(vec![decoration; 3])));
+    assert_eq!(
+        labels("behave"),
+        Ok(AnswerBody::Decorations(vec![decoration; 3]))
+    );
 }

@@ -13,7 +13,10 @@ use crate::policy::fixtures::wasm;
 
 /// Without a limit of instructions worth the name, so that the backstop alone can end a call.
 fn blocking() -> Engine {
-    Engine { fuel: u64::MAX / 2, ..Engine::new(Execution::Blocking).unwrap() }
+    Engine {
+        fuel: u64::MAX / 2,
+        ..Engine::new(Execution::Blocking).unwrap()
+    }
 }
 
 /// Panics unless the work waits for the one blocking thread, which is held for so long: then none of it is done on the thread that asks.
@@ -29,12 +32,23 @@ async fn elsewhere<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn nothing_runs_on_the_thread_that_asks() {
-    let runtime = Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    let runtime = Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let engine = blocking();
         let module = elsewhere(engine.load(wasm("hostile"))).await.unwrap();
-        assert_eq!(elsewhere(engine.check_settings(&module, "".into())).await, Ok(()));
-        assert!(elsewhere(engine.ask(&module, &question("hostile", ""))).await.result.is_ok());
+        assert_eq!(
+            elsewhere(engine.check_settings(&module, "".into())).await,
+            Ok(())
+        );
+        assert!(
+            elsewhere(engine.ask(&module, &question("hostile", "")))
+                .await
+                .result
+                .is_ok()
+        );
     });
 }
 
@@ -42,11 +56,19 @@ fn nothing_runs_on_the_thread_that_asks() {
 async fn a_call_that_fuel_does_not_end_is_ended_by_the_clock() {
     let engine = blocking();
     let module = engine.load(wasm("hostile")).await.unwrap();
-    let called = engine.ask(&module, &question("hostile", r#"{"do": "spin"}"#)).await;
+    let called = engine
+        .ask(&module, &question("hostile", r#"{"do": "spin"}"#))
+        .await;
     assert_eq!(called.result, Err(CallError::Interrupted));
     assert_eq!(error_of(called), "it ran for more than 250 ms");
     // The clock begins anew with each call.
-    assert!(engine.ask(&module, &question("hostile", "")).await.result.is_ok());
+    assert!(
+        engine
+            .ask(&module, &question("hostile", ""))
+            .await
+            .result
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -55,7 +77,11 @@ async fn both_ways_to_execute_come_to_one_answer() {
     let module = engine.load(wasm("hostile")).await.unwrap();
     for what in ["behave", "panic", "allocate", "nan-score"] {
         let question = question("hostile", &format!(r#"{{"do": "{what}"}}"#));
-        assert_eq!(engine.ask(&module, &question).await, ask(&question), "{what}");
+        assert_eq!(
+            engine.ask(&module, &question).await,
+            ask(&question),
+            "{what}"
+        );
     }
 }
 

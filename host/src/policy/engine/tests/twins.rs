@@ -5,8 +5,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use kproxide_planner::facts::{Taint, TaintEffect};
 use kproxide_planner::question::{
-    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration, HypervisorDescription, Machine,
-    OrderQuestion, Question, RankQuestion, Ranking, Rejected, RemovableNode, Removals, Scored, Size,
+    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration,
+    HypervisorDescription, Machine, OrderQuestion, Question, RankQuestion, Ranking, Rejected,
+    RemovableNode, Removals, Scored, Size,
 };
 use kproxide_policy_balanced::Balanced;
 use kproxide_policy_go_template::GoTemplate;
@@ -24,7 +25,9 @@ use kproxide_policy_spread::Spread;
 use proptest::prelude::*;
 
 use super::CallError;
-use crate::policy::fixtures::{ask, candidate, decorate, engine, module, node, order, question, rank};
+use crate::policy::fixtures::{
+    ask, candidate, decorate, engine, module, node, order, question, rank,
+};
 
 type Answer = Result<AnswerBody, CallError>;
 
@@ -36,14 +39,36 @@ fn native_rank<P: HostSelection>(question: &RankQuestion) -> Answer {
         batch_index: question.batch_index,
         batch_size: question.batch_size,
         sequence: question.sequence,
-        previous: question.previous.as_ref().map(|id| sdk::HypervisorId { cluster: id.cluster.to_string(), name: id.name.to_string() }),
+        previous: question.previous.as_ref().map(|id| sdk::HypervisorId {
+            cluster: id.cluster.to_string(),
+            name: id.name.to_string(),
+        }),
     };
     let candidates: Vec<_> = question.candidates.iter().map(sdk_candidate).collect();
-    let answer = call::rank::<P>(&context(&question.context, &question.policy.settings), &request, &candidates);
+    let answer = call::rank::<P>(
+        &context(&question.context, &question.policy.settings),
+        &request,
+        &candidates,
+    );
     answered(answer, |ranking| {
         AnswerBody::Ranking(Ranking {
-            placements: ranking.placements.into_iter().map(|p| Scored { index: p.index, score: p.score, reason: p.reason }).collect(),
-            rejected: ranking.rejected.into_iter().map(|r| Rejected { index: r.index, reason: r.reason }).collect(),
+            placements: ranking
+                .placements
+                .into_iter()
+                .map(|p| Scored {
+                    index: p.index,
+                    score: p.score,
+                    reason: p.reason,
+                })
+                .collect(),
+            rejected: ranking
+                .rejected
+                .into_iter()
+                .map(|r| Rejected {
+                    index: r.index,
+                    reason: r.reason,
+                })
+                .collect(),
             state: ranking.state,
         })
     })
@@ -53,17 +78,40 @@ fn native_order<P: ScaleDown>(question: &OrderQuestion) -> Answer {
     let nodes: Vec<_> = question.nodes.iter().map(sdk_node).collect();
     let hypervisors: Vec<_> = question.hypervisors.iter().map(sdk_candidate).collect();
     let context = context(&question.context, &question.policy.settings);
-    let answer = call::order::<P>(&context, question.pool.as_str(), &nodes, &hypervisors, question.max_removals);
+    let answer = call::order::<P>(
+        &context,
+        question.pool.as_str(),
+        &nodes,
+        &hypervisors,
+        question.max_removals,
+    );
     answered(answer, |plan| {
-        let removals = plan.removals.into_iter().map(|r| Scored { index: r.index, score: r.score, reason: r.reason }).collect();
-        AnswerBody::Removals(Removals { removals, state: plan.state })
+        let removals = plan
+            .removals
+            .into_iter()
+            .map(|r| Scored {
+                index: r.index,
+                score: r.score,
+                reason: r.reason,
+            })
+            .collect();
+        AnswerBody::Removals(Removals {
+            removals,
+            state: plan.state,
+        })
     })
 }
 
 fn native_decorate<P: Labels>(question: &DecorateQuestion) -> Answer {
     let hypervisors: Vec<_> = question.hypervisors.iter().map(hypervisor).collect();
-    let answer = call::decorate::<P>(&question.policy.settings, &machine(&question.machine), &hypervisors);
-    answered(answer, |decorations| AnswerBody::Decorations(decorations.into_iter().map(decoration).collect()))
+    let answer = call::decorate::<P>(
+        &question.policy.settings,
+        &machine(&question.machine),
+        &hypervisors,
+    );
+    answered(answer, |decorations| {
+        AnswerBody::Decorations(decorations.into_iter().map(decoration).collect())
+    })
 }
 
 fn answered<T>(answer: Result<T, PolicyError>, body: impl FnOnce(T) -> AnswerBody) -> Answer {
@@ -97,7 +145,10 @@ fn machine(machine: &Machine) -> sdk::Machine {
 
 fn hypervisor(hypervisor: &HypervisorDescription) -> sdk::Hypervisor {
     sdk::Hypervisor {
-        id: sdk::HypervisorId { cluster: hypervisor.id.cluster.to_string(), name: hypervisor.id.name.to_string() },
+        id: sdk::HypervisorId {
+            cluster: hypervisor.id.cluster.to_string(),
+            name: hypervisor.id.name.to_string(),
+        },
         zone: hypervisor.zone.to_string(),
         capacity: resources(hypervisor.capacity),
         attributes: attributes(&hypervisor.attributes),
@@ -136,7 +187,10 @@ fn sdk_node(node: &RemovableNode) -> sdk::Node {
 }
 
 fn resources(size: Size) -> sdk::Resources {
-    sdk::Resources { milli_cores: size.milli_cores, memory_bytes: size.memory_bytes }
+    sdk::Resources {
+        milli_cores: size.milli_cores,
+        memory_bytes: size.memory_bytes,
+    }
 }
 
 fn attributes(attributes: &[Attribute]) -> Vec<sdk::Attribute> {
@@ -146,7 +200,13 @@ fn attributes(attributes: &[Attribute]) -> Vec<sdk::Attribute> {
         AttributeValue::Number(number) => sdk::Value::Number(*number),
         AttributeValue::Boolean(boolean) => sdk::Value::Boolean(*boolean),
     };
-    attributes.iter().map(|attribute| sdk::Attribute { key: attribute.key.to_string(), value: value(&attribute.value) }).collect()
+    attributes
+        .iter()
+        .map(|attribute| sdk::Attribute {
+            key: attribute.key.to_string(),
+            value: value(&attribute.value),
+        })
+        .collect()
 }
 
 fn decoration(decoration: sdk::Decoration) -> Decoration {
@@ -193,7 +253,9 @@ fn every_fact_arrives() {
     check_decorate::<HostileLabels>(decorate("hostile-labels", echo));
 
     // Nothing was cut off: the last fact is there.
-    let last = |bytes: Option<Vec<u8>>, fact: &str| assert!(String::from_utf8(bytes.unwrap()).unwrap().ends_with(fact));
+    let last = |bytes: Option<Vec<u8>>, fact: &str| {
+        assert!(String::from_utf8(bytes.unwrap()).unwrap().ends_with(fact))
+    };
     match ask(&question("hostile", echo)).result.unwrap() {
         AnswerBody::Ranking(ranking) => last(ranking.state, "storage-free: 536870912000}]"),
         other => panic!("{other:?}"),
@@ -209,19 +271,40 @@ fn every_fact_arrives() {
 fn every_built_in_loads_and_says_its_name() {
     for builtin in kproxide_builtins::BUILTINS {
         let info = module(builtin.name).info().clone();
-        assert_eq!((info.name.as_str(), info.version.as_str()), (builtin.name, env!("CARGO_PKG_VERSION")));
-        assert!(!info.description.is_empty() && info.settings_schema.contains("additionalProperties"), "{info:?}");
+        assert_eq!(
+            (info.name.as_str(), info.version.as_str()),
+            (builtin.name, env!("CARGO_PKG_VERSION"))
+        );
+        assert!(
+            !info.description.is_empty() && info.settings_schema.contains("additionalProperties"),
+            "{info:?}"
+        );
     }
 }
 
 #[test]
 fn settings_are_judged_the_same() {
     fn check<P: sdk::Policy>(name: &str, settings: &str) {
-        let native = answered(call::check_settings::<P>(settings), |()| AnswerBody::Deferred).map(|_| ());
-        let checked = engine().check_settings(&module(name), settings.into()).now_or_never().unwrap();
+        let native = answered(call::check_settings::<P>(settings), |()| {
+            AnswerBody::Deferred
+        })
+        .map(|_| ());
+        let checked = engine()
+            .check_settings(&module(name), settings.into())
+            .now_or_never()
+            .unwrap();
         assert_eq!(checked, native, "{name} {settings}");
     }
-    for settings in ["", "null", "{}", r#"{"a": 1}"#, "[", r#"{"measure": "cores"}"#, r#"{"measure": "watts"}"#, "7"] {
+    for settings in [
+        "",
+        "null",
+        "{}",
+        r#"{"a": 1}"#,
+        "[",
+        r#"{"measure": "cores"}"#,
+        r#"{"measure": "watts"}"#,
+        "7",
+    ] {
         check::<Spread>("spread", settings);
         check::<MaxMemory>("max-memory", settings);
         check::<MaxCpu>("max-cpu", settings);
@@ -287,18 +370,38 @@ fn any_candidate() -> impl Strategy<Value = Candidate> {
     let cpu_usage = prop_oneof![4 => 0.0..=1.0, 1 => any::<f64>()];
     let ineligible = prop_oneof![3 => Just(None), 1 => Just(Some("offline".to_owned()))];
     let sizes = (any_size(), any_size(), any_size(), any_size());
-    ("h[0-9]", ineligible, sizes, cpu_usage, 0..3_u32).prop_map(|(name, ineligible, sizes, cpu_usage, machines)| {
-        let (used, committed, in_flight, available) = sizes;
-        Candidate { ineligible, used, committed, in_flight, available, cpu_usage, machines, ..candidate(&name, 0) }
-    })
+    ("h[0-9]", ineligible, sizes, cpu_usage, 0..3_u32).prop_map(
+        |(name, ineligible, sizes, cpu_usage, machines)| {
+            let (used, committed, in_flight, available) = sizes;
+            Candidate {
+                ineligible,
+                used,
+                committed,
+                in_flight,
+                available,
+                cpu_usage,
+                machines,
+                ..candidate(&name, 0)
+            }
+        },
+    )
 }
 
 fn any_node() -> impl Strategy<Value = RemovableNode> {
-    ("n[0-9]", any_size(), any_size(), 0..3_i64)
-        .prop_map(|(name, allocatable, requested, created)| RemovableNode { allocatable, requested, created, ..node(&name, None) })
+    ("n[0-9]", any_size(), any_size(), 0..3_i64).prop_map(
+        |(name, allocatable, requested, created)| RemovableNode {
+            allocatable,
+            requested,
+            created,
+            ..node(&name, None)
+        },
+    )
 }
 
 fn any_size() -> impl Strategy<Value = Size> {
     let amount = || prop_oneof![1 => Just(0), 4 => 0..1_u64 << 40, 1 => any::<u64>()];
-    (amount(), amount()).prop_map(|(milli_cores, memory_bytes)| Size { milli_cores, memory_bytes })
+    (amount(), amount()).prop_map(|(milli_cores, memory_bytes)| Size {
+        milli_cores,
+        memory_bytes,
+    })
 }

@@ -44,7 +44,9 @@ async fn next_reloads(library: &Library, files: &mut mpsc::Receiver<PolicyFiles>
             }
         }
     };
-    tokio::time::timeout(DEADLINE, reloads).await.expect("the change is seen in time")
+    tokio::time::timeout(DEADLINE, reloads)
+        .await
+        .expect("the change is seen in time")
 }
 
 #[tokio::test]
@@ -53,24 +55,48 @@ async fn a_configmap_update_is_taken_and_a_broken_one_refused() {
     mount(directory.path(), 1, &[("mine.wasm", embedded("pack").wasm)]);
     let (send, mut receive) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch_directories(vec![directory.path().to_path_buf()], send));
+    tasks.spawn(watch_directories(
+        vec![directory.path().to_path_buf()],
+        send,
+    ));
     let library = library();
-    let digest_now = async || ask(&library, &named("mine", "spread", "")).await.digest.to_string();
+    let digest_now = async || {
+        ask(&library, &named("mine", "spread", ""))
+            .await
+            .digest
+            .to_string()
+    };
 
     next_reloads(&library, &mut receive).await;
     assert_eq!(digest_now().await, embedded("pack").sha256);
 
-    mount(directory.path(), 2, &[("mine.wasm", embedded("balanced").wasm)]);
+    mount(
+        directory.path(),
+        2,
+        &[("mine.wasm", embedded("balanced").wasm)],
+    );
     next_reloads(&library, &mut receive).await;
     assert_eq!(digest_now().await, embedded("balanced").sha256);
 
     // A second swap: a watch on the file or on `..data` would be blind by now.
     mount(directory.path(), 3, &[("mine.wasm", b"not wasm")]);
     let reloads = next_reloads(&library, &mut receive).await;
-    assert!(matches!(&reloads[..], [Reload { outcome: ReloadOutcome::Refused(_), .. }]), "{reloads:?}");
+    assert!(
+        matches!(
+            &reloads[..],
+            [Reload {
+                outcome: ReloadOutcome::Refused(_),
+                ..
+            }]
+        ),
+        "{reloads:?}"
+    );
     assert_eq!(digest_now().await, embedded("balanced").sha256);
 
-    let packed = ruzstd::encoding::compress_to_vec(embedded("spread").wasm, ruzstd::encoding::CompressionLevel::Fastest);
+    let packed = ruzstd::encoding::compress_to_vec(
+        embedded("spread").wasm,
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
     mount(directory.path(), 4, &[("mine.wasm.zst", &packed)]);
     fs::remove_file(directory.path().join("mine.wasm")).unwrap();
     next_reloads(&library, &mut receive).await;
@@ -78,7 +104,11 @@ async fn a_configmap_update_is_taken_and_a_broken_one_refused() {
 
     // Nobody listens any more: the task ends.
     drop(receive);
-    tokio::time::timeout(DEADLINE, tasks.join_next()).await.expect("the watcher ends with its receiver").unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, tasks.join_next())
+        .await
+        .expect("the watcher ends with its receiver")
+        .unwrap()
+        .unwrap();
 }
 
 #[tokio::test]
@@ -90,5 +120,9 @@ async fn a_directory_that_comes_later_is_seen() {
     tasks.spawn(watch_directories(vec![directory.clone()], send));
     assert_eq!(receive.recv().await, Some(PolicyFiles::new()));
     drop(receive);
-    tokio::time::timeout(DEADLINE, tasks.join_next()).await.expect("the watcher ends with its receiver").unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, tasks.join_next())
+        .await
+        .expect("the watcher ends with its receiver")
+        .unwrap()
+        .unwrap();
 }

@@ -1,0 +1,342 @@
+//! What can still be given: numbers that can be copied, taken from and tried out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::machines::signed;
+use super::placement;
+use super::sites::{Hypervisors, Site};
+use crate::facts::{LedgerEntry, LedgerFacts};
+use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
+use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
+use crate::question::Size;
+use crate::resources::amount_text;
+use crate::world::World;
+
+/// What can still be given.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    hypervisors: Vec<HypervisorRoom>,
+    storages: Vec<u64>,
+    /// Free VMIDs per cluster.
+    numbers: Vec<u32>,
+    /// Free addresses per class; `None`: DHCP.
+    addresses: Vec<Option<u64>>,
+    entries: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct HypervisorRoom {
+    milli_cores: i64,
+    memory_bytes: i64,
+    machines: Option<u32>,
+}
+
+/// Why a site cannot take one more machine now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    LedgerFull,
+    NoNumber {
+        cluster: ClusterName,
+        first: Vmid,
+        last: Vmid,
+    },
+    NoAddress(ClassName),
+    TooManyMachines(u32),
+    Lacks {
+        resource: &'static str,
+        asked: i64,
+        left: i64,
+    },
+    StorageFull {
+        storage: StorageName,
+        asked: i64,
+        left: i64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LedgerFull => write!(f, "the Ledger holds its most of {MOST_ENTRIES} entries"),
+            Self::NoNumber {
+                cluster,
+                first,
+                last,
+            } => {
+                write!(
+                    f,
+                    "cluster {cluster} has no free VMID in {first} to {last} (vmidRange)"
+                )
+            }
+            Self::NoAddress(class) => write!(
+                f,
+                "the address pool of NodeClass {class} has no free address"
+            ),
+            Self::TooManyMachines(most) => write!(
+                f,
+                "it holds {most} machines already (maxMachinesPerHypervisor)"
+            ),
+            Self::Lacks {
+                resource,
+                asked,
+                left,
+            } => write!(
+                f,
+                "no room: the machine needs {} of {resource}, {} left",
+                amount_text(resource, *asked),
+                amount_text(resource, (*left).max(0))
+            ),
+            Self::StorageFull {
+                storage,
+                asked,
+                left,
+            } => write!(
+                f,
+                "storage {storage} has no space: the disk needs {}, {} left",
+                amount_text("memory", *asked),
+                amount_text("memory", *left)
+            ),
+        }
+    }
+}
+
+impl Hypervisors<'_> {
+    pub(super) fn room(&self, world: &World, ledger: &LedgerFacts) -> Room {
+        let hypervisors = self.all.iter().map(|hypervisor| {
+            let available = hypervisor.available();
+            HypervisorRoom {
+                milli_cores: signed(available.milli_cores),
+                memory_bytes: signed(available.memory_bytes),
+                machines: hypervisor
+                    .cluster
+                    .max_machines_per_hypervisor
+                    .map(|most| most.saturating_sub(hypervisor.machines)),
+            }
+        });
+        let mut storages = vec![0u64; self.storages.len()];
+        for hypervisor in &self.all {
+            for (name, storage) in &hypervisor.facts.storages {
+                if let Some(index) = self.storage_index(hypervisor, name, storage) {
+                    storages[index] = storage.available_bytes;
+                }
+            }
+        }
+        for entry in ledger.entries.iter().filter(|entry| entry.counts()) {
+            self.reserve_disk(entry, &mut storages);
+        }
+        let numbers = self
+            .clusters
+            .iter()
+            .map(|name| free_numbers(world, ledger, name));
+        let addresses = self
+            .classes
+            .iter()
+            .map(|name| free_addresses(world, ledger, name));
+        Room {
+            hypervisors: hypervisors.collect(),
+            storages,
+            numbers: numbers.collect(),
+            addresses: addresses.collect(),
+            entries: MOST_ENTRIES.saturating_sub(ledger.entries.len()),
+        }
+    }
+
+    /// A disk that is promised and does not exist yet.
+    fn reserve_disk(&self, entry: &LedgerEntry, storages: &mut [u64]) {
+        if self.guest_of(entry).is_some() {
+            return;
+        }
+        let id = HypervisorId {
+            cluster: entry.cluster.clone(),
+            name: entry.hypervisor.clone(),
+        };
+        let storage = entry.storage.as_ref().and_then(|name| {
+            let hypervisor = &self.all[self.index_of(&id)?];
+            let storage = hypervisor.facts.storages.get(name)?;
+            self.storage_index(hypervisor, name, storage)
+        });
+        if let Some(index) = storage {
+            storages[index] = storages[index].saturating_sub(entry.disk_bytes);
+        }
+    }
+}
+
+impl Room {
+    /// Why this site cannot take one more machine of this size now; `None` if it can.
+    pub(super) fn refusal(
+        &self,
+        hypervisors: &Hypervisors<'_>,
+        site: &Site<'_>,
+        size: Size,
+    ) -> Option<Refusal> {
+        let room = &self.hypervisors[site.hypervisor];
+        let (cores, memory) = (signed(size.milli_cores), signed(size.memory_bytes));
+        if self.entries == 0 {
+            Some(Refusal::LedgerFull)
+        } else if self.numbers[site.cluster] == 0 {
+            let cluster = &hypervisors.all[site.hypervisor].cluster;
+            Some(Refusal::NoNumber {
+                cluster: hypervisors.clusters[site.cluster].clone(),
+                first: cluster.vmid_first,
+                last: cluster.vmid_last,
+            })
+        } else if self.addresses[site.class] == Some(0) {
+            Some(Refusal::NoAddress(hypervisors.classes[site.class].clone()))
+        } else if room.machines == Some(0) {
+            let most = hypervisors.all[site.hypervisor]
+                .cluster
+                .max_machines_per_hypervisor;
+            Some(Refusal::TooManyMachines(most.unwrap_or(0)))
+        } else if cores > room.milli_cores {
+            Some(Refusal::Lacks {
+                resource: "cpu",
+                asked: cores,
+                left: room.milli_cores,
+            })
+        } else if memory > room.memory_bytes {
+            Some(Refusal::Lacks {
+                resource: "memory",
+                asked: memory,
+                left: room.memory_bytes,
+            })
+        } else if site.disk_bytes > self.storages[site.storage] {
+            Some(Refusal::StorageFull {
+                storage: site.storage_name.clone(),
+                asked: signed(site.disk_bytes),
+                left: signed(self.storages[site.storage]),
+            })
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn has_room(&self, site: &Site<'_>, size: Size) -> bool {
+        let room = &self.hypervisors[site.hypervisor];
+        self.entries > 0
+            && self.numbers[site.cluster] > 0
+            && self.addresses[site.class] != Some(0)
+            && room.machines != Some(0)
+            && signed(size.milli_cores) <= room.milli_cores
+            && signed(size.memory_bytes) <= room.memory_bytes
+            && site.disk_bytes <= self.storages[site.storage]
+    }
+
+    pub(super) fn take(&mut self, site: &Site<'_>, size: Size) {
+        self.change(site, size, -1);
+    }
+
+    pub(super) fn give_back(&mut self, site: &Site<'_>, size: Size) {
+        self.change(site, size, 1);
+    }
+
+    fn change(&mut self, site: &Site<'_>, size: Size, sign: i64) {
+        let room = &mut self.hypervisors[site.hypervisor];
+        room.milli_cores += sign * signed(size.milli_cores);
+        room.memory_bytes += sign * signed(size.memory_bytes);
+        let step = |count: u32| {
+            if sign < 0 {
+                count.saturating_sub(1)
+            } else {
+                count + 1
+            }
+        };
+        room.machines = room.machines.map(step);
+        self.numbers[site.cluster] = step(self.numbers[site.cluster]);
+        let storage = &mut self.storages[site.storage];
+        *storage = if sign < 0 {
+            storage.saturating_sub(site.disk_bytes)
+        } else {
+            *storage + site.disk_bytes
+        };
+        if let Some(addresses) = &mut self.addresses[site.class] {
+            *addresses = if sign < 0 {
+                addresses.saturating_sub(1)
+            } else {
+                *addresses + 1
+            };
+        }
+        self.entries = if sign < 0 {
+            self.entries.saturating_sub(1)
+        } else {
+            self.entries + 1
+        };
+    }
+
+    pub(super) fn storage_free(&self, site: &Site<'_>) -> u64 {
+        self.storages[site.storage]
+    }
+}
+
+/// VMIDs that nothing uses: no Ledger entry, no claim, no guest.
+pub(crate) fn used_numbers(
+    world: &World,
+    ledger: &LedgerFacts,
+    cluster: &ClusterName,
+) -> BTreeSet<u32> {
+    let entries = ledger
+        .entries
+        .iter()
+        .filter(|entry| entry.cluster == *cluster)
+        .map(|entry| entry.vmid.0);
+    let claims = world
+        .claims()
+        .values()
+        .filter(|claim| claim.spec.cluster == *cluster)
+        .map(|claim| claim.spec.vmid.0);
+    let guests = world
+        .inventories()
+        .get(cluster)
+        .into_iter()
+        .flat_map(|inventory| inventory.guests.keys());
+    let templates = world
+        .inventories()
+        .get(cluster)
+        .into_iter()
+        .flat_map(|inventory| inventory.templates.values().flatten());
+    entries
+        .chain(claims)
+        .chain(guests.map(|vmid| vmid.0))
+        .chain(templates.map(|template| template.vmid.0))
+        .chain([FORBIDDEN_VMID])
+        .collect()
+}
+
+fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u32 {
+    let Some(cluster) = world.clusters().get(name) else {
+        return 0;
+    };
+    let (first, last) = (cluster.vmid_first.0, cluster.vmid_last.0);
+    let all = (u64::from(last) + 1).saturating_sub(u64::from(first));
+    let used = used_numbers(world, ledger, name);
+    let taken = used
+        .iter()
+        .filter(|number| (first..=last).contains(number))
+        .count() as u64;
+    u32::try_from(all.saturating_sub(taken)).unwrap_or(u32::MAX)
+}
+
+fn free_addresses(world: &World, ledger: &LedgerFacts, class: &ClassName) -> Option<u64> {
+    let ranges = world.classes().get(class)?.addresses.as_ref()?;
+    let used = placement::used_addresses(world, ledger);
+    let mut free = 0u64;
+    for range in ranges {
+        let (first, last) = (
+            placement::number(range.first),
+            placement::number(range.last),
+        );
+        let all = last
+            .checked_sub(first)
+            .map_or(0, |count| count.saturating_add(1));
+        let taken = used.iter().filter(|address| {
+            address.is_ipv4() == range.first.is_ipv4()
+                && (first..=last).contains(&placement::number(**address))
+        });
+        free = free.saturating_add(
+            u64::try_from(all)
+                .unwrap_or(u64::MAX)
+                .saturating_sub(taken.count() as u64),
+        );
+    }
+    Some(free)
+}

@@ -1,0 +1,181 @@
+//! Pods and Nodes as their readers see them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::interner::Id;
+use super::pods::{NodeSlot, Pod, PodIx, Pods};
+use crate::facts::{Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
+use crate::ids::{NodeName, PodKey, Uid};
+use crate::resources::Resources;
+
+/// A pod as planning and its callers see it.
+#[derive(Clone, Copy)]
+pub struct PodView<'w> {
+    pub(super) pods: &'w Pods,
+    pub(super) pod: &'w Pod,
+}
+
+/// A Node that exists, with what stands on it.
+#[derive(Clone, Copy)]
+pub struct NodeView<'w> {
+    pub(super) pods: &'w Pods,
+    pub(super) slot: &'w NodeSlot,
+    pub facts: &'w NodeFacts,
+}
+
+/// The pending pods of one shape, by name.
+#[derive(Clone, Copy)]
+pub(crate) struct PendingPods<'w> {
+    pub(super) pods: &'w Pods,
+    pub(super) by_name: &'w BTreeMap<Arc<str>, PodIx>,
+}
+
+impl<'w> PendingPods<'w> {
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
+        let pods = self.pods;
+        self.by_name.values().map(move |ix| pods.view(*ix))
+    }
+}
+
+impl<'w> PodView<'w> {
+    pub fn key(&self) -> PodKey {
+        PodKey {
+            namespace: self.namespace().clone(),
+            name: self.pod.name.clone(),
+        }
+    }
+
+    pub fn namespace(&self) -> &'w Arc<str> {
+        &self.pods.shapes.get(self.pod.shape).namespace
+    }
+
+    pub fn name(&self) -> &'w Arc<str> {
+        &self.pod.name
+    }
+
+    pub fn uid(&self) -> &'w Uid {
+        &self.pod.uid
+    }
+
+    pub fn labels(&self) -> &'w Labels {
+        self.pods.labels.get(self.pod.labels)
+    }
+
+    pub fn spec(&self) -> &'w PodSpec {
+        self.shared_spec()
+    }
+
+    pub(crate) fn shared_spec(&self) -> &'w Arc<PodSpec> {
+        self.pods
+            .specs
+            .get(self.pods.shapes.get(self.pod.shape).spec)
+    }
+
+    /// Equal for pods of one shape; never to order by.
+    pub(crate) fn shape_id(&self) -> Id {
+        self.pod.shape
+    }
+
+    pub fn owner(&self) -> Option<&'w Owner> {
+        self.pod.owner.map(|id| &**self.pods.owners.get(id))
+    }
+
+    pub fn phase(&self) -> PodPhase {
+        self.pod.phase
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.pod.ready
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.pod.deleting
+    }
+
+    pub fn is_mirror(&self) -> bool {
+        self.pod.mirror
+    }
+
+    pub fn do_not_disrupt(&self) -> bool {
+        self.pod.do_not_disrupt
+    }
+
+    pub fn is_of_daemon_set(&self) -> bool {
+        self.pod.of_daemon_set
+    }
+
+    pub fn is_of_job(&self) -> bool {
+        self.pod.of_job
+    }
+
+    pub fn unschedulable_since(&self) -> Option<Timestamp> {
+        self.pod.unschedulable_since
+    }
+
+    pub fn node(&self) -> Option<&'w NodeName> {
+        let slot = self.pods.nodes[self.pod.node?.0 as usize].as_ref();
+        slot.map(|slot| &slot.name)
+    }
+
+    /// Has not ended: it takes room on its Node.
+    pub fn is_alive(&self) -> bool {
+        self.pod.is_alive()
+    }
+
+    /// Removing its Node means that it must run elsewhere: it has not ended, is not on its way out, and neither a DaemonSet nor a kubelet
+    /// ties it to the Node.
+    pub fn is_movable(&self) -> bool {
+        self.pod.is_movable()
+    }
+
+    /// As it was told, put together again.
+    pub fn to_facts(&self) -> PodFacts {
+        PodFacts {
+            uid: self.pod.uid.clone(),
+            created: self.pod.created,
+            node: self.node().cloned(),
+            phase: self.pod.phase,
+            unschedulable_since: self.pod.unschedulable_since,
+            ready: self.pod.ready,
+            deleting: self.pod.deleting,
+            owner: self.owner().cloned(),
+            mirror: self.pod.mirror,
+            do_not_disrupt: self.pod.do_not_disrupt,
+            labels: self.labels().clone(),
+            spec: self.spec().clone(),
+        }
+    }
+}
+
+impl<'w> NodeView<'w> {
+    pub fn name(&self) -> &'w NodeName {
+        &self.slot.name
+    }
+
+    /// Sum over the pods that have not ended.
+    pub fn requested(&self) -> Resources {
+        self.slot.requested.value()
+    }
+
+    /// Sum over the pods that would have to move.
+    pub fn movable(&self) -> Resources {
+        self.slot.movable.value()
+    }
+
+    pub fn movable_pods(&self) -> u32 {
+        self.slot.movable_pods
+    }
+
+    /// In no order.
+    pub fn pods(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
+        let pods = self.pods;
+        self.slot.pods.iter().map(move |ix| pods.view(*ix))
+    }
+}

@@ -1,0 +1,445 @@
+//! Whether a pod may stand on a node: the filters that the toy scheduler and the DaemonSet controller have.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::Value;
+
+use super::{
+    object::{condition_is_true, entries, items, meta_str},
+    quantity::thousandths,
+    selector::Operator,
+};
+
+/// Amounts by resource name, in thousandths of the unit.
+pub(crate) type Resources = BTreeMap<String, i64>;
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Taint {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) effect: String,
+}
+
+/// A toleration of a pod; an empty key or effect stands for all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Toleration {
+    key: String,
+    exists: bool,
+    value: String,
+    effect: String,
+    /// How long a NoExecute taint is tolerated; None is for ever.
+    pub(crate) seconds: Option<i64>,
+}
+
+impl Toleration {
+    pub(crate) fn exists(key: &str, effect: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            exists: true,
+            value: String::new(),
+            effect: effect.to_owned(),
+            seconds: None,
+        }
+    }
+
+    pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
+        (self.effect.is_empty() || self.effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && (self.exists || self.value == taint.value)
+    }
+}
+
+/// What a node offers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeView {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) unschedulable: bool,
+    pub(crate) allocatable: Resources,
+    pub(crate) ready: bool,
+}
+
+impl NodeView {
+    pub(crate) fn of(node: &Value) -> Self {
+        Self {
+            name: meta_str(node, "name").to_owned(),
+            uid: meta_str(node, "uid").to_owned(),
+            labels: texts(&node["metadata"], "labels"),
+            taints: items(&node["spec"], "taints").iter().map(taint).collect(),
+            unschedulable: node["spec"]["unschedulable"] == true,
+            allocatable: amounts(&node["status"], "allocatable"),
+            ready: condition_is_true(node, "Ready"),
+        }
+    }
+}
+
+/// What a pod asks of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodNeeds {
+    pub(crate) requests: Resources,
+    pub(crate) tolerations: Vec<Toleration>,
+    selector: BTreeMap<String, String>,
+    /// Alternatives; None when the pod has no required node affinity.
+    affinity: Option<Vec<Term>>,
+    /// The first field that needs a filter which is not here.
+    pub(crate) unsupported: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Term {
+    labels: Vec<(String, Operator, Vec<String>)>,
+    fields: Vec<(String, Operator, Vec<String>)>,
+}
+
+/// Why a node does not take a pod; the texts are kube-scheduler's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Misfit {
+    Unschedulable,
+    UntoleratedTaint,
+    AffinityOrSelector,
+    TooManyPods,
+    Insufficient(String),
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unschedulable => f.write_str("node(s) were unschedulable"),
+            Self::UntoleratedTaint => f.write_str("node(s) had untolerated taint(s)"),
+            Self::AffinityOrSelector => {
+                f.write_str("node(s) didn't match Pod's node affinity/selector")
+            }
+            Self::TooManyPods => f.write_str("Too many pods"),
+            Self::Insufficient(resource) => write!(f, "Insufficient {resource}"),
+        }
+    }
+}
+
+impl PodNeeds {
+    /// The needs of a pod, or of a pod template.
+    pub(crate) fn of(pod: &Value) -> Self {
+        let spec = &pod["spec"];
+        let required =
+            &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        Self {
+            requests: requests(spec),
+            tolerations: items(spec, "tolerations").iter().map(toleration).collect(),
+            selector: texts(spec, "nodeSelector"),
+            affinity: required.is_object().then(|| {
+                items(required, "nodeSelectorTerms")
+                    .iter()
+                    .map(term)
+                    .collect()
+            }),
+            unsupported: unsupported(spec),
+        }
+    }
+
+    /// The first filter that refuses the node, in the scheduler's order, with all reasons of that filter. `used` are the
+    /// requests and `pods` the number of the pods on it.
+    pub(crate) fn misfits(&self, node: &NodeView, used: &Resources, pods: i64) -> Vec<Misfit> {
+        let tolerates_cordon = || {
+            let cordon = Taint {
+                key: "node.kubernetes.io/unschedulable".to_owned(),
+                value: String::new(),
+                effect: "NoSchedule".to_owned(),
+            };
+            self.tolerations
+                .iter()
+                .any(|toleration| toleration.tolerates(&cordon))
+        };
+        if node.unschedulable && !tolerates_cordon() {
+            return vec![Misfit::Unschedulable];
+        }
+        if self
+            .untolerated(node, &["NoSchedule", "NoExecute"])
+            .is_some()
+        {
+            return vec![Misfit::UntoleratedTaint];
+        }
+        if !self.selects(node) {
+            return vec![Misfit::AffinityOrSelector];
+        }
+        let mut misfits = Vec::new();
+        if (pods + 1) * 1_000 > node.allocatable.get("pods").copied().unwrap_or(0) {
+            misfits.push(Misfit::TooManyPods);
+        }
+        for (name, request) in self.requests.iter().filter(|(_, request)| **request > 0) {
+            let amount = |of: &Resources| of.get(name).copied().unwrap_or(0);
+            if amount(used) + request > amount(&node.allocatable) {
+                misfits.push(Misfit::Insufficient(name.clone()));
+            }
+        }
+        misfits
+    }
+
+    /// The first taint with one of these effects that the pod does not tolerate.
+    pub(crate) fn untolerated<'n>(
+        &self,
+        node: &'n NodeView,
+        effects: &[&str],
+    ) -> Option<&'n Taint> {
+        node.taints.iter().find(|taint| {
+            effects.contains(&taint.effect.as_str())
+                && !self
+                    .tolerations
+                    .iter()
+                    .any(|toleration| toleration.tolerates(taint))
+        })
+    }
+
+    /// Whether the pod is made for one node, as those of a DaemonSet are.
+    pub(crate) fn is_pinned(&self) -> bool {
+        let pinned = |term: &Term| !term.fields.is_empty();
+        self.affinity
+            .as_ref()
+            .is_some_and(|terms| terms.iter().any(pinned))
+    }
+
+    /// Whether node selector and required node affinity fit the node.
+    pub(crate) fn selects(&self, node: &NodeView) -> bool {
+        let selected = self
+            .selector
+            .iter()
+            .all(|(key, value)| node.labels.get(key) == Some(value));
+        selected
+            && self
+                .affinity
+                .as_ref()
+                .is_none_or(|terms| terms.iter().any(|term| term.matches(node)))
+    }
+}
+
+impl Term {
+    fn matches(&self, node: &NodeView) -> bool {
+        // A term without requirements selects nothing.
+        let empty = self.labels.is_empty() && self.fields.is_empty();
+        let labels = self.labels.iter().all(|(key, operator, values)| {
+            operator.holds(node.labels.get(key).map(String::as_str), values)
+        });
+        let fields = self.fields.iter().all(|(key, operator, values)| {
+            key == "metadata.name" && operator.holds(Some(&node.name), values)
+        });
+        !empty && labels && fields
+    }
+}
+
+fn texts(parent: &Value, field: &str) -> BTreeMap<String, String> {
+    entries(parent, field)
+        .map(|(key, value)| {
+            (
+                key.to_owned(),
+                value.as_str().unwrap_or_default().to_owned(),
+            )
+        })
+        .collect()
+}
+
+fn taint(taint: &Value) -> Taint {
+    let text = |field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+    Taint {
+        key: text("key"),
+        value: text("value"),
+        effect: text("effect"),
+    }
+}
+
+fn toleration(toleration: &Value) -> Toleration {
+    let text = |field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
+    Toleration {
+        key: text("key"),
+        exists: toleration["operator"] == "Exists",
+        value: text("value"),
+        effect: text("effect"),
+        seconds: toleration["tolerationSeconds"].as_i64(),
+    }
+}
+
+fn term(term: &Value) -> Term {
+    let requirements = |field: &str| {
+        items(term, field)
+            .iter()
+            .filter_map(|requirement| {
+                let values = items(requirement, "values").iter();
+                Some((
+                    requirement["key"].as_str()?.to_owned(),
+                    Operator::parse(requirement["operator"].as_str()?)?,
+                    values
+                        .filter_map(|value| Some(value.as_str()?.to_owned()))
+                        .collect(),
+                ))
+            })
+            .collect()
+    };
+    Term {
+        labels: requirements("matchExpressions"),
+        fields: requirements("matchFields"),
+    }
+}
+
+fn amounts(parent: &Value, field: &str) -> Resources {
+    entries(parent, field)
+        .filter_map(|(name, amount)| {
+            // JSON numbers are quantities too.
+            let text = amount
+                .as_str()
+                .map_or_else(|| amount.to_string(), str::to_owned);
+            Some((name.to_owned(), thousandths(&text)?))
+        })
+        .collect()
+}
+
+fn add(total: &mut Resources, more: &Resources) {
+    for (name, amount) in more {
+        *total.entry(name.clone()).or_default() += amount;
+    }
+}
+
+fn raise(total: &mut Resources, other: &Resources) {
+    for (name, amount) in other {
+        let slot = total.entry(name.clone()).or_default();
+        *slot = (*slot).max(*amount);
+    }
+}
+
+/// The requests of a pod: containers run together with the sidecars; each init container runs alone with the sidecars
+/// started before it; pod-level requests replace the sum; the overhead comes on top.
+fn requests(spec: &Value) -> Resources {
+    let mut running = Resources::new();
+    let mut sidecars = Resources::new();
+    let mut starting = Resources::new();
+    for container in items(spec, "initContainers") {
+        let mut peak = amounts(&container["resources"], "requests");
+        add(&mut peak, &sidecars);
+        if container["restartPolicy"] == "Always" {
+            sidecars.clone_from(&peak);
+        }
+        raise(&mut starting, &peak);
+    }
+    for container in items(spec, "containers") {
+        add(&mut running, &amounts(&container["resources"], "requests"));
+    }
+    add(&mut running, &sidecars);
+    raise(&mut running, &starting);
+    running.extend(amounts(&spec["resources"], "requests"));
+    add(&mut running, &amounts(spec, "overhead"));
+    running
+}
+
+fn unsupported(spec: &Value) -> Option<String> {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        if !items(&spec["affinity"][kind], required).is_empty() {
+            return Some(format!("spec.affinity.{kind}"));
+        }
+    }
+    if items(spec, "topologySpreadConstraints")
+        .iter()
+        .any(|constraint| constraint["whenUnsatisfiable"] != "ScheduleAnyway")
+    {
+        return Some("spec.topologySpreadConstraints".to_owned());
+    }
+    let containers = items(spec, "containers")
+        .iter()
+        .chain(items(spec, "initContainers"));
+    if containers
+        .flat_map(|container| items(container, "ports"))
+        .any(|port| port["hostPort"].as_i64().unwrap_or(0) > 0)
+    {
+        return Some("spec.containers[*].ports[*].hostPort".to_owned());
+    }
+    if !items(spec, "resourceClaims").is_empty() {
+        return Some("spec.resourceClaims".to_owned());
+    }
+    let local = [
+        "emptyDir",
+        "configMap",
+        "secret",
+        "downwardAPI",
+        "projected",
+        "hostPath",
+    ];
+    items(spec, "volumes")
+        .iter()
+        .flat_map(|volume| volume.as_object().into_iter().flatten())
+        .map(|(field, _)| field.as_str())
+        .find(|field| *field != "name" && !local.contains(field))
+        .map(|field| format!("spec.volumes[*].{field}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node() -> NodeView {
+        NodeView::of(&json!({
+            "metadata": {"name": "n", "labels": {"zone": "a", "gen": "4"}},
+            "spec": {"taints": [{"key": "role", "value": "db", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "2"}},
+        }))
+    }
+
+    #[track_caller]
+    fn check(spec: Value, expected: &[Misfit]) {
+        let needs = PodNeeds::of(&json!({"spec": spec}));
+        assert_eq!(needs.misfits(&node(), &Resources::new(), 1), expected);
+    }
+
+    #[test]
+    fn filters_in_the_schedulers_order() {
+        let tolerations = json!([{"key": "role", "operator": "Equal", "value": "db"}]);
+        let request =
+            |cpu: &str| json!([{"resources": {"requests": {"cpu": cpu, "example.com/gpu": "1"}}}]);
+        check(json!({}), &[Misfit::UntoleratedTaint]);
+        check(json!({"tolerations": tolerations}), &[]);
+        check(
+            json!({"tolerations": tolerations, "nodeSelector": {"zone": "b"}}),
+            &[Misfit::AffinityOrSelector],
+        );
+        check(
+            json!({"tolerations": tolerations, "containers": request("3")}),
+            &[
+                Misfit::Insufficient("cpu".to_owned()),
+                Misfit::Insufficient("example.com/gpu".to_owned()),
+            ],
+        );
+    }
+
+    #[test]
+    fn affinity_terms_are_alternatives() {
+        let affinity = |terms: Value| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            PodNeeds::of(&json!({"spec": {"affinity": {"nodeAffinity": required}}}))
+                .selects(&node())
+        };
+        assert!(!affinity(json!([{}])));
+        assert!(affinity(
+            json!([{}, {"matchExpressions": [{"key": "gen", "operator": "Gt", "values": ["3"]}]}])
+        ));
+        assert!(!affinity(
+            json!([{"matchExpressions": [{"key": "gen", "operator": "Lt", "values": ["4"]}]}])
+        ));
+        assert!(affinity(
+            json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}])
+        ));
+    }
+
+    #[test]
+    fn requests_of_init_containers_and_sidecars() {
+        let container = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let sidecar =
+            json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "200m"}}});
+        let spec = json!({
+            "initContainers": [container("1"), sidecar, container("900m")],
+            "containers": [container("300m"), container("400m")],
+            "overhead": {"cpu": "10m"},
+        });
+        // The third init container runs beside the sidecar: 1100m, more than 300m + 400m + 200m.
+        assert_eq!(requests(&spec)["cpu"], 1_110);
+    }
+}

@@ -1,0 +1,418 @@
+//! A toy kube-scheduler: the filters of [`super::placement`], one score, no preemption.
+//!
+//! A pod that uses a filter which is not here stays Pending with a message that says so: a wrong placement would teach a test
+//! something false.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Kube,
+    object::{field_mut, items, time},
+    placement::{Misfit, NodeView, PodNeeds, Resources},
+    store::{Change, ChangeKind, Key, Stored},
+};
+
+/// Which of the nodes that fit is taken; equal ones by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scoring {
+    /// The emptiest node, as kube-scheduler does by default.
+    #[default]
+    LeastAllocated,
+    /// The fullest node.
+    MostAllocated,
+}
+
+/// Binds pods until it is dropped.
+pub async fn run(kube: Kube, scoring: Scoring) {
+    let kube = kube.as_user("system:kube-scheduler");
+    let (present, mut changes) = kube.subscribe(&["nodes", "pods"]);
+    let mut scheduler = Scheduler::new(kube, scoring);
+    for change in &present {
+        scheduler.apply(change);
+    }
+    scheduler.schedule();
+    while let Some(change) = changes.recv().await {
+        scheduler.apply(&change);
+        while let Ok(change) = changes.try_recv() {
+            scheduler.apply(&change);
+        }
+        scheduler.schedule();
+    }
+}
+
+struct Scheduler {
+    kube: Kube,
+    scoring: Scoring,
+    nodes: BTreeMap<String, NodeState>,
+    pods: BTreeMap<Key, PodState>,
+    /// What to try in the next pass.
+    queue: BTreeSet<Place>,
+    /// What failed; tried again when a node could have become better for it.
+    parked: BTreeSet<Place>,
+    arrivals: u64,
+}
+
+#[derive(Default)]
+struct NodeState {
+    /// None while only pods know of the node.
+    view: Option<NodeView>,
+    used: Resources,
+    pods: i64,
+}
+
+struct PodState {
+    uid: String,
+    needs: Arc<PodNeeds>,
+    node: Option<String>,
+    place: Place,
+}
+
+/// A place in the queue: by priority, then by arrival, but pods for one node before those that can go anywhere. The real
+/// scheduler has no such rule; there the pods of a DaemonSet are mostly bound while others still back off.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    priority: Reverse<i64>,
+    roams: bool,
+    arrival: u64,
+    key: Key,
+}
+
+impl Scheduler {
+    fn new(kube: Kube, scoring: Scoring) -> Self {
+        Self {
+            kube,
+            scoring,
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            arrivals: 0,
+        }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match (&*change.resource.plural, change.kind) {
+            ("nodes", ChangeKind::Deleted) => {
+                if let Some(state) = self.nodes.get_mut(&change.object.key.name) {
+                    state.view = None;
+                }
+            }
+            ("nodes", ChangeKind::Added | ChangeKind::Modified) => self.apply_node(&change.object),
+            (_, kind) => self.apply_pod(&change.object, kind),
+        }
+    }
+
+    fn apply_node(&mut self, stored: &Stored) {
+        let view = NodeView::of(&stored.value());
+        let state = self.nodes.entry(view.name.clone()).or_default();
+        if state.view.as_ref() != Some(&view) {
+            state.view = Some(view);
+            self.queue.append(&mut self.parked);
+        }
+    }
+
+    fn apply_pod(&mut self, stored: &Stored, kind: ChangeKind) {
+        let gone = kind == ChangeKind::Deleted || stored.finished();
+        let node = stored.node_name.clone().filter(|node| !node.is_empty());
+        let known = self.pods.get(&stored.key);
+        if !gone
+            && known.is_some_and(|known| {
+                known.uid == stored.uid && known.node == node && node.is_some()
+            })
+        {
+            return;
+        }
+        self.forget(&stored.key);
+        if gone {
+            return;
+        }
+        let pod = stored.value();
+        let waits = node.is_none();
+        let ours = pod["spec"]["schedulerName"] == "default-scheduler";
+        if waits
+            && (!ours || stored.terminating || !items(&pod["spec"], "schedulingGates").is_empty())
+        {
+            return;
+        }
+        self.arrivals += 1;
+        let priority = pod["spec"]["priority"].as_i64().unwrap_or(0);
+        let needs = PodNeeds::of(&pod);
+        let place = Place {
+            priority: Reverse(priority),
+            roams: !needs.is_pinned(),
+            arrival: self.arrivals,
+            key: stored.key.clone(),
+        };
+        let state = PodState {
+            uid: stored.uid.clone(),
+            needs: Arc::new(needs),
+            node: None,
+            place,
+        };
+        if waits {
+            self.queue.insert(state.place.clone());
+        }
+        self.pods.insert(stored.key.clone(), state);
+        if let Some(node) = node {
+            self.assign(&stored.key, &node);
+        }
+    }
+
+    /// Takes the pod out of the books and frees what it held.
+    fn forget(&mut self, key: &Key) {
+        let Some(state) = self.pods.remove(key) else {
+            return;
+        };
+        self.queue.remove(&state.place);
+        self.parked.remove(&state.place);
+        if let Some(node) = state.node.and_then(|node| self.nodes.get_mut(&node)) {
+            node.pods -= 1;
+            for (name, amount) in &state.needs.requests {
+                *node.used.entry(name.clone()).or_default() -= amount;
+            }
+            self.queue.append(&mut self.parked);
+        }
+    }
+
+    fn assign(&mut self, key: &Key, name: &str) {
+        let Some(pod) = self.pods.get_mut(key) else {
+            return;
+        };
+        pod.node = Some(name.to_owned());
+        let node = self.nodes.entry(name.to_owned()).or_default();
+        node.pods += 1;
+        for (name, amount) in &pod.needs.requests {
+            *node.used.entry(name.clone()).or_default() += amount;
+        }
+    }
+
+    /// One pass over the queue.
+    fn schedule(&mut self) {
+        // Room only shrinks during a pass: what failed for one pod fails for all pods with the same needs.
+        let mut failed: Vec<(Arc<PodNeeds>, String)> = Vec::new();
+        while let Some(place) = self.queue.pop_first() {
+            let key = place.key.clone();
+            let Some(needs) = self.pods.get(&key).map(|pod| pod.needs.clone()) else {
+                continue;
+            };
+            if let Some((_, message)) = failed.iter().find(|(other, _)| *other == needs) {
+                self.refuse(&key, message);
+                self.parked.insert(place);
+                continue;
+            }
+            match self.choose(&needs) {
+                Ok(node) => {
+                    let uid = self
+                        .pods
+                        .get(&key)
+                        .map(|pod| pod.uid.clone())
+                        .unwrap_or_default();
+                    // A pod that went away or was bound by somebody else comes back as a change.
+                    if self.kube.bind(&key, &uid, &node).is_ok() {
+                        self.assign(&key, &node);
+                    }
+                }
+                Err(message) => {
+                    self.refuse(&key, &message);
+                    failed.push((needs, message));
+                    self.parked.insert(place);
+                }
+            }
+        }
+    }
+
+    fn choose(&self, needs: &PodNeeds) -> Result<String, String> {
+        if let Some(field) = &needs.unsupported {
+            return Err(format!("the simulated scheduler has no filter for {field}"));
+        }
+        let mut reasons = BTreeMap::<Misfit, usize>::new();
+        let mut best: Option<(i64, &str)> = None;
+        let (mut total, mut short) = (0, 0);
+        let nodes = self
+            .nodes
+            .values()
+            .filter_map(|state| Some((state.view.as_ref()?, state)));
+        for (view, state) in nodes {
+            total += 1;
+            let misfits = needs.misfits(view, &state.used, state.pods);
+            if misfits.is_empty() {
+                let score = self.score(view, state, needs);
+                // Names ascend, so that the first of equal scores has the smallest name.
+                if best.is_none_or(|(best, _)| score > best) {
+                    best = Some((score, &view.name));
+                }
+            }
+            let of_resources =
+                |misfit: &Misfit| matches!(misfit, Misfit::Insufficient(_) | Misfit::TooManyPods);
+            short += usize::from(misfits.iter().any(of_resources));
+            for misfit in misfits {
+                *reasons.entry(misfit).or_default() += 1;
+            }
+        }
+        match best {
+            Some((_, name)) => Ok(name.to_owned()),
+            None if total == 0 => Err("no nodes available to schedule pods".to_owned()),
+            None => Err(message(&reasons, total, short)),
+        }
+    }
+
+    /// The mean free share of CPU and memory after the placement, in thousandths; negated for the fullest.
+    fn score(&self, view: &NodeView, state: &NodeState, needs: &PodNeeds) -> i64 {
+        let free = |name: &str| {
+            let amount = |of: &Resources| of.get(name).copied().unwrap_or(0);
+            let allocatable = amount(&view.allocatable).max(1);
+            let used = amount(&state.used) + amount(&needs.requests);
+            i64::try_from(i128::from(allocatable - used) * 1_000 / i128::from(allocatable))
+                .unwrap_or(0)
+        };
+        let least = (free("cpu") + free("memory")) / 2;
+        match self.scoring {
+            Scoring::LeastAllocated => least,
+            Scoring::MostAllocated => -least,
+        }
+    }
+
+    fn refuse(&self, key: &Key, message: &str) {
+        let Some(mut pod) = self.kube.get("pods", &key.namespace, &key.name) else {
+            return;
+        };
+        let old = super::object::condition(&pod, "PodScheduled");
+        if old.is_some_and(|old| old["message"] == message) {
+            return;
+        }
+        let since = old.map_or(Value::Null, |old| old["lastTransitionTime"].clone());
+        let mut conditions = items(&pod["status"], "conditions").to_vec();
+        conditions.retain(|condition| condition["type"] != "PodScheduled");
+        conditions.push(json!({
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": if since.is_null() { json!(time(self.kube.clock().now())) } else { since },
+        }));
+        *field_mut(field_mut(&mut pod, "status"), "conditions") = json!(conditions);
+        // A pod that changed meanwhile comes back as a change.
+        let _ = self.kube.update("pods", "status", pod);
+    }
+}
+
+/// kube-scheduler's text for `total` nodes, on `short` of which nothing but resources are missing: only there could the
+/// eviction of other pods help.
+fn message(reasons: &BTreeMap<Misfit, usize>, total: usize, short: usize) -> String {
+    let sorted = |mut texts: Vec<String>| {
+        texts.sort();
+        texts.join(", ")
+    };
+    let misfits = sorted(
+        reasons
+            .iter()
+            .map(|(misfit, count)| format!("{count} {misfit}"))
+            .collect(),
+    );
+    let preemption = [
+        (short, "No preemption victims found for incoming pod"),
+        (total - short, "Preemption is not helpful for scheduling"),
+    ];
+    let preemption = preemption.iter().filter(|(count, _)| *count > 0);
+    let preemption = sorted(
+        preemption
+            .map(|(count, text)| format!("{count} {text}"))
+            .collect(),
+    );
+    format!(
+        "0/{total} nodes are available: {misfits}. no new claims to deallocate, preemption: 0/{total} nodes are available: \
+         {preemption}."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock::Clock, kube::fixtures};
+
+    fn world() -> (Kube, Scheduler) {
+        let kube = Kube::new(
+            Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()),
+            1,
+        );
+        (kube.clone(), Scheduler::new(kube, Scoring::LeastAllocated))
+    }
+
+    /// Runs one pass over everything that is stored.
+    fn pass(kube: &Kube, scheduler: &mut Scheduler) {
+        let (present, _) = kube.subscribe(&["nodes", "pods"]);
+        for change in &present {
+            scheduler.apply(change);
+        }
+        scheduler.schedule();
+    }
+
+    fn node_of(kube: &Kube, pod: &str) -> Option<String> {
+        let pod = kube.get("pods", "default", pod).unwrap();
+        pod["spec"]["nodeName"].as_str().map(str::to_owned)
+    }
+
+    fn message_of(kube: &Kube, pod: &str) -> String {
+        let pod = kube.get("pods", "default", pod).unwrap();
+        let condition = super::super::object::condition(&pod, "PodScheduled").unwrap();
+        assert_eq!(condition["reason"], "Unschedulable");
+        condition["message"].as_str().unwrap().to_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spreads_over_the_emptiest_nodes() {
+        let (kube, mut scheduler) = world();
+        for name in ["a", "b"] {
+            fixtures::add_node(&kube, fixtures::node(name, "2", "4Gi")).unwrap();
+        }
+        for name in ["p1", "p2", "p3"] {
+            kube.create("pods", fixtures::pod(name, "500m", "512Mi"))
+                .unwrap();
+        }
+        pass(&kube, &mut scheduler);
+        let nodes = ["p1", "p2", "p3"].map(|pod| node_of(&kube, pod).unwrap());
+        assert_eq!(nodes, ["a", "b", "a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn says_why_in_the_schedulers_words() {
+        let (kube, mut scheduler) = world();
+        kube.create("pods", fixtures::pod("big", "8", "1Gi"))
+            .unwrap();
+        pass(&kube, &mut scheduler);
+        assert_eq!(
+            message_of(&kube, "big"),
+            "no nodes available to schedule pods"
+        );
+        fixtures::add_node(&kube, fixtures::node("a", "2", "4Gi")).unwrap();
+        fixtures::add_node(&kube, fixtures::control_plane_node("cp", "2", "4Gi")).unwrap();
+        pass(&kube, &mut scheduler);
+        assert_eq!(
+            message_of(&kube, "big"),
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, \
+             preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 \
+             Preemption is not helpful for scheduling."
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuses_what_it_has_no_filter_for() {
+        let (kube, mut scheduler) = world();
+        fixtures::add_node(&kube, fixtures::node("a", "2", "4Gi")).unwrap();
+        let mut pod = fixtures::pod("p", "1", "1Gi");
+        pod["spec"]["volumes"] =
+            json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        kube.create("pods", pod).unwrap();
+        pass(&kube, &mut scheduler);
+        assert_eq!(
+            message_of(&kube, "p"),
+            "the simulated scheduler has no filter for spec.volumes[*].persistentVolumeClaim"
+        );
+    }
+}

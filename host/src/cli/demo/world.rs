@@ -1,0 +1,169 @@
+//! What there is: three hypervisors, a small k3s with its usual add-ons, one pool.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::NodeSpec;
+use kproxide_simulator::pve::Topology;
+use serde_json::{Value, json};
+
+use crate::autoscaler::Timing;
+use crate::config::{Config, LeaseTiming};
+use crate::lab::{Lab, Setting};
+use crate::policy::{FilesError, PolicyFiles};
+
+/// The pool's name.
+pub(super) const POOL: &str = "workers";
+/// The Deployment that the demo scales.
+pub(super) const APP: &str = "web";
+
+/// Which policy chooses hypervisors.
+pub(super) struct Policy {
+    pub(super) name: String,
+    /// The module, where it is a file of the user's.
+    pub(super) files: PolicyFiles,
+}
+
+/// A built-in's name, or a file.
+///
+/// # Errors
+/// There is neither; says what there is.
+pub(super) fn policy(text: &str) -> Result<Policy, String> {
+    if !text.ends_with(".wasm") {
+        let known: Vec<_> = kproxide_builtins::BUILTINS
+            .iter()
+            .filter(|builtin| builtin.kind == kproxide_builtins::Kind::HostSelection)
+            .map(|builtin| builtin.name)
+            .collect();
+        if !known.contains(&text) {
+            return Err(format!(
+                "--policy {text}: give one of {}, or a .wasm file",
+                known.join(", ")
+            ));
+        }
+        return Ok(Policy {
+            name: text.to_owned(),
+            files: PolicyFiles::new(),
+        });
+    }
+    let bytes = fs::read(text).map_err(|error| format!("--policy {text}: {error}"))?;
+    let name = text
+        .rsplit('/')
+        .next()
+        .unwrap_or(text)
+        .trim_end_matches(".wasm");
+    let module: Result<Arc<[u8]>, FilesError> = Ok(bytes.into());
+    Ok(Policy {
+        name: name.to_owned(),
+        files: PolicyFiles::from([(name.into(), module)]),
+    })
+}
+
+/// The world before anything happens.
+pub(super) fn build(seed: u64, policy: &str) -> Lab {
+    let mut setting = Setting::new(seed, 3);
+    setting.topology = Topology {
+        cluster: Some("homelab".into()),
+        ..setting.topology
+    };
+    let lab = Lab::new(setting);
+    lab.kubelets.start_node(NodeSpec {
+        labels: [(
+            "node-role.kubernetes.io/control-plane".to_owned(),
+            "true".to_owned(),
+        )]
+        .into(),
+        taints: vec![
+            json!({ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" }),
+        ],
+        ..NodeSpec::new(
+            "server-1",
+            "a0000000-0000-4000-8000-000000000001",
+            2000,
+            4096,
+        )
+    });
+    lab.kubelets.start_node(NodeSpec::new(
+        "agent-1",
+        "a0000000-0000-4000-8000-000000000002",
+        4000,
+        8192,
+    ));
+    lab.apply(fixtures::k3s_addons());
+    lab.apply(objects(policy));
+    lab
+}
+
+fn objects(policy: &str) -> [(&'static str, Value); 3] {
+    let meta = |name: &str| json!({ "name": name });
+    [
+        (
+            "proxmoxclusters.kproxide.dev",
+            json!({
+                "apiVersion": "kproxide.dev/v1alpha1", "kind": "ProxmoxCluster", "metadata": meta("homelab"),
+                "spec": {
+                    "endpoints": ["https://pve1:8006"], "tls": { "insecureSkipVerify": true }, "credentials": "homelab",
+                    "pool": "k8s", "vmidRange": { "first": 500, "last": 599 },
+                },
+            }),
+        ),
+        (
+            "nodeclasses.kproxide.dev",
+            json!({
+                "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodeClass", "metadata": meta("debian"),
+                "spec": {
+                    "template": { "name": "k8s-node", "placement": "local" },
+                    "instanceTypes": [{ "name": "medium", "cores": 4, "memoryMiB": 8192 }],
+                    "cloudInit": { "dhcp": true },
+                    "join": { "template": {} },
+                },
+            }),
+        ),
+        (
+            "nodepools.kproxide.dev",
+            json!({
+                "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": meta(POOL),
+                "spec": {
+                    "nodeClass": "debian", "clusters": ["homelab"], "limits": { "maxNodes": 12 },
+                    "policies": { "hostSelection": { "use": policy } },
+                    "labelTemplates": { "topology.kubernetes.io/zone": "{{ .TargetHost }}" },
+                    "scaleDown": { "stabilization": "2m", "minNodeAge": "2m", "unneededTime": "30s", "budget": 2 },
+                },
+            }),
+        ),
+    ]
+}
+
+/// The host's own settings: production's defaults.
+pub(super) fn config() -> Config {
+    Config {
+        dry_run: false,
+        namespace: "kube-system".to_owned(),
+        identity: "kproxide-0".to_owned(),
+        name: "kproxide".to_owned(),
+        own_node: Some("server-1".to_owned()),
+        policy_dirs: Vec::new(),
+        credentials_dir: "/nowhere".into(),
+        timing: Timing {
+            poll_interval: Duration::from_secs(10),
+            batch_idle: Duration::from_millis(50),
+            batch_max: Duration::from_secs(1),
+            inventory_max_age: Duration::from_secs(5),
+            cold_start: Duration::from_secs(60),
+        },
+        quarantine: jiff::SignedDuration::from_hours(24),
+        lease: LeaseTiming {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        },
+        max_launches_per_tick: 20,
+    }
+}
+
+/// The Deployment whose load rises and falls.
+pub(super) fn app(replicas: u32) -> Value {
+    fixtures::deployment("default", APP, replicas, "500m", "512Mi")
+}
