@@ -315,6 +315,9 @@ impl Autoscaler {
                         },
                     );
                 }
+                if let Delta::Pool(pool, None) = &delta {
+                    self.policies.forget_pool(pool);
+                }
                 let news = is_news(&delta);
                 self.world.apply(delta);
                 news

@@ -17,12 +17,15 @@ pub(super) enum LabelError {
         key: String,
         why: &'static str,
     },
-    #[error("the value {value:?} of label {key:?} is invalid: {why}")]
+    #[error("the value {value:?} of {what} {key:?} is invalid: {why}")]
     Value {
+        what: &'static str,
         key: String,
         value: String,
         why: &'static str,
     },
+    #[error("the {what} {key:?} is given twice")]
+    Twice { what: &'static str, key: String },
     #[error(
         "the taint {key:?} has effect {effect:?}: use NoSchedule, PreferNoSchedule or NoExecute"
     )]
@@ -70,21 +73,23 @@ pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError>
     match key {
         "kubernetes.io/hostname" => reserved("it is the Node's identity"),
         "node-role.kubernetes.io/control-plane"
+        | "node-role.kubernetes.io/controlplane"
         | "node-role.kubernetes.io/master"
         | "node-role.kubernetes.io/etcd" => reserved("kproxide makes no control planes"),
         _ => Ok(()),
     }
 }
 
-/// A label's value: empty, or a name.
+/// The value of a label or a taint: empty, or a name.
 ///
 /// # Errors
 /// Says what is wrong.
-pub(super) fn check_label_value(key: &str, value: &str) -> Result<(), LabelError> {
+pub(super) fn check_value(what: &'static str, key: &str, value: &str) -> Result<(), LabelError> {
     if value.is_empty() || is_name(value) {
         return Ok(());
     }
     Err(LabelError::Value {
+        what,
         key: key.to_owned(),
         value: value.chars().take(100).collect(),
         why: "it must be empty, or 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit",
@@ -147,10 +152,10 @@ mod tests {
     #[test]
     fn what_a_value_may_be() {
         for value in ["", "a", "pve-1.lab_2", &"x".repeat(63)] {
-            assert_eq!(check_label_value("k", value), Ok(()), "{value}");
+            assert_eq!(check_value("label", "k", value), Ok(()), "{value}");
         }
         for value in [" ", "<no value>", "a/b", "-a", &"x".repeat(64)] {
-            assert!(check_label_value("k", value).is_err(), "{value}");
+            assert!(check_value("label", "k", value).is_err(), "{value}");
         }
     }
 }

@@ -10,12 +10,14 @@
 
 mod engine;
 mod files;
+#[cfg(test)]
+mod fixtures;
 mod labels;
 mod library;
 mod self_test;
 mod watch;
 
-pub use engine::{CALL_FUEL, CallError, Engine, Execution, LoadError, Module, PolicyInfo};
-pub use files::{FilesError, PolicyFiles, read_directories};
+pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
+pub use files::{Directories, FilesError, PolicyFiles};
 pub use library::{Budget, Library, Reload, ReloadOutcome};
 pub use watch::watch_directories;

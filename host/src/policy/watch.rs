@@ -11,7 +11,7 @@ use notify_debouncer_full::{DebounceEventResult, new_debouncer};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::files::{PolicyFiles, read_directories};
+use super::files::{Directories, PolicyFiles};
 
 const POLL: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -38,6 +38,7 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
     let mut poll = tokio::time::interval_at(Instant::now(), POLL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watched = vec![false; directories.len()];
+    let mut contents = Directories::new(&directories);
     loop {
         tokio::select! {
             biased;
@@ -56,10 +57,14 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
                 }
             }
         }
-        let to_read = directories.clone();
-        let Ok(read) = tokio::task::spawn_blocking(move || read_directories(&to_read)).await else {
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = contents.read();
+            (contents, read)
+        });
+        let Ok((back, read)) = reading.await else {
             return;
         };
+        contents = back;
         if files.send(read).await.is_err() {
             return;
         }

@@ -14,7 +14,7 @@ use super::bindings::host_selection::exports::kproxide::policy::host_selection a
 use super::bindings::host_selection::kproxide::policy::types;
 use super::bindings::labels::exports::kproxide::policy::labels;
 use super::bindings::scale_down::exports::kproxide::policy::scale_down as sd;
-use crate::policy::labels::{LabelError, check_key, check_label_value};
+use crate::policy::labels::{LabelError, check_key, check_value};
 
 const STATE_BYTES_MAX: usize = 4096;
 const REASON_BYTES_MAX: usize = 300;
@@ -22,18 +22,21 @@ const REASON_BYTES_MAX: usize = 300;
 const DECORATIONS_MAX: usize = 64;
 const ANNOTATION_BYTES_MAX: usize = 4096;
 
-/// Text from a policy, made safe to print: control characters replaced, cut at a character boundary.
-pub(super) fn printable(text: &str, bytes_max: usize) -> String {
-    let end = (0..=text.len().min(bytes_max))
-        .rev()
-        .find(|&end| text.is_char_boundary(end))
-        .unwrap_or(0);
-    text[..end]
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+/// Text from a policy, made safe to print: what would move the cursor, break the line or turn the direction of reading becomes a space; cut at a
+/// character boundary.
+pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
+    let text = &text[..text.floor_char_boundary(bytes_max)];
+    text.chars()
+        .map(|c| if is_disruptive(c) { ' ' } else { c })
         .collect::<String>()
         .trim()
         .to_owned()
+}
+
+fn is_disruptive(c: char) -> bool {
+    // Separators of lines and paragraphs; the marks that embed, override or isolate a direction.
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 pub(super) enum Refusal {
@@ -227,24 +230,21 @@ pub(super) fn ranking(
             &mut seen,
         )?);
     }
-    let rejected = answer
-        .rejected
-        .into_iter()
-        .map(|rejection| {
-            if (rejection.index as usize) < question.candidates.len() {
-                Ok(Rejected {
-                    index: rejection.index,
-                    reason: printable(&rejection.reason, REASON_BYTES_MAX),
-                })
-            } else {
-                Err(invalid(format!(
-                    "rejection index {} is out of range: there are {} candidates",
-                    rejection.index,
-                    question.candidates.len()
-                )))
-            }
-        })
-        .collect::<Result<_, _>>()?;
+    let mut rejected = Vec::with_capacity(answer.rejected.len().min(question.candidates.len()));
+    for rejection in answer.rejected {
+        let index = rejection.index;
+        if index as usize >= question.candidates.len() {
+            return Err(invalid(format!(
+                "rejection index {index} is out of range: there are {} candidates",
+                question.candidates.len()
+            )));
+        }
+        see("rejection", index, &mut seen)?;
+        rejected.push(Rejected {
+            index,
+            reason: printable(&rejection.reason, REASON_BYTES_MAX),
+        });
+    }
     Ok(AnswerBody::Ranking(Ranking {
         placements,
         rejected,
@@ -327,8 +327,8 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
     let mut labels = Labels::new();
     for (key, value) in answer.labels {
         check_key("label", &key)?;
-        check_label_value(&key, &value)?;
-        labels.insert(key, value);
+        check_value("label", &key, &value)?;
+        insert("label", &mut labels, key, value)?;
     }
     let mut annotations = Labels::new();
     for (key, value) in answer.annotations {
@@ -339,12 +339,12 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
                 max: ANNOTATION_BYTES_MAX,
             });
         }
-        annotations.insert(key, value);
+        insert("annotation", &mut annotations, key, value)?;
     }
-    let mut taints = Vec::with_capacity(answer.taints.len());
+    let mut taints: Vec<Taint> = Vec::with_capacity(answer.taints.len());
     for taint in answer.taints {
         check_key("taint", &taint.key)?;
-        check_label_value(&taint.key, &taint.value)?;
+        check_value("taint", &taint.key, &taint.value)?;
         let effect = match taint.effect.as_str() {
             "NoSchedule" => TaintEffect::NoSchedule,
             "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
@@ -356,6 +356,16 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
                 });
             }
         };
+        // Kubernetes tells taints apart by key and effect.
+        if taints
+            .iter()
+            .any(|before| *before.key == *taint.key && before.effect == effect)
+        {
+            return Err(LabelError::Twice {
+                what: "taint",
+                key: taint.key,
+            });
+        }
         taints.push(Taint {
             key: taint.key.into(),
             value: taint.value.into(),
@@ -369,6 +379,19 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
     })
 }
 
+fn insert(
+    what: &'static str,
+    map: &mut Labels,
+    key: String,
+    value: String,
+) -> Result<(), LabelError> {
+    if map.contains_key(&key) {
+        return Err(LabelError::Twice { what, key });
+    }
+    map.insert(key, value);
+    Ok(())
+}
+
 fn scored(
     what: &str,
     index: u32,
@@ -376,20 +399,29 @@ fn scored(
     reason: &str,
     seen: &mut BTreeSet<u32>,
 ) -> Result<Scored, CallError> {
-    if !seen.insert(index) {
-        return Err(invalid(format!("{what} index {index} is given twice")));
-    }
+    see(what, index, seen)?;
     // NaN is in no range.
     if !(0.0..=1.0).contains(&score) {
         return Err(invalid(format!(
             "the score {score} of {what} {index} is not between 0 and 1"
         )));
     }
+    // Adding zero takes the sign off -0.0, which a total order would put below 0.0.
     Ok(Scored {
         index,
-        score,
+        score: score + 0.0,
         reason: printable(reason, REASON_BYTES_MAX),
     })
+}
+
+fn see(what: &str, index: u32, seen: &mut BTreeSet<u32>) -> Result<(), CallError> {
+    if seen.insert(index) {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "index {index} is given twice, the second time as a {what}"
+        )))
+    }
 }
 
 fn state(state: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, CallError> {

@@ -3,6 +3,7 @@
 use kproxide_planner::ids::Digest;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
+use wasmtime::Store;
 use wasmtime::component::{Component, InstancePre};
 
 use super::bindings::host_selection::HostSelectionPolicyPre;
@@ -24,8 +25,10 @@ pub enum LoadError {
          for other languages, wrap it with `wasm-tools component new`"
     )]
     CoreModule,
-    #[error("it has {size} bytes; at most {UNPACKED_BYTES_MAX} are loaded")]
-    TooBig { size: usize },
+    #[error(
+        "it has more than {UNPACKED_BYTES_MAX} bytes unpacked, which is the most that is loaded"
+    )]
+    TooBig,
     #[error("it does not compile: {0}")]
     Compile(String),
     #[error(
@@ -42,8 +45,8 @@ pub enum LoadError {
     Describe(CallError),
     #[error("wasmtime does not run here: {0}")]
     Platform(String),
-    #[error("kproxide is shutting down")]
-    Cancelled,
+    #[error("the engine lost it: {0}")]
+    Lost(String),
 }
 
 pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
@@ -110,7 +113,7 @@ pub(crate) fn digest(bytes: &[u8]) -> Digest {
 
 fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {
     if bytes.len() > UNPACKED_BYTES_MAX {
-        return Err(LoadError::TooBig { size: bytes.len() });
+        return Err(LoadError::TooBig);
     }
     // Binary format: magic, then version 1 in layer 0 (core module) or version 13 in layer 1 (component).
     match bytes {
@@ -143,21 +146,37 @@ fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError
     Ok(())
 }
 
+/// Puts an instance of each kind together, which is where wasmtime compares the types, and asks one for its name.
 fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadError> {
-    let mut store = store::store(engine, "new policy".into()).map_err(LoadError::Describe)?;
-    let info = if let Some(pre) = &compiled.host_selection {
-        pre.instantiate(&mut store)
-            .and_then(|policy| policy.call_describe(&mut store))
-    } else if let Some(pre) = &compiled.scale_down {
-        pre.instantiate(&mut store)
-            .and_then(|policy| policy.call_describe(&mut store))
-    } else if let Some(pre) = &compiled.labels {
-        pre.instantiate(&mut store)
-            .and_then(|policy| policy.call_describe(&mut store))
-    } else {
-        return Err(LoadError::NoKnownExport);
-    };
-    let info = info.map_err(|error| LoadError::Describe(store::failure(&error)))?;
+    let mut info = None;
+    macro_rules! describe {
+        ($pre:expr) => {
+            if let Some(pre) = $pre {
+                let mut store = store::store(engine, "new policy".into());
+                let failed = |error: wasmtime::Error, store: &Store<State>| {
+                    LoadError::Describe(store::failure(&error, store.data()))
+                };
+                let policy = match pre.instantiate(&mut store) {
+                    Ok(policy) => policy,
+                    Err(error) if store::is_mismatch(&error) => {
+                        return Err(interface_error(&error));
+                    }
+                    Err(error) => return Err(failed(error, &store)),
+                };
+                if info.is_none() {
+                    info = Some(
+                        policy
+                            .call_describe(&mut store)
+                            .map_err(|error| failed(error, &store))?,
+                    );
+                }
+            }
+        };
+    }
+    describe!(&compiled.host_selection);
+    describe!(&compiled.scale_down);
+    describe!(&compiled.labels);
+    let info = info.ok_or(LoadError::NoKnownExport)?;
     Ok(PolicyInfo {
         name: convert::printable(&info.name, 63),
         version: convert::printable(&info.version, 63),
