@@ -4,6 +4,11 @@
 //! Compared are status, reason phrase, texts, the shape and types of the data and every value in it that is not measured
 //! or made up on the spot (see `compare`). At least 90 % must be equal; the rest is printed with the first difference.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test panics where something is not as it was recorded"
+)]
+
 #[path = "simulator/compare.rs"]
 mod compare;
 #[path = "simulator/fixtures.rs"]

@@ -71,7 +71,11 @@ fn outcome(status: &Status) -> Option<Eviction> {
     match status.code {
         404 => Some(Eviction::Gone),
         // The precondition names the UID that was found instead.
-        409 if status.message.contains("UID in precondition") => Some(Eviction::Gone),
+        409 if status.message.contains("UID in precondition")
+            || status.message.contains("UID in the precondition") =>
+        {
+            Some(Eviction::Gone)
+        }
         429 if by_budget(status) => Some(Eviction::Blocked(blocked_text(status))),
         // Two budgets for one pod: the API server evicts it for none of them.
         500 if status.message.contains("PodDisruptionBudget") => {

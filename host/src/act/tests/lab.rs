@@ -138,8 +138,10 @@ impl Lab {
                 Concurrency::default(),
             ))
         }));
-        let kube =
-            KubeClient::from_service(Collecting(self.faults.around(self.kube.whole_requests(), Dialect::Kubernetes)));
+        let kube = KubeClient::from_service(Collecting(
+            self.faults
+                .around(self.kube.whole_requests(), Dialect::Kubernetes),
+        ));
         let machines = Machines::default();
         let mut world = World::default();
         configure(&mut world, &clusters, &machines);
@@ -307,7 +309,8 @@ async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
     host.world.apply(Delta::Node(name, node.map(Box::new)));
     let stands = ledger::get(client).await.unwrap().unwrap();
     let mut plan = Plan::default();
-    if !host.launched && found.is_empty() && stands.entries.is_empty() {
+    let promised = stands.entries.iter().all(LedgerEntry::counts);
+    if !host.launched && found.is_empty() && promised {
         let spec = spec();
         let mut wanted = stands.clone();
         wanted.entries.push(LedgerEntry {
@@ -325,7 +328,8 @@ async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
                 since: host.clock.now(),
             },
         });
-        plan.ledger = Some(wanted);
+        // A process that died between the reservation and the claim left it standing.
+        plan.ledger = stands.entries.is_empty().then_some(wanted);
         plan.launches.push(Launch {
             claim: CLAIM.into(),
             spec,

@@ -33,7 +33,7 @@ fn line_of(text: &str) -> usize {
 fn a_panic_says_why_in_the_log_and_in_the_answer() {
     let (called, log) = log_of(|| hostile("panic"));
     let said = format!(
-        "panicked at kproxide/policies/hostile/src/lib.rs:{}: on purpose",
+        "panicked at policies/hostile/src/lib.rs:{}: on purpose",
         line_of(r#"panic!("on purpose")"#)
     );
     assert_eq!(error_of(called), format!("it crashed: {said}"));
@@ -115,7 +115,7 @@ fn lines_in_the_log_are_bounded_and_cost_fuel() {
 fn a_policy_that_said_too_much_can_still_say_why_it_panics() {
     let (called, log) = log_of(|| hostile("log-then-panic"));
     let said = format!(
-        "panicked at kproxide/policies/hostile/src/lib.rs:{}: after 100 lines",
+        "panicked at policies/hostile/src/lib.rs:{}: after 100 lines",
         line_of("after 100 lines")
     );
     assert_eq!(error_of(called), format!("it crashed: {said}"));
@@ -154,7 +154,7 @@ async fn settings_are_accepted_or_refused_with_the_field() {
     assert_eq!(
         check(r#"{"do": "panic-in-check"}"#).await,
         Err(format!(
-            "it crashed: panicked at kproxide/policies/hostile/src/lib.rs:{line}: on purpose, in check-settings"
+            "it crashed: panicked at policies/hostile/src/lib.rs:{line}: on purpose, in check-settings"
         ))
     );
 }

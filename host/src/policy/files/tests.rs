@@ -81,7 +81,7 @@ fn a_file_that_cannot_be_used_is_there_with_its_reason() {
             "it has more than 4194304 bytes unpacked, which is the most that is loaded",
             "it has more than 4194304 bytes unpacked, which is the most that is loaded",
             "DIR/cut.wasm.gz cannot be unpacked: unexpected end of file",
-            "DIR/cut2.wasm.zst cannot be unpacked: Failed to parse/decode frame header: Error while reading header: ",
+            "DIR/cut2.wasm.zst cannot be unpacked: FrameDescriptorReadError(Error { kind: UnexpectedEof, message: \"failed to fill whole buffer\" })",
             "DIR/folder.wasm cannot be read: Is a directory (os error 21)",
             "DIR/twice.wasm and DIR/twice.wasm.gz are both of this policy: remove one",
         ]

@@ -95,7 +95,7 @@ async fn spread_stands_in_for_a_host_selection_policy_that_fails() {
         ("recurse", "it crashed: call stack exhausted"),
         (
             "nonsense",
-            "its settings are wrong: settings.do: unknown variant `nonsense`",
+            "its settings are wrong: settings field \"do\": unknown variant `nonsense`",
         ),
     ] {
         let answer = ask(
@@ -208,7 +208,7 @@ async fn settings_that_a_built_in_refuses_are_named() {
     .await;
     assert_eq!(
         answer.body,
-        AnswerBody::Failed("its settings are wrong: ".to_owned())
+        AnswerBody::Failed("its settings are wrong: label \"rack\": the template \"{{ .TargetHost\" is not valid: line 1, column 15: unclosed action".to_owned())
     );
 }
 

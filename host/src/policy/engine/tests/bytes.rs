@@ -59,7 +59,7 @@ async fn a_component_with_another_interface_is_refused_with_the_difference() {
     );
     assert_eq!(
         refused(component_exporting("kproxide:policy/labels@0.1.0")).await,
-        "it was built against another version of policy.wit: no exported function `describe` found"
+        "it was built against another version of policy.wit: no export `check-settings` found"
     );
     // A field of another name, as if the record had changed.
     let spread = wasm("spread");

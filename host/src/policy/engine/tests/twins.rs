@@ -257,11 +257,11 @@ fn every_fact_arrives() {
         assert!(String::from_utf8(bytes.unwrap()).unwrap().ends_with(fact))
     };
     match ask(&question("hostile", echo)).result.unwrap() {
-        AnswerBody::Ranking(ranking) => last(ranking.state, "storage-free: 536870912000}]"),
+        AnswerBody::Ranking(ranking) => last(ranking.state, "storage-free: 536870912000 }]"),
         other => panic!("{other:?}"),
     }
     match ask(&question("hostile-scale-down", echo)).result.unwrap() {
-        AnswerBody::Removals(removals) => last(removals.state, "storage-free: 536870912000}] 2"),
+        AnswerBody::Removals(removals) => last(removals.state, "storage-free: 536870912000 }] 2"),
         other => panic!("{other:?}"),
     }
 }
