@@ -24,6 +24,13 @@ const POLICIES: [(&str, &str); 8] = [
     ("go-template", "Labels"),
 ];
 
+/// Policies that misbehave on purpose: tests of the engine ask for them by the feature `hostile`.
+const HOSTILE: [(&str, &str); 3] = [
+    ("hostile", "HostSelection"),
+    ("hostile-scale-down", "ScaleDown"),
+    ("hostile-labels", "Labels"),
+];
+
 const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
 
@@ -34,15 +41,23 @@ fn main() {
         .expect("policies/ is a folder of the workspace");
     let out = PathBuf::from(variable("OUT_DIR"));
 
-    rerun_if_changed(workspace);
+    let hostile = env::var_os("CARGO_FEATURE_HOSTILE").is_some();
+    let policies = POLICIES.iter().chain(HOSTILE.iter().filter(|_| hostile));
+    let names: Vec<&str> = policies.map(|(name, _)| *name).collect();
+
+    rerun_if_changed(workspace, &names);
     require_target();
     let target_dir = guest_target_dir(&out);
-    build_guests(workspace, &target_dir);
-    list_builtins(&target_dir.join(TARGET).join(PROFILE), &out);
+    build_guests(workspace, &target_dir, &names);
+    let components = target_dir.join(TARGET).join(PROFILE);
+    embed(&POLICIES, &components, &out, "builtins.rs");
+    if hostile {
+        embed(&HOSTILE, &components, &out, "hostile.rs");
+    }
 }
 
-fn rerun_if_changed(workspace: &Path) {
-    for (name, _) in POLICIES {
+fn rerun_if_changed(workspace: &Path, names: &[&str]) {
+    for name in names {
         for file in ["src", "Cargo.toml"] {
             println!(
                 "cargo::rerun-if-changed={}",
@@ -66,19 +81,49 @@ fn rerun_if_changed(workspace: &Path) {
 /// Without the target's standard library, rustc fails for each crate with an error that does not say what to do.
 fn require_target() {
     let rustc = variable("RUSTC");
-    let answer = Command::new(&rustc)
+    if has_target(&rustc) {
+        return;
+    }
+    let tried = add_target();
+    if !has_target(&rustc) {
+        fail(&format!(
+            "the built-in policies are built for {TARGET}, which this Rust toolchain ({rustc}) does not have.\n\
+             Install it with: rustup target add {TARGET}\n{tried}"
+        ));
+    }
+}
+
+fn has_target(rustc: &str) -> bool {
+    let answer = Command::new(rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
         .output();
-    let found = answer.is_ok_and(|answer| {
+    answer.is_ok_and(|answer| {
         let folder = String::from_utf8_lossy(&answer.stdout);
         answer.status.success()
             && fs::read_dir(folder.trim()).is_ok_and(|mut files| files.next().is_some())
-    });
-    if !found {
-        fail(&format!(
-            "the built-in policies are built for {TARGET}, which this Rust toolchain ({rustc}) does not have.\n\
-             Install it with: rustup target add {TARGET}"
-        ));
+    })
+}
+
+/// `rust-toolchain.toml` lists the target, but rustup reads that list only when it installs the toolchain: whoever has the
+/// toolchain already lacks it, and the first command of the README shall work all the same. Returns what came of it.
+fn add_target() -> String {
+    // The proxies of rustup say which toolchain runs; without it cargo is not rustup's, and neither are its targets.
+    let Ok(toolchain) = env::var("RUSTUP_TOOLCHAIN") else {
+        return "(This toolchain is not one of rustup's.)".to_owned();
+    };
+    if env::var("RUSTUP_AUTO_INSTALL").is_ok_and(|value| value == "0") {
+        return "(RUSTUP_AUTO_INSTALL=0 forbids doing so from here.)".to_owned();
+    }
+    let rustup = Command::new("rustup")
+        .args(["target", "add", TARGET, "--toolchain", &toolchain])
+        .output();
+    match rustup {
+        Ok(rustup) if rustup.status.success() => "(That was tried, with success.)".to_owned(),
+        Ok(rustup) => format!(
+            "(That was tried. rustup says: {})",
+            String::from_utf8_lossy(&rustup.stderr).trim()
+        ),
+        Err(error) => format!("(That was tried, but rustup does not run: {error})"),
     }
 }
 
@@ -91,7 +136,7 @@ fn guest_target_dir(out: &Path) -> PathBuf {
     target.unwrap_or(out).join("guests")
 }
 
-fn build_guests(workspace: &Path, target_dir: &Path) {
+fn build_guests(workspace: &Path, target_dir: &Path, names: &[&str]) {
     let mut cargo = Command::new(variable("CARGO"));
     // The lock file is the outer call's: never written from here.
     cargo
@@ -105,7 +150,7 @@ fn build_guests(workspace: &Path, target_dir: &Path) {
         ])
         .current_dir(workspace);
     cargo.arg("--target-dir").arg(target_dir);
-    for (name, _) in POLICIES {
+    for name in names {
         cargo.args(["--package", &format!("kproxide-policy-{name}")]);
     }
     for (name, _) in env::vars_os() {
@@ -164,9 +209,9 @@ fn rustflags(workspace: &Path) -> String {
 }
 
 /// Copies the components to `OUT_DIR` and writes the table that `lib.rs` includes.
-fn list_builtins(components: &Path, out: &Path) {
+fn embed(policies: &[(&str, &str)], components: &Path, out: &Path, file: &str) {
     let mut table = String::from("&[\n");
-    for (name, kind) in POLICIES {
+    for (name, kind) in policies {
         let built = components.join(format!("kproxide_policy_{}.wasm", name.replace('-', "_")));
         let wasm =
             fs::read(&built).unwrap_or_else(|error| fail(&format!("{}: {error}", built.display())));
@@ -180,7 +225,7 @@ fn list_builtins(components: &Path, out: &Path) {
         .expect("a String takes any text");
     }
     table.push(']');
-    write(&out.join("builtins.rs"), table.as_bytes());
+    write(&out.join(file), table.as_bytes());
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -52,7 +52,11 @@ async fn healthz(State(admin): State<Admin>) -> Response {
     if since < TURN_MAX {
         (StatusCode::OK, "ok\n").into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("the loop has not turned for {} s\n", since.as_secs())).into_response()
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the loop has not turned for {} s\n", since.as_secs()),
+        )
+            .into_response()
     }
 }
 
@@ -60,7 +64,11 @@ async fn readyz(State(admin): State<Admin>) -> Response {
     if *admin.vitals.synced.borrow() {
         (StatusCode::OK, "ok\n").into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first lists from Kubernetes\n").into_response()
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "waiting for the first lists from Kubernetes\n",
+        )
+            .into_response()
     }
 }
 
@@ -74,11 +82,19 @@ async fn render(State(admin): State<Admin>) -> Response {
 async fn debug_plan(State(admin): State<Admin>) -> Response {
     let (answer, answered) = oneshot::channel();
     if admin.vitals.debug_plan.try_send(answer).is_err() {
-        return (StatusCode::TOO_MANY_REQUESTS, "others are waiting for the plan; try again\n").into_response();
+        return (
+            StatusCode::TOO_MANY_REQUESTS,
+            "others are waiting for the plan; try again\n",
+        )
+            .into_response();
     }
     match tokio::time::timeout(DEBUG_DEADLINE, answered).await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Ok(Err(_)) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the loop is busy; try again\n").into_response(),
+        Ok(Err(_)) | Err(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the loop is busy; try again\n",
+        )
+            .into_response(),
     }
 }
 
@@ -100,14 +116,36 @@ mod tests {
         let (turned, turned_seen) = watch::channel(Instant::now());
         let (synced, synced_seen) = watch::channel(false);
         let (ask, debug_plan) = mpsc::channel(1);
-        let vitals = Vitals { turned: turned_seen, synced: synced_seen, debug_plan: ask };
-        Loop { turned, synced, debug_plan, router: router(vitals, Metrics::new().unwrap()) }
+        let vitals = Vitals {
+            turned: turned_seen,
+            synced: synced_seen,
+            debug_plan: ask,
+        };
+        Loop {
+            turned,
+            synced,
+            debug_plan,
+            router: router(vitals, Metrics::new().unwrap()),
+        }
     }
 
     async fn get(router: &Router, path: &str) -> (StatusCode, String) {
-        let answer = router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let answer = router
+            .clone()
+            .oneshot(Request::get(path).body(Body::empty()).unwrap())
+            .await
+            .unwrap();
         let status = answer.status();
-        (status, String::from_utf8(to_bytes(answer.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap())
+        (
+            status,
+            String::from_utf8(
+                to_bytes(answer.into_body(), 1 << 20)
+                    .await
+                    .unwrap()
+                    .to_vec(),
+            )
+            .unwrap(),
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -116,7 +154,13 @@ mod tests {
         assert_eq!(get(&host.router, "/healthz").await.0, StatusCode::OK);
         tokio::time::advance(TURN_MAX).await;
         let (status, text) = get(&host.router, "/healthz").await;
-        assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the loop has not turned for 300 s\n"));
+        assert_eq!(
+            (status, text.as_str()),
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the loop has not turned for 300 s\n"
+            )
+        );
         host.turned.send_replace(Instant::now());
         assert_eq!(get(&host.router, "/healthz").await.0, StatusCode::OK);
     }
@@ -124,7 +168,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ready_once_synced() {
         let host = start();
-        assert_eq!(get(&host.router, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            get(&host.router, "/readyz").await.0,
+            StatusCode::SERVICE_UNAVAILABLE
+        );
         host.synced.send_replace(true);
         assert_eq!(get(&host.router, "/readyz").await.0, StatusCode::OK);
     }
@@ -133,10 +180,18 @@ mod tests {
     async fn the_plan_comes_from_the_loop_or_says_that_it_is_busy() {
         let mut host = start();
         let (answered, ()) = tokio::join!(get(&host.router, "/debug/plan"), async {
-            host.debug_plan.recv().await.unwrap().send(b"{}".to_vec()).unwrap();
+            host.debug_plan
+                .recv()
+                .await
+                .unwrap()
+                .send(b"{}".to_vec())
+                .unwrap();
         });
         assert_eq!(answered, (StatusCode::OK, "{}".to_owned()));
-        assert_eq!(get(&host.router, "/debug/plan").await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            get(&host.router, "/debug/plan").await.0,
+            StatusCode::SERVICE_UNAVAILABLE
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -98,8 +98,22 @@ impl App {
         let (turned, turned_seen) = watch::channel(Instant::now());
         let (synced, synced_seen) = watch::channel(false);
         let (ask, debug_plan) = mpsc::channel(DEBUG_MAX);
-        let vitals = Vitals { turned: turned_seen, synced: synced_seen, debug_plan: ask };
-        Ok(Self { host, metrics, library, vitals, ends: VitalsEnds { turned, synced, debug_plan } })
+        let vitals = Vitals {
+            turned: turned_seen,
+            synced: synced_seen,
+            debug_plan: ask,
+        };
+        Ok(Self {
+            host,
+            metrics,
+            library,
+            vitals,
+            ends: VitalsEnds {
+                turned,
+                synced,
+                debug_plan,
+            },
+        })
     }
 
     pub fn vitals(&self) -> Vitals {
@@ -115,9 +129,25 @@ impl App {
     /// # Errors
     /// See [`AppError`].
     pub async fn run(self) -> Result<(), AppError> {
-        let Self { host, metrics, library, vitals: _, ends } = self;
-        let Host { config, clock, kube, connect, execution: _, random, policy_files, stop } = host;
-        let Some((cluster_id, key)) = identify(&kube, &config, &random, &ends.turned, &stop).await else {
+        let Self {
+            host,
+            metrics,
+            library,
+            vitals: _,
+            ends,
+        } = self;
+        let Host {
+            config,
+            clock,
+            kube,
+            connect,
+            execution: _,
+            random,
+            policy_files,
+            stop,
+        } = host;
+        let Some((cluster_id, key)) = identify(&kube, &config, &random, &ends.turned, &stop).await
+        else {
             return Ok(());
         };
         let keys = key.map(Key::new).transpose().map_err(AppError::Key)?;
@@ -144,14 +174,26 @@ impl App {
                 renew_deadline: config.lease.renew_deadline,
                 retry: config.lease.retry,
             };
-            let (fence, elector) = lease::elector(kube.clone(), settings, clock, text(&random, 4), ended.clone());
+            let (fence, elector) = lease::elector(
+                kube.clone(),
+                settings,
+                clock,
+                text(&random, 4),
+                ended.clone(),
+            );
             tasks.spawn(async move {
                 elector.await;
                 "leader election".to_owned()
             });
             fence
         };
-        let (events, writer) = events::writer(kube.clone(), clock, &config.name, &config.identity, config.dry_run);
+        let (events, writer) = events::writer(
+            kube.clone(),
+            clock,
+            &config.name,
+            &config.identity,
+            config.dry_run,
+        );
         tasks.spawn(async move {
             writer.await;
             "event writer".to_owned()
@@ -172,18 +214,33 @@ impl App {
             kube: kube.clone(),
             clusters: clusters.clone(),
             clock,
-            identity: Identity { cluster_id, keys: keys.into_iter().collect() },
+            identity: Identity {
+                cluster_id,
+                keys: keys.into_iter().collect(),
+            },
             fence: act_fence(&fence),
             nonces: nonces(&random),
-            rules: Rules { quarantine: config.quarantine, ..Rules::default() },
+            rules: Rules {
+                quarantine: config.quarantine,
+                ..Rules::default()
+            },
             notes,
             machines: machines.clone(),
         });
-        let reporter = Reporter::new(events, (!config.dry_run).then_some(kube), metrics.clone(), key_fingerprint);
+        let reporter = Reporter::new(
+            events,
+            (!config.dry_run).then_some(kube),
+            metrics.clone(),
+            key_fingerprint,
+        );
         let mut autoscaler = Autoscaler {
             clock,
             timing: config.timing,
-            limits: Limits { max_launches_per_tick: config.max_launches_per_tick, quarantine: config.quarantine, ..Limits::default() },
+            limits: Limits {
+                max_launches_per_tick: config.max_launches_per_tick,
+                quarantine: config.quarantine,
+                ..Limits::default()
+            },
             world: World::default(),
             host: host_facts.clone(),
             clusters,
@@ -198,8 +255,14 @@ impl App {
         };
         autoscaler.world.apply(Delta::Host(host_facts));
         autoscaler.tell_policies();
-        let inputs =
-            Inputs { watches, fence, policy_files, notes: notes_taken, debug_plan: ends.debug_plan, stop: stop.clone() };
+        let inputs = Inputs {
+            watches,
+            fence,
+            policy_files,
+            notes: notes_taken,
+            debug_plan: ends.debug_plan,
+            stop: stop.clone(),
+        };
         let running = autoscaler.run(inputs);
         tokio::pin!(running);
         tokio::select! {
@@ -241,7 +304,9 @@ async fn identify(
     loop {
         match identity_once(kube, config, random).await {
             Ok(identity) => return Some(identity),
-            Err(error) => tracing::warn!(error = %chain(&error), "Kubernetes cannot be read; trying again"),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "Kubernetes cannot be read; trying again")
+            }
         }
         turned.send_replace(Instant::now());
         tokio::select! {
@@ -252,7 +317,11 @@ async fn identify(
     }
 }
 
-async fn identity_once(kube: &Client, config: &Config, random: &Random) -> Result<(String, Option<Vec<u8>>), KubeError> {
+async fn identity_once(
+    kube: &Client,
+    config: &Config,
+    random: &Random,
+) -> Result<(String, Option<Vec<u8>>), KubeError> {
     let cluster_id = identity::cluster_id(kube).await?;
     let secret = format!("{}-ownership-key", config.name);
     let key = if config.dry_run {
@@ -293,4 +362,3 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
-

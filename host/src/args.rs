@@ -7,7 +7,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
-#[command(name = "kproxide", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(
+    name = "kproxide",
+    version,
+    max_term_width = 110,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -36,10 +41,20 @@ pub struct Run {
     #[arg(long)]
     pub dry_run: bool,
     /// Namespace for the Lease, the ownership key and Events about kproxide itself
-    #[arg(long, env = "POD_NAMESPACE", default_value = "kproxide", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "POD_NAMESPACE",
+        default_value = "kproxide",
+        value_name = "NAME"
+    )]
     pub namespace: String,
     /// Name of this replica in the Lease
-    #[arg(long, env = "POD_NAME", default_value = "kproxide", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "POD_NAME",
+        default_value = "kproxide",
+        value_name = "NAME"
+    )]
     pub pod_name: String,
     /// The Node that this process runs on: never drained
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
@@ -62,7 +77,12 @@ pub struct Run {
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
     /// Which logs: a level, or directives such as `info,kproxide::act=debug`
-    #[arg(long, env = "KPROXIDE_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        env = "KPROXIDE_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     pub log: String,
 }
 
@@ -133,8 +153,9 @@ pub enum Policy {
 }
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| format!("{text:?} is not a duration: write it like 10s, 5m or 250ms"))?;
+    let parsed: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a duration: write it like 10s, 5m or 250ms"))?;
     std::time::Duration::try_from(parsed).map_err(|_| format!("{text:?} is negative"))
 }
 
@@ -150,13 +171,20 @@ mod tests {
 
     #[test]
     fn an_unknown_flag_is_refused_by_name() {
-        let error = Cli::try_parse_from(["kproxide", "run", "--min-nodes", "3"]).unwrap_err().to_string();
+        let error = Cli::try_parse_from(["kproxide", "run", "--min-nodes", "3"])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--min-nodes"), "{error}");
     }
 
     #[test]
     fn a_bad_duration_names_flag_value_and_fix() {
-        let error = Cli::try_parse_from(["kproxide", "run", "--poll-interval", "10"]).unwrap_err().to_string();
-        assert!(error.contains("--poll-interval") && error.contains("write it like 10s"), "{error}");
+        let error = Cli::try_parse_from(["kproxide", "run", "--poll-interval", "10"])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("--poll-interval") && error.contains("write it like 10s"),
+            "{error}"
+        );
     }
 }

@@ -22,8 +22,8 @@ use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
 use crate::observe::Clusters;
-use crate::pve::limits::Concurrency;
 use crate::policy::{Budget, Library, PolicyFiles, Reload};
+use crate::pve::limits::Concurrency;
 use crate::reporter::Reporter;
 
 /// When the loop plans.
@@ -111,7 +111,10 @@ impl Schedule {
     fn due(&self, timing: &Timing) -> Instant {
         match self.changed {
             None => self.poll,
-            Some((first, last)) => self.poll.min(last + timing.batch_idle).min(first + timing.batch_max),
+            Some((first, last)) => self
+                .poll
+                .min(last + timing.batch_idle)
+                .min(first + timing.batch_max),
         }
     }
 }
@@ -127,11 +130,17 @@ struct DebugPlan<'a> {
 impl Autoscaler {
     /// Runs until told to stop; then lets running steps reach a safe point and returns.
     pub async fn run(mut self, mut inputs: Inputs) {
-        let mut schedule = Schedule { poll: Instant::now(), changed: None };
+        let mut schedule = Schedule {
+            poll: Instant::now(),
+            changed: None,
+        };
         let mut last_plan = None;
         loop {
             self.turned.send_replace(Instant::now());
-            match self.next_event(&mut inputs, schedule.due(&self.timing)).await {
+            match self
+                .next_event(&mut inputs, schedule.due(&self.timing))
+                .await
+            {
                 Event::Watched(report) => {
                     if self.take_report(report) {
                         schedule.nudge();
@@ -151,7 +160,10 @@ impl Autoscaler {
                 Event::Note(note) => self.reporter.note(&note),
                 Event::Debug(answer) => self.show(last_plan.as_ref(), answer),
                 Event::Due => {
-                    schedule = Schedule { poll: Instant::now() + self.timing.poll_interval, changed: None };
+                    schedule = Schedule {
+                        poll: Instant::now() + self.timing.poll_interval,
+                        changed: None,
+                    };
                     self.take_leadership(&inputs.fence);
                     if let Some(plan) = self.tick().await {
                         schedule.poll = schedule.poll.min(self.instant(plan.wake_at));
@@ -185,14 +197,20 @@ impl Autoscaler {
             return None;
         }
         let started = Instant::now();
-        for delta in self.clusters.refresh(self.timing.inventory_max_age, &self.clock).await {
+        for delta in self
+            .clusters
+            .refresh(self.timing.inventory_max_age, &self.clock)
+            .await
+        {
             self.world.apply(delta);
         }
         let now = self.clock.now();
         self.arm();
         let plan = self.plan(now).await;
         self.metrics.ticks.inc();
-        self.metrics.tick_seconds.observe(started.elapsed().as_secs_f64());
+        self.metrics
+            .tick_seconds
+            .observe(started.elapsed().as_secs_f64());
         self.world.remember(&plan);
         self.reporter.report(&plan, &self.world, now).await;
         if !self.host.dry_run
@@ -218,8 +236,14 @@ impl Autoscaler {
     fn arm(&mut self) {
         self.term.ticks = self.term.ticks.saturating_add(1);
         if self.host.armed_at.is_none() && self.term.ticks > 2 {
-            let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start).unwrap_or(jiff::SignedDuration::MAX);
-            self.host.armed_at = Some(self.term.since.saturating_add(cold_start).unwrap_or(jiff::Timestamp::MAX));
+            let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start)
+                .unwrap_or(jiff::SignedDuration::MAX);
+            self.host.armed_at = Some(
+                self.term
+                    .since
+                    .saturating_add(cold_start)
+                    .unwrap_or(jiff::Timestamp::MAX),
+            );
             self.world.apply(Delta::Host(self.host.clone()));
         }
     }
@@ -254,7 +278,9 @@ impl Autoscaler {
             }
             Report::Synced(kind) => {
                 self.term.kinds_synced.insert(kind);
-                let all = kube_watch::Kind::ALL.iter().all(|kind| self.term.kinds_synced.contains(kind));
+                let all = kube_watch::Kind::ALL
+                    .iter()
+                    .all(|kind| self.term.kinds_synced.contains(kind));
                 if all && !self.synced.send_replace(true) {
                     tracing::info!("the first lists are complete");
                 }
@@ -275,11 +301,22 @@ impl Autoscaler {
         match change {
             Change::Delta(delta) => {
                 if let Delta::Class(class, facts) = &delta {
-                    let template = facts.as_ref().map(|facts| (facts.template.clone(), facts.local_template));
+                    let template = facts
+                        .as_ref()
+                        .map(|facts| (facts.template.clone(), facts.local_template));
                     self.clusters.want_template(class, template);
                 }
                 if let Delta::Cluster(cluster, Some(facts)) = &delta {
-                    self.clusters.limit(cluster, Concurrency { per_storage: facts.clones_per_storage as usize, per_hypervisor: facts.clones_per_hypervisor as usize });
+                    self.clusters.limit(
+                        cluster,
+                        Concurrency {
+                            per_storage: facts.clones_per_storage as usize,
+                            per_hypervisor: facts.clones_per_hypervisor as usize,
+                        },
+                    );
+                }
+                if let Delta::Pool(pool, None) = &delta {
+                    self.policies.forget_pool(pool);
                 }
                 let news = is_news(&delta);
                 self.world.apply(delta);
@@ -290,11 +327,16 @@ impl Autoscaler {
                 true
             }
             Change::Machines(class, settings) => {
-                self.machines.configure(&class, settings.map(|settings| *settings));
+                self.machines
+                    .configure(&class, settings.map(|settings| *settings));
                 true
             }
             Change::Unreadable { object, problem } => {
-                tracing::warn!(object, problem, "an object cannot be read; what was known of it still counts");
+                tracing::warn!(
+                    object,
+                    problem,
+                    "an object cannot be read; what was known of it still counts"
+                );
                 false
             }
         }
@@ -312,24 +354,39 @@ impl Autoscaler {
     /// Tells the world which bytes answer for which name.
     pub fn tell_policies(&mut self) {
         let facts = self.policies.facts();
-        let gone: Vec<_> = self.world.policies().keys().filter(|policy| !facts.contains_key(*policy)).cloned().collect();
+        let gone: Vec<_> = self
+            .world
+            .policies()
+            .keys()
+            .filter(|policy| !facts.contains_key(*policy))
+            .cloned()
+            .collect();
         let gone = gone.into_iter().map(|policy| (policy, None));
-        let known: BTreeMap<_, _> = facts.into_iter().map(|(policy, facts)| (policy, Some(facts))).collect();
+        let known: BTreeMap<_, _> = facts
+            .into_iter()
+            .map(|(policy, facts)| (policy, Some(facts)))
+            .collect();
         for (policy, facts) in gone.chain(known) {
             self.world.apply(Delta::Policy(policy, facts));
         }
     }
 
     fn show(&self, plan: Option<&Plan>, answer: oneshot::Sender<Vec<u8>>) {
-        let shown = DebugPlan { now: self.clock.now(), plan, world: &self.world };
-        let json = serde_json::to_vec(&shown).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}").into_bytes());
+        let shown = DebugPlan {
+            now: self.clock.now(),
+            plan,
+            world: &self.world,
+        };
+        let json = serde_json::to_vec(&shown)
+            .unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}").into_bytes());
         // Whoever asked may have gone.
         let _ = answer.send(json);
     }
 
     /// The moment of tokio's clock at which the wall clock shows `at`.
     fn instant(&self, at: Option<jiff::Timestamp>) -> Instant {
-        let wait = at.map(|at| Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default());
+        let wait = at
+            .map(|at| Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default());
         Instant::now() + wait.unwrap_or(self.timing.poll_interval)
     }
 }

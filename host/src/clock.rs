@@ -17,7 +17,10 @@ pub enum Clock {
 impl Clock {
     /// A clock that reads `epoch` now and advances with tokio's time.
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self::Virtual { epoch, started: Instant::now() }
+        Self::Virtual {
+            epoch,
+            started: Instant::now(),
+        }
     }
 
     pub fn now(&self) -> Timestamp {
@@ -25,7 +28,8 @@ impl Clock {
             #[expect(clippy::disallowed_methods, reason = "this is the one injected Clock")]
             Self::System => Timestamp::now(),
             Self::Virtual { epoch, started } => {
-                let elapsed = SignedDuration::try_from(started.elapsed()).unwrap_or(SignedDuration::MAX);
+                let elapsed =
+                    SignedDuration::try_from(started.elapsed()).unwrap_or(SignedDuration::MAX);
                 epoch.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
             }
         }

@@ -37,9 +37,13 @@ pub struct LeaseTiming {
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ConfigError {
-    #[error("--lease-renew-deadline {renew:?} must be shorter than --lease-duration {duration:?}: otherwise two replicas act at once")]
+    #[error(
+        "--lease-renew-deadline {renew:?} must be shorter than --lease-duration {duration:?}: otherwise two replicas act at once"
+    )]
     RenewDeadline { renew: Duration, duration: Duration },
-    #[error("--lease-retry {retry:?} must be shorter than --lease-renew-deadline {renew:?}: otherwise a single failure loses the Lease")]
+    #[error(
+        "--lease-retry {retry:?} must be shorter than --lease-renew-deadline {renew:?}: otherwise a single failure loses the Lease"
+    )]
     Retry { retry: Duration, renew: Duration },
     #[error("--batch-idle {idle:?} must not be longer than --batch-max {max:?}")]
     Batch { idle: Duration, max: Duration },
@@ -80,13 +84,22 @@ impl Config {
             max_launches_per_tick,
         } = timing.clone();
         if lease_renew_deadline >= lease_duration {
-            return Err(ConfigError::RenewDeadline { renew: lease_renew_deadline, duration: lease_duration });
+            return Err(ConfigError::RenewDeadline {
+                renew: lease_renew_deadline,
+                duration: lease_duration,
+            });
         }
         if lease_retry >= lease_renew_deadline {
-            return Err(ConfigError::Retry { retry: lease_retry, renew: lease_renew_deadline });
+            return Err(ConfigError::Retry {
+                retry: lease_retry,
+                renew: lease_renew_deadline,
+            });
         }
         if batch_idle > batch_max {
-            return Err(ConfigError::Batch { idle: batch_idle, max: batch_max });
+            return Err(ConfigError::Batch {
+                idle: batch_idle,
+                max: batch_max,
+            });
         }
         if poll_interval.is_zero() {
             return Err(ConfigError::PollInterval);
@@ -99,9 +112,21 @@ impl Config {
             own_node: node_name.clone(),
             policy_dirs: policy_dir.clone(),
             credentials_dir: credentials_dir.clone(),
-            timing: Timing { poll_interval, batch_idle, batch_max, inventory_max_age, cold_start },
-            quarantine: quarantine.try_into().map_err(|_| ConfigError::Quarantine(quarantine))?,
-            lease: LeaseTiming { duration: lease_duration, renew_deadline: lease_renew_deadline, retry: lease_retry },
+            timing: Timing {
+                poll_interval,
+                batch_idle,
+                batch_max,
+                inventory_max_age,
+                cold_start,
+            },
+            quarantine: quarantine
+                .try_into()
+                .map_err(|_| ConfigError::Quarantine(quarantine))?,
+            lease: LeaseTiming {
+                duration: lease_duration,
+                renew_deadline: lease_renew_deadline,
+                retry: lease_retry,
+            },
             max_launches_per_tick,
         })
     }
@@ -114,7 +139,9 @@ mod tests {
 
     fn check(flags: &[&str], expected: &str) {
         let cli = args::Cli::parse_from(["kproxide", "run"].iter().chain(flags));
-        let args::Command::Run(run) = cli.command else { panic!("not run") };
+        let args::Command::Run(run) = cli.command else {
+            panic!("not run")
+        };
         assert_eq!(Config::new(&run).unwrap_err().to_string(), expected);
     }
 
@@ -128,7 +155,13 @@ mod tests {
             &["--lease-retry", "20s"],
             "--lease-retry 20s must be shorter than --lease-renew-deadline 10s: otherwise a single failure loses the Lease",
         );
-        check(&["--batch-idle", "2s"], "--batch-idle 2s must not be longer than --batch-max 1s");
-        check(&["--poll-interval", "0s"], "--poll-interval must be longer than 0: write it like 10s");
+        check(
+            &["--batch-idle", "2s"],
+            "--batch-idle 2s must not be longer than --batch-max 1s",
+        );
+        check(
+            &["--poll-interval", "0s"],
+            "--poll-interval must be longer than 0: write it like 10s",
+        );
     }
 }

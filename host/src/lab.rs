@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use kproxide_simulator::clock::Clock as WorldClock;
+use kproxide_simulator::kube::Kube;
 use kproxide_simulator::kube::controllers::{self, Patience};
 use kproxide_simulator::kube::scheduler::{self, Scoring};
-use kproxide_simulator::kube::Kube;
 use kproxide_simulator::kubelet::{Api, Kubelets, Pace};
 use kproxide_simulator::physics::{Guests, Physics};
 use kproxide_simulator::pve::{Pve, Topology};
@@ -63,6 +63,8 @@ pub struct Lab {
     pub pve: Pve,
     pub kube: Kube,
     pub physics: Physics,
+    /// For Nodes that are no machines of ours.
+    pub kubelets: Kubelets,
     pub clock: Clock,
     seed: u64,
     _world: JoinSet<()>,
@@ -81,7 +83,14 @@ impl Lab {
     /// # Panics
     /// The topology contradicts itself, or our CRDs are refused: the schema is wrong.
     pub fn new(setting: Setting) -> Self {
-        let Setting { seed, topology, guests, pace, patience, scoring } = setting;
+        let Setting {
+            seed,
+            topology,
+            guests,
+            pace,
+            patience,
+            scoring,
+        } = setting;
         let epoch: Timestamp = EPOCH.parse().expect("the constant is a timestamp");
         let world_clock = WorldClock::starting_at(epoch);
         let clock = Clock::starting_at(epoch);
@@ -89,16 +98,30 @@ impl Lab {
         let kube = Kube::new(world_clock, seed);
         for crd in crd::crds() {
             let object = serde_json::to_value(&crd).expect("a CRD is plain data");
-            kube.create("customresourcedefinitions.apiextensions.k8s.io", object).expect("our CRDs are valid");
+            kube.create("customresourcedefinitions.apiextensions.k8s.io", object)
+                .expect("our CRDs are valid");
         }
-        let (kubelets, kubelets_run) = Kubelets::new(Api::new(kube.as_user("kubelets").service()), world_clock, pace, seed);
-        let (physics, physics_run) = Physics::new(pve.clone(), kubelets, guests, seed);
+        let (kubelets, kubelets_run) = Kubelets::new(
+            Api::new(kube.as_user("kubelets").service()),
+            world_clock,
+            pace,
+            seed,
+        );
+        let (physics, physics_run) = Physics::new(pve.clone(), kubelets.clone(), guests, seed);
         let mut world = JoinSet::new();
         world.spawn(scheduler::run(kube.clone(), scoring));
         world.spawn(controllers::run(kube.clone(), patience));
         world.spawn(kubelets_run);
         world.spawn(physics_run);
-        Self { pve, kube, physics, clock, seed, _world: world }
+        Self {
+            pve,
+            kube,
+            physics,
+            kubelets,
+            clock,
+            seed,
+            _world: world,
+        }
     }
 
     /// Creates objects: resource (`nodepools.kproxide.dev`) and JSON.
@@ -161,9 +184,15 @@ impl Lab {
 
 /// Random bytes that follow from the seed and the host's name.
 fn seeded(seed: u64, name: &str) -> Random {
-    let mixed = name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let mixed = name
+        .bytes()
+        .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
     let rng = Mutex::new(SmallRng::seed_from_u64(mixed));
-    Arc::new(move |bytes| rng.lock().unwrap_or_else(PoisonError::into_inner).fill_bytes(bytes))
+    Arc::new(move |bytes| {
+        rng.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .fill_bytes(bytes)
+    })
 }

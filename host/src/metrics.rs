@@ -5,8 +5,8 @@
 
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
 };
 
 /// Gauges with kproximate's names and meanings.
@@ -42,11 +42,14 @@ pub struct Metrics {
     kproximate: GaugeVecs,
 }
 
+/// Takes one number out of many.
+type Reading = fn(&KproximateGauges) -> f64;
+
 #[derive(Clone, Debug)]
 struct GaugeVecs {
     machines: IntGauge,
     running: IntGauge,
-    rest: Vec<(GaugeVec, fn(&KproximateGauges) -> f64)>,
+    rest: Vec<(GaugeVec, Reading)>,
 }
 
 impl Metrics {
@@ -56,30 +59,67 @@ impl Metrics {
         let registry = Registry::new();
         let register = Register(&registry);
         let tick_seconds = Histogram::with_opts(
-            HistogramOpts::new("kproxide_tick_seconds", "Time from the start of a tick to its plan, Proxmox's inventory included.")
-                .buckets(vec![0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0]),
+            HistogramOpts::new(
+                "kproxide_tick_seconds",
+                "Time from the start of a tick to its plan, Proxmox's inventory included.",
+            )
+            .buckets(vec![
+                0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0,
+            ]),
         )?;
         registry.register(Box::new(tick_seconds.clone()))?;
-        let build = register.gauges("kproxide_build_info", "Always 1; the label says which version runs.", &["version"])?;
+        let build = register.gauges(
+            "kproxide_build_info",
+            "Always 1; the label says which version runs.",
+            &["version"],
+        )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let kproximate = GaugeVecs {
-            machines: register.gauge("kpnodes_total", "VMs of kproxide on Proxmox, in any state (kproximate's name).")?,
-            running: register.gauge("kpnodes_running", "VMs of kproxide whose Node is Ready (kproximate's name).")?,
+            machines: register.gauge(
+                "kpnodes_total",
+                "VMs of kproxide on Proxmox, in any state (kproximate's name).",
+            )?,
+            running: register.gauge(
+                "kpnodes_running",
+                "VMs of kproxide whose Node is Ready (kproximate's name).",
+            )?,
             rest: vec![
-                (register.float("cpu_provisioned_total", "Cores of the running machines.")?, |g| g.cpu_provisioned_cores),
-                (register.float("memory_provisioned_total", "Bytes of memory of the running machines.")?, |g| {
-                    g.memory_provisioned_bytes
-                }),
-                (register.float("cpu_allocatable_total", "Allocatable cores of their Nodes.")?, |g| g.cpu_allocatable_cores),
-                (register.float("memory_allocatable_total", "Allocatable bytes of memory of their Nodes.")?, |g| {
-                    g.memory_allocatable_bytes
-                }),
-                (register.float("cpu_allocated_total", "Cores requested by the pods on their Nodes.")?, |g| {
-                    g.cpu_allocated_cores
-                }),
-                (register.float("memory_allocated_total", "Bytes of memory requested by the pods on their Nodes.")?, |g| {
-                    g.memory_allocated_bytes
-                }),
+                (
+                    register.float("cpu_provisioned_total", "Cores of the running machines.")?,
+                    |g| g.cpu_provisioned_cores,
+                ),
+                (
+                    register.float(
+                        "memory_provisioned_total",
+                        "Bytes of memory of the running machines.",
+                    )?,
+                    |g| g.memory_provisioned_bytes,
+                ),
+                (
+                    register.float("cpu_allocatable_total", "Allocatable cores of their Nodes.")?,
+                    |g| g.cpu_allocatable_cores,
+                ),
+                (
+                    register.float(
+                        "memory_allocatable_total",
+                        "Allocatable bytes of memory of their Nodes.",
+                    )?,
+                    |g| g.memory_allocatable_bytes,
+                ),
+                (
+                    register.float(
+                        "cpu_allocated_total",
+                        "Cores requested by the pods on their Nodes.",
+                    )?,
+                    |g| g.cpu_allocated_cores,
+                ),
+                (
+                    register.float(
+                        "memory_allocated_total",
+                        "Bytes of memory requested by the pods on their Nodes.",
+                    )?,
+                    |g| g.memory_allocated_bytes,
+                ),
             ],
         };
         Ok(Self {
@@ -91,10 +131,26 @@ impl Metrics {
                 "Pods that the scheduler cannot place, by what kproxide does about them.",
                 &["outcome"],
             )?,
-            claims: register.gauges("kproxide_claims", "NodeClaims, by pool and phase.", &["pool", "phase"])?,
-            launches: register.counters("kproxide_launches_total", "Machines ordered.", &["pool", "hypervisor"])?,
-            removals: register.counters("kproxide_removals_total", "Removals begun.", &["pool", "reason"])?,
-            steps: register.counters("kproxide_steps_total", "Steps of claims, by result.", &["step", "result"])?,
+            claims: register.gauges(
+                "kproxide_claims",
+                "NodeClaims, by pool and phase.",
+                &["pool", "phase"],
+            )?,
+            launches: register.counters(
+                "kproxide_launches_total",
+                "Machines ordered.",
+                &["pool", "hypervisor"],
+            )?,
+            removals: register.counters(
+                "kproxide_removals_total",
+                "Removals begun.",
+                &["pool", "reason"],
+            )?,
+            steps: register.counters(
+                "kproxide_steps_total",
+                "Steps of claims, by result.",
+                &["step", "result"],
+            )?,
             policy_calls: register.counters(
                 "kproxide_policy_calls_total",
                 "Questions to policies, by how they were answered.",
@@ -105,7 +161,11 @@ impl Metrics {
                 "Policy files that changed, by whether they were taken.",
                 &["policy", "result"],
             )?,
-            findings: register.counters("kproxide_findings_total", "Findings of the plan's check.", &["severity"])?,
+            findings: register.counters(
+                "kproxide_findings_total",
+                "Findings of the plan's check.",
+                &["severity"],
+            )?,
             clusters: register.gauges(
                 "kproxide_cluster_reachable",
                 "1 while a Proxmox cluster answers and is quorate.",
@@ -122,10 +182,15 @@ impl Metrics {
             (AnswerBody::Failed(_), _) => "failed",
             (_, Some(_)) => "fallback",
             (AnswerBody::NoCandidate(_), None) => "no-candidate",
-            (AnswerBody::Ranking(_) | AnswerBody::Removals(_) | AnswerBody::Decorations(_), None) => "answered",
+            (
+                AnswerBody::Ranking(_) | AnswerBody::Removals(_) | AnswerBody::Decorations(_),
+                None,
+            ) => "answered",
         };
         let policy = &question.policy().policy;
-        self.policy_calls.with_label_values(&[policy.kind.as_str(), &policy.name, result]).inc();
+        self.policy_calls
+            .with_label_values(&[policy.kind.as_str(), &policy.name, result])
+            .inc();
     }
 
     pub fn set_kproximate(&self, gauges: &KproximateGauges) {
@@ -157,7 +222,12 @@ impl Register<'_> {
         Ok(counter)
     }
 
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
+    fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntCounterVec, prometheus::Error> {
         let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
         self.0.register(Box::new(counters.clone()))?;
         Ok(counters)
@@ -169,7 +239,12 @@ impl Register<'_> {
         Ok(gauge)
     }
 
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+    fn gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<IntGaugeVec, prometheus::Error> {
         let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
         self.0.register(Box::new(gauges.clone()))?;
         Ok(gauges)
@@ -189,11 +264,27 @@ mod tests {
     #[test]
     fn kproximates_eight_names_are_there_with_values() {
         let metrics = Metrics::new().unwrap();
-        metrics.set_kproximate(&KproximateGauges { machines: 3, running: 2, cpu_allocated_cores: 1.5, ..Default::default() });
+        metrics.set_kproximate(&KproximateGauges {
+            machines: 3,
+            running: 2,
+            cpu_allocated_cores: 1.5,
+            ..Default::default()
+        });
         let text = metrics.render().unwrap();
-        for line in ["kpnodes_total 3", "kpnodes_running 2", "cpu_provisioned_total 0", "memory_provisioned_total 0",
-            "cpu_allocatable_total 0", "memory_allocatable_total 0", "cpu_allocated_total 1.5", "memory_allocated_total 0"] {
-            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        for line in [
+            "kpnodes_total 3",
+            "kpnodes_running 2",
+            "cpu_provisioned_total 0",
+            "memory_provisioned_total 0",
+            "cpu_allocatable_total 0",
+            "memory_allocatable_total 0",
+            "cpu_allocated_total 1.5",
+            "memory_allocated_total 0",
+        ] {
+            assert!(
+                text.lines().any(|l| l == line),
+                "{line} is missing in\n{text}"
+            );
         }
     }
 }

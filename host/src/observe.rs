@@ -29,7 +29,8 @@ const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
 
 /// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
-pub type Connect = Arc<dyn Fn(&ClusterConnection, Concurrency) -> Result<Client, String> + Send + Sync>;
+pub type Connect =
+    Arc<dyn Fn(&ClusterConnection, Concurrency) -> Result<Client, String> + Send + Sync>;
 
 /// The Proxmox clusters by name. Clones share their state: the loop refreshes, claims' drives take clients.
 #[derive(Clone)]
@@ -62,7 +63,10 @@ struct Cluster {
 
 impl Clusters {
     pub fn new(connect: Connect) -> Self {
-        Self { connect, state: Arc::default() }
+        Self {
+            connect,
+            state: Arc::default(),
+        }
     }
 
     /// Takes over a cluster's settings; no connection: it is gone, or its settings cannot be used.
@@ -73,7 +77,9 @@ impl Clusters {
             return;
         };
         let concurrency = state.concurrency.get(name).copied().unwrap_or_default();
-        if state.clusters.get(name).is_some_and(|cluster| cluster.connection == connection && cluster.concurrency == concurrency) {
+        if state.clusters.get(name).is_some_and(|cluster| {
+            cluster.connection == connection && cluster.concurrency == concurrency
+        }) {
             return;
         }
         let client = (self.connect)(&connection, concurrency);
@@ -94,7 +100,10 @@ impl Clusters {
         let connection = {
             let mut state = self.lock();
             state.concurrency.insert(name.clone(), concurrency);
-            state.clusters.get(name).map(|cluster| cluster.connection.clone())
+            state
+                .clusters
+                .get(name)
+                .map(|cluster| cluster.connection.clone())
         };
         if connection.is_some() {
             self.configure(name, connection);
@@ -105,7 +114,9 @@ impl Clusters {
     pub fn want_template(&self, class: &ClassName, template: Option<(Arc<str>, bool)>) {
         let mut state = self.lock();
         let changed = match template {
-            Some(template) => state.wanted.insert(class.clone(), template.clone()) != Some(template),
+            Some(template) => {
+                state.wanted.insert(class.clone(), template.clone()) != Some(template)
+            }
             None => state.wanted.remove(class).is_some(),
         };
         if changed {
@@ -128,11 +139,20 @@ impl Clusters {
     pub async fn refresh(&self, max_age: Duration, clock: &Clock) -> Vec<Delta> {
         let due: Vec<_> = {
             let state = self.lock();
-            let old = |cluster: &Cluster| cluster.asked.is_none_or(|asked| asked.elapsed() >= max_age);
-            state.clusters.iter().filter(|(_, cluster)| old(cluster)).map(|(name, _)| name.clone()).collect()
+            let old =
+                |cluster: &Cluster| cluster.asked.is_none_or(|asked| asked.elapsed() >= max_age);
+            state
+                .clusters
+                .iter()
+                .filter(|(_, cluster)| old(cluster))
+                .map(|(name, _)| name.clone())
+                .collect()
         };
         let facts = join_all(due.iter().map(|name| self.ask(name, clock))).await;
-        due.into_iter().zip(facts).map(|(name, facts)| Delta::Inventory(name, facts.map(Box::new))).collect()
+        due.into_iter()
+            .zip(facts)
+            .map(|(name, facts)| Delta::Inventory(name, facts.map(Box::new)))
+            .collect()
     }
 
     /// `None`: the cluster was taken away meanwhile.
@@ -142,7 +162,10 @@ impl Clusters {
             let wanted: BTreeSet<_> = state.wanted.values().cloned().collect();
             let cluster = state.clusters.get_mut(name)?;
             cluster.asked = Some(Instant::now());
-            let known = cluster.templates.clone().filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
+            let known = cluster
+                .templates
+                .clone()
+                .filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
             (cluster.client.clone(), known, wanted)
         };
         let client = match client {
@@ -154,7 +177,10 @@ impl Clusters {
             let inventory = client.inventory().await?;
             let templates = match known {
                 Some(templates) => templates,
-                None => (Instant::now(), read_templates(&client, &inventory, &wanted).await),
+                None => (
+                    Instant::now(),
+                    read_templates(&client, &inventory, &wanted).await,
+                ),
             };
             Ok::<_, crate::pve::error::Error>((inventory, templates))
         };
@@ -166,12 +192,18 @@ impl Clusters {
                 cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
-                let sound = templates.values().flatten().all(|template| template.problem.is_none());
+                let sound = templates
+                    .values()
+                    .flatten()
+                    .all(|template| template.problem.is_none());
                 cluster.templates = sound.then_some((read, templates));
                 Some(facts)
             }
             Ok(Err(error)) => self.unreachable(name, error.chain()),
-            Err(_) => self.unreachable(name, format!("no answer within {} s", INVENTORY_DEADLINE.as_secs())),
+            Err(_) => self.unreachable(
+                name,
+                format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()),
+            ),
         }
     }
 
@@ -190,10 +222,24 @@ impl Clusters {
     }
 }
 
-async fn read_templates(client: &Client, inventory: &Inventory, wanted: &BTreeSet<(Arc<str>, bool)>) -> Lookups {
+async fn read_templates(
+    client: &Client,
+    inventory: &Inventory,
+    wanted: &BTreeSet<(Arc<str>, bool)>,
+) -> Lookups {
     let found = join_all(wanted.iter().map(|(name, local)| async {
-        let placement = if *local { Placement::Local } else { Placement::Shared };
-        (name.clone(), template_facts(inventory, client.templates(inventory, name, placement).await))
+        let placement = if *local {
+            Placement::Local
+        } else {
+            Placement::Shared
+        };
+        (
+            name.clone(),
+            template_facts(
+                inventory,
+                client.templates(inventory, name, placement).await,
+            ),
+        )
     }));
     found.await.into_iter().collect()
 }

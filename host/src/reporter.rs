@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::world::World;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::{GuestStatus, InventoryFacts, PoolFacts};
 use kproxide_planner::ids::{ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
-use kproxide_planner::report::{Finding, NodeOutcome, PendingOutcome, PendingShape, PlacementReport, Report, Severity};
+use kproxide_planner::report::{
+    Finding, NodeOutcome, PendingOutcome, PendingShape, PlacementReport, RejectedHypervisor,
+    Report, Severity,
+};
+use kproxide_planner::world::World;
 
 use crate::act::ClaimNote;
 use crate::kube::client::Client;
@@ -25,6 +28,8 @@ use crate::policy::{Reload, ReloadOutcome};
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Events for the pods of one shape per tick: the others have the same reason.
 const PODS_TOLD_MAX: usize = 10;
+/// Hypervisors that are named as rejected in one Event.
+const REJECTED_TOLD_MAX: usize = 5;
 /// What was said is remembered for so many objects; beyond that some things are said again.
 const SAID_MAX: usize = 10_000;
 /// Status writes of one tick together; what does not fit is written in the next.
@@ -42,48 +47,84 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    pub fn new(events: Events, kube: Option<Client>, metrics: Metrics, key_fingerprint: Option<String>) -> Self {
-        Self { events, kube, metrics, statuses: StatusWriter::default(), key_fingerprint, said: BTreeMap::new() }
+    pub fn new(
+        events: Events,
+        kube: Option<Client>,
+        metrics: Metrics,
+        key_fingerprint: Option<String>,
+    ) -> Self {
+        Self {
+            events,
+            kube,
+            metrics,
+            statuses: StatusWriter::default(),
+            key_fingerprint,
+            said: BTreeMap::new(),
+        }
     }
 
     /// Tells of one tick.
     pub async fn report(&mut self, plan: &Plan, world: &World, now: Timestamp) {
-        let Report { pending, placements, rejected, nodes, findings } = &plan.report;
+        let Report {
+            pending,
+            placements,
+            rejected,
+            nodes,
+            findings,
+        } = &plan.report;
         for shape in pending {
             self.pending(shape, world, now);
         }
         for placement in placements {
-            self.placement(placement, world, now);
-        }
-        for hypervisor in rejected {
-            tracing::debug!(pool = %hypervisor.pool, hypervisor = %hypervisor.hypervisor, reason = hypervisor.reason, "hypervisor refused");
+            self.placement(placement, rejected, world, now);
         }
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
                 let about = About::node(&node.node);
                 if self.news(&about, "ScaleDown", reason.as_str(), now) {
                     tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), "removing");
-                    self.metrics.removals.with_label_values(&[node.pool.as_str(), reason.as_str()]).inc();
-                    self.events.say(Event::normal(about, "ScaleDown", format!("the Node is removed: {reason}")));
+                    self.metrics
+                        .removals
+                        .with_label_values(&[node.pool.as_str(), reason.as_str()])
+                        .inc();
+                    self.events.say(Event::normal(
+                        about,
+                        "ScaleDown",
+                        format!("the Node is removed: {reason}"),
+                    ));
                 }
             }
         }
-        for Finding { severity, about, message } in findings {
+        for Finding {
+            severity,
+            about,
+            message,
+        } in findings
+        {
             let severity_word = match severity {
                 Severity::Notice => "notice",
                 Severity::Warning => "warning",
                 Severity::Defect => "defect",
             };
-            self.metrics.findings.with_label_values(&[severity_word]).inc();
+            self.metrics
+                .findings
+                .with_label_values(&[severity_word])
+                .inc();
             match severity {
                 Severity::Notice => tracing::debug!(about, message, "finding"),
                 Severity::Warning => tracing::warn!(about, message, "finding"),
-                Severity::Defect => tracing::error!(about, message, "the plan broke an invariant; the action was dropped"),
+                Severity::Defect => tracing::error!(
+                    about,
+                    message,
+                    "the plan broke an invariant; the action was dropped"
+                ),
             }
         }
         self.measure(&plan.report, world);
         if let Some(kube) = self.kube.clone()
-            && tokio::time::timeout(STATUS_DEADLINE, self.write_statuses(&kube, world, now)).await.is_err()
+            && tokio::time::timeout(STATUS_DEADLINE, self.write_statuses(&kube, world, now))
+                .await
+                .is_err()
         {
             tracing::warn!("status writes are slow; the rest follows with the next tick");
         }
@@ -105,20 +146,39 @@ impl Reporter {
     /// Tells every pool that uses the policy what became of its file.
     pub fn policy_reloaded(&mut self, reload: &Reload, world: &World) {
         let (result, message) = match &reload.outcome {
-            ReloadOutcome::Taken { digest, version } => {
-                ("taken", format!("policy {} is now version {version}, sha256:{digest}", reload.policy))
-            }
-            ReloadOutcome::Refused(reason) => {
-                ("refused", format!("the new file of policy {} is refused and the last good one stays: {reason}", reload.policy))
-            }
-            ReloadOutcome::Removed { builtin: true } => {
-                ("removed", format!("the file of policy {} is gone; the built-in answers again", reload.policy))
-            }
-            ReloadOutcome::Removed { builtin: false } => {
-                ("removed", format!("the file of policy {} is gone, and no built-in has that name", reload.policy))
-            }
+            ReloadOutcome::Taken { digest, version } => (
+                "taken",
+                format!(
+                    "policy {} is now version {version}, sha256:{digest}",
+                    reload.policy
+                ),
+            ),
+            ReloadOutcome::Refused(reason) => (
+                "refused",
+                format!(
+                    "the new file of policy {} is refused and the last good one stays: {reason}",
+                    reload.policy
+                ),
+            ),
+            ReloadOutcome::Removed { builtin: true } => (
+                "removed",
+                format!(
+                    "the file of policy {} is gone; the built-in answers again",
+                    reload.policy
+                ),
+            ),
+            ReloadOutcome::Removed { builtin: false } => (
+                "removed",
+                format!(
+                    "the file of policy {} is gone, and no built-in has that name",
+                    reload.policy
+                ),
+            ),
         };
-        self.metrics.policy_reloads.with_label_values(&[&*reload.policy, result]).inc();
+        self.metrics
+            .policy_reloads
+            .with_label_values(&[&*reload.policy, result])
+            .inc();
         let good = result == "taken";
         if good {
             tracing::info!(policy = %reload.policy, message, "policy file");
@@ -143,45 +203,85 @@ impl Reporter {
             PendingOutcome::FitsNode(_) | PendingOutcome::FitsClaim(_) => return,
             PendingOutcome::Launching(claims) => {
                 let names: Vec<_> = claims.iter().map(|claim| claim.to_string()).collect();
-                ("TriggeredScaleUp", format!("pod triggered scale-up: {}", names.join(", ")))
+                (
+                    "TriggeredScaleUp",
+                    format!("pod triggered scale-up: {}", names.join(", ")),
+                )
             }
             PendingOutcome::Unhelped(reasons) => {
-                let reasons: Vec<_> = reasons.iter().map(|(pool, why)| format!("pool {pool}: {why}")).collect();
-                ("NotTriggerScaleUp", format!("pod didn't trigger scale-up: {}", reasons.join("; ")))
+                let reasons: Vec<_> = reasons
+                    .iter()
+                    .map(|(pool, why)| format!("pool {pool}: {why}"))
+                    .collect();
+                (
+                    "NotTriggerScaleUp",
+                    format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
+                )
             }
-            PendingOutcome::NotSupported(field) => {
-                ("NotTriggerScaleUp", format!("pod didn't trigger scale-up: not supported yet: {field}"))
-            }
-            PendingOutcome::NoPool => {
-                ("NotTriggerScaleUp", "pod didn't trigger scale-up: there is no NodePool".to_owned())
-            }
+            PendingOutcome::NotSupported(field) => (
+                "NotTriggerScaleUp",
+                format!("pod didn't trigger scale-up: not supported yet: {field}"),
+            ),
+            PendingOutcome::NoPool => (
+                "NotTriggerScaleUp",
+                "pod didn't trigger scale-up: there is no NodePool".to_owned(),
+            ),
         };
         let shape_about = About::shape(&shape.example);
         if self.news(&shape_about, reason, &message, now) {
             tracing::info!(pod = %shape.example, pods = shape.count, reason, message, "pending");
         }
         for key in shape.pods.iter().take(PODS_TOLD_MAX) {
-            let Some(about) = pod(key, world) else { continue };
+            let Some(about) = pod(key, world) else {
+                continue;
+            };
             if self.news(&about, reason, &message, now) {
-                self.events.say(Event::normal(about, reason, message.clone()));
+                self.events
+                    .say(Event::normal(about, reason, message.clone()));
             }
         }
     }
 
-    fn placement(&mut self, placement: &PlacementReport, world: &World, now: Timestamp) {
-        let PlacementReport { claim, pool, hypervisor, score, reason, fallback } = placement;
+    fn placement(
+        &mut self,
+        placement: &PlacementReport,
+        rejected: &[RejectedHypervisor],
+        world: &World,
+        now: Timestamp,
+    ) {
+        let PlacementReport {
+            claim,
+            pool,
+            hypervisor,
+            score,
+            reason,
+            fallback,
+        } = placement;
         tracing::info!(%claim, %pool, %hypervisor, score, reason, "placed");
-        self.metrics.launches.with_label_values(&[pool.as_str(), &hypervisor.to_string()]).inc();
-        let Some(facts) = world.pools().get(pool) else { return };
+        self.metrics
+            .launches
+            .with_label_values(&[pool.as_str(), &hypervisor.to_string()])
+            .inc();
+        let Some(facts) = world.pools().get(pool) else {
+            return;
+        };
         let about = About::pool(pool, &facts.uid);
         if let Some(fallback) = fallback
             && self.news(&about, "PolicyFallback", fallback, now)
         {
             let message = format!("the built-in spread chose instead: {fallback}");
             tracing::warn!(%pool, message, "policy fallback");
-            self.events.say(Event::warning(about.clone(), "PolicyFallback", message));
+            self.events
+                .say(Event::warning(about.clone(), "PolicyFallback", message));
         }
-        self.events.say(Event::normal(about, "ScaledUpGroup", format!("{claim} on {hypervisor}: {reason}")));
+        self.events.say(Event::normal(
+            about,
+            "ScaledUpGroup",
+            format!(
+                "{claim} on {hypervisor}: {reason}{}",
+                not_on(pool, rejected)
+            ),
+        ));
     }
 
     /// True if this was not said about it lately.
@@ -194,7 +294,8 @@ impl Reporter {
             return false;
         }
         if self.said.len() >= SAID_MAX {
-            self.said.retain(|_, (_, at)| now.duration_since(*at) < REPEAT);
+            self.said
+                .retain(|_, (_, at)| now.duration_since(*at) < REPEAT);
             if self.said.len() >= SAID_MAX {
                 self.said.clear();
             }
@@ -213,7 +314,10 @@ impl Reporter {
                 PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
                 PendingOutcome::NotSupported(_) => "not-supported",
             };
-            self.metrics.pending_pods.with_label_values(&[outcome]).add(i64::from(shape.count));
+            self.metrics
+                .pending_pods
+                .with_label_values(&[outcome])
+                .add(i64::from(shape.count));
         }
         self.metrics.claims.reset();
         for claim in world.claims().values() {
@@ -226,18 +330,28 @@ impl Reporter {
                 Phase::Draining => "draining",
                 Phase::Terminating => "terminating",
             };
-            self.metrics.claims.with_label_values(&[claim.spec.pool.as_str(), phase]).inc();
+            self.metrics
+                .claims
+                .with_label_values(&[claim.spec.pool.as_str(), phase])
+                .inc();
         }
         for (cluster, inventory) in world.inventories() {
             let usable = inventory.reachable && inventory.quorate;
-            self.metrics.clusters.with_label_values(&[cluster.as_str()]).set(i64::from(usable));
+            self.metrics
+                .clusters
+                .with_label_values(&[cluster.as_str()])
+                .set(i64::from(usable));
         }
         self.metrics.set_kproximate(&kproximate_gauges(world));
     }
 
     async fn write_statuses(&mut self, kube: &Client, world: &World, now: Timestamp) {
         for (name, pool) in world.pools() {
-            let nodes = world.claims().values().filter(|claim| claim.spec.pool == *name).count();
+            let nodes = world
+                .claims()
+                .values()
+                .filter(|claim| claim.spec.pool == *name)
+                .count();
             let ready = pool_readiness(name, pool, world);
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             if let Err(error) = self.statuses.pool(kube, name, nodes, &ready, now).await {
@@ -253,7 +367,8 @@ impl Reporter {
         for (name, cluster) in world.clusters() {
             let Some(inventory) = world.inventories().get(name) else {
                 let ready = readiness("InvalidSettings", cluster.problem.as_ref());
-                self.cluster(kube, name, &ClusterSighting::default(), &ready, now).await;
+                self.cluster(kube, name, &ClusterSighting::default(), &ready, now)
+                    .await;
                 continue;
             };
             let ready = match &cluster.problem {
@@ -279,13 +394,29 @@ impl Reporter {
     }
 }
 
+/// Which hypervisors of the pool's clusters could not take a machine, and why.
+fn not_on(pool: &PoolName, rejected: &[RejectedHypervisor]) -> String {
+    rejected
+        .iter()
+        .filter(|rejected| rejected.pool == *pool)
+        .take(REJECTED_TOLD_MAX)
+        .map(|rejected| format!("; not on {}: {}", rejected.hypervisor, rejected.reason))
+        .collect()
+}
+
 fn pod(key: &PodKey, world: &World) -> Option<About> {
     Some(About::pod(key, world.pod(key)?.uid()))
 }
 
 fn uses(pool: &PoolFacts, policy: &Arc<str>) -> bool {
     let policies = &pool.policies;
-    [&policies.host_selection, &policies.scale_down, &policies.labels].iter().any(|used| used.policy.name == *policy)
+    [
+        &policies.host_selection,
+        &policies.scale_down,
+        &policies.labels,
+    ]
+    .iter()
+    .any(|used| used.policy.name == *policy)
 }
 
 fn readiness(reason: &'static str, problem: Option<&String>) -> Readiness {
@@ -299,12 +430,18 @@ fn pool_readiness(name: &PoolName, pool: &PoolFacts, world: &World) -> Readiness
     let Some(class) = world.classes().get(&pool.class) else {
         return Readiness::not_ready(
             "ClassMissing",
-            format!("spec.nodeClass: there is no NodeClass {}; create it or correct the name in NodePool {name}", pool.class),
+            format!(
+                "spec.nodeClass: there is no NodeClass {}; create it or correct the name in NodePool {name}",
+                pool.class
+            ),
         );
     };
     match (&pool.problem, &class.problem) {
         (Some(problem), _) => Readiness::not_ready("InvalidSettings", problem.clone()),
-        (None, Some(problem)) => Readiness::not_ready("ClassNotReady", format!("NodeClass {}: {problem}", pool.class)),
+        (None, Some(problem)) => Readiness::not_ready(
+            "ClassNotReady",
+            format!("NodeClass {}: {problem}", pool.class),
+        ),
         (None, None) => Readiness::ready(),
     }
 }
@@ -314,9 +451,16 @@ fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {
         return Readiness::not_ready("Unreachable", inventory.problem.clone().unwrap_or_default());
     }
     if !inventory.quorate {
-        return Readiness::not_ready("NoQuorum", "the Proxmox cluster has no quorum: nothing is launched or destroyed");
+        return Readiness::not_ready(
+            "NoQuorum",
+            "the Proxmox cluster has no quorum: nothing is launched or destroyed",
+        );
     }
-    let template = inventory.templates.values().flatten().find_map(|template| template.problem.clone());
+    let template = inventory
+        .templates
+        .values()
+        .flatten()
+        .find_map(|template| template.problem.clone());
     match template {
         Some(problem) => Readiness::not_ready("TemplateUnusable", problem),
         None => Readiness::ready(),
@@ -346,11 +490,16 @@ fn kproximate_gauges(world: &World) -> KproximateGauges {
     const MILLI: f64 = 1000.0;
     let mut gauges = KproximateGauges::default();
     for claim in world.claims().values() {
-        let guest = world.inventories().get(&claim.spec.cluster).and_then(|cluster| cluster.guests.get(&claim.spec.vmid));
+        let guest = world
+            .inventories()
+            .get(&claim.spec.cluster)
+            .and_then(|cluster| cluster.guests.get(&claim.spec.vmid));
         if guest.is_some_and(|guest| guest.status != GuestStatus::Unknown || guest.name.is_some()) {
             gauges.machines += 1;
         }
-        let Some(node) = world.node_of(claim).filter(|node| node.facts.ready) else { continue };
+        let Some(node) = world.node_of(claim).filter(|node| node.facts.ready) else {
+            continue;
+        };
         let (allocatable, requested) = (&node.facts.allocatable, node.requested());
         gauges.running += 1;
         gauges.cpu_provisioned_cores += claim.spec.milli_cores as f64 / MILLI;

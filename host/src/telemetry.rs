@@ -14,7 +14,9 @@ use crate::args::LogFormat;
 /// The filter cannot be parsed.
 pub fn start(format: LogFormat, filter: &str) -> Result<(), ParseError> {
     let filter = EnvFilter::try_new(filter)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),
         LogFormat::Text => builder.init(),

@@ -26,6 +26,11 @@ pub enum Kind {
 /// All built-in policies; the first of each kind is that kind's default.
 pub const BUILTINS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
 
+/// Policies that misbehave as their settings say. They are never listed, exported or found by name: tests of the engine
+/// alone load them.
+#[cfg(feature = "hostile")]
+pub const HOSTILE: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/hostile.rs"));
+
 /// The built-in policy of that name.
 pub fn builtin(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)

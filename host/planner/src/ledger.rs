@@ -1,14 +1,16 @@
-//! The Ledger's upkeep, as pure functions: reservations that turn live or lapse, quarantines that end, what policies keep.
+//! The Ledger's changes, as pure functions: reserve, see live, quarantine, free; back-off and policy state beside.
 //!
 //! The Ledger is what every limit is computed from, so it errs on the side of counting: an entry is given up only after the proof that its
-//! machine is absent ([`crate::claim::close`], called by whoever holds the proof) or when it can never have become a machine.
+//! machine is absent ([`quarantine`], called by whoever holds the proof) or when it can never have become a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState};
-use crate::ids::{ClaimName, PoolName};
+use crate::facts::{
+    Backoff, ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
+};
+use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::report::{Finding, Severity};
 use crate::world::World;
 
@@ -23,11 +25,72 @@ pub const FORBIDDEN_VMID: u32 = 9999;
 /// A reservation whose claim has not appeared by then never becomes one: `act` re-reads its entry before the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
+const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
+const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 /// So long after a back-off ended, its failures are forgotten.
 const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 
+/// The Ledger after its machine was proven absent: number and address rest until `until`.
+pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    for entry in &mut ledger.entries {
+        if entry.claim == *claim && entry.counts() {
+            entry.state = EntryState::Quarantined { until };
+        }
+    }
+    ledger
+}
+
+/// The Ledger after something failed on a hypervisor (with a storage, where one was involved): each failure doubles the pause, from 30 s to
+/// 30 min. `class` is a stable word for the kind of error.
+pub fn record_failure(
+    ledger: &LedgerFacts,
+    hypervisor: &HypervisorId,
+    storage: Option<&StorageName>,
+    class: &str,
+    now: Timestamp,
+) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    let is_it = |row: &Backoff| {
+        row.hypervisor == *hypervisor && row.storage.as_ref() == storage && &*row.class == class
+    };
+    let failures = match ledger.backoff.iter().position(is_it) {
+        Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
+        None => 1,
+    };
+    let doublings = failures.saturating_sub(1).min(10);
+    let pause = FIRST_BACKOFF
+        .checked_mul(1 << doublings)
+        .unwrap_or(LONGEST_BACKOFF)
+        .min(LONGEST_BACKOFF);
+    ledger.backoff.push(Backoff {
+        hypervisor: hypervisor.clone(),
+        storage: storage.cloned(),
+        class: class.into(),
+        failures,
+        until: later(now, pause),
+    });
+    ledger.backoff.sort_by(|a, b| {
+        (&a.hypervisor, &a.storage, &a.class).cmp(&(&b.hypervisor, &b.storage, &b.class))
+    });
+    ledger
+}
+
+/// The Ledger after a launch succeeded there: its back-offs are forgotten.
+pub fn record_success(
+    ledger: &LedgerFacts,
+    hypervisor: &HypervisorId,
+    storage: Option<&StorageName>,
+) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    ledger.backoff.retain(|row| {
+        row.hypervisor != *hypervisor || (row.storage.is_some() && row.storage.as_ref() != storage)
+    });
+    ledger
+}
+
 /// A moment later by so much; the end of time if there is none.
-pub(crate) fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
+pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
     moment.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 

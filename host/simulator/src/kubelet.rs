@@ -16,7 +16,7 @@ mod report;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
@@ -129,6 +129,15 @@ impl NodeSpec {
             ready_after: Duration::ZERO,
             fault: None,
         }
+    }
+
+    /// The same machine as a member of the control plane: with its label and its taint.
+    pub fn control_plane(mut self) -> Self {
+        let key = "node-role.kubernetes.io/control-plane";
+        self.labels.insert(key.to_owned(), "true".to_owned());
+        self.taints
+            .push(json!({"key": key, "effect": "NoSchedule"}));
+        self
     }
 }
 

@@ -6,17 +6,23 @@ use kproxide_planner::claim::{NodePatch, NodeRef, Outcome, PodRef, Refusal};
 use super::drive::Drive;
 use super::outcome::of_kubernetes;
 use super::reserve::chain;
+use crate::kube::claims;
 use crate::kube::error::Error;
 use crate::kube::evict::{self, Eviction};
 use crate::kube::nodes::{self, Marks};
-use crate::kube::claims;
 
 /// Evictions that are asked for at once.
 const EVICTIONS_AT_ONCE: usize = 10;
 
 impl Drive {
     pub(super) async fn patch_node(&self, node: &NodeRef, patch: &NodePatch) -> Outcome {
-        let NodePatch { labels, annotations, add_taints, remove_unregistered, provider_id } = patch;
+        let NodePatch {
+            labels,
+            annotations,
+            add_taints,
+            remove_unregistered,
+            provider_id,
+        } = patch;
         let marks = Marks {
             labels: labels.clone(),
             annotations: annotations.clone(),
@@ -50,14 +56,20 @@ impl Drive {
             if self.context.fence.epoch().is_none() {
                 break;
             }
-            let asked = batch.iter().map(|pod| evict::evict(&self.context.kube, &pod.key, &pod.uid));
+            let asked = batch
+                .iter()
+                .map(|pod| evict::evict(&self.context.kube, &pod.key, &pod.uid));
             for (pod, answer) in batch.iter().zip(join_all(asked).await) {
                 let (by_budget, why) = match answer {
                     Ok(Eviction::Evicted | Eviction::Gone) => continue,
                     Ok(Eviction::Blocked(why)) => (true, why),
                     Err(error) => (false, chain(&error)),
                 };
-                refused.push(Refusal { pod: pod.key.clone(), by_budget, why });
+                refused.push(Refusal {
+                    pod: pod.key.clone(),
+                    by_budget,
+                    why,
+                });
             }
         }
         Outcome::Evicted { refused }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kproxide_planner::claim::{Attempted, Did, Op, Outcome, Phase, Step, Subject, Then, looks, next};
+use kproxide_planner::claim::{
+    Attempted, Change, Did, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
+};
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::ClaimName;
 use kproxide_planner::plan::Verdict;
@@ -30,7 +32,10 @@ const FOLLOWED_FOR: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Pause {
     /// Until something changes, or that moment.
-    Wait { until: Option<Timestamp>, why: String },
+    Wait {
+        until: Option<Timestamp>,
+        why: String,
+    },
     /// Until that moment.
     BackOff { until: Timestamp, why: String },
     /// There is no such claim any more, or it is not ours to drive.
@@ -109,11 +114,9 @@ impl Drive {
             }
             steps += 1;
             if let Step::Record { change, then } = &step {
-                if change.intent == kproxide_planner::claim::Change::Set((Op::Clone, 1)) || is_clone_intent(change) {
-                    // The turn may take minutes to come: it is waited for before the clock of the launch runs.
-                    if !self.take_clone_turn().await {
-                        return self.wait("kproxide is stopping");
-                    }
+                // The turn may take minutes to come: it is waited for before the clock of the launch runs.
+                if is_clone_next(change, then) && !self.take_clone_turn().await {
+                    return self.wait("kproxide is stopping");
                 }
                 match self.record(change).await {
                     Recorded::Written => {}
@@ -122,9 +125,17 @@ impl Drive {
                 }
                 self.give_back_clone_turn();
                 match then {
-                    Then::Continue => last = Some(Attempted { did, outcome: Outcome::Done }),
+                    Then::Continue => {
+                        last = Some(Attempted {
+                            did,
+                            outcome: Outcome::Done,
+                        })
+                    }
                     Then::BackOff { until, why } => {
-                        return Pause::BackOff { until: *until, why: why.clone() };
+                        return Pause::BackOff {
+                            until: *until,
+                            why: why.clone(),
+                        };
                     }
                 }
                 continue;
@@ -218,7 +229,10 @@ impl Drive {
     fn give_back_clone_turn(&mut self) {
         let status = &self.facts().status;
         let cloning = status.phase == Phase::Launching
-            && status.intent.as_ref().is_some_and(|intent| intent.op == Op::Clone);
+            && status
+                .intent
+                .as_ref()
+                .is_some_and(|intent| intent.op == Op::Clone);
         if !cloning {
             self.clone_turn = CloneTurn::default();
         }
@@ -274,7 +288,10 @@ impl Drive {
     }
 
     fn wait(&self, why: &str) -> Pause {
-        Pause::Wait { until: None, why: why.to_owned() }
+        Pause::Wait {
+            until: None,
+            why: why.to_owned(),
+        }
     }
 
     pub(super) fn subject(&self) -> Subject<'_> {
@@ -305,9 +322,11 @@ impl Drive {
     }
 }
 
-fn is_clone_intent(change: &kproxide_planner::claim::StatusChange) -> bool {
-    match &change.intent {
-        kproxide_planner::claim::Change::Set((op, _)) => *op == Op::Clone,
-        kproxide_planner::claim::Change::Keep | kproxide_planner::claim::Change::Clear => false,
-    }
+/// The clone is asked for directly after this record.
+fn is_clone_next(change: &StatusChange, then: &Then) -> bool {
+    let to_clone = match &change.intent {
+        Change::Set((op, _)) => *op == Op::Clone,
+        Change::Keep | Change::Clear => false,
+    };
+    to_clone && *then == Then::Continue
 }

@@ -50,32 +50,69 @@ impl Drive {
         let Some(client) = self.proxmox() else {
             return no_client();
         };
-        let script = match self.surroundings.machine.as_ref().map(|machine| &machine.join) {
-            Some(JoinMethod::GuestExec { script_file }) => match std::fs::read_to_string(script_file) {
-                Ok(script) => script,
-                Err(error) => {
-                    let text = format!("join.guestExec.commandSecretFile {}: {error}", script_file.display());
-                    return failed(Failure::Retry, text);
+        let script = match self
+            .surroundings
+            .machine
+            .as_ref()
+            .map(|machine| &machine.join)
+        {
+            Some(JoinMethod::GuestExec { script_file }) => {
+                match std::fs::read_to_string(script_file) {
+                    Ok(script) => script,
+                    Err(error) => {
+                        let text = format!(
+                            "join.guestExec.commandSecretFile {}: {error}",
+                            script_file.display()
+                        );
+                        return failed(Failure::Retry, text);
+                    }
                 }
-            },
+            }
             Some(JoinMethod::Template) | None => {
-                return failed(Failure::Retry, "its class no longer joins through the guest agent".to_owned());
+                return failed(
+                    Failure::Retry,
+                    "its class no longer joins through the guest agent".to_owned(),
+                );
             }
         };
-        let command = ["/bin/sh", "-c", RUN, "kproxide-join", self.facts().uid.as_str()];
-        match client.agent_exec(proven.hypervisor(), proven.vmid().0, &command, Some(&script)).await {
+        let command = [
+            "/bin/sh",
+            "-c",
+            RUN,
+            "kproxide-join",
+            self.facts().uid.as_str(),
+        ];
+        match client
+            .agent_exec(
+                proven.hypervisor(),
+                proven.vmid().0,
+                &command,
+                Some(&script),
+            )
+            .await
+        {
             Ok(_pid) => Outcome::Done,
             Err(error) => of_proxmox(&error),
         }
     }
 
     /// How the run stands in the guest.
-    pub(super) async fn look_at_join(&self, client: &Client, hypervisor: &str) -> Result<JoinLook, Error> {
+    pub(super) async fn look_at_join(
+        &self,
+        client: &Client,
+        hypervisor: &str,
+    ) -> Result<JoinLook, Error> {
         let vmid = self.facts().spec.vmid.0;
         if !client.agent_ping(hypervisor, vmid).await? {
             return Ok(JoinLook::AgentSilent("no answer to a ping".to_owned()));
         }
-        let command = ["/bin/sh", "-c", STATUS, "kproxide-join-status", self.facts().uid.as_str()];
+        let command = [
+            "/bin/sh",
+            "-c",
+            STATUS,
+            "kproxide-join-status",
+            self.facts().uid.as_str(),
+        ];
         let pid = client.agent_exec(hypervisor, vmid, &command, None).await?;
         for _ in 0..STATUS_TRIES {
             let status = client.agent_exec_status(hypervisor, vmid, pid).await?;
@@ -84,7 +121,9 @@ impl Drive {
             }
             sleep(STATUS_PAUSE).await;
         }
-        Ok(JoinLook::AgentSilent("a command in the guest does not end".to_owned()))
+        Ok(JoinLook::AgentSilent(
+            "a command in the guest does not end".to_owned(),
+        ))
     }
 }
 
@@ -94,10 +133,18 @@ fn read_status(output: &str) -> JoinLook {
         "none" => JoinLook::NotRun,
         "booting" => JoinLook::Booting,
         "running" => JoinLook::Running,
-        other => match other.strip_prefix("done ").and_then(|code| code.trim().parse().ok()) {
+        other => match other
+            .strip_prefix("done ")
+            .and_then(|code| code.trim().parse().ok())
+        {
             Some(0) => JoinLook::Succeeded,
-            Some(exit_code) => JoinLook::Failed { exit_code, output: rest.trim().to_owned() },
-            None => JoinLook::AgentSilent(format!("the guest answered {other:?} instead of the join command's state")),
+            Some(exit_code) => JoinLook::Failed {
+                exit_code,
+                output: rest.trim().to_owned(),
+            },
+            None => JoinLook::AgentSilent(format!(
+                "the guest answered {other:?} instead of the join command's state"
+            )),
         },
     }
 }
@@ -115,7 +162,10 @@ mod tests {
             ("done 0\nfine\n", JoinLook::Succeeded),
             (
                 "done 7\ncurl: (7) refused\n",
-                JoinLook::Failed { exit_code: 7, output: "curl: (7) refused".to_owned() },
+                JoinLook::Failed {
+                    exit_code: 7,
+                    output: "curl: (7) refused".to_owned(),
+                },
             ),
         ] {
             assert_eq!(read_status(output), expected, "{output}");
@@ -143,13 +193,22 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let counter = root.path().join("runs");
         let script = format!("echo run >>{}\necho joined\nexit 3\n", counter.display());
-        assert_eq!(shell(STATUS, root.path(), "kproxide-join-status", ""), "none\n");
+        assert_eq!(
+            shell(STATUS, root.path(), "kproxide-join-status", ""),
+            "none\n"
+        );
         for _ in 0..2 {
             shell(RUN, root.path(), "kproxide-join", &script);
         }
         assert_eq!(std::fs::read_to_string(&counter).unwrap(), "run\n");
         let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""));
-        assert_eq!(status, JoinLook::Failed { exit_code: 3, output: "joined".to_owned() });
+        assert_eq!(
+            status,
+            JoinLook::Failed {
+                exit_code: 3,
+                output: "joined".to_owned()
+            }
+        );
     }
 
     #[test]
@@ -160,6 +219,8 @@ mod tests {
         std::fs::write(folder.join("pid"), "999999999").unwrap();
         std::fs::write(folder.join("output"), "half").unwrap();
         let status = read_status(&shell(STATUS, root.path(), "kproxide-join-status", ""));
-        assert!(matches!(status, JoinLook::Failed { exit_code: 255, output } if output.ends_with("half")));
+        assert!(
+            matches!(status, JoinLook::Failed { exit_code: 255, output } if output.ends_with("half"))
+        );
     }
 }

@@ -24,7 +24,10 @@ const GIB: u64 = 1 << 30;
 pub(super) enum CloneTurn {
     #[default]
     None,
-    Taken { route: Box<Route>, _slot: CloneSlot },
+    Taken {
+        route: Box<Route>,
+        _slot: CloneSlot,
+    },
     Refused(Outcome),
 }
 
@@ -48,41 +51,66 @@ impl Drive {
         let Some(client) = self.proxmox() else {
             return CloneTurn::Refused(no_client());
         };
-        let slot = client.limits().clone_slot(route.slot.clone(), &route.source).await;
-        CloneTurn::Taken { route: Box::new(route), _slot: slot }
+        let slot = client
+            .limits()
+            .clone_slot(route.slot.clone(), &route.source)
+            .await;
+        CloneTurn::Taken {
+            route: Box::new(route),
+            _slot: slot,
+        }
     }
 
     async fn route(&self) -> Result<Route, Outcome> {
         let spec = &self.facts().spec;
         let client = self.proxmox().ok_or_else(no_client)?;
-        let class = self
-            .surroundings
-            .class
-            .as_ref()
-            .ok_or_else(|| failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class)))?;
+        let class =
+            self.surroundings.class.as_ref().ok_or_else(|| {
+                failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class))
+            })?;
         let inventory = self
             .context
             .clusters
             .inventory(&spec.cluster)
-            .ok_or_else(|| failed(Failure::Retry, format!("nothing is known of Proxmox cluster {} yet", spec.cluster)))?;
-        let placement = if class.local_template { Placement::Local } else { Placement::Shared };
-        let templates = client.templates(&inventory, &class.template, placement).await.map_err(|error| match &error {
-            TemplateError::Unreadable { source, .. } => of_proxmox(source),
-            TemplateError::Missing { .. } | TemplateError::NotATemplate { .. } | TemplateError::Ambiguous { .. } => {
-                failed(Failure::GiveUp, error.to_string())
-            }
-        })?;
+            .ok_or_else(|| {
+                failed(
+                    Failure::Retry,
+                    format!("nothing is known of Proxmox cluster {} yet", spec.cluster),
+                )
+            })?;
+        let placement = if class.local_template {
+            Placement::Local
+        } else {
+            Placement::Shared
+        };
+        let templates = client
+            .templates(&inventory, &class.template, placement)
+            .await
+            .map_err(|error| match &error {
+                TemplateError::Unreadable { source, .. } => of_proxmox(source),
+                TemplateError::Missing { .. }
+                | TemplateError::NotATemplate { .. }
+                | TemplateError::Ambiguous { .. } => failed(Failure::GiveUp, error.to_string()),
+            })?;
         let hypervisor = inventory
             .hypervisor(&spec.hypervisor)
             .filter(|hypervisor| hypervisor.online)
-            .ok_or_else(|| failed(Failure::Elsewhere, format!("hypervisor {} is not online", spec.hypervisor)))?;
+            .ok_or_else(|| {
+                failed(
+                    Failure::Elsewhere,
+                    format!("hypervisor {} is not online", spec.hypervisor),
+                )
+            })?;
         let wish = CloneWish {
             kind: match class.linked {
                 None => CloneKind::Auto,
                 Some(true) => CloneKind::Linked,
                 Some(false) => CloneKind::Full,
             },
-            storage: class.storage.as_ref().map(|storage| storage.as_str().to_owned()),
+            storage: class
+                .storage
+                .as_ref()
+                .map(|storage| storage.as_str().to_owned()),
         };
         templates
             .route(&inventory, hypervisor, &wish)
@@ -102,9 +130,11 @@ impl Drive {
             CloneTurn::Refused(refusal) => return refusal,
             CloneTurn::None => return no_client(),
         };
-        let (Some(client), Some(marker), Some(key)) =
-            (self.proxmox(), self.marker(), self.context.identity.keys.first())
-        else {
+        let (Some(client), Some(marker), Some(key)) = (
+            self.proxmox(),
+            self.marker(),
+            self.context.identity.keys.first(),
+        ) else {
             return no_client();
         };
         // The turn may have taken long to come.
@@ -143,7 +173,10 @@ impl Drive {
         // VMIDs are unique within a Proxmox cluster only.
         let origin = format!("{}/{}", self.context.identity.cluster_id, spec.cluster);
         let params = config.params(&clone, &origin, vmid);
-        match client.configure(hypervisor, vmid, params, Some(proven.digest())).await {
+        match client
+            .configure(hypervisor, vmid, params, Some(proven.digest()))
+            .await
+        {
             Ok(()) => Outcome::Done,
             Err(error) => of_proxmox(&error),
         }
@@ -159,9 +192,15 @@ impl Drive {
             Err(error) => return of_proxmox(&error),
         };
         let Some(disk) = config.boot_disk() else {
-            return failed(Failure::GiveUp, "the clone has no boot disk to grow: the template needs one".to_owned());
+            return failed(
+                Failure::GiveUp,
+                "the clone has no boot disk to grow: the template needs one".to_owned(),
+            );
         };
-        match client.resize_disk(hypervisor, vmid, &disk.key, bytes.div_ceil(GIB)).await {
+        match client
+            .resize_disk(hypervisor, vmid, &disk.key, bytes.div_ceil(GIB))
+            .await
+        {
             Ok(Some(upid)) => Outcome::Running(upid.as_str().into()),
             Ok(None) => Outcome::Done,
             Err(error) => of_proxmox(&error),
@@ -189,13 +228,19 @@ impl Drive {
 
 /// What the claim and its class make of a clone.
 fn machine_config(spec: &ClaimSpec, settings: &MachineSettings) -> Result<MachineConfig, String> {
-    let MachineSettings { cloud_init, join: _, tags, provider_id: _ } = settings;
+    let MachineSettings {
+        cloud_init,
+        join: _,
+        tags,
+        provider_id: _,
+    } = settings;
     let cloud_init = match cloud_init {
         Some(settings) => cloud_init_of(spec, settings)?,
         None => CloudInit::default(),
     };
     Ok(MachineConfig {
-        cores: u32::try_from(spec.milli_cores.div_ceil(1000)).map_err(|_| "too many cores".to_owned())?,
+        cores: u32::try_from(spec.milli_cores.div_ceil(1000))
+            .map_err(|_| "too many cores".to_owned())?,
         memory_mib: spec.memory_bytes / MIB,
         tags: tags.clone(),
         cloud_init,
@@ -203,18 +248,41 @@ fn machine_config(spec: &ClaimSpec, settings: &MachineSettings) -> Result<Machin
 }
 
 fn cloud_init_of(spec: &ClaimSpec, settings: &CloudInitSettings) -> Result<CloudInit, String> {
-    let CloudInitSettings { user, ssh_keys, addressing, nameserver, search_domain } = settings;
+    let CloudInitSettings {
+        user,
+        ssh_keys,
+        addressing,
+        nameserver,
+        search_domain,
+    } = settings;
     let address = match addressing {
         Addressing::Template => None,
         Addressing::Dhcp => Some(Address::Dhcp),
-        Addressing::Pool { prefix_length, gateway } => {
-            let ip = spec.address.ok_or("its class takes addresses from cloudInit.ipPool, but the claim has none")?;
-            Some(Address::Static { ip, prefix: *prefix_length, gateway: *gateway })
+        Addressing::Pool {
+            prefix_length,
+            gateway,
+        } => {
+            let ip = spec
+                .address
+                .ok_or("its class takes addresses from cloudInit.ipPool, but the claim has none")?;
+            Some(Address::Static {
+                ip,
+                prefix: *prefix_length,
+                gateway: *gateway,
+            })
         }
     };
-    let servers = nameserver.as_deref().unwrap_or_default().split([' ', ',']).filter(|part| !part.is_empty());
+    let servers = nameserver
+        .as_deref()
+        .unwrap_or_default()
+        .split([' ', ','])
+        .filter(|part| !part.is_empty());
     let nameservers = servers
-        .map(|server| server.parse::<IpAddr>().map_err(|_| format!("cloudInit.nameserver: {server:?} is not an address")))
+        .map(|server| {
+            server
+                .parse::<IpAddr>()
+                .map_err(|_| format!("cloudInit.nameserver: {server:?} is not an address"))
+        })
         .collect::<Result<_, _>>()?;
     Ok(CloudInit {
         ssh_keys: ssh_keys.clone(),
@@ -234,7 +302,10 @@ pub(super) fn begun(result: Result<Upid, Error>) -> Outcome {
 }
 
 pub(super) fn no_client() -> Outcome {
-    failed(Failure::Freeze, "the Proxmox cluster's settings, or our key, cannot be used".to_owned())
+    failed(
+        Failure::Freeze,
+        "the Proxmox cluster's settings, or our key, cannot be used".to_owned(),
+    )
 }
 
 pub(super) fn failed(failure: Failure, text: String) -> Outcome {

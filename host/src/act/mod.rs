@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::world::World;
 use kproxide_planner::claim::Note;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, Uid};
 use kproxide_planner::plan::{Launch, Plan, Verdict};
+use kproxide_planner::world::World;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -101,7 +101,10 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { shutdown_timeout: SignedDuration::from_secs(60), quarantine: SignedDuration::from_hours(24) }
+        Self {
+            shutdown_timeout: SignedDuration::from_secs(60),
+            quarantine: SignedDuration::from_hours(24),
+        }
     }
 }
 
@@ -144,7 +147,11 @@ impl Machines {
     }
 
     fn get(&self, class: &ClassName) -> Option<Arc<MachineSettings>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(class).cloned()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(class)
+            .cloned()
     }
 }
 
@@ -203,10 +210,23 @@ impl Actor {
                 self.launch(launch, world);
             }
         }
-        self.claims.retain(|name, claim| matches!(claim, Claim::UnderWay) || world.claims().contains_key(name));
+        self.claims.retain(|name, claim| {
+            matches!(claim, Claim::UnderWay) || world.claims().contains_key(name)
+        });
         for advance in &plan.advances {
-            let unneeded = plan.unneeded.iter().find(|change| change.uid == advance.uid).map(|change| change.unneeded);
-            self.advance(&advance.claim, &advance.uid, &advance.verdict, unneeded, world, now);
+            let unneeded = plan
+                .unneeded
+                .iter()
+                .find(|change| change.uid == advance.uid)
+                .map(|change| change.unneeded);
+            self.advance(
+                &advance.claim,
+                &advance.uid,
+                &advance.verdict,
+                unneeded,
+                world,
+                now,
+            );
         }
         match reservation {
             Reservation::Stands(ledger) => Some(*ledger),
@@ -249,7 +269,11 @@ impl Actor {
             tracing::warn!(claim = %launch.claim, "not launched: its pool, class or cluster is gone");
             return;
         };
-        if self.claims.insert(launch.claim.clone(), Claim::UnderWay).is_some() {
+        if self
+            .claims
+            .insert(launch.claim.clone(), Claim::UnderWay)
+            .is_some()
+        {
             tracing::error!(claim = %launch.claim, "a claim of this name is being driven already");
             return;
         }
@@ -258,7 +282,11 @@ impl Actor {
         let launch = launch.clone();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
             match reserve::create_claim(&context, &launch).await {
-                Ok(claim) => Drive::new(context, claim, surroundings, Verdict::Keep, stopping).run().await,
+                Ok(claim) => {
+                    Drive::new(context, claim, surroundings, Verdict::Keep, stopping)
+                        .run()
+                        .await
+                }
                 Err(pause) => (pause, false),
             }
         });
@@ -276,18 +304,21 @@ impl Actor {
         let Some(claim) = world.claims().get(name).filter(|claim| claim.uid == *uid) else {
             return;
         };
-        let woken = match self.claims.get(name) {
+        match self.claims.get(name) {
             Some(Claim::UnderWay) => return,
-            Some(Claim::Resting(rest)) if now < rest.earliest && rest.verdict == *verdict && unneeded.is_none() => return,
-            Some(Claim::Resting(rest)) => rest.wake_at.is_some_and(|at| at <= now),
-            None => false,
-        };
+            Some(Claim::Resting(rest))
+                if now < rest.earliest && rest.verdict == *verdict && unneeded.is_none() =>
+            {
+                return;
+            }
+            Some(Claim::Resting(_)) | None => {}
+        }
         let Some(surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
             return;
         };
         if unneeded.is_none()
-            && !woken
-            && let Some(pause) = subject::without_looking(name, claim, verdict, &surroundings, world, now)
+            && let Some(pause) =
+                subject::without_looking(name, claim, verdict, &surroundings, world, now)
         {
             self.rest(name.clone(), pause, verdict.clone(), now);
             return;
@@ -316,18 +347,41 @@ impl Actor {
     ) {
         let clock = self.context.clock;
         self.drives.spawn(async move {
-            let (pause, acted) = AssertUnwindSafe(drive).catch_unwind().await.unwrap_or_else(|_| {
-                tracing::error!(%claim, "a drive panicked; its claim rests");
-                let until = clock.now().saturating_add(AFTER_PANIC).unwrap_or(Timestamp::MAX);
-                (Pause::BackOff { until, why: "an error of kproxide".to_owned() }, false)
-            });
-            Ended { claim, pause, acted, verdict }
+            let (pause, acted) =
+                AssertUnwindSafe(drive)
+                    .catch_unwind()
+                    .await
+                    .unwrap_or_else(|_| {
+                        tracing::error!(%claim, "a drive panicked; its claim rests");
+                        let until = clock
+                            .now()
+                            .saturating_add(AFTER_PANIC)
+                            .unwrap_or(Timestamp::MAX);
+                        (
+                            Pause::BackOff {
+                                until,
+                                why: "an error of kproxide".to_owned(),
+                            },
+                            false,
+                        )
+                    });
+            Ended {
+                claim,
+                pause,
+                acted,
+                verdict,
+            }
         });
     }
 
     /// True if the loop should look.
     fn note_end(&mut self, ended: Ended) -> bool {
-        let Ended { claim, pause, acted, verdict } = ended;
+        let Ended {
+            claim,
+            pause,
+            acted,
+            verdict,
+        } = ended;
         self.rest(claim, pause, verdict, self.context.clock.now());
         acted
     }
@@ -341,14 +395,24 @@ impl Actor {
             }
             Pause::Wait { until, why } => {
                 tracing::debug!(%claim, why, "waiting");
-                (until.map_or(look_again, |until| until.min(look_again)), until)
+                (
+                    until.map_or(look_again, |until| until.min(look_again)),
+                    until,
+                )
             }
             Pause::BackOff { until, why } => {
                 tracing::debug!(%claim, why, %until, "backing off");
                 (until, Some(until))
             }
         };
-        self.claims.insert(claim, Claim::Resting(Rest { earliest, wake_at, verdict }));
+        self.claims.insert(
+            claim,
+            Claim::Resting(Rest {
+                earliest,
+                wake_at,
+                verdict,
+            }),
+        );
     }
 
     fn next_wake(&self) -> Option<Instant> {

@@ -2,8 +2,8 @@
 
 use futures::future::join_all;
 use kproxide_planner::claim::{
-    Attempted, ClaimLook, EntryLook, JoinLook, Looks, Machine, MachineLook, Marker, Need, NodeLook, Observed, Outcome,
-    PodOnNode, Power, Presence, entry_of, same_uuid,
+    Attempted, ClaimLook, EntryLook, JoinLook, Looks, Machine, MachineLook, Marker, Need, NodeLook,
+    Observed, Outcome, PodOnNode, Power, Presence, entry_of, same_uuid,
 };
 use kproxide_planner::ids::NodeName;
 
@@ -43,9 +43,22 @@ struct Kubernetes {
 
 impl Drive {
     pub(super) async fn observe(&self, looks: &Looks, last: Option<Attempted>) -> Observed {
-        let (proxmox, kubernetes) = futures::join!(self.look_at_proxmox(looks), self.look_at_kubernetes(looks));
-        let Proxmox { task, presence, machine, quorate, mut unread } = proxmox;
-        let Kubernetes { entry, node, pods, attachments, unread: more } = kubernetes;
+        let (proxmox, kubernetes) =
+            futures::join!(self.look_at_proxmox(looks), self.look_at_kubernetes(looks));
+        let Proxmox {
+            task,
+            presence,
+            machine,
+            quorate,
+            mut unread,
+        } = proxmox;
+        let Kubernetes {
+            entry,
+            node,
+            pods,
+            attachments,
+            unread: more,
+        } = kubernetes;
         unread.extend(more);
         let join = match (&node, &machine) {
             (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) if looks.join => {
@@ -82,7 +95,10 @@ impl Drive {
             return seen;
         }
         let Some(client) = self.proxmox() else {
-            seen.unread.push(format!("there is no usable connection to Proxmox cluster {}", self.facts().spec.cluster));
+            seen.unread.push(format!(
+                "there is no usable connection to Proxmox cluster {}",
+                self.facts().spec.cluster
+            ));
             return seen;
         };
         if let Some(upid) = &looks.task {
@@ -105,7 +121,9 @@ impl Drive {
             if let Some(inventory) = note(client.inventory().await, &mut seen.unread) {
                 seen.quorate = Some(inventory.quorate);
                 if machine_wanted {
-                    seen.machine = self.look_at_machine(&client, &inventory, &mut seen.unread).await;
+                    seen.machine = self
+                        .look_at_machine(&client, &inventory, &mut seen.unread)
+                        .await;
                 }
             }
         }
@@ -117,8 +135,17 @@ impl Drive {
     }
 
     async fn look_at_vmid(&self, client: &Client, seen: &mut Proxmox) {
-        let free = note(client.vmid_is_free(self.facts().spec.vmid.0).await, &mut seen.unread);
-        seen.presence = free.map(|free| if free { Presence::Free } else { Presence::Taken });
+        let free = note(
+            client.vmid_is_free(self.facts().spec.vmid.0).await,
+            &mut seen.unread,
+        );
+        seen.presence = free.map(|free| {
+            if free {
+                Presence::Free
+            } else {
+                Presence::Taken
+            }
+        });
     }
 
     async fn look_at_machine(
@@ -137,22 +164,33 @@ impl Drive {
             });
         };
         let hypervisor = &guest.hypervisor;
-        if !inventory.hypervisor(hypervisor).is_some_and(|hypervisor| hypervisor.online) {
-            return Some(MachineLook::Unreachable(format!("hypervisor {hypervisor} is offline")));
+        if !inventory
+            .hypervisor(hypervisor)
+            .is_some_and(|hypervisor| hypervisor.online)
+        {
+            return Some(MachineLook::Unreachable(format!(
+                "hypervisor {hypervisor} is offline"
+            )));
         }
         match guest.kind {
             GuestKind::Qemu => {}
             GuestKind::Lxc => return Some(MachineLook::Visible(Box::new(container(guest)))),
         }
-        let (config, status) =
-            futures::join!(client.read_config(hypervisor, vmid), client.status_current(hypervisor, vmid));
+        let (config, status) = futures::join!(
+            client.read_config(hypervisor, vmid),
+            client.status_current(hypervisor, vmid)
+        );
         if let Err(error) = &config
             && let Meaning::PermissionDenied { .. } = error.meaning
         {
             return Some(MachineLook::Invisible);
         }
         let (config, status) = (note(config, unread)?, note(status, unread)?);
-        let power = if status.running { Power::On } else { Power::Off };
+        let power = if status.running {
+            Power::On
+        } else {
+            Power::Off
+        };
         let mut machine = self.machine(&config, guest);
         machine.power = power;
         machine.ha_managed = status.ha_managed;
@@ -165,7 +203,12 @@ impl Drive {
             .disks
             .iter()
             .partition(|disk| owner_of(disk) == Some(PERSISTENT_VOLUMES_OWNER));
-        let volumes = |disks: Vec<&Disk>| disks.into_iter().map(|disk| disk.volume.as_str().into()).collect();
+        let volumes = |disks: Vec<&Disk>| {
+            disks
+                .into_iter()
+                .map(|disk| disk.volume.as_str().into())
+                .collect()
+        };
         Machine {
             hypervisor: guest.hypervisor.as_str().into(),
             name: config.name.as_deref().map(Into::into),
@@ -192,12 +235,21 @@ impl Drive {
         match ownership::prove(description, keys, &expected) {
             Ok(()) => {
                 let tombstone = ownership::Marker::find_tombstone(description);
-                let condemned =
-                    tombstone.is_ok_and(|found| found.verify(keys, expected.vmid).is_ok_and(|m| *m == expected));
-                if condemned { Marker::Tombstoned } else { Marker::Ours }
+                let condemned = tombstone.is_ok_and(|found| {
+                    found
+                        .verify(keys, expected.vmid)
+                        .is_ok_and(|m| *m == expected)
+                });
+                if condemned {
+                    Marker::Tombstoned
+                } else {
+                    Marker::Ours
+                }
             }
             Err(NotOurs::Absent) => Marker::Missing,
-            Err(NotOurs::Several | NotOurs::Malformed | NotOurs::Forged | NotOurs::Differs { .. }) => Marker::Foreign,
+            Err(
+                NotOurs::Several | NotOurs::Malformed | NotOurs::Forged | NotOurs::Differs { .. },
+            ) => Marker::Foreign,
         }
     }
 
@@ -213,7 +265,9 @@ impl Drive {
         match self.look_at_join(&client, hypervisor).await {
             Ok(look) => Some(look),
             // An agent that begins to answer does not always answer the second question.
-            Err(error) if error.meaning == Meaning::AgentDown => Some(JoinLook::AgentSilent(error.chain())),
+            Err(error) if error.meaning == Meaning::AgentDown => {
+                Some(JoinLook::AgentSilent(error.chain()))
+            }
             Err(error) => note(Err(error), unread),
         }
     }
@@ -223,7 +277,9 @@ impl Drive {
         let kube = &self.context.kube;
         if looks.entry {
             match ledger::get(kube).await {
-                Ok(Some(found)) => seen.entry = Some(entry_of(&found, self.name(), &self.facts().spec)),
+                Ok(Some(found)) => {
+                    seen.entry = Some(entry_of(&found, self.name(), &self.facts().spec))
+                }
                 Ok(None) => seen.entry = Some(EntryLook::Missing),
                 Err(error) => seen.unread.push(chain(&error)),
             }
@@ -241,14 +297,26 @@ impl Drive {
             }
             return seen;
         };
-        let (pods, attached) = futures::join!(pods::on_node(kube, &node), pods::volumes_attached_to(kube, &node));
+        let (pods, attached) = futures::join!(
+            pods::on_node(kube, &node),
+            pods::volumes_attached_to(kube, &node)
+        );
         match pods {
-            Ok(pods) => seen.pods = Some(pods.iter().map(|(key, pod)| PodOnNode::of(key, pod)).collect()),
+            Ok(pods) => {
+                seen.pods = Some(
+                    pods.iter()
+                        .map(|(key, pod)| PodOnNode::of(key, pod))
+                        .collect(),
+                )
+            }
             Err(error) => seen.unread.push(chain(&error)),
         }
         match attached {
             Ok(attached) => {
-                let name = |(attachment, facts): (String, kproxide_planner::facts::VolumeAttachmentFacts)| {
+                let name = |(attachment, facts): (
+                    String,
+                    kproxide_planner::facts::VolumeAttachmentFacts,
+                )| {
                     facts.volume.map_or(attachment, |volume| volume.to_string())
                 };
                 seen.attachments = Some(attached.into_iter().map(name).collect());
@@ -266,15 +334,31 @@ impl Drive {
             return;
         };
         let by_vm = NodeName::from(&*claim.spec.vm_name);
-        let mut names: Vec<_> =
-            claim.status.node_name.iter().chain([&by_vm]).chain(&self.surroundings.node).cloned().collect();
+        let mut names: Vec<_> = claim
+            .status
+            .node_name
+            .iter()
+            .chain([&by_vm])
+            .chain(&self.surroundings.node)
+            .cloned()
+            .collect();
         names.sort();
         names.dedup();
-        let found = join_all(names.iter().map(|name| nodes::get(&self.context.kube, name))).await;
+        let found = join_all(
+            names
+                .iter()
+                .map(|name| nodes::get(&self.context.kube, name)),
+        )
+        .await;
         let mut matching = Vec::new();
         for (name, found) in names.into_iter().zip(found) {
             match found {
-                Ok(Some(node)) if node.system_uuid.as_ref().is_some_and(|found| same_uuid(found, uuid)) => {
+                Ok(Some(node))
+                    if node
+                        .system_uuid
+                        .as_ref()
+                        .is_some_and(|found| same_uuid(found, uuid)) =>
+                {
                     matching.push((name, node));
                 }
                 Ok(Some(_) | None) => {}
@@ -344,13 +428,20 @@ mod tests {
         for (volume, owner) in [
             ("local-lvm:vm-101-disk-0", Some("101")),
             ("local:101/vm-101-disk-0.qcow2", Some("101")),
-            ("nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2", Some("101")),
+            (
+                "nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2",
+                Some("101"),
+            ),
             ("local-lvm:vm-101-cloudinit", Some("101")),
             ("ceph:vm-9999-pvc-0b1c", Some("9999")),
             ("local:iso/debian.iso", None),
             ("/dev/sda", None),
         ] {
-            let disk = Disk { key: "scsi0".to_owned(), volume: volume.to_owned(), options: Vec::new() };
+            let disk = Disk {
+                key: "scsi0".to_owned(),
+                volume: volume.to_owned(),
+                options: Vec::new(),
+            };
             assert_eq!(owner_of(&disk), owner, "{volume}");
         }
     }

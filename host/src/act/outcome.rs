@@ -10,7 +10,10 @@ use crate::pve::task;
 /// A call to Proxmox that failed.
 pub(super) fn of_proxmox(error: &PveError) -> Outcome {
     match error.executed {
-        Executed::No => Outcome::Failed { failure: failure(&error.meaning, error.reaction()), text: error.chain() },
+        Executed::No => Outcome::Failed {
+            failure: failure(&error.meaning, error.reaction()),
+            text: error.chain(),
+        },
         Executed::Yes | Executed::Unknown => Outcome::Unknown(error.chain()),
     }
 }
@@ -22,10 +25,14 @@ pub(super) fn of_task(upid: &str, outcome: task::Outcome) -> Outcome {
         task::Outcome::Ok => Outcome::Done,
         task::Outcome::Warnings(count) => Outcome::Warnings(count),
         // It runs already: what a start is for.
-        task::Outcome::Failed { meaning: Meaning::AlreadyRunning, .. } => Outcome::Done,
-        task::Outcome::Failed { meaning, text } => {
-            Outcome::Failed { failure: failure(&meaning, meaning.reaction()), text }
-        }
+        task::Outcome::Failed {
+            meaning: Meaning::AlreadyRunning,
+            ..
+        } => Outcome::Done,
+        task::Outcome::Failed { meaning, text } => Outcome::Failed {
+            failure: failure(&meaning, meaning.reaction()),
+            text,
+        },
         task::Outcome::Unknown(why) => Outcome::Unknown(why),
     }
 }
@@ -45,6 +52,13 @@ fn failure(meaning: &Meaning, reaction: Reaction) -> Failure {
 
 /// A write to Kubernetes that failed. All of ours are safe to repeat after a look.
 pub(super) fn of_kubernetes(error: &KubeError) -> Outcome {
-    let failure = if error.is_transient() { Failure::Retry } else { Failure::GiveUp };
-    Outcome::Failed { failure, text: chain(error) }
+    let failure = if error.is_transient() {
+        Failure::Retry
+    } else {
+        Failure::GiveUp
+    };
+    Outcome::Failed {
+        failure,
+        text: chain(error),
+    }
 }

@@ -32,7 +32,9 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
     match ledger::replace(kube, wanted).await {
         Ok(Cas::Written(written)) => Reservation::Stands(Box::new(written)),
         Ok(Cas::Conflict | Cas::Gone) => {
-            tracing::debug!("the Ledger has changed since it was planned on; the next tick plans anew");
+            tracing::debug!(
+                "the Ledger has changed since it was planned on; the next tick plans anew"
+            );
             Reservation::Refused
         }
         Err(error) => {
@@ -69,7 +71,11 @@ pub(super) async fn create_claim(context: &Context, launch: &Launch) -> Result<S
 }
 
 /// The claim as it stands now, if it is still the one that was planned for.
-pub(super) async fn read_claim(context: &Context, name: &ClaimName, uid: &Uid) -> Result<StoredClaim, Pause> {
+pub(super) async fn read_claim(
+    context: &Context,
+    name: &ClaimName,
+    uid: &Uid,
+) -> Result<StoredClaim, Pause> {
     match claims::get(&context.kube, name).await {
         Ok(Some(claim)) if claim.facts.uid == *uid => Ok(claim),
         Ok(Some(_) | None) => Err(Pause::Done),
@@ -78,8 +84,15 @@ pub(super) async fn read_claim(context: &Context, name: &ClaimName, uid: &Uid) -
 }
 
 fn later(context: &Context, error: &Error) -> Pause {
-    let until = context.clock.now().saturating_add(PAUSE).unwrap_or(Timestamp::MAX);
-    Pause::BackOff { until, why: chain(error) }
+    let until = context
+        .clock
+        .now()
+        .saturating_add(PAUSE)
+        .unwrap_or(Timestamp::MAX);
+    Pause::BackOff {
+        until,
+        why: chain(error),
+    }
 }
 
 /// An error and its causes in one line.

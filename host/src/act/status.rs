@@ -19,9 +19,16 @@ pub(super) enum Recorded {
 impl Drive {
     pub(super) async fn record(&mut self, change: &StatusChange) -> Recorded {
         let Some(epoch) = self.context.fence.epoch() else {
-            return Recorded::Ended(Pause::Wait { until: None, why: "somebody else leads".to_owned() });
+            return Recorded::Ended(Pause::Wait {
+                until: None,
+                why: "somebody else leads".to_owned(),
+            });
         };
-        let nonce = if change.fresh_nonce { (self.context.nonces)() } else { String::new() };
+        let nonce = if change.fresh_nonce {
+            (self.context.nonces)()
+        } else {
+            String::new()
+        };
         let mut status = self.facts().status.clone();
         change.apply(&mut status, &epoch, &nonce);
         self.acted();
@@ -42,8 +49,16 @@ impl Drive {
             }
             Ok(Cas::Gone) => Recorded::Ended(Pause::Done),
             Err(error) => {
-                let until = self.context.clock.now().saturating_add(PAUSE).unwrap_or(jiff::Timestamp::MAX);
-                Recorded::Ended(Pause::BackOff { until, why: chain(&error) })
+                let until = self
+                    .context
+                    .clock
+                    .now()
+                    .saturating_add(PAUSE)
+                    .unwrap_or(jiff::Timestamp::MAX);
+                Recorded::Ended(Pause::BackOff {
+                    until,
+                    why: chain(&error),
+                })
             }
         }
     }
@@ -58,7 +73,11 @@ impl Drive {
             tracing::debug!(claim = %self.name(), ?op, attempt, phase = ?status.phase, "intent");
         }
         if let Some(note) = &change.note {
-            let note = ClaimNote { claim: self.name().clone(), uid: self.facts().uid.clone(), note: note.clone() };
+            let note = ClaimNote {
+                claim: self.name().clone(),
+                uid: self.facts().uid.clone(),
+                note: note.clone(),
+            };
             if self.context.notes.try_send(note).is_err() {
                 tracing::debug!(claim = %self.name(), "an Event was dropped: too many at once");
             }

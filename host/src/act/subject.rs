@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::world::World;
 use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Step, Subject, looks, next,
 };
@@ -12,6 +11,7 @@ use kproxide_planner::facts::{
 };
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
+use kproxide_planner::world::World;
 
 use super::Context;
 use super::drive::Pause;
@@ -26,8 +26,13 @@ const TIMEOUTS: Timeouts = Timeouts {
 
 /// For claims whose pool is gone: as the pool's defaults.
 const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
-const BLOCKED_BY: BlockedBy =
-    BlockedBy { local_volumes: true, bare_pods: true, unfinished_jobs: true, empty_dir: false, kube_system: false };
+const BLOCKED_BY: BlockedBy = BlockedBy {
+    local_volumes: true,
+    bare_pods: true,
+    unfinished_jobs: true,
+    empty_dir: false,
+    kube_system: false,
+};
 
 /// Everything that a drive needs and that does not change while it runs.
 pub(super) struct Surroundings {
@@ -67,20 +72,30 @@ impl Surroundings {
             pool: cluster.pool.clone(),
             timeouts: class.map_or(TIMEOUTS, |class| class.timeouts),
             join: class.map_or(Join::Template, |class| class.join),
-            provider_id: machine.as_ref().map_or(ProviderId::Auto, |machine| match machine.provider_id {
-                ProviderIdWriter::Auto => ProviderId::Auto,
-                ProviderIdWriter::Kubelet => ProviderId::Kubelet,
-                ProviderIdWriter::CloudControllerManager => ProviderId::Ccm,
-                ProviderIdWriter::Nobody => ProviderId::None,
+            provider_id: machine.as_ref().map_or(ProviderId::Auto, |machine| {
+                match machine.provider_id {
+                    ProviderIdWriter::Auto => ProviderId::Auto,
+                    ProviderIdWriter::Kubelet => ProviderId::Kubelet,
+                    ProviderIdWriter::CloudControllerManager => ProviderId::Ccm,
+                    ProviderIdWriter::Nobody => ProviderId::None,
+                }
             }),
-            startup_taints: pool.map(|pool| pool.startup_taints.clone()).unwrap_or_default(),
+            startup_taints: pool
+                .map(|pool| pool.startup_taints.clone())
+                .unwrap_or_default(),
             blocked_by: pool.map_or(BLOCKED_BY, |pool| pool.scale_down.blocked_by),
             drain_timeout: pool.map_or(DRAIN_TIMEOUT, |pool| pool.drain_timeout),
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
             armed_at: world.host().armed_at,
         };
-        Some(Self { settings, hint: Hint::default(), node: None, class: class.cloned(), machine })
+        Some(Self {
+            settings,
+            hint: Hint::default(),
+            node: None,
+            class: class.cloned(),
+            machine,
+        })
     }
 }
 
@@ -91,16 +106,29 @@ fn hint(claim: &ClaimFacts, inventory: Option<&InventoryFacts>) -> Hint {
     };
     let Some(guest) = inventory.guests.get(&claim.spec.vmid) else {
         let absent = inventory.complete && inventory.quorate;
-        return Hint { guest: if absent { GuestHint::Absent } else { GuestHint::Unknown }, hypervisor: None };
+        return Hint {
+            guest: if absent {
+                GuestHint::Absent
+            } else {
+                GuestHint::Unknown
+            },
+            hypervisor: None,
+        };
     };
-    let online = inventory.hypervisors.get(&guest.hypervisor).is_some_and(|hypervisor| hypervisor.online);
+    let online = inventory
+        .hypervisors
+        .get(&guest.hypervisor)
+        .is_some_and(|hypervisor| hypervisor.online);
     let guest_hint = match guest.status {
         _ if !online => GuestHint::Unknown,
         GuestStatus::Running => GuestHint::Running,
         GuestStatus::Stopped => GuestHint::Stopped,
         GuestStatus::Unknown => GuestHint::Unknown,
     };
-    Hint { guest: guest_hint, hypervisor: Some(guest.hypervisor.clone()) }
+    Hint {
+        guest: guest_hint,
+        hypervisor: Some(guest.hypervisor.clone()),
+    }
 }
 
 /// The decision that needs nothing but what the world knows, if it is to wait: most claims, most of the time. `None`: it has to be looked at.
@@ -114,8 +142,13 @@ pub(super) fn without_looking(
     world: &World,
     now: Timestamp,
 ) -> Option<Pause> {
-    let subject =
-        Subject { name, claim, verdict, settings: &surroundings.settings, hint: &surroundings.hint };
+    let subject = Subject {
+        name,
+        claim,
+        verdict,
+        settings: &surroundings.settings,
+        hint: &surroundings.hint,
+    };
     let mut wanted = looks(&subject, None);
     let mut observed = Observed::default();
     if wanted.node {

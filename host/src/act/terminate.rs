@@ -18,9 +18,11 @@ const LEDGER_TRIES: u32 = 8;
 
 impl Drive {
     pub(super) async fn tombstone(&self, proven: &Proven) -> Outcome {
-        let (Some(client), Some(marker), Some(key)) =
-            (self.proxmox(), self.marker(), self.context.identity.keys.first())
-        else {
+        let (Some(client), Some(marker), Some(key)) = (
+            self.proxmox(),
+            self.marker(),
+            self.context.identity.keys.first(),
+        ) else {
             return no_client();
         };
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
@@ -30,7 +32,10 @@ impl Drive {
         };
         // Written onto the configuration that was proven, or not at all.
         let description = with_line(&config.description, &marker.tombstone(key));
-        match client.set_description(hypervisor, vmid, &description, Some(proven.digest())).await {
+        match client
+            .set_description(hypervisor, vmid, &description, Some(proven.digest()))
+            .await
+        {
             Ok(()) => Outcome::Done,
             Err(error) => of_proxmox(&error),
         }
@@ -41,8 +46,14 @@ impl Drive {
             return no_client();
         };
         // Proxmox counts in whole seconds, at least one.
-        let grace = Duration::try_from(grace).unwrap_or_default().max(Duration::from_secs(1));
-        begun(client.shutdown(proven.hypervisor(), proven.vmid().0, grace).await)
+        let grace = Duration::try_from(grace)
+            .unwrap_or_default()
+            .max(Duration::from_secs(1));
+        begun(
+            client
+                .shutdown(proven.hypervisor(), proven.vmid().0, grace)
+                .await,
+        )
     }
 
     pub(super) async fn stop(&self, proven: &Proven) -> Outcome {
@@ -61,31 +72,40 @@ impl Drive {
     }
 
     pub(super) async fn quarantine(&self, until: Timestamp, failure: Option<Arc<str>>) -> Outcome {
-        let closing = Closing { claim: self.name(), spec: &self.facts().spec, until, failure };
+        let closing = Closing {
+            claim: self.name(),
+            spec: &self.facts().spec,
+            until,
+            failure,
+        };
         for _ in 0..LEDGER_TRIES {
-            let mut entries = match ledger::get_or_create(&self.context.kube).await {
+            let stands = match ledger::get_or_create(&self.context.kube).await {
                 Ok(ledger) => ledger,
                 Err(error) => return of_kubernetes(&error),
             };
-            close(&mut entries, &closing, self.context.clock.now());
+            let closed = close(&stands, &closing, self.context.clock.now());
             if self.context.fence.epoch().is_none() {
                 break;
             }
-            match ledger::replace(&self.context.kube, &entries).await {
+            match ledger::replace(&self.context.kube, &closed).await {
                 Ok(Cas::Written(_)) => return Outcome::Done,
                 Ok(Cas::Conflict | Cas::Gone) => {}
                 Err(error) => return of_kubernetes(&error),
             }
         }
-        Outcome::Failed { failure: Failure::Retry, text: "the Ledger keeps changing".to_owned() }
+        Outcome::Failed {
+            failure: Failure::Retry,
+            text: "the Ledger keeps changing".to_owned(),
+        }
     }
 
     pub(super) async fn remove_finalizer(&self) -> Outcome {
         match claims::remove_finalizer(&self.context.kube, &self.claim).await {
             Ok(Cas::Written(()) | Cas::Gone) => Outcome::Done,
-            Ok(Cas::Conflict) => {
-                Outcome::Failed { failure: Failure::Retry, text: "the claim has just changed".to_owned() }
-            }
+            Ok(Cas::Conflict) => Outcome::Failed {
+                failure: Failure::Retry,
+                text: "the claim has just changed".to_owned(),
+            },
             Err(error) => of_kubernetes(&error),
         }
     }

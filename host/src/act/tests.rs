@@ -1,0 +1,7 @@
+//! The shell on the simulated Proxmox and Kubernetes: whole lives of claims, with a crash at every request.
+
+mod lab;
+
+mod lives;
+
+mod crashes;

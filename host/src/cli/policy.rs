@@ -27,7 +27,12 @@ pub fn list(out: &mut impl Write) -> Result<(), PolicyCommandError> {
             Kind::Labels => "labels",
         };
         let kib = builtin.wasm.len().div_ceil(1024);
-        writeln!(out, "{:<14} {kind:<15} {kib:>4} KiB  sha256:{}", builtin.name, builtin.sha256).map_err(PolicyCommandError::Print)?;
+        writeln!(
+            out,
+            "{:<14} {kind:<15} {kib:>4} KiB  sha256:{}",
+            builtin.name, builtin.sha256
+        )
+        .map_err(PolicyCommandError::Print)?;
     }
     Ok(())
 }
@@ -60,8 +65,14 @@ mod tests {
         let mut printed = Vec::new();
         export(&folder.path().join("new"), &mut printed).unwrap();
         let spread = kproxide_builtins::builtin("spread").unwrap();
-        assert_eq!(fs::read(folder.path().join("new/spread.wasm")).unwrap(), spread.wasm);
-        assert_eq!(String::from_utf8(printed).unwrap().lines().count(), BUILTINS.len());
+        assert_eq!(
+            fs::read(folder.path().join("new/spread.wasm")).unwrap(),
+            spread.wasm
+        );
+        assert_eq!(
+            String::from_utf8(printed).unwrap().lines().count(),
+            BUILTINS.len()
+        );
     }
 
     #[test]
@@ -70,6 +81,11 @@ mod tests {
         list(&mut printed).unwrap();
         let text = String::from_utf8(printed).unwrap();
         let spread = kproxide_builtins::builtin("spread").unwrap();
-        assert!(text.lines().any(|l| l.starts_with("spread ") && l.contains("host-selection") && l.ends_with(spread.sha256)), "{text}");
+        assert!(
+            text.lines().any(|l| l.starts_with("spread ")
+                && l.contains("host-selection")
+                && l.ends_with(spread.sha256)),
+            "{text}"
+        );
     }
 }

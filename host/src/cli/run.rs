@@ -36,7 +36,9 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     telemetry::start(args.log_format, &args.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(args, config))
 }
 
@@ -108,14 +110,27 @@ fn connect(config: &Config) -> Connect {
                 Trust::InsecureSkipVerify
             }
             TrustSettings::Fingerprints(fingerprints) => Trust::Fingerprints(
-                fingerprints.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(|error| crate::app::chain(&error))?,
+                fingerprints
+                    .iter()
+                    .map(|text| text.parse())
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| crate::app::chain(&error))?,
             ),
         };
-        PveClient::https(&connection.endpoints, &trust, mounted(credentials.join(&connection.credentials)), concurrency)
-            .map_err(|error| crate::app::chain(&error))
+        PveClient::https(
+            &connection.endpoints,
+            &trust,
+            mounted(credentials.join(&connection.credentials)),
+            concurrency,
+        )
+        .map_err(|error| crate::app::chain(&error))
     })
 }
 
 fn os_random() -> Random {
-    Arc::new(|bytes| OsRng.try_fill_bytes(bytes).expect("the operating system gives random bytes once it has booted"))
+    Arc::new(|bytes| {
+        OsRng
+            .try_fill_bytes(bytes)
+            .expect("the operating system gives random bytes once it has booted")
+    })
 }

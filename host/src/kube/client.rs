@@ -96,6 +96,11 @@ impl Client {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn raw(&self) -> &kube::Client {
+        &self.inner
+    }
+
     /// All objects of a kind: of the cluster, or of every namespace.
     pub(super) fn all<K: kube::Resource<DynamicType = ()>>(&self) -> kube::Api<K> {
         kube::Api::all(self.inner.clone())

@@ -86,12 +86,12 @@ impl Error {
     }
 
     fn classified(request: Request, error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::from_status(request, *status),
-            other => Self::Transport {
-                request,
-                source: Box::new(other),
-            },
+        if let kube::Error::Api(status) = error {
+            return Self::from_status(request, *status);
+        }
+        Self::Transport {
+            request,
+            source: Box::new(error),
         }
     }
 

@@ -37,5 +37,10 @@ pub mod lease;
 
 pub mod events;
 
-#[cfg(all(test, feature = "simulator"))]
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod real;
+#[cfg(test)]
+#[cfg(feature = "simulator")]
 mod simulated;

@@ -6,12 +6,29 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum LabelError {
     #[error("the {what} key {key:?} is invalid: {why}")]
-    Key { what: &'static str, key: String, why: &'static str },
+    Key {
+        what: &'static str,
+        key: String,
+        why: &'static str,
+    },
     #[error("the {what} key {key:?} is reserved: {why}")]
-    Reserved { what: &'static str, key: String, why: &'static str },
-    #[error("the value {value:?} of label {key:?} is invalid: {why}")]
-    Value { key: String, value: String, why: &'static str },
-    #[error("the taint {key:?} has effect {effect:?}: use NoSchedule, PreferNoSchedule or NoExecute")]
+    Reserved {
+        what: &'static str,
+        key: String,
+        why: &'static str,
+    },
+    #[error("the value {value:?} of {what} {key:?} is invalid: {why}")]
+    Value {
+        what: &'static str,
+        key: String,
+        value: String,
+        why: &'static str,
+    },
+    #[error("the {what} {key:?} is given twice")]
+    Twice { what: &'static str, key: String },
+    #[error(
+        "the taint {key:?} has effect {effect:?}: use NoSchedule, PreferNoSchedule or NoExecute"
+    )]
     Effect { key: String, effect: String },
     #[error("the annotation {key:?} is longer than {max} bytes")]
     LongAnnotation { key: String, max: usize },
@@ -27,7 +44,11 @@ const PREFIX_RULE: &str = "a prefix is a lower-case DNS name of at most 253 char
 /// # Errors
 /// Says what is wrong, or who owns the key.
 pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError> {
-    let error = |why| LabelError::Key { what, key: key.chars().take(320).collect(), why };
+    let error = |why| LabelError::Key {
+        what,
+        key: key.chars().take(320).collect(),
+        why,
+    };
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -39,28 +60,36 @@ pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError>
     if prefix.is_empty() || prefix.len() > 253 || !prefix.split('.').all(is_dns_label) {
         return Err(error(PREFIX_RULE));
     }
-    let reserved = |why| Err(LabelError::Reserved { what, key: key.to_owned(), why });
+    let reserved = |why| {
+        Err(LabelError::Reserved {
+            what,
+            key: key.to_owned(),
+            why,
+        })
+    };
     if prefix == "kproxide.dev" || prefix.ends_with(".kproxide.dev") {
         return reserved("kproxide.dev is kproxide's own");
     }
     match key {
         "kubernetes.io/hostname" => reserved("it is the Node's identity"),
-        "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master" | "node-role.kubernetes.io/etcd" => {
-            reserved("kproxide makes no control planes")
-        }
+        "node-role.kubernetes.io/control-plane"
+        | "node-role.kubernetes.io/controlplane"
+        | "node-role.kubernetes.io/master"
+        | "node-role.kubernetes.io/etcd" => reserved("kproxide makes no control planes"),
         _ => Ok(()),
     }
 }
 
-/// A label's value: empty, or a name.
+/// The value of a label or a taint: empty, or a name.
 ///
 /// # Errors
 /// Says what is wrong.
-pub(super) fn check_label_value(key: &str, value: &str) -> Result<(), LabelError> {
+pub(super) fn check_value(what: &'static str, key: &str, value: &str) -> Result<(), LabelError> {
     if value.is_empty() || is_name(value) {
         return Ok(());
     }
     Err(LabelError::Value {
+        what,
         key: key.to_owned(),
         value: value.chars().take(100).collect(),
         why: "it must be empty, or 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit",
@@ -70,7 +99,9 @@ pub(super) fn check_label_value(key: &str, value: &str) -> Result<(), LabelError
 fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
@@ -78,7 +109,9 @@ fn is_name(name: &str) -> bool {
 fn is_dns_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
         && bytes.first() != Some(&b'-')
         && bytes.last() != Some(&b'-')
 }
@@ -89,11 +122,29 @@ mod tests {
 
     #[test]
     fn what_a_policy_may_set() {
-        for key in ["rack", "example.com/rack", "topology.kubernetes.io/zone", "node-role.kubernetes.io/worker", "a_b.c-D"] {
+        for key in [
+            "rack",
+            "example.com/rack",
+            "topology.kubernetes.io/zone",
+            "node-role.kubernetes.io/worker",
+            "a_b.c-D",
+        ] {
             assert_eq!(check_key("label", key), Ok(()), "{key}");
         }
-        for key in ["", "/a", "a/", "a b", "-a", "a-", "Upper.com/a", "a/b/c", "kproxide.dev/pool", "x.kproxide.dev/y",
-            "kubernetes.io/hostname", "node-role.kubernetes.io/control-plane"] {
+        for key in [
+            "",
+            "/a",
+            "a/",
+            "a b",
+            "-a",
+            "a-",
+            "Upper.com/a",
+            "a/b/c",
+            "kproxide.dev/pool",
+            "x.kproxide.dev/y",
+            "kubernetes.io/hostname",
+            "node-role.kubernetes.io/control-plane",
+        ] {
             assert!(check_key("label", key).is_err(), "{key}");
         }
     }
@@ -101,10 +152,10 @@ mod tests {
     #[test]
     fn what_a_value_may_be() {
         for value in ["", "a", "pve-1.lab_2", &"x".repeat(63)] {
-            assert_eq!(check_label_value("k", value), Ok(()), "{value}");
+            assert_eq!(check_value("label", "k", value), Ok(()), "{value}");
         }
         for value in [" ", "<no value>", "a/b", "-a", &"x".repeat(64)] {
-            assert!(check_label_value("k", value).is_err(), "{value}");
+            assert!(check_value("label", "k", value).is_err(), "{value}");
         }
     }
 }

@@ -3,28 +3,29 @@
 //! A file that does not load, rejects settings that pools use, or fails its self-test is reported and leaves the module before it in place. A policy that
 //! keeps failing is not called again until its file or its settings change.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod reload;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kproxide_builtins::{BUILTINS, Builtin, Kind};
-use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyRef};
-use kproxide_planner::ids::Digest;
+use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyRef, PolicyUse};
+use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 
-use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module, digest};
-use super::files::{FilesError, PolicyFiles};
-use super::self_test;
+use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
+
+pub use self::reload::{Reload, ReloadOutcome};
 
 /// Answers when a host-selection policy fails.
 const FALLBACK: &str = "spread";
 /// After so many failures in a row a policy is left alone.
 const FAILURES_MAX: u32 = 5;
-/// Compiled modules kept by digest, so that a file that comes back is not compiled again.
-const COMPILED_MAX: usize = 64;
-/// Settings remembered per policy name, so that a new file can be tried with them.
-const SETTINGS_MAX: usize = 64;
+/// Uses and records that are remembered. Forgetting one costs a check of settings, or lets a failing policy fail five times more.
+const REMEMBERED_MAX: usize = 1000;
 
-/// Instructions that the policies of one tick may use together, about a second of computing.
+/// Instructions that the policies of one tick may use together, about a second of computing. The call that uses the last of them is not cut short.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub fuel_left: u64,
@@ -32,25 +33,16 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { fuel_left: 5 * CALL_FUEL }
+        Self {
+            fuel_left: 5 * CALL_FUEL,
+        }
     }
 }
 
-/// What became of one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reload {
-    pub policy: Arc<str>,
-    pub outcome: ReloadOutcome,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReloadOutcome {
-    /// It answers from now on.
-    Taken { digest: Digest, version: String },
-    /// It was refused, for this reason; what answered before goes on answering.
-    Refused(String),
-    /// The file is gone: the built-in answers again, if there is one of that name.
-    Removed { builtin: bool },
+impl Budget {
+    fn spend(&mut self, fuel: u64) {
+        self.fuel_left = self.fuel_left.saturating_sub(fuel);
+    }
 }
 
 /// Answers questions. Cheap to clone; all clones share one state.
@@ -64,17 +56,38 @@ pub struct Library {
 struct State {
     /// Modules from files, by name.
     overrides: BTreeMap<Arc<str>, Module>,
-    /// What each file was when it was last looked at, good or bad: a digest of the bytes, or the reason.
-    files: BTreeMap<Arc<str>, String>,
+    /// What each file was when it was last looked at, good or bad.
+    files: BTreeMap<Arc<str>, reload::Seen>,
+    /// Modules that answer, and of the built-ins those asked so far.
     compiled: BTreeMap<Digest, Module>,
-    settings_used: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    settings_checked: BTreeMap<(Digest, Arc<str>), Result<(), CallError>>,
-    failures: BTreeMap<(Digest, Arc<str>), (u32, String)>,
+    /// What each pool uses, as its last question said: a new file must work with it.
+    uses: BTreeMap<(PoolName, PolicyKind), PolicyUse>,
+    records: BTreeMap<(Digest, Arc<str>), Record>,
+}
+
+/// How a module has done with some settings.
+#[derive(Debug, Default)]
+struct Record {
+    /// What it said of the settings.
+    checked: Option<Result<(), CallError>>,
+    /// Failures in a row, and the last of them.
+    failures: u32,
+    last: String,
+}
+
+/// Why the policy asked for gave no answer.
+struct Failure {
+    /// The module, if there is one.
+    digest: Option<Digest>,
+    reason: String,
 }
 
 impl Library {
     pub fn new(engine: Engine) -> Self {
-        Self { engine, state: Arc::default() }
+        Self {
+            engine,
+            state: Arc::default(),
+        }
     }
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
@@ -82,188 +95,259 @@ impl Library {
         let mut facts: BTreeMap<PolicyRef, PolicyFacts> = BUILTINS
             .iter()
             .map(|builtin| {
-                let policy = PolicyRef { kind: kind(builtin.kind), name: builtin.name.into() };
-                (policy, PolicyFacts { digest: builtin.sha256.into() })
+                let policy = PolicyRef {
+                    kind: kind(builtin.kind),
+                    name: builtin.name.into(),
+                };
+                (
+                    policy,
+                    PolicyFacts {
+                        digest: builtin.sha256.into(),
+                    },
+                )
             })
             .collect();
         for (name, module) in &self.lock().overrides {
             facts.retain(|policy, _| policy.name != *name);
             for kind in module.kinds() {
-                facts.insert(PolicyRef { kind, name: name.clone() }, PolicyFacts { digest: module.digest().clone() });
+                facts.insert(
+                    PolicyRef {
+                        kind,
+                        name: name.clone(),
+                    },
+                    PolicyFacts {
+                        digest: module.digest().clone(),
+                    },
+                );
             }
         }
         facts
     }
 
-    /// Takes what lies in the policy directories now. Returns what changed since the last time.
-    pub async fn sync(&self, files: PolicyFiles) -> Vec<Reload> {
-        let mut reloads = Vec::new();
-        for (name, file) in &files {
-            let seen = match file {
-                Ok(bytes) => digest(bytes).to_string(),
-                Err(error) => error.to_string(),
-            };
-            if self.lock().files.insert(name.clone(), seen.clone()).is_some_and(|before| before == seen) {
-                continue;
-            }
-            let outcome = match self.try_file(name, file).await {
-                Ok(module) => {
-                    let outcome = ReloadOutcome::Taken {
-                        digest: module.digest().clone(),
-                        version: module.info().version.clone(),
-                    };
-                    self.lock().overrides.insert(name.clone(), module);
-                    outcome
-                }
-                Err(reason) => ReloadOutcome::Refused(reason),
-            };
-            reloads.push(Reload { policy: name.clone(), outcome });
-        }
-        let mut state = self.lock();
-        let gone: Vec<_> = state.files.keys().filter(|name| !files.contains_key(*name)).cloned().collect();
-        for name in gone {
-            state.files.remove(&name);
-            if state.overrides.remove(&name).is_some() {
-                let builtin = kproxide_builtins::builtin(&name).is_some();
-                reloads.push(Reload { policy: name, outcome: ReloadOutcome::Removed { builtin } });
-            }
-        }
-        reloads
-    }
-
     /// Answers, by the policy asked for or by what stands in for it. Never fails: the answer says what went wrong.
     pub async fn ask(&self, question: &Question, budget: &mut Budget) -> Answer {
         if budget.fuel_left == 0 {
-            return Answer { digest: "".into(), fallback: None, body: AnswerBody::Deferred };
+            return Answer {
+                digest: "".into(),
+                fallback: None,
+                body: AnswerBody::Deferred,
+            };
         }
-        let policy = question.policy();
-        let error = match self.try_policy(&policy.policy.name, &policy.settings, question, budget).await {
+        self.note_use(question);
+        let failure = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
-            Err(error) => error,
+            Err(failure) => failure,
         };
-        let reason = format!("policy {}: {error}", policy.policy.name);
-        if policy.policy.kind == PolicyKind::HostSelection {
-            // The built-in itself, whatever file overrides its name, with its own defaults.
-            if let Some(builtin) = kproxide_builtins::builtin(FALLBACK)
-                && let Ok(module) = self.builtin(builtin).await
-            {
-                let mut question = question.clone();
-                if let Question::Rank(rank) = &mut question {
-                    rank.policy.settings = "".into();
-                    rank.context.state.clear();
-                }
-                let called = self.engine.ask(&module, &question).await;
-                budget.fuel_left = budget.fuel_left.saturating_sub(called.fuel);
-                if let Ok(body) = called.result {
-                    return Answer { digest: module.digest().clone(), fallback: Some(reason), body: without_state(body) };
-                }
-            }
+        let reason = format!(
+            "policy {}: {}",
+            question.policy().policy.name,
+            failure.reason
+        );
+        if let Some(answer) = self.fall_back(question, reason, budget).await {
+            return answer;
         }
-        Answer { digest: "".into(), fallback: None, body: AnswerBody::Failed(reason) }
+        Answer {
+            digest: failure.digest.unwrap_or_else(|| "".into()),
+            fallback: None,
+            body: AnswerBody::Failed(failure.reason),
+        }
     }
 
     async fn try_policy(
         &self,
-        name: &Arc<str>,
-        settings: &Arc<str>,
         question: &Question,
         budget: &mut Budget,
-    ) -> Result<Answer, String> {
-        let module = self.module(name).await?;
-        let key = (module.digest().clone(), settings.clone());
-        if let Some((count, last)) = self.lock().failures.get(&key)
-            && *count >= FAILURES_MAX
+    ) -> Result<Answer, Failure> {
+        let PolicyUse { policy, settings } = question.policy();
+        let module = self.module(policy).await.map_err(|reason| Failure {
+            digest: None,
+            reason,
+        })?;
+        let digest = module.digest().clone();
+        let key = (digest.clone(), settings.clone());
+        let failed = |reason: String| Failure {
+            digest: Some(digest.clone()),
+            reason,
+        };
+        if let Some(record) = self.lock().records.get(&key)
+            && record.failures >= FAILURES_MAX
         {
-            return Err(format!("not called any more after {count} failures, until its file or its settings change; the last: {last}"));
+            let Record { failures, last, .. } = record;
+            return Err(failed(format!(
+                "not called any more after {failures} failures, until its file or its settings change; the last: {last}"
+            )));
         }
-        self.check_settings(name, &module, settings).await.map_err(|error| error.to_string())?;
+        self.check_settings(&module, settings)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         let Called { result, fuel } = self.engine.ask(&module, question).await;
-        budget.fuel_left = budget.fuel_left.saturating_sub(fuel);
-        let mut state = self.lock();
+        budget.spend(fuel);
         match result {
             Ok(body) => {
-                state.failures.remove(&key);
-                Ok(Answer { digest: module.digest().clone(), fallback: None, body })
+                self.record(key, |record| record.failures = 0);
+                Ok(Answer {
+                    digest: digest.clone(),
+                    fallback: None,
+                    body,
+                })
             }
             Err(error) => {
                 let reason = error.to_string();
-                let (count, last) = state.failures.entry(key).or_default();
-                *count += 1;
-                last.clone_from(&reason);
-                Err(reason)
+                self.record(key, |record| {
+                    record.failures += 1;
+                    record.last.clone_from(&reason);
+                });
+                Err(failed(reason))
             }
         }
     }
 
-    async fn module(&self, name: &Arc<str>) -> Result<Module, String> {
-        if let Some(module) = self.lock().overrides.get(name) {
-            return Ok(module.clone());
-        }
-        let Some(builtin) = kproxide_builtins::builtin(name) else {
-            let known: BTreeSet<_> = self.facts().into_keys().map(|policy| policy.name.to_string()).collect();
-            return Err(format!(
-                "there is no policy of that name; known are {}",
-                known.into_iter().collect::<Vec<_>>().join(", ")
-            ));
+    /// Another policy's answer, where there is one that can stand in: for host-selection the built-in of that name itself, whatever file overrides it, with
+    /// its own defaults. It does not see the state of the policy that failed, and leaves it alone.
+    async fn fall_back(
+        &self,
+        question: &Question,
+        reason: String,
+        budget: &mut Budget,
+    ) -> Option<Answer> {
+        let Question::Rank(rank) = question else {
+            return None;
         };
-        self.builtin(builtin).await.map_err(|error| error.to_string())
+        let module = self
+            .builtin(kproxide_builtins::builtin(FALLBACK)?)
+            .await
+            .ok()?;
+        let mut rank = rank.clone();
+        rank.policy.settings = "".into();
+        rank.context.state.clear();
+        let called = self.engine.ask(&module, &Question::Rank(rank)).await;
+        budget.spend(called.fuel);
+        let body = match called.result.ok()? {
+            AnswerBody::Ranking(mut ranking) => {
+                ranking.state = None;
+                AnswerBody::Ranking(ranking)
+            }
+            other @ (AnswerBody::Removals(_)
+            | AnswerBody::Decorations(_)
+            | AnswerBody::NoCandidate(_)
+            | AnswerBody::Failed(_)
+            | AnswerBody::Deferred) => other,
+        };
+        Some(Answer {
+            digest: module.digest().clone(),
+            fallback: Some(reason),
+            body,
+        })
+    }
+
+    async fn module(&self, policy: &PolicyRef) -> Result<Module, String> {
+        {
+            let state = self.lock();
+            if let Some(module) = state.overrides.get(&policy.name) {
+                return Ok(module.clone());
+            }
+            if kproxide_builtins::builtin(&policy.name).is_none()
+                && let Some(reason) = state
+                    .files
+                    .get(&policy.name)
+                    .and_then(reload::Seen::refusal)
+            {
+                return Err(format!("its file is refused: {reason}"));
+            }
+        }
+        match kproxide_builtins::builtin(&policy.name) {
+            Some(builtin) => self
+                .builtin(builtin)
+                .await
+                .map_err(|error| error.to_string()),
+            None => Err(self.unknown(policy.kind)),
+        }
+    }
+
+    fn unknown(&self, kind: PolicyKind) -> String {
+        let mut text = format!(
+            "there is no {} policy of that name; known are",
+            kind.as_str()
+        );
+        let known = self
+            .facts()
+            .into_keys()
+            .filter(|policy| policy.kind == kind);
+        for (index, policy) in known.enumerate() {
+            let _ = write!(
+                text,
+                "{} {}",
+                if index == 0 { "" } else { "," },
+                policy.name
+            );
+        }
+        text
     }
 
     /// Built-ins are compiled when first used.
     async fn builtin(&self, builtin: &'static Builtin) -> Result<Module, LoadError> {
-        self.compile(builtin.sha256.into(), Arc::from(builtin.wasm)).await
+        self.compile(builtin.sha256.into(), || Arc::from(builtin.wasm))
+            .await
     }
 
-    async fn compile(&self, digest: Digest, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
+    async fn compile(
+        &self,
+        digest: Digest,
+        bytes: impl FnOnce() -> Arc<[u8]>,
+    ) -> Result<Module, LoadError> {
         if let Some(module) = self.lock().compiled.get(&digest) {
             return Ok(module.clone());
         }
-        let module = self.engine.load(bytes).await?;
-        let mut state = self.lock();
-        if state.compiled.len() >= COMPILED_MAX {
-            state.compiled.clear();
-        }
-        state.compiled.insert(digest, module.clone());
+        let module = self.engine.load(bytes()).await?;
+        self.lock().compiled.insert(digest, module.clone());
         Ok(module)
     }
 
-    async fn try_file(&self, name: &Arc<str>, file: &Result<Arc<[u8]>, FilesError>) -> Result<Module, String> {
-        let bytes = file.clone().map_err(|error| error.to_string())?;
-        let module = self.compile(digest(&bytes), bytes).await.map_err(|error| error.to_string())?;
-        let used: Vec<_> = self.lock().settings_used.get(name).into_iter().flatten().cloned().collect();
-        for settings in &used {
-            self.check_settings(name, &module, settings)
-                .await
-                .map_err(|error| format!("it does not accept the settings {settings} that a pool uses: {error}"))?;
-        }
-        // Settings in use are what it must work with; a policy that nobody uses yet is tried with its defaults, if it has any.
-        let settings = used.first().cloned().unwrap_or_default();
-        if !used.is_empty() || self.engine.check_settings(&module, settings.clone()).await.is_ok() {
-            self_test::run(&self.engine, &module, &settings).await?;
-        }
-        Ok(module)
-    }
-
-    async fn check_settings(&self, name: &Arc<str>, module: &Module, settings: &Arc<str>) -> Result<(), CallError> {
+    /// Asks the module once what it thinks of settings. A verdict that another call might not give is not remembered.
+    async fn check_settings(&self, module: &Module, settings: &Arc<str>) -> Result<(), CallError> {
         let key = (module.digest().clone(), settings.clone());
+        if let Some(checked) = self
+            .lock()
+            .records
+            .get(&key)
+            .and_then(|record| record.checked.clone())
         {
-            let mut state = self.lock();
-            let used = state.settings_used.entry(name.clone()).or_default();
-            if used.len() >= SETTINGS_MAX {
-                used.clear();
-            }
-            used.insert(settings.clone());
-            if let Some(checked) = state.settings_checked.get(&key) {
-                return checked.clone();
-            }
+            return checked;
         }
         let checked = self.engine.check_settings(module, settings.clone()).await;
-        let mut state = self.lock();
-        if state.settings_checked.len() >= COMPILED_MAX * SETTINGS_MAX {
-            state.settings_checked.clear();
+        if checked
+            .as_ref()
+            .err()
+            .is_none_or(CallError::is_deterministic)
+        {
+            self.record(key, |record| record.checked = Some(checked.clone()));
         }
-        state.settings_checked.insert(key, checked.clone());
         checked
+    }
+
+    fn record(&self, key: (Digest, Arc<str>), change: impl FnOnce(&mut Record)) {
+        let mut state = self.lock();
+        if state.records.len() >= REMEMBERED_MAX {
+            state.records.clear();
+        }
+        change(state.records.entry(key).or_default());
+    }
+
+    fn note_use(&self, question: &Question) {
+        let policy = question.policy();
+        let key = (question.pool().clone(), policy.policy.kind);
+        let mut state = self.lock();
+        if state.uses.get(&key) != Some(policy) {
+            if state.uses.len() >= REMEMBERED_MAX {
+                state.uses.clear();
+            }
+            state.uses.insert(key, policy.clone());
+        }
+    }
+
+    /// The pool is gone: a new file need not work with its settings.
+    pub fn forget_pool(&self, pool: &PoolName) {
+        self.lock().uses.retain(|(used_by, _), _| used_by != pool);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -276,21 +360,6 @@ fn kind(kind: Kind) -> PolicyKind {
         Kind::HostSelection => PolicyKind::HostSelection,
         Kind::ScaleDown => PolicyKind::ScaleDown,
         Kind::Labels => PolicyKind::Labels,
-    }
-}
-
-/// A stand-in leaves the state of the policy it stands in for alone.
-fn without_state(body: AnswerBody) -> AnswerBody {
-    match body {
-        AnswerBody::Ranking(mut ranking) => {
-            ranking.state = None;
-            AnswerBody::Ranking(ranking)
-        }
-        other @ (AnswerBody::Removals(_)
-        | AnswerBody::Decorations(_)
-        | AnswerBody::NoCandidate(_)
-        | AnswerBody::Failed(_)
-        | AnswerBody::Deferred) => other,
     }
 }
 

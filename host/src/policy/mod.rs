@@ -9,13 +9,15 @@
 //! A policy is advice. The engine checks the form of an answer, the planner its content.
 
 mod engine;
-mod labels;
 mod files;
+#[cfg(test)]
+mod fixtures;
+mod labels;
 mod library;
 mod self_test;
 mod watch;
 
-pub use engine::{CALL_FUEL, CallError, Engine, Execution, LoadError, Module, PolicyInfo};
-pub use files::{FilesError, PolicyFiles, read_directories};
-pub use watch::watch_directories;
+pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
+pub use files::{Directories, FilesError, PolicyFiles};
 pub use library::{Budget, Library, Reload, ReloadOutcome};
+pub use watch::watch_directories;

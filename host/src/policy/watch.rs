@@ -11,7 +11,7 @@ use notify_debouncer_full::{DebounceEventResult, new_debouncer};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::files::{PolicyFiles, read_directories};
+use super::files::{Directories, PolicyFiles};
 
 const POLL: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_millis(250);
@@ -23,7 +23,9 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
     let debouncer = new_debouncer(DEBOUNCE, None, move |events: DebounceEventResult| {
         // Our own reading shows as access: reacting to it would never end.
         let worth_a_look = events.map_or(true, |events| {
-            events.iter().any(|event| !matches!(event.kind, EventKind::Access(_)))
+            events
+                .iter()
+                .any(|event| !matches!(event.kind, EventKind::Access(_)))
         });
         if worth_a_look {
             // A full channel already says that there is something to look at.
@@ -36,6 +38,7 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
     let mut poll = tokio::time::interval_at(Instant::now(), POLL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watched = vec![false; directories.len()];
+    let mut contents = Directories::new(&directories);
     loop {
         tokio::select! {
             biased;
@@ -48,12 +51,20 @@ pub async fn watch_directories(directories: Vec<PathBuf>, files: mpsc::Sender<Po
             if let Some(debouncer) = &mut debouncer {
                 *watched = *watched && directory.exists();
                 if !*watched {
-                    *watched = debouncer.watch(directory, RecursiveMode::NonRecursive).is_ok();
+                    *watched = debouncer
+                        .watch(directory, RecursiveMode::NonRecursive)
+                        .is_ok();
                 }
             }
         }
-        let to_read = directories.clone();
-        let Ok(read) = tokio::task::spawn_blocking(move || read_directories(&to_read)).await else { return };
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = contents.read();
+            (contents, read)
+        });
+        let Ok((back, read)) = reading.await else {
+            return;
+        };
+        contents = back;
         if files.send(read).await.is_err() {
             return;
         }

@@ -23,9 +23,18 @@ pub fn inventory_facts(
     let hypervisors = inventory
         .hypervisors
         .iter()
-        .map(|hypervisor| (hypervisor.name.as_str().into(), hypervisor_facts(inventory, hypervisor)))
+        .map(|hypervisor| {
+            (
+                hypervisor.name.as_str().into(),
+                hypervisor_facts(inventory, hypervisor),
+            )
+        })
         .collect();
-    let guests = inventory.guests.iter().map(|guest| (Vmid(guest.vmid), guest_facts(guest))).collect();
+    let guests = inventory
+        .guests
+        .iter()
+        .map(|guest| (Vmid(guest.vmid), guest_facts(guest)))
+        .collect();
     InventoryFacts {
         taken_at: Some(taken_at),
         reachable: true,
@@ -40,20 +49,29 @@ pub fn inventory_facts(
 
 fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> HypervisorFacts {
     // Stopped guests count: somebody may start them, and then there must be room.
-    let guests = inventory.guests_on(&hypervisor.name).filter(|guest| !guest.template);
+    let guests = inventory
+        .guests_on(&hypervisor.name)
+        .filter(|guest| !guest.template);
     let (threads, memory) = guests.fold((0, 0), |(threads, memory): (u64, u64), guest| {
-        (threads.saturating_add(guest.max_cpu), memory.saturating_add(guest.max_mem))
+        (
+            threads.saturating_add(guest.max_cpu),
+            memory.saturating_add(guest.max_mem),
+        )
     });
-    let storages = hypervisor.storages.iter().filter(|storage| storage.takes_disks()).map(|storage| {
-        let facts = StorageFacts {
-            kind: storage.kind.as_str().into(),
-            shared: storage.shared,
-            active: storage.active,
-            available_bytes: storage.available,
-            total_bytes: storage.total,
-        };
-        (storage.name.as_str().into(), facts)
-    });
+    let storages = hypervisor
+        .storages
+        .iter()
+        .filter(|storage| storage.takes_disks())
+        .map(|storage| {
+            let facts = StorageFacts {
+                kind: storage.kind.as_str().into(),
+                shared: storage.shared,
+                active: storage.active,
+                available_bytes: storage.available,
+                total_bytes: storage.total,
+            };
+            (storage.name.as_str().into(), facts)
+        });
     HypervisorFacts {
         online: hypervisor.online,
         maintenance: hypervisor.maintenance,
@@ -85,9 +103,16 @@ fn guest_facts(guest: &Guest) -> GuestFacts {
 }
 
 /// The templates of one name; a problem with finding them is a template with that problem, so that whoever needs it learns it.
-pub fn template_facts(inventory: &Inventory, found: Result<Templates, TemplateError>) -> Vec<TemplateFacts> {
+pub fn template_facts(
+    inventory: &Inventory,
+    found: Result<Templates, TemplateError>,
+) -> Vec<TemplateFacts> {
     match found {
-        Ok(templates) => templates.templates.iter().map(|template| facts_of_template(inventory, template)).collect(),
+        Ok(templates) => templates
+            .templates
+            .iter()
+            .map(|template| facts_of_template(inventory, template))
+            .collect(),
         Err(error) => vec![TemplateFacts {
             vmid: Vmid(0),
             hypervisor: "".into(),
@@ -104,7 +129,10 @@ pub fn template_facts(inventory: &Inventory, found: Result<Templates, TemplateEr
 fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFacts {
     let here = inventory.hypervisor(&template.hypervisor);
     let on_shared = |disk: &Disk| {
-        disk.storage().is_none_or(|storage| here.and_then(|here| here.storage(storage)).is_some_and(|storage| storage.shared))
+        disk.storage().is_none_or(|storage| {
+            here.and_then(|here| here.storage(storage))
+                .is_some_and(|storage| storage.shared)
+        })
     };
     let boot = template.config.boot_disk();
     TemplateFacts {
@@ -114,14 +142,23 @@ fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFact
         storage: boot.and_then(Disk::storage).map(Into::into),
         disk_bytes: boot.and_then(Disk::size_bytes).unwrap_or(0),
         digest: configuration_digest(template),
-        problem: boot.is_none().then(|| format!("template {} has no disk to boot from", template.vmid)),
+        problem: boot
+            .is_none()
+            .then(|| format!("template {} has no disk to boot from", template.vmid)),
         smbios_uuid: template.config.smbios_uuid.as_deref().map(Into::into),
     }
 }
 
 /// What a clone inherits. Proxmox's own digest would change with a description, and differs between equal templates of two hypervisors.
 fn configuration_digest(template: &Template) -> String {
-    const NOT_INHERITED: [&str; 6] = ["description", "digest", "meta", "smbios1", "template", "vmgenid"];
+    const NOT_INHERITED: [&str; 6] = [
+        "description",
+        "digest",
+        "meta",
+        "smbios1",
+        "template",
+        "vmgenid",
+    ];
     let mut hash = Sha256::new();
     for (key, value) in &template.config.raw {
         if !NOT_INHERITED.contains(&key.as_str()) {
@@ -131,7 +168,11 @@ fn configuration_digest(template: &Template) -> String {
             hash.update([0]);
         }
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn with_source(error: &dyn std::error::Error) -> String {

@@ -5,7 +5,7 @@
 //! template's disks, needs a storage that can do that, and stays on it.
 
 use super::client::Client;
-use super::error::Error;
+use super::error::{Error, Meaning};
 use super::inventory::{Guest, GuestKind, Hypervisor, Inventory, Storage};
 use super::limits::StorageSlot;
 use super::vm_config::{Disk, VmConfig};
@@ -202,7 +202,15 @@ impl Client {
             let config = match (read, placement) {
                 (Ok(config), _) => config,
                 // One silent hypervisor must not hide the templates of the others.
-                (Err(_), Placement::Local) if !is_online(inventory, guest) => continue,
+                (Err(error), Placement::Local)
+                    if !is_online(inventory, guest)
+                        || matches!(
+                            error.meaning,
+                            Meaning::HypervisorOffline | Meaning::AnswerLost
+                        ) =>
+                {
+                    continue;
+                }
                 (Err(source), _) => {
                     let name = name.to_owned();
                     return Err(TemplateError::Unreadable { name, source });

@@ -8,10 +8,11 @@ use super::next::{failed, proven_absent, refuse, soon, unread};
 use super::observed::{Did, MachineLook, NodeLook, Observed, Outcome, PodOnNode, Power, Refusal};
 use super::ownership::{Mismatch, is_another};
 use super::step::{Change, NodeRef, PodRef, StatusChange, Step};
-use super::subject::{GuestHint, Subject, later};
+use super::subject::{GuestHint, Subject};
 use super::{Condition, DRAINING_TAINT, Op, Phase};
 use crate::facts::{BlockedBy, NodeFacts};
 use crate::ids::NodeName;
+use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
 
 /// Between two attempts to evict the same pod.
@@ -21,16 +22,7 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Write down that the claim is on its way out; nothing is touched before that is written.
 pub(super) fn begin(subject: &Subject<'_>, reason: RemovalReason, now: Timestamp) -> Step {
-    let why = match reason {
-        RemovalReason::Empty => "no pod needs it",
-        RemovalReason::Underutilized => "its pods fit elsewhere",
-        RemovalReason::Replace => "its replacement was asked for",
-        RemovalReason::Repair => "its Node has not been Ready for too long",
-        RemovalReason::LaunchFailed => "its launch failed",
-        RemovalReason::Deleted => "the claim was deleted",
-        RemovalReason::Lost => "its VM has gone",
-    };
-    begin_because(subject, reason, why.to_owned(), now)
+    begin_because(subject, reason, reason.to_string(), now)
 }
 
 pub(super) fn begin_because(
@@ -45,7 +37,7 @@ pub(super) fn begin_because(
     let message = format!("{}: {why}", subject.name);
     let mut change = StatusChange::default()
         .phase(Phase::Draining)
-        .condition(Condition::Drained, false, word(reason), why, now)
+        .condition(Condition::Drained, false, reason.as_str(), why, now)
         .say("ScaleDown", message);
     change.draining_since = Change::Set(now);
     change.record()
@@ -148,7 +140,7 @@ fn drained_for(subject: &Subject<'_>, reason: RemovalReason) -> bool {
         .status()
         .conditions
         .iter()
-        .any(|c| c.kind == Condition::Drained && c.reason == word(reason))
+        .any(|c| c.kind == Condition::Drained && c.reason == reason.as_str())
 }
 
 /// A pod that keeps its Node, and that the simulation of this removal had not seen.
@@ -415,18 +407,5 @@ pub(super) fn node_ref(name: &NodeName, node: &NodeFacts) -> NodeRef {
     NodeRef {
         name: name.clone(),
         uid: node.uid.clone(),
-    }
-}
-
-/// Stable word for a condition's reason.
-fn word(reason: RemovalReason) -> &'static str {
-    match reason {
-        RemovalReason::Empty => "Empty",
-        RemovalReason::Underutilized => "Underutilized",
-        RemovalReason::Replace => "Replace",
-        RemovalReason::Repair => "Repair",
-        RemovalReason::LaunchFailed => "LaunchFailed",
-        RemovalReason::Deleted => "Deleted",
-        RemovalReason::Lost => "Lost",
     }
 }

@@ -8,8 +8,9 @@ use super::observed::{
 };
 use super::ownership::{Disks, is_another, prove};
 use super::step::{Change, StatusChange, Step};
-use super::subject::{Subject, later};
+use super::subject::Subject;
 use super::{Condition, Op, Phase};
+use crate::ledger::later;
 
 /// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";

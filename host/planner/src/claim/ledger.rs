@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::observed::EntryLook;
-use super::subject::later;
-use crate::facts::{Backoff, ClaimSpec, EntryState, LedgerEntry, LedgerFacts};
+use crate::facts::{ClaimSpec, EntryState, LedgerEntry, LedgerFacts};
 use crate::ids::ClaimName;
-
-/// The first pause after a failed launch on a hypervisor and storage; doubled for each further one.
-const BACKOFF_FIRST: SignedDuration = SignedDuration::from_mins(5);
-const BACKOFF_MOST: SignedDuration = SignedDuration::from_mins(30);
-/// So long after the last failure, counting begins anew.
-const BACKOFF_FORGOTTEN: SignedDuration = SignedDuration::from_hours(3);
+use crate::ledger::{quarantine, record_failure};
 
 /// A claim that is closed, or whose VMID is out of use for good.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,18 +31,17 @@ pub fn entry_of(ledger: &LedgerFacts, claim: &ClaimName, spec: &ClaimSpec) -> En
     }
 }
 
-/// Quarantines the claim's entry (making it, if it is not there) and notes the failure against its hypervisor and storage.
-pub fn close(ledger: &mut LedgerFacts, closing: &Closing<'_>, now: Timestamp) {
+/// The Ledger with the claim's entry quarantined (and made, if it was not there), and its failure noted against hypervisor and storage.
+pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> LedgerFacts {
     let Closing {
         claim,
         spec,
         until,
         failure,
     } = closing;
-    let state = EntryState::Quarantined { until: *until };
-    match ledger.entries.iter_mut().find(|e| is_of(e, claim, spec)) {
-        Some(entry) => entry.state = state,
-        None => ledger.entries.push(LedgerEntry {
+    let mut ledger = quarantine(ledger, claim, *until);
+    if !ledger.entries.iter().any(|entry| is_of(entry, claim, spec)) {
+        ledger.entries.push(LedgerEntry {
             claim: (*claim).clone(),
             pool: spec.pool.clone(),
             cluster: spec.cluster.clone(),
@@ -59,44 +52,51 @@ pub fn close(ledger: &mut LedgerFacts, closing: &Closing<'_>, now: Timestamp) {
             memory_bytes: spec.memory_bytes,
             disk_bytes: spec.disk_bytes.unwrap_or(0),
             address: spec.address,
-            state,
-        }),
+            state: EntryState::Quarantined { until: *until },
+        });
     }
-    if let Some(class) = failure {
-        note_failure(ledger, spec, class, now);
-    }
-}
-
-fn note_failure(ledger: &mut LedgerFacts, spec: &ClaimSpec, class: &Arc<str>, now: Timestamp) {
-    let hypervisor = spec.hypervisor_id();
-    let known = ledger.backoff.iter_mut().find(|backoff| {
-        backoff.hypervisor == hypervisor
-            && backoff.storage == spec.storage
-            && backoff.class == *class
-    });
-    let failures = match &known {
-        Some(backoff) if now < later(backoff.until, BACKOFF_FORGOTTEN) => {
-            backoff.failures.saturating_add(1)
-        }
-        Some(_) | None => 1,
-    };
-    let doubled = BACKOFF_FIRST * (1_i32 << (failures - 1).min(8));
-    let until = later(now, doubled.min(BACKOFF_MOST));
-    match known {
-        Some(backoff) => {
-            backoff.failures = failures;
-            backoff.until = until;
-        }
-        None => ledger.backoff.push(Backoff {
-            hypervisor,
-            storage: spec.storage.clone(),
-            class: class.clone(),
-            failures,
-            until,
-        }),
+    match failure {
+        Some(class) => record_failure(
+            &ledger,
+            &spec.hypervisor_id(),
+            spec.storage.as_ref(),
+            class,
+            now,
+        ),
+        None => ledger,
     }
 }
 
 fn is_of(entry: &LedgerEntry, claim: &ClaimName, spec: &ClaimSpec) -> bool {
     entry.claim == *claim && entry.vmid == spec.vmid && entry.cluster == spec.cluster
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Phase;
+    use super::super::tests::fixture;
+    use super::*;
+
+    #[test]
+    fn a_closed_claim_rests_whether_its_entry_was_there_or_not() {
+        let name = ClaimName::from("workers-a");
+        let spec = fixture::claim(Phase::Terminating).spec;
+        let closing = Closing {
+            claim: &name,
+            spec: &spec,
+            until: fixture::at(100),
+            failure: Some("NoRoom".into()),
+        };
+        let empty = LedgerFacts::default();
+        assert_eq!(entry_of(&empty, &name, &spec), EntryLook::Missing);
+        let mut ledger = close(&empty, &closing, fixture::at(0));
+        assert_eq!(entry_of(&ledger, &name, &spec), EntryLook::Quarantined);
+        assert_eq!((ledger.entries.len(), ledger.backoff.len()), (1, 1));
+
+        ledger.entries[0].state = EntryState::Live;
+        assert_eq!(entry_of(&ledger, &name, &spec), EntryLook::Ours);
+        let ledger = close(&ledger, &closing, fixture::at(0));
+        assert_eq!(entry_of(&ledger, &name, &spec), EntryLook::Quarantined);
+        assert_eq!((ledger.entries.len(), ledger.backoff[0].failures), (1, 2));
+    }
 }

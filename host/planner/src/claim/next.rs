@@ -5,8 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::observed::{Attempted, ClaimLook, Failure, MachineLook, Observed, Outcome, Presence};
 use super::ownership::Mismatch;
 use super::step::{StatusChange, Step};
-use super::subject::{Subject, later};
+use super::subject::Subject;
 use super::{Condition, Phase, drain, launch, register, service, terminate};
+use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
 
 /// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.

@@ -7,10 +7,11 @@ use super::next::{failed, refuse, soon, unread};
 use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
 use super::ownership::{Disks, Mismatch, prove};
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
-use super::subject::{ProviderId, Subject, later};
+use super::subject::{ProviderId, Subject};
 use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
+use crate::ledger::later;
 
 /// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
@@ -190,7 +191,14 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
             format!("the join command could not be started: {text}"),
         );
     }
+    let begun = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Join);
     match &observed.join {
+        Some(JoinLook::NotRun) if begun => {
+            Step::back_off(again, "the join command is about to run")
+        }
         None => unread(observed, "the join command's result", now),
         Some(JoinLook::AgentSilent(why)) if now >= subject.agent_deadline() => fail(
             Condition::Registered,

@@ -7,8 +7,9 @@ use super::next::{failed, not_visible, proven_absent, refuse, settled, soon};
 use super::observed::{Did, MachineLook, NodeLook, Observed, Outcome, Power};
 use super::ownership::{Disks, is_another, prove};
 use super::step::{Change, StatusChange, Step};
-use super::subject::{Subject, later};
+use super::subject::Subject;
 use super::{Condition, Op, Phase, drain, register};
+use crate::ledger::later;
 use crate::plan::RemovalReason;
 
 /// A machine that was found stopped is started this often before it counts as lost: twice, since a crash may come between the intent and

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Condition, Phase};
 use crate::facts::{BlockedBy, ClaimFacts, ClaimStatus, Join, Taint, Timeouts};
 use crate::ids::{ClaimName, Vmid};
+use crate::ledger::later;
 use crate::plan::Verdict;
 
 /// One claim, what the world says about it, and the rules that apply to it.
@@ -149,9 +150,4 @@ impl<'a> Subject<'a> {
     fn started_at(&self) -> Timestamp {
         self.status().started_at.unwrap_or(self.claim.created)
     }
-}
-
-/// A moment after another; the end of time where there is no such moment.
-pub(super) fn later(from: Timestamp, by: SignedDuration) -> Timestamp {
-    from.checked_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -12,8 +12,9 @@ use super::observed::{
 };
 use super::ownership::{Disks, Mismatch, Proven, is_another, prove};
 use super::step::{Change, StatusChange, Step};
-use super::subject::{Subject, later};
+use super::subject::Subject;
 use super::{Condition, Op, drain};
+use crate::ledger::later;
 
 /// A lock that nobody works under is looked at again after this long.
 const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);

@@ -1,6 +1,6 @@
 //! The life of a claim, held to the recovery table, to invariants over all small inputs, and to a model with faults at every step.
 
-mod fixture;
+pub(super) mod fixture;
 
 mod recovery;
 

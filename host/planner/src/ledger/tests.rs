@@ -1,6 +1,7 @@
 use super::*;
 use crate::claim::Phase;
 use crate::fixtures::{NOW, Scene, at};
+use crate::ids::Vmid;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -106,6 +107,48 @@ fn upkeep_of_what_it_made_changes_nothing() {
     scene.claims.remove("stale");
     scene.ledger = kept(&scene).ledger;
     assert_eq!(kept(&scene).ledger, scene.ledger);
+}
+
+#[test]
+fn a_proof_of_absence_lets_number_and_address_rest() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "alpha");
+    let ledger = quarantine(&scene.ledger, &"a".into(), at(NOW));
+    let counting: Vec<Vmid> = ledger
+        .entries
+        .iter()
+        .filter(|e| e.counts())
+        .map(|e| e.vmid)
+        .collect();
+    assert_eq!(counting, [Vmid(1001)]);
+    assert_eq!(
+        ledger.entries[0].state,
+        EntryState::Quarantined { until: at(NOW) }
+    );
+}
+
+#[test]
+fn failures_double_the_pause_up_to_half_an_hour() {
+    let hypervisor = HypervisorId::new("pve", "alpha");
+    let mut ledger = LedgerFacts::default();
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        ledger = record_failure(&ledger, &hypervisor, None, "storage-full", at(0));
+        pauses.push(ledger.backoff[0].until.duration_since(at(0)).as_secs());
+    }
+    assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
+    let other = record_failure(
+        &ledger,
+        &hypervisor,
+        Some(&"local".into()),
+        "storage-full",
+        at(0),
+    );
+    assert_eq!(other.backoff.len(), 2);
+    assert_eq!(
+        record_success(&other, &hypervisor, Some(&"local".into())).backoff,
+        []
+    );
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl<'w> Hypervisors<'w> {
         };
         if let Some(row) = backoff.iter().find(is_paused) {
             return Err(format!(
-                "left alone until {} after {} failed launches ({})",
+                "left alone until {:.0} after {} failed launches ({})",
                 row.until, row.failures, row.class
             ));
         }

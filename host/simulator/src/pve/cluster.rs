@@ -162,6 +162,9 @@ pub(crate) async fn resources(call: Call) -> Answer {
             .flat_map(|node| state.storages.values().map(move |storage| (node, storage)));
         entries.extend(pairs.filter_map(|(node, storage)| view.storage(node, storage)));
     }
+    if call.params.get("type").is_none() && state.version == Version::V9 {
+        entries.extend(state.nodes.values().filter_map(|node| view.zone(node)));
+    }
     Ok(Value::from(entries).into())
 }
 
@@ -218,6 +221,17 @@ impl View<'_> {
             entry["uptime"] = statuses.iter().map(|status| status.uptime_s).max().into();
         }
         entry
+    }
+
+    /// A machine as a member of its pool.
+    pub(crate) fn member(&self, vm: &Vm) -> Option<Value> {
+        let mut entry = self.vm(vm)?;
+        if let Some(object) = entry.as_object_mut() {
+            for key in ["lock", "pool", "tags"] {
+                object.remove(key);
+            }
+        }
+        Some(entry)
     }
 
     /// A machine, if the caller may see it.
@@ -296,6 +310,26 @@ impl View<'_> {
             entry["status"] = "offline".into();
         }
         entry
+    }
+
+    /// The network zone that every server has; broadcast like all status.
+    fn zone(&self, node: &Node) -> Option<Value> {
+        node.status
+            .as_ref()
+            .filter(|status| self.fresh(status.at))?;
+        let visible = self
+            .state
+            .may(self.who, "/sdn/zones/localnetwork", "SDN.Audit");
+        visible.then(|| {
+            json!({
+                "id": format!("network/{}/zone/localnetwork", node.name),
+                "type": "network",
+                "network": "localnetwork",
+                "network-type": "zone",
+                "node": node.name,
+                "status": "ok",
+            })
+        })
     }
 
     fn storage(&self, node: &Node, storage: &Storage) -> Option<Value> {

@@ -52,7 +52,6 @@ pub(crate) async fn status(call: Call) -> Answer {
             ("pve-manager/9.2.11/14a22df35955d97d", "6.14.8-2-pve")
         }
     };
-    let cores = (node.threads / 2).max(1);
     Ok(json!({
         "uptime": node.up_since.elapsed().as_secs(),
         "cpu": cpu,
@@ -65,7 +64,7 @@ pub(crate) async fn status(call: Call) -> Answer {
         "rootfs": {"total": 100u64 << 30, "used": 20u64 << 30, "avail": 80u64 << 30, "free": 80u64 << 30},
         "cpuinfo": {
             "cpus": node.threads,
-            "cores": cores,
+            "cores": node.cores,
             "sockets": 1,
             "model": "Simulated",
             "vendor": "Simulated",
@@ -75,7 +74,7 @@ pub(crate) async fn status(call: Call) -> Answer {
             "user_hz": 100,
             "flags": "fpu sse sse2",
         },
-        "boot-info": {"mode": "efi", "secureboot": 0},
+        "boot-info": {"mode": "efi"},
         "current-kernel": {"sysname": "Linux", "release": kernel, "version": "#1 SMP PREEMPT_DYNAMIC", "machine": "x86_64"},
         "kversion": format!("Linux {kernel} #1 SMP PREEMPT_DYNAMIC"),
         "pveversion": pveversion,
@@ -166,33 +165,41 @@ pub(crate) async fn content(call: Call) -> Answer {
         here && owner.is_none_or(|owner| owner == i64::from(volume.vmid))
             && sees_volume(&state, &call, volume)
     };
-    let shown = if kind == "images" { usize::MAX } else { 0 };
-    listed(
-        state
-            .volumes
-            .values()
-            .filter(wanted)
-            .take(shown)
-            .map(|volume| {
-                let parent = volume.parent.as_ref().map(|parent| {
-                    if storage.is_files() {
-                        format!("../{parent}")
-                    } else {
-                        parent.clone()
-                    }
-                });
+    if kind != "images" {
+        let of_kind = |name: &&String| owner.is_none() && name.split('/').next() == Some(kind);
+        let ctime = call.pve.clock().at(state.started).as_second();
+        return listed(storage.files.iter().filter(|(name, _)| of_kind(name)).map(
+            |(name, size)| {
                 json!({
-                    "volid": volume.volid(storage.kind),
-                    "vmid": volume.vmid,
-                    "size": volume.size,
-                    "used": volume.used,
-                    "format": volume.format,
-                    "parent": parent,
-                    "ctime": volume.created,
-                    "content": "images",
+                    "volid": format!("{}:{name}", storage.name),
+                    "size": size,
+                    "format": name.rsplit('.').next(),
+                    "ctime": ctime,
+                    "content": kind,
                 })
-            }),
-    )
+            },
+        ));
+    }
+    listed(state.volumes.values().filter(wanted).map(|volume| {
+        let parent = volume.parent.as_ref();
+        let parent = parent.map(|parent| {
+            if storage.is_files() {
+                format!("../{parent}")
+            } else {
+                parent.clone()
+            }
+        });
+        json!({
+            "volid": volume.volid(storage.kind),
+            "vmid": volume.vmid,
+            "size": volume.size,
+            "used": volume.used,
+            "format": volume.format,
+            "parent": parent,
+            "ctime": volume.created,
+            "content": "images",
+        })
+    }))
 }
 
 /// Volumes of machines are shown to who may see the machine or manage the storage.

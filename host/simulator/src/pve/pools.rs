@@ -31,7 +31,7 @@ pub(crate) async fn list(call: Call) -> Answer {
         let members: Vec<Value> = pool
             .vms
             .iter()
-            .filter_map(|vmid| view.vm(state.vms.get(vmid)?))
+            .filter_map(|vmid| view.member(state.vms.get(vmid)?))
             .collect();
         let mut entry = json!({"poolid": name, "members": members});
         if !pool.comment.is_empty() {

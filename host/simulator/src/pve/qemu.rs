@@ -70,8 +70,6 @@ fn live_json(state: &State, vm: &Vm) -> Value {
         "maxmem": status.memory,
         "disk": 0,
         "maxdisk": status.disk,
-        "diskread": 0,
-        "diskwrite": 0,
         "netin": 0,
         "netout": 0,
     });
@@ -80,6 +78,8 @@ fn live_json(state: &State, vm: &Vm) -> Value {
     }
     if let Some(running) = &vm.running {
         json["pid"] = running.pid.into();
+        json["diskread"] = 0.into();
+        json["diskwrite"] = 0.into();
     }
     if vm.is_template() {
         json["template"] = 1.into();

@@ -253,10 +253,12 @@ impl Pve {
     }
 
     fn length(&self, route: &Route) -> crate::rng::Spread {
-        match route.endpoint {
-            Endpoint::ConfigPut => self.timings().config,
-            _ if route.method == Method::GET => self.timings().answer,
-            _ => self.timings().fork,
+        if route.endpoint == Endpoint::ConfigPut {
+            self.timings().config
+        } else if route.method == Method::GET {
+            self.timings().answer
+        } else {
+            self.timings().fork
         }
     }
 

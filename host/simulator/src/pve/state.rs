@@ -57,6 +57,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) id: u32,
     pub(crate) threads: u32,
+    pub(crate) cores: u32,
     pub(crate) memory: u64,
     pub(crate) base_load: f64,
     pub(crate) base_memory: u64,
@@ -209,16 +210,16 @@ impl State {
             .storages
             .get(&disk.storage)
             .expect("the storage of a disk is in the topology");
-        let (size, options) = if disk.cloudinit {
-            (4 << 20, vec!["media=cdrom".to_owned()])
-        } else {
-            (disk.size, Vec::new())
-        };
+        let size = if disk.cloudinit { 4 << 20 } else { disk.size };
         let base = template && !disk.cloudinit && storage.has_base_images();
         let mut volume = Volume::new(storage, node, vmid, size, clock.unix_seconds());
         volume.used = if disk.cloudinit { size } else { size / 4 };
         let volid = self.add_volume(volume, disk.cloudinit, base);
-        Drive::line(&volid, &options, size)
+        if disk.cloudinit {
+            // The drive of a machine made by `qm create` has no size in its line; that of a clone has.
+            return format!("{volid},media=cdrom");
+        }
+        Drive::line(&volid, &[], size)
     }
 
     /// Gives a new machine what Proxmox adds by itself: MAC addresses, SMBIOS UUID, generation id, creation time.
@@ -442,6 +443,7 @@ impl Node {
         let HypervisorSpec {
             name,
             threads,
+            cores,
             memory,
             online,
             maintenance,
@@ -454,6 +456,7 @@ impl Node {
             name,
             id,
             threads,
+            cores: cores.unwrap_or((threads / 2).max(1)),
             memory,
             base_load,
             base_memory,

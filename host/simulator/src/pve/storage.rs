@@ -1,5 +1,7 @@
 //! Storages and their volumes: names, space, base images and linked clones.
 
+use std::collections::BTreeMap;
+
 use super::Pve;
 use super::locks::Held;
 use super::state::State;
@@ -14,6 +16,8 @@ pub(crate) struct Storage {
     /// Bytes used by things that are no volumes.
     pub(crate) base_used: u64,
     pub(crate) content: Vec<String>,
+    /// Files that are no volumes of machines: name → bytes.
+    pub(crate) files: BTreeMap<String, u64>,
     nodes: Vec<String>,
     pub(crate) online: bool,
 }
@@ -48,6 +52,7 @@ impl Storage {
             capacity,
             used,
             content,
+            files,
             nodes,
         } = spec;
         Storage {
@@ -57,6 +62,7 @@ impl Storage {
             capacity,
             base_used: used,
             content,
+            files,
             nodes,
             online: true,
         }
@@ -332,6 +338,9 @@ impl Pve {
             return Err(format!("unable to parse volume ID '{volid}'"));
         };
         let Some(volume) = state.volumes.get(&key) else {
+            if let Some(storage) = state.storages.get_mut(storage) {
+                storage.files.remove(&key.2);
+            }
             return Ok(());
         };
         if state.has_clones(volume) {

@@ -112,7 +112,10 @@ impl Pve {
             upid: upid.clone(),
         };
         let work = work(self.clone(), worker.clone());
+        let pve = self.clone();
         let handle = self.spawn(async move {
+            // The new process takes a moment to begin: two requests for one VMID can both be answered by then.
+            pve.take(pve.timings().fork, "task", &worker.upid).await;
             let result = work.await;
             worker.finish(result);
         });

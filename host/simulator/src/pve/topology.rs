@@ -58,6 +58,9 @@ pub struct HypervisorSpec {
     pub name: String,
     /// Hardware threads.
     pub threads: u32,
+    /// Physical cores; half the threads when absent.
+    #[serde(default)]
+    pub cores: Option<u32>,
     /// Bytes of RAM.
     pub memory: u64,
     #[serde(default = "yes")]
@@ -104,6 +107,9 @@ pub struct StorageSpec {
     #[serde(default)]
     pub used: u64,
     pub content: Vec<String>,
+    /// Files that are no volumes of machines, by name (`iso/debian.iso`), with their bytes; the same on every hypervisor.
+    #[serde(default)]
+    pub files: BTreeMap<String, u64>,
     /// The hypervisors that have it; empty means all.
     #[serde(default)]
     pub nodes: Vec<String>,
@@ -255,6 +261,7 @@ impl HypervisorSpec {
         HypervisorSpec {
             name: name.into(),
             threads,
+            cores: None,
             memory,
             online: true,
             maintenance: false,
@@ -275,6 +282,7 @@ impl StorageSpec {
             capacity,
             used: 0,
             content: content.iter().map(|s| (*s).into()).collect(),
+            files: BTreeMap::new(),
             nodes: Vec::new(),
         }
     }

@@ -1,12 +1,14 @@
 //! The hands of tests, faults, people and physics on the world: everything that happens without an API request.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::Pve;
 use super::observe::MachineEvent;
 use super::state::{Presence, State};
 use super::topology::AclSpec;
 use super::vm::{CommandResult, Config, Vm};
+use super::{Pve, pause};
 
 /// There is no such machine, or it does not run although it would have to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -212,6 +214,24 @@ impl Pve {
                 members.vms.insert(vmid);
             }
         }
+        Ok(())
+    }
+
+    /// Something on a hypervisor (a backup, a person's `qm`) holds the lock of a machine's configuration for a while.
+    pub fn human_holds_lock(&self, vmid: u32, length: Duration) -> Result<(), UnknownVm> {
+        let node = self
+            .state()
+            .vms
+            .get(&vmid)
+            .ok_or(UnknownVm(vmid))?
+            .node
+            .clone();
+        let pve = self.clone();
+        self.spawn(async move {
+            if let Ok(_held) = pve.locks().config(&node, vmid, length, |_| ()).await {
+                pause(length).await;
+            }
+        });
         Ok(())
     }
 

@@ -19,7 +19,10 @@ use crate::args::Demo;
 /// The policy asked for cannot be used, or the run did not come to its end: the message says what was missing.
 pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let policy = world::policy(&args.policy)?;
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()?;
     runtime.block_on(script::play(args.seed, policy, out))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -38,7 +38,9 @@ pub(super) enum DemoError {
 /// Plays the whole demo. Returns when the summary is printed.
 pub(super) async fn play(seed: u64, policy: Policy, out: &mut impl Write) -> Result<(), DemoError> {
     let lab = world::build(seed, &policy.name);
-    let (app, host) = lab.host("kproxide-0", world::config()).map_err(DemoError::Host)?;
+    let (app, host) = lab
+        .host("kproxide-0", world::config())
+        .map_err(DemoError::Host)?;
     let mut lines = Lines::new(&lab);
     let running = app.run();
     tokio::pin!(running);
@@ -70,28 +72,53 @@ async fn act(
 
     lines.scene(out, "30 pods of 500m / 512Mi arrive")?;
     lab.apply([("deployments.apps", world::app(30))]);
-    until(lab, lines, out, "every pod runs", || pods_running(&lab.kube) == 30).await?;
+    until(lab, lines, out, "every pod runs", || {
+        pods_running(&lab.kube) == 30
+    })
+    .await?;
 
     lines.scene(out, "hypervisor pve2 goes down, and 10 more pods arrive")?;
     lab.pve.set_hypervisor_online("pve2", false);
     scale(lab, 40);
-    until(lab, lines, out, "every pod runs without pve2", || pods_running(&lab.kube) == 40).await?;
+    until(lab, lines, out, "every pod runs without pve2", || {
+        pods_running(&lab.kube) == 40
+    })
+    .await?;
 
-    let swapped = if policy.name == "pack" { "max-memory" } else { "pack" };
-    lines.scene(out, &format!("pve2 is back; a file {}.wasm appears in the policy directory: it is {swapped}", policy.name))?;
+    let swapped = if policy.name == "pack" {
+        "max-memory"
+    } else {
+        "pack"
+    };
+    lines.scene(
+        out,
+        &format!(
+            "pve2 is back; a file {}.wasm appears in the policy directory: it is {swapped}",
+            policy.name
+        ),
+    )?;
     lab.pve.set_hypervisor_online("pve2", true);
     let module = kproxide_builtins::builtin(swapped).map(|builtin| Arc::from(builtin.wasm));
     files.extend(module.map(|module| (Arc::from(policy.name.as_str()), Ok(module))));
     hand_over(host, &files).await?;
     scale(lab, 60);
-    until(lab, lines, out, "every pod runs", || pods_running(&lab.kube) == 60).await?;
+    until(lab, lines, out, "every pod runs", || {
+        pods_running(&lab.kube) == 60
+    })
+    .await?;
 
     lines.scene(out, "the load falls to 4 pods")?;
     scale(lab, 4);
     let settled = || pods_running(&lab.kube) == 4 && pods(&lab.kube) == 4 && nothing_surplus(lab);
     until(lab, lines, out, "the surplus machines are gone", settled).await?;
 
-    let Seen { created, destroyed, rejected, reloads, .. } = lines.seen();
+    let Seen {
+        created,
+        destroyed,
+        rejected,
+        reloads,
+        ..
+    } = lines.seen();
     lines.summary(out, lab, pods_running(&lab.kube))?;
     for (missing, what) in [
         (created == 0, "no machine was made"),
@@ -107,11 +134,19 @@ async fn act(
 }
 
 async fn hand_over(host: &HostHandle, files: &PolicyFiles) -> Result<(), DemoError> {
-    host.policy_files.send(files.clone()).await.map_err(|_| DemoError::HostEnded)
+    host.policy_files
+        .send(files.clone())
+        .await
+        .map_err(|_| DemoError::HostEnded)
 }
 
 /// Lets time pass and tells what happens in it.
-async fn pass(lab: &Lab, lines: &mut Lines, out: &mut impl Write, time: Duration) -> Result<(), DemoError> {
+async fn pass(
+    lab: &Lab,
+    lines: &mut Lines,
+    out: &mut impl Write,
+    time: Duration,
+) -> Result<(), DemoError> {
     let end = Instant::now() + time;
     while Instant::now() < end {
         tokio::time::sleep(LOOK).await;
@@ -140,7 +175,13 @@ async fn until(
 
 fn scale(lab: &Lab, replicas: u32) {
     lab.kube
-        .patch("deployments.apps", "", "default", APP, json!({ "spec": { "replicas": replicas } }))
+        .patch(
+            "deployments.apps",
+            "",
+            "default",
+            APP,
+            json!({ "spec": { "replicas": replicas } }),
+        )
         .expect("the Deployment was made at the beginning");
 }
 
@@ -149,16 +190,25 @@ fn of_app(pod: &Value) -> bool {
 }
 
 fn pods(kube: &Kube) -> usize {
-    kube.list("pods").iter().filter(|pod| pod["metadata"]["namespace"] == "default").count()
+    kube.list("pods")
+        .iter()
+        .filter(|pod| pod["metadata"]["namespace"] == "default")
+        .count()
 }
 
 fn pods_running(kube: &Kube) -> usize {
-    kube.list("pods").iter().filter(|pod| of_app(pod) && pod["status"]["phase"] == "Running").count()
+    kube.list("pods")
+        .iter()
+        .filter(|pod| of_app(pod) && pod["status"]["phase"] == "Running")
+        .count()
 }
 
 /// No claim is left that the load does not need: the static Node and at most one machine carry four pods.
 fn nothing_surplus(lab: &Lab) -> bool {
     let claims = lab.kube.list("nodeclaims.kproxide.dev");
-    let of_pool = claims.iter().filter(|claim| claim["spec"]["pool"] == POOL).count();
+    let of_pool = claims
+        .iter()
+        .filter(|claim| claim["spec"]["pool"] == POOL)
+        .count();
     of_pool == super::lines::machines(lab) && of_pool <= 1
 }

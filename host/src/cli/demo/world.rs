@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
 
@@ -37,24 +38,59 @@ pub(super) fn policy(text: &str) -> Result<Policy, String> {
             .map(|builtin| builtin.name)
             .collect();
         if !known.contains(&text) {
-            return Err(format!("--policy {text}: give one of {}, or a .wasm file", known.join(", ")));
+            return Err(format!(
+                "--policy {text}: give one of {}, or a .wasm file",
+                known.join(", ")
+            ));
         }
-        return Ok(Policy { name: text.to_owned(), files: PolicyFiles::new() });
+        return Ok(Policy {
+            name: text.to_owned(),
+            files: PolicyFiles::new(),
+        });
     }
     let bytes = fs::read(text).map_err(|error| format!("--policy {text}: {error}"))?;
-    let name = text.rsplit('/').next().unwrap_or(text).trim_end_matches(".wasm");
+    let name = text
+        .rsplit('/')
+        .next()
+        .unwrap_or(text)
+        .trim_end_matches(".wasm");
     let module: Result<Arc<[u8]>, FilesError> = Ok(bytes.into());
-    Ok(Policy { name: name.to_owned(), files: PolicyFiles::from([(name.into(), module)]) })
+    Ok(Policy {
+        name: name.to_owned(),
+        files: PolicyFiles::from([(name.into(), module)]),
+    })
 }
 
 /// The world before anything happens.
 pub(super) fn build(seed: u64, policy: &str) -> Lab {
     let mut setting = Setting::new(seed, 3);
-    setting.topology = Topology { cluster: Some("homelab".into()), ..setting.topology };
+    setting.topology = Topology {
+        cluster: Some("homelab".into()),
+        ..setting.topology
+    };
     let lab = Lab::new(setting);
-    for node in [fixtures::control_plane_node("server-1", "2", "4Gi"), fixtures::node("agent-1", "4", "8Gi")] {
-        fixtures::add_node(&lab.kube, node).expect("a new cluster has no Node of that name");
-    }
+    lab.kubelets.start_node(NodeSpec {
+        labels: [(
+            "node-role.kubernetes.io/control-plane".to_owned(),
+            "true".to_owned(),
+        )]
+        .into(),
+        taints: vec![
+            json!({ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" }),
+        ],
+        ..NodeSpec::new(
+            "server-1",
+            "a0000000-0000-4000-8000-000000000001",
+            2000,
+            4096,
+        )
+    });
+    lab.kubelets.start_node(NodeSpec::new(
+        "agent-1",
+        "a0000000-0000-4000-8000-000000000002",
+        4000,
+        8192,
+    ));
     lab.apply(fixtures::k3s_addons());
     lab.apply(objects(policy));
     lab

@@ -4,6 +4,11 @@
 //! A field exists here only if it has an effect. Unknown fields are refused by the API server (kubectl asks for strict validation);
 //! objects read back are read leniently (see [`super::convert`]).
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column of the derive has a type and a path of its own; the lint sees them as one attribute's"
+)]
+
 mod claim;
 mod class;
 mod cluster;

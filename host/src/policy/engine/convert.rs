@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use kproxide_planner::facts::{Labels, Taint, TaintEffect};
 use kproxide_planner::question::{
-    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration, HypervisorDescription, Machine,
-    OrderQuestion, RankQuestion, Ranking, Rejected, Removals, Scored, Size,
+    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration,
+    HypervisorDescription, Machine, OrderQuestion, RankQuestion, Ranking, Rejected, Removals,
+    Scored, Size,
 };
 
 use super::CallError;
@@ -13,7 +14,7 @@ use super::bindings::host_selection::exports::kproxide::policy::host_selection a
 use super::bindings::host_selection::kproxide::policy::types;
 use super::bindings::labels::exports::kproxide::policy::labels;
 use super::bindings::scale_down::exports::kproxide::policy::scale_down as sd;
-use crate::policy::labels::{LabelError, check_key, check_label_value};
+use crate::policy::labels::{LabelError, check_key, check_value};
 
 const STATE_BYTES_MAX: usize = 4096;
 const REASON_BYTES_MAX: usize = 300;
@@ -21,10 +22,21 @@ const REASON_BYTES_MAX: usize = 300;
 const DECORATIONS_MAX: usize = 64;
 const ANNOTATION_BYTES_MAX: usize = 4096;
 
-/// Text from a policy, made safe to print: control characters replaced, cut at a character boundary.
-pub(super) fn printable(text: &str, bytes_max: usize) -> String {
-    let end = (0..=text.len().min(bytes_max)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+/// Text from a policy, made safe to print: what would move the cursor, break the line or turn the direction of reading becomes a space; cut at a
+/// character boundary.
+pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
+    let text = &text[..text.floor_char_boundary(bytes_max)];
+    text.chars()
+        .map(|c| if is_disruptive(c) { ' ' } else { c })
+        .collect::<String>()
+        .trim()
+        .to_owned()
+}
+
+fn is_disruptive(c: char) -> bool {
+    // Separators of lines and paragraphs; the marks that embed, override or isolate a direction.
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 pub(super) enum Refusal {
@@ -35,8 +47,12 @@ pub(super) enum Refusal {
 
 pub(super) fn refusal(error: types::PolicyError) -> Refusal {
     match error {
-        types::PolicyError::NoCandidate(text) => Refusal::NoCandidate(printable(&text, REASON_BYTES_MAX)),
-        types::PolicyError::InvalidSettings(text) => Refusal::InvalidSettings(printable(&text, REASON_BYTES_MAX)),
+        types::PolicyError::NoCandidate(text) => {
+            Refusal::NoCandidate(printable(&text, REASON_BYTES_MAX))
+        }
+        types::PolicyError::InvalidSettings(text) => {
+            Refusal::InvalidSettings(printable(&text, REASON_BYTES_MAX))
+        }
         types::PolicyError::Internal(text) => Refusal::Internal(printable(&text, REASON_BYTES_MAX)),
     }
 }
@@ -51,22 +67,30 @@ fn refused(error: types::PolicyError) -> Result<AnswerBody, CallError> {
 
 // === To the policy ===
 
-pub(super) fn rank(question: &RankQuestion) -> (types::Context, hs::Request, Vec<types::Candidate>) {
+pub(super) fn rank(
+    question: &RankQuestion,
+) -> (types::Context, hs::Request, Vec<types::Candidate>) {
     let request = hs::Request {
         machine: machine(&question.machine),
         batch_index: question.batch_index,
         batch_size: question.batch_size,
         sequence: question.sequence,
-        previous: question
-            .previous
-            .as_ref()
-            .map(|id| types::HypervisorId { cluster: id.cluster.to_string(), name: id.name.to_string() }),
+        previous: question.previous.as_ref().map(|id| types::HypervisorId {
+            cluster: id.cluster.to_string(),
+            name: id.name.to_string(),
+        }),
     };
     let candidates = question.candidates.iter().map(candidate).collect();
-    (context(&question.context, &question.policy.settings), request, candidates)
+    (
+        context(&question.context, &question.policy.settings),
+        request,
+        candidates,
+    )
 }
 
-pub(super) fn order(question: &OrderQuestion) -> (types::Context, Vec<sd::Node>, Vec<types::Candidate>) {
+pub(super) fn order(
+    question: &OrderQuestion,
+) -> (types::Context, Vec<sd::Node>, Vec<types::Candidate>) {
     let nodes = question
         .nodes
         .iter()
@@ -79,7 +103,11 @@ pub(super) fn order(question: &OrderQuestion) -> (types::Context, Vec<sd::Node>,
             allocatable: size(node.allocatable),
             requested: size(node.requested),
             movable_pods: node.movable_pods,
-            labels: node.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+            labels: node
+                .labels
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             attributes: attributes(&node.attributes),
         })
         .collect();
@@ -91,7 +119,10 @@ pub(super) fn order(question: &OrderQuestion) -> (types::Context, Vec<sd::Node>,
 }
 
 pub(super) fn decorate(question: &DecorateQuestion) -> (types::Machine, Vec<types::Hypervisor>) {
-    (machine(&question.machine), question.hypervisors.iter().map(hypervisor).collect())
+    (
+        machine(&question.machine),
+        question.hypervisors.iter().map(hypervisor).collect(),
+    )
 }
 
 fn context(context: &Context, settings: &str) -> types::Context {
@@ -116,7 +147,10 @@ fn machine(machine: &Machine) -> types::Machine {
 
 fn hypervisor(hypervisor: &HypervisorDescription) -> types::Hypervisor {
     types::Hypervisor {
-        id: types::HypervisorId { cluster: hypervisor.id.cluster.to_string(), name: hypervisor.id.name.to_string() },
+        id: types::HypervisorId {
+            cluster: hypervisor.id.cluster.to_string(),
+            name: hypervisor.id.name.to_string(),
+        },
         zone: hypervisor.zone.to_string(),
         capacity: size(hypervisor.capacity),
         attributes: attributes(&hypervisor.attributes),
@@ -140,7 +174,10 @@ fn candidate(candidate: &Candidate) -> types::Candidate {
 }
 
 fn size(size: Size) -> types::Resources {
-    types::Resources { milli_cores: size.milli_cores, memory_bytes: size.memory_bytes }
+    types::Resources {
+        milli_cores: size.milli_cores,
+        memory_bytes: size.memory_bytes,
+    }
 }
 
 fn attributes(attributes: &[Attribute]) -> Vec<types::Attribute> {
@@ -173,29 +210,46 @@ pub(super) fn ranking(
     for placement in answer.placements {
         let candidate = question.candidates.get(placement.index as usize);
         let candidate = candidate.ok_or_else(|| {
-            invalid(format!("placement index {} is out of range: there are {} candidates", placement.index, question.candidates.len()))
+            invalid(format!(
+                "placement index {} is out of range: there are {} candidates",
+                placement.index,
+                question.candidates.len()
+            ))
         })?;
         if let Some(reason) = &candidate.ineligible {
-            return Err(invalid(format!("it placed the machine on {}, which is not eligible: {reason}", candidate.hypervisor.id)));
+            return Err(invalid(format!(
+                "it placed the machine on {}, which is not eligible: {reason}",
+                candidate.hypervisor.id
+            )));
         }
-        placements.push(scored("placement", placement.index, placement.score, &placement.reason, &mut seen)?);
+        placements.push(scored(
+            "placement",
+            placement.index,
+            placement.score,
+            &placement.reason,
+            &mut seen,
+        )?);
     }
-    let rejected = answer
-        .rejected
-        .into_iter()
-        .map(|rejection| {
-            if (rejection.index as usize) < question.candidates.len() {
-                Ok(Rejected { index: rejection.index, reason: printable(&rejection.reason, REASON_BYTES_MAX) })
-            } else {
-                Err(invalid(format!(
-                    "rejection index {} is out of range: there are {} candidates",
-                    rejection.index,
-                    question.candidates.len()
-                )))
-            }
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(AnswerBody::Ranking(Ranking { placements, rejected, state: state(answer.state)? }))
+    let mut rejected = Vec::with_capacity(answer.rejected.len().min(question.candidates.len()));
+    for rejection in answer.rejected {
+        let index = rejection.index;
+        if index as usize >= question.candidates.len() {
+            return Err(invalid(format!(
+                "rejection index {index} is out of range: there are {} candidates",
+                question.candidates.len()
+            )));
+        }
+        see("rejection", index, &mut seen)?;
+        rejected.push(Rejected {
+            index,
+            reason: printable(&rejection.reason, REASON_BYTES_MAX),
+        });
+    }
+    Ok(AnswerBody::Ranking(Ranking {
+        placements,
+        rejected,
+        state: state(answer.state)?,
+    }))
 }
 
 pub(super) fn removals(
@@ -218,10 +272,19 @@ pub(super) fn removals(
                     question.nodes.len()
                 )));
             }
-            scored("removal", removal.index, removal.score, &removal.reason, &mut seen)
+            scored(
+                "removal",
+                removal.index,
+                removal.score,
+                &removal.reason,
+                &mut seen,
+            )
         })
         .collect::<Result<_, _>>()?;
-    Ok(AnswerBody::Removals(Removals { removals, state: state(answer.state)? }))
+    Ok(AnswerBody::Removals(Removals {
+        removals,
+        state: state(answer.state)?,
+    }))
 }
 
 pub(super) fn decorations(
@@ -233,7 +296,11 @@ pub(super) fn decorations(
         Err(error) => return refused(error),
     };
     if answer.len() != question.hypervisors.len() {
-        return Err(invalid(format!("{} decorations for {} hypervisors", answer.len(), question.hypervisors.len())));
+        return Err(invalid(format!(
+            "{} decorations for {} hypervisors",
+            answer.len(),
+            question.hypervisors.len()
+        )));
     }
     let decorations = answer
         .into_iter()
@@ -246,55 +313,123 @@ pub(super) fn decorations(
 }
 
 fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
-    let count = answer.labels.len().max(answer.annotations.len()).max(answer.taints.len());
+    let count = answer
+        .labels
+        .len()
+        .max(answer.annotations.len())
+        .max(answer.taints.len());
     if count > DECORATIONS_MAX {
-        return Err(LabelError::TooMany { count, max: DECORATIONS_MAX });
+        return Err(LabelError::TooMany {
+            count,
+            max: DECORATIONS_MAX,
+        });
     }
     let mut labels = Labels::new();
     for (key, value) in answer.labels {
         check_key("label", &key)?;
-        check_label_value(&key, &value)?;
-        labels.insert(key, value);
+        check_value("label", &key, &value)?;
+        insert("label", &mut labels, key, value)?;
     }
     let mut annotations = Labels::new();
     for (key, value) in answer.annotations {
         check_key("annotation", &key)?;
         if value.len() > ANNOTATION_BYTES_MAX {
-            return Err(LabelError::LongAnnotation { key, max: ANNOTATION_BYTES_MAX });
+            return Err(LabelError::LongAnnotation {
+                key,
+                max: ANNOTATION_BYTES_MAX,
+            });
         }
-        annotations.insert(key, value);
+        insert("annotation", &mut annotations, key, value)?;
     }
-    let mut taints = Vec::with_capacity(answer.taints.len());
+    let mut taints: Vec<Taint> = Vec::with_capacity(answer.taints.len());
     for taint in answer.taints {
         check_key("taint", &taint.key)?;
-        check_label_value(&taint.key, &taint.value)?;
+        check_value("taint", &taint.key, &taint.value)?;
         let effect = match taint.effect.as_str() {
             "NoSchedule" => TaintEffect::NoSchedule,
             "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
             "NoExecute" => TaintEffect::NoExecute,
-            other => return Err(LabelError::Effect { key: taint.key, effect: printable(other, 40) }),
+            other => {
+                return Err(LabelError::Effect {
+                    key: taint.key,
+                    effect: printable(other, 40),
+                });
+            }
         };
-        taints.push(Taint { key: taint.key.into(), value: taint.value.into(), effect });
+        // Kubernetes tells taints apart by key and effect.
+        if taints
+            .iter()
+            .any(|before| *before.key == *taint.key && before.effect == effect)
+        {
+            return Err(LabelError::Twice {
+                what: "taint",
+                key: taint.key,
+            });
+        }
+        taints.push(Taint {
+            key: taint.key.into(),
+            value: taint.value.into(),
+            effect,
+        });
     }
-    Ok(Decoration { labels, annotations, taints })
+    Ok(Decoration {
+        labels,
+        annotations,
+        taints,
+    })
 }
 
-fn scored(what: &str, index: u32, score: f64, reason: &str, seen: &mut BTreeSet<u32>) -> Result<Scored, CallError> {
-    if !seen.insert(index) {
-        return Err(invalid(format!("{what} index {index} is given twice")));
+fn insert(
+    what: &'static str,
+    map: &mut Labels,
+    key: String,
+    value: String,
+) -> Result<(), LabelError> {
+    if map.contains_key(&key) {
+        return Err(LabelError::Twice { what, key });
     }
+    map.insert(key, value);
+    Ok(())
+}
+
+fn scored(
+    what: &str,
+    index: u32,
+    score: f64,
+    reason: &str,
+    seen: &mut BTreeSet<u32>,
+) -> Result<Scored, CallError> {
+    see(what, index, seen)?;
     // NaN is in no range.
     if !(0.0..=1.0).contains(&score) {
-        return Err(invalid(format!("the score {score} of {what} {index} is not between 0 and 1")));
+        return Err(invalid(format!(
+            "the score {score} of {what} {index} is not between 0 and 1"
+        )));
     }
-    Ok(Scored { index, score, reason: printable(reason, REASON_BYTES_MAX) })
+    // Adding zero takes the sign off -0.0, which a total order would put below 0.0.
+    Ok(Scored {
+        index,
+        score: score + 0.0,
+        reason: printable(reason, REASON_BYTES_MAX),
+    })
+}
+
+fn see(what: &str, index: u32, seen: &mut BTreeSet<u32>) -> Result<(), CallError> {
+    if seen.insert(index) {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "index {index} is given twice, the second time as a {what}"
+        )))
+    }
 }
 
 fn state(state: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, CallError> {
     match state {
-        Some(bytes) if bytes.len() > STATE_BYTES_MAX => {
-            Err(invalid(format!("its state has {} bytes; at most {STATE_BYTES_MAX} are kept", bytes.len())))
-        }
+        Some(bytes) if bytes.len() > STATE_BYTES_MAX => Err(invalid(format!(
+            "its state has {} bytes; at most {STATE_BYTES_MAX} are kept",
+            bytes.len()
+        ))),
         state => Ok(state),
     }
 }

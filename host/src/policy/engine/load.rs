@@ -3,6 +3,7 @@
 use kproxide_planner::ids::Digest;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
+use wasmtime::Store;
 use wasmtime::component::{Component, InstancePre};
 
 use super::bindings::host_selection::HostSelectionPolicyPre;
@@ -24,15 +25,19 @@ pub enum LoadError {
          for other languages, wrap it with `wasm-tools component new`"
     )]
     CoreModule,
-    #[error("it has {size} bytes; at most {UNPACKED_BYTES_MAX} are loaded")]
-    TooBig { size: usize },
+    #[error(
+        "it has more than {UNPACKED_BYTES_MAX} bytes unpacked, which is the most that is loaded"
+    )]
+    TooBig,
     #[error("it does not compile: {0}")]
     Compile(String),
     #[error(
         "it imports {import}, but a policy may import kproxide:policy/types and kproxide:policy/log only{hint}"
     )]
     Import { import: String, hint: &'static str },
-    #[error("it exports none of kproxide:policy/host-selection, /scale-down, /labels (version 0.1)")]
+    #[error(
+        "it exports none of kproxide:policy/host-selection, /scale-down, /labels (version 0.1)"
+    )]
     NoKnownExport,
     #[error("it was built against another version of policy.wit: {0}")]
     Interface(String),
@@ -40,36 +45,55 @@ pub enum LoadError {
     Describe(CallError),
     #[error("wasmtime does not run here: {0}")]
     Platform(String),
-    #[error("kproxide is shutting down")]
-    Cancelled,
+    #[error("the engine lost it: {0}")]
+    Lost(String),
 }
 
 pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
     check_bytes(bytes)?;
-    let component = Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(&error))?;
+    let component =
+        Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(&error))?;
     check_imports(engine, &component)?;
-    let exports: Vec<String> =
-        component.component_type().exports(&engine.wasmtime).map(|(name, _)| name.to_owned()).collect();
-    let exports_kind = |kind: &str| exports.iter().any(|name| name.starts_with(&format!("kproxide:policy/{kind}@0.1.")));
+    let exports: Vec<String> = component
+        .component_type()
+        .exports(&engine.wasmtime)
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let exports_kind = |kind: &str| {
+        exports
+            .iter()
+            .any(|name| name.starts_with(&format!("kproxide:policy/{kind}@0.1.")))
+    };
 
     let pre = || -> Result<InstancePre<State>, LoadError> {
-        engine.linker.instantiate_pre(&component).map_err(|error| interface_error(&error))
+        engine
+            .linker
+            .instantiate_pre(&component)
+            .map_err(|error| interface_error(&error))
     };
     let mut compiled = Compiled {
         digest: digest(bytes),
-        info: PolicyInfo { name: String::new(), version: String::new(), description: String::new(), settings_schema: String::new() },
+        info: PolicyInfo {
+            name: String::new(),
+            version: String::new(),
+            description: String::new(),
+            settings_schema: String::new(),
+        },
         host_selection: None,
         scale_down: None,
         labels: None,
     };
     if exports_kind("host-selection") {
-        compiled.host_selection = Some(HostSelectionPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
+        compiled.host_selection =
+            Some(HostSelectionPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
     if exports_kind("scale-down") {
-        compiled.scale_down = Some(ScaleDownPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
+        compiled.scale_down =
+            Some(ScaleDownPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
     if exports_kind("labels") {
-        compiled.labels = Some(LabelPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
+        compiled.labels =
+            Some(LabelPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
     compiled.info = describe(engine, &compiled)?;
     Ok(Module(std::sync::Arc::new(compiled)))
@@ -78,16 +102,18 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
 /// SHA-256 in lower-case hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> Digest {
     use std::fmt::Write;
-    let text = Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
+    let text = Sha256::digest(bytes)
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
     text.into()
 }
 
 fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {
     if bytes.len() > UNPACKED_BYTES_MAX {
-        return Err(LoadError::TooBig { size: bytes.len() });
+        return Err(LoadError::TooBig);
     }
     // Binary format: magic, then version 1 in layer 0 (core module) or version 13 in layer 1 (component).
     match bytes {
@@ -99,7 +125,9 @@ fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {
 
 fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError> {
     for (name, _) in component.component_type().imports(&engine.wasmtime) {
-        let allowed = ["kproxide:policy/types@0.1.", "kproxide:policy/log@0.1."].iter().any(|prefix| name.starts_with(prefix));
+        let allowed = ["kproxide:policy/types@0.1.", "kproxide:policy/log@0.1."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
         if !allowed {
             let hint = if name.starts_with("wasi:") {
                 ". WASI is not offered: for Rust, build for wasm32-unknown-unknown instead of wasm32-wasip2; for JavaScript, \
@@ -109,24 +137,46 @@ fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError
             } else {
                 ""
             };
-            return Err(LoadError::Import { import: name.to_owned(), hint });
+            return Err(LoadError::Import {
+                import: name.to_owned(),
+                hint,
+            });
         }
     }
     Ok(())
 }
 
+/// Puts an instance of each kind together, which is where wasmtime compares the types, and asks one for its name.
 fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadError> {
-    let mut store = store::store(engine, "new policy".into()).map_err(LoadError::Describe)?;
-    let info = if let Some(pre) = &compiled.host_selection {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_describe(&mut store))
-    } else if let Some(pre) = &compiled.scale_down {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_describe(&mut store))
-    } else if let Some(pre) = &compiled.labels {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_describe(&mut store))
-    } else {
-        return Err(LoadError::NoKnownExport);
-    };
-    let info = info.map_err(|error| LoadError::Describe(store::failure(&error)))?;
+    let mut info = None;
+    macro_rules! describe {
+        ($pre:expr) => {
+            if let Some(pre) = $pre {
+                let mut store = store::store(engine, "new policy".into());
+                let failed = |error: wasmtime::Error, store: &Store<State>| {
+                    LoadError::Describe(store::failure(&error, store.data()))
+                };
+                let policy = match pre.instantiate(&mut store) {
+                    Ok(policy) => policy,
+                    Err(error) if store::is_mismatch(&error) => {
+                        return Err(interface_error(&error));
+                    }
+                    Err(error) => return Err(failed(error, &store)),
+                };
+                if info.is_none() {
+                    info = Some(
+                        policy
+                            .call_describe(&mut store)
+                            .map_err(|error| failed(error, &store))?,
+                    );
+                }
+            }
+        };
+    }
+    describe!(&compiled.host_selection);
+    describe!(&compiled.scale_down);
+    describe!(&compiled.labels);
+    let info = info.ok_or(LoadError::NoKnownExport)?;
     Ok(PolicyInfo {
         name: convert::printable(&info.name, 63),
         version: convert::printable(&info.version, 63),

@@ -8,6 +8,7 @@ mod bindings;
 mod convert;
 mod load;
 mod store;
+mod ticker;
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::ids::Digest;
 use kproxide_planner::question::{AnswerBody, Question};
 use thiserror::Error;
-use wasmtime::component::{HasSelf, Linker};
+use wasmtime::component::Linker;
 
-use self::bindings::host_selection::kproxide::policy::log;
 use self::store::State;
+use self::ticker::Ticker;
 
+pub(crate) use self::convert::printable;
 pub use self::load::LoadError;
-pub(crate) use self::load::UNPACKED_BYTES_MAX;
-pub(crate) use self::load::digest;
+pub(crate) use self::load::{UNPACKED_BYTES_MAX, digest};
 
 /// Instructions for one question, about 200 ms of computing: a thousand times what the built-ins need for 1000 hypervisors.
 pub const CALL_FUEL: u64 = 4_000_000_000;
@@ -52,13 +53,17 @@ pub struct Engine {
     wasmtime: wasmtime::Engine,
     linker: Arc<Linker<State>>,
     execution: Execution,
-    /// Ends the ticker thread when the last engine is dropped.
-    _ticker: Option<Arc<()>>,
+    /// Instructions for one call.
+    fuel: u64,
+    /// `None`: inline.
+    ticker: Option<Arc<Ticker>>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("execution", &self.execution).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("execution", &self.execution)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,24 +105,26 @@ impl Module {
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Module").field("info", &self.0.info).field("digest", &self.0.digest).finish_non_exhaustive()
+        f.debug_struct("Module")
+            .field("info", &self.0.info)
+            .field("digest", &self.0.digest)
+            .finish_non_exhaustive()
     }
 }
-
 
 /// Why a question has no usable answer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CallError {
-    #[error("it does not answer {0} questions")]
-    WrongKind(&'static str),
+    #[error("it does not answer {} questions", .0.as_str())]
+    WrongKind(PolicyKind),
     #[error("it used up its {CALL_FUEL} instructions")]
     OutOfFuel,
-    #[error("it ran for too long")]
+    #[error("it ran for more than 250 ms")]
     Interrupted,
     #[error("it asked for more than 64 MiB of memory")]
     OutOfMemory,
-    #[error("it returned too much: {0}")]
-    TooMuch(String),
+    #[error("it handed over more than 4 MiB at once")]
+    TooMuch,
     #[error("it crashed: {0}")]
     Trapped(String),
     #[error("its settings are wrong: {0}")]
@@ -126,6 +133,25 @@ pub enum CallError {
     Internal(String),
     #[error("its answer is invalid: {0}")]
     InvalidAnswer(String),
+    #[error("the engine lost it: {0}")]
+    Lost(String),
+}
+
+impl CallError {
+    /// Asked again, the policy comes to the same end: it depends on nothing but its bytes and its arguments.
+    pub(crate) fn is_deterministic(&self) -> bool {
+        match self {
+            Self::Interrupted | Self::Lost(_) => false,
+            Self::WrongKind(_)
+            | Self::OutOfFuel
+            | Self::OutOfMemory
+            | Self::TooMuch
+            | Self::Trapped(_)
+            | Self::InvalidSettings(_)
+            | Self::Internal(_)
+            | Self::InvalidAnswer(_) => true,
+        }
+    }
 }
 
 /// An answer and the instructions that it took.
@@ -137,14 +163,26 @@ pub struct Called {
 
 impl Engine {
     /// # Errors
-    /// wasmtime refuses its configuration: the platform is not supported.
+    /// wasmtime refuses its configuration, or no thread can be had: the platform is not supported.
     pub fn new(execution: Execution) -> Result<Self, LoadError> {
-        let wasmtime = store::configure().map_err(|error| LoadError::Platform(format!("{error:#}")))?;
-        let mut linker = Linker::<State>::new(&wasmtime);
-        log::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)
-            .map_err(|error| LoadError::Platform(format!("{error:#}")))?;
-        let ticker = (execution == Execution::Blocking).then(|| store::start_ticker(&wasmtime));
-        Ok(Self { wasmtime, linker: Arc::new(linker), execution, _ticker: ticker })
+        let platform = |error: wasmtime::Error| LoadError::Platform(format!("{error:#}"));
+        let wasmtime = store::configure().map_err(platform)?;
+        let linker = store::linker(&wasmtime).map_err(platform)?;
+        let ticker = match execution {
+            Execution::Inline => None,
+            Execution::Blocking => {
+                let ticker = Ticker::start(&wasmtime)
+                    .map_err(|error| LoadError::Platform(error.to_string()))?;
+                Some(Arc::new(ticker))
+            }
+        };
+        Ok(Self {
+            wasmtime,
+            linker: Arc::new(linker),
+            execution,
+            fuel: CALL_FUEL,
+            ticker,
+        })
     }
 
     /// Compiles a component, after looking at what it imports, and asks it for its name.
@@ -153,16 +191,25 @@ impl Engine {
     /// Names what is wrong with the bytes and, where known, how to build them right.
     pub async fn load(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
         let engine = self.clone();
-        self.run(move || load::load(&engine, &bytes)).await.unwrap_or(Err(LoadError::Cancelled))
+        self.run(move || load::load(&engine, &bytes))
+            .await
+            .unwrap_or_else(|lost| Err(LoadError::Lost(lost)))
     }
 
     /// Asks the policy whether it accepts these settings.
     ///
     /// # Errors
     /// It does not, or it failed.
-    pub async fn check_settings(&self, module: &Module, settings: Arc<str>) -> Result<(), CallError> {
+    pub async fn check_settings(
+        &self,
+        module: &Module,
+        settings: Arc<str>,
+    ) -> Result<(), CallError> {
         let (engine, module) = (self.clone(), module.clone());
-        self.run(move || store::check_settings(&engine, &module, &settings)).await.unwrap_or_else(|| Err(cancelled()))
+        let checked = self
+            .run(move || store::check_settings(&engine, &module, &settings))
+            .await;
+        checked.unwrap_or_else(|lost| Err(CallError::Lost(lost)))
     }
 
     /// Asks one question of a fresh instance.
@@ -171,22 +218,28 @@ impl Engine {
             return store::ask(self, module, question);
         }
         let (engine, module, question) = (self.clone(), module.clone(), question.clone());
-        self.run(move || store::ask(&engine, &module, &question))
-            .await
-            .unwrap_or_else(|| Called { result: Err(cancelled()), fuel: 0 })
+        let called = self
+            .run(move || store::ask(&engine, &module, &question))
+            .await;
+        called.unwrap_or_else(|lost| Called {
+            result: Err(CallError::Lost(lost)),
+            fuel: 0,
+        })
     }
 
-    /// `None`: the runtime is shutting down.
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// # Errors
+    /// The runtime is shutting down, or wasmtime itself panicked.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
         match self.execution {
-            Execution::Inline => Some(work()),
-            Execution::Blocking => tokio::task::spawn_blocking(work).await.ok(),
+            Execution::Inline => Ok(work()),
+            Execution::Blocking => tokio::task::spawn_blocking(work)
+                .await
+                .map_err(|error| error.to_string()),
         }
     }
-}
-
-fn cancelled() -> CallError {
-    CallError::Trapped("kproxide is shutting down".to_owned())
 }
 
 #[cfg(test)]

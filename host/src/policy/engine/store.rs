@@ -1,23 +1,35 @@
 //! One call: a store with its limits, an instance, the answer or the reason why there is none.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::question::Question;
-use wasmtime::{Config, Store, StoreLimits, StoreLimitsBuilder, Trap};
+use thiserror::Error;
+use wasmtime::component::Linker;
+use wasmtime::{Config, ResourceLimiter, Store, StoreContextMut, Trap};
 
-use super::bindings::host_selection::kproxide::policy::{log, types};
-use super::{CALL_FUEL, CallError, Called, Engine, Execution, Module, convert};
+use super::bindings::host_selection::kproxide::policy::log::Level;
+use super::ticker::Running;
+use super::{CallError, Called, Engine, Module, convert};
 
+/// Linear memories and tables of all instances of a component together.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
+/// wasmtime's own representation of one table element.
+const TABLE_ELEMENT_BYTES: usize = size_of::<usize>();
+/// Core instances in one component: those of a Python component are about 40.
+const INSTANCES_MAX: usize = 200;
 const STACK_BYTES_MAX: usize = 512 << 10;
-/// Bytes that a call may hand to the host, as wasmtime counts them: 1000 candidates with reasons are 0.1 MB.
+/// Bytes that one answer may hand to the host, as wasmtime counts them: 1000 candidates with reasons are 0.1 MB.
 const RETURNED_BYTES_MAX: usize = 4 << 20;
 /// The backstop is 25 ticks of 10 ms: 250 ms.
-const TICK: Duration = Duration::from_millis(10);
 const TICKS_MAX: u64 = 25;
+/// What is listened to in one call. A policy that has said too much can still say why it panics.
 const LOG_LINES_MAX: u32 = 50;
+const LOG_ERRORS_MAX: u32 = 5;
 const LOG_BYTES_MAX: usize = 1024;
+/// What a line costs the policy, whether it is listened to or not: the host's work, as instructions.
+const LOG_FUEL_PER_LINE: u64 = 10_000;
+const LOG_FUEL_PER_BYTE: u64 = 16;
 
 /// The same for every engine: two hosts with one world and one policy come to one answer.
 pub(super) fn configure() -> wasmtime::Result<wasmtime::Engine> {
@@ -31,101 +43,204 @@ pub(super) fn configure() -> wasmtime::Result<wasmtime::Engine> {
     wasmtime::Engine::new(&config)
 }
 
-/// Advances the engine's epoch from a thread of its own: a busy async runtime cannot delay it. Ends with the returned token.
-pub(super) fn start_ticker(engine: &wasmtime::Engine) -> Arc<()> {
-    let token = Arc::new(());
-    let (alive, engine) = (Arc::downgrade(&token), engine.weak());
-    std::thread::spawn(move || {
-        while alive.strong_count() > 0 {
-            std::thread::sleep(TICK);
-            let Some(engine) = engine.upgrade() else { return };
-            engine.increment_epoch();
-        }
-    });
-    token
-}
-
 /// What lives as long as one instance.
 pub(super) struct State {
-    limits: StoreLimits,
     policy: Arc<str>,
+    bytes_left: usize,
     lines_left: u32,
+    errors_left: u32,
+    dropped: bool,
+    /// The last line of level error: of a policy that panics, why.
+    last_error: Option<String>,
+    /// `None`: without the backstop.
+    _running: Option<Running>,
 }
 
-impl types::Host for State {}
+#[derive(Debug, Error)]
+#[error("more than {MEMORY_BYTES_MAX} bytes of memory")]
+struct OutOfMemory;
 
-impl log::Host for State {
-    fn log(&mut self, level: log::Level, message: String) {
-        let Some(left) = self.lines_left.checked_sub(1) else { return };
-        self.lines_left = left;
-        let message = convert::printable(&message, LOG_BYTES_MAX);
+impl State {
+    /// An error, not `false`: a policy told that there is no memory left would only panic over it and hide the cause.
+    fn take(&mut self, more: usize) -> wasmtime::Result<bool> {
+        self.bytes_left = self.bytes_left.checked_sub(more).ok_or(OutOfMemory)?;
+        Ok(true)
+    }
+}
+
+/// wasmtime's ready-made limits hold for each memory; these hold for all memories and tables of a component.
+impl ResourceLimiter for State {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        self.take(desired.saturating_sub(current))
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        self.take(
+            desired
+                .saturating_sub(current)
+                .saturating_mul(TABLE_ELEMENT_BYTES),
+        )
+    }
+
+    fn instances(&self) -> usize {
+        INSTANCES_MAX
+    }
+
+    fn tables(&self) -> usize {
+        INSTANCES_MAX
+    }
+
+    fn memories(&self) -> usize {
+        INSTANCES_MAX
+    }
+}
+
+/// The one import. Generated code would reach the state alone: here a line also costs fuel, so that a policy that does nothing but talk comes to its end.
+pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    linker.instance("kproxide:policy/log@0.1.0")?.func_wrap(
+        "log",
+        |mut store: StoreContextMut<'_, State>, (level, message): (Level, String)| {
+            let cost = LOG_FUEL_PER_LINE + LOG_FUEL_PER_BYTE * message.len() as u64;
+            let left = store.get_fuel()?.saturating_sub(cost);
+            store.set_fuel(left)?;
+            store.data_mut().say(level, &message);
+            Ok(())
+        },
+    )?;
+    Ok(linker)
+}
+
+impl State {
+    fn say(&mut self, level: Level, message: &str) {
+        let line = convert::printable(message, LOG_BYTES_MAX);
+        let is_error = level == Level::Error;
+        if is_error {
+            self.last_error = Some(line.clone());
+        }
         let policy = &*self.policy;
+        let left = if is_error && self.lines_left == 0 {
+            &mut self.errors_left
+        } else {
+            &mut self.lines_left
+        };
+        let Some(fewer) = left.checked_sub(1) else {
+            if !self.dropped {
+                self.dropped = true;
+                tracing::warn!(
+                    policy,
+                    "policy says more than {LOG_LINES_MAX} lines in one call; the rest is dropped"
+                );
+            }
+            return;
+        };
+        *left = fewer;
         match level {
-            log::Level::Debug => tracing::debug!(policy, message, "policy says"),
-            log::Level::Info => tracing::info!(policy, message, "policy says"),
+            Level::Debug => tracing::debug!(policy, line, "policy says"),
+            Level::Info => tracing::info!(policy, line, "policy says"),
             // A policy's errors are its own: they are no broken invariant of ours.
-            log::Level::Warn | log::Level::Error => tracing::warn!(policy, message, "policy says"),
+            Level::Warn | Level::Error => tracing::warn!(policy, line, "policy says"),
         }
     }
 }
 
-pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Result<Store<State>, CallError> {
-    let limits = StoreLimitsBuilder::new().memory_size(MEMORY_BYTES_MAX).table_elements(100_000).trap_on_grow_failure(true).build();
-    let mut store = Store::new(&engine.wasmtime, State { limits, policy, lines_left: LOG_LINES_MAX });
-    store.limiter(|state| &mut state.limits);
+pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Store<State> {
+    let running = engine.ticker.as_ref().map(|ticker| ticker.running());
+    let state = State {
+        policy,
+        bytes_left: MEMORY_BYTES_MAX,
+        lines_left: LOG_LINES_MAX,
+        errors_left: LOG_ERRORS_MAX,
+        dropped: false,
+        last_error: None,
+        _running: running,
+    };
+    let mut store = Store::new(&engine.wasmtime, state);
+    store.limiter(|state| state);
     store.set_hostcall_fuel(RETURNED_BYTES_MAX);
-    store.set_fuel(CALL_FUEL).map_err(|error| failure(&error))?;
+    store
+        .set_fuel(engine.fuel)
+        .expect("every engine counts fuel");
     // Without a ticker the epoch never moves: the deadline must lie ahead, but not so far that adding it overflows.
-    store.set_epoch_deadline(match engine.execution {
-        Execution::Blocking => TICKS_MAX,
-        Execution::Inline => 1 << 40,
+    store.set_epoch_deadline(if engine.ticker.is_some() {
+        TICKS_MAX
+    } else {
+        1 << 40
     });
-    Ok(store)
+    store
 }
 
-pub(super) fn check_settings(engine: &Engine, module: &Module, settings: &str) -> Result<(), CallError> {
-    let mut store = store(engine, module.0.info.name.as_str().into())?;
+pub(super) fn check_settings(
+    engine: &Engine,
+    module: &Module,
+    settings: &str,
+) -> Result<(), CallError> {
+    let mut store = store(engine, module.0.info.name.as_str().into());
     let compiled = &module.0;
     let answer = if let Some(pre) = &compiled.host_selection {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else if let Some(pre) = &compiled.scale_down {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
-    } else if let Some(pre) = &compiled.labels {
-        pre.instantiate(&mut store).and_then(|policy| policy.call_check_settings(&mut store, settings))
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else {
-        return Err(CallError::WrongKind("any known"));
+        let Some(pre) = &compiled.labels else {
+            return Err(CallError::WrongKind(PolicyKind::Labels));
+        };
+        pre.instantiate(&mut store)
+            .and_then(|policy| policy.call_check_settings(&mut store, settings))
     };
     match answer {
         Ok(Ok(())) => Ok(()),
         Ok(Err(refusal)) => Err(match convert::refusal(refusal) {
-            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => CallError::InvalidSettings(text),
+            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => {
+                CallError::InvalidSettings(text)
+            }
             convert::Refusal::Internal(text) => CallError::Internal(text),
         }),
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(failure(&error, store.data())),
     }
 }
 
 pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Called {
-    let mut store = match store(engine, question.policy().policy.name.clone()) {
-        Ok(store) => store,
-        Err(error) => return Called { result: Err(error), fuel: 0 },
-    };
+    let mut store = store(engine, question.policy().policy.name.clone());
     let compiled = &module.0;
     let result = match question {
         Question::Rank(rank) => match &compiled.host_selection {
-            None => Err(CallError::WrongKind("host-selection")),
+            None => Err(CallError::WrongKind(PolicyKind::HostSelection)),
             Some(pre) => {
                 let (context, request, candidates) = convert::rank(rank);
                 pre.instantiate(&mut store)
                     .and_then(|policy| {
-                        policy.kproxide_policy_host_selection().call_rank(&mut store, &context, &request, &candidates)
+                        policy.kproxide_policy_host_selection().call_rank(
+                            &mut store,
+                            &context,
+                            &request,
+                            &candidates,
+                        )
                     })
-                    .map_err(|error| failure(&error))
+                    .map_err(|error| failure(&error, store.data()))
                     .and_then(|answer| convert::ranking(answer, rank))
             }
         },
         Question::Order(order) => match &compiled.scale_down {
-            None => Err(CallError::WrongKind("scale-down")),
+            None => Err(CallError::WrongKind(PolicyKind::ScaleDown)),
             Some(pre) => {
                 let (context, nodes, hypervisors) = convert::order(order);
                 pre.instantiate(&mut store)
@@ -139,12 +254,12 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                             order.max_removals,
                         )
                     })
-                    .map_err(|error| failure(&error))
+                    .map_err(|error| failure(&error, store.data()))
                     .and_then(|answer| convert::removals(answer, order))
             }
         },
         Question::Decorate(decorate) => match &compiled.labels {
-            None => Err(CallError::WrongKind("labels")),
+            None => Err(CallError::WrongKind(PolicyKind::Labels)),
             Some(pre) => {
                 let (machine, hypervisors) = convert::decorate(decorate);
                 pre.instantiate(&mut store)
@@ -156,29 +271,45 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                             &hypervisors,
                         )
                     })
-                    .map_err(|error| failure(&error))
+                    .map_err(|error| failure(&error, store.data()))
                     .and_then(|answer| convert::decorations(answer, decorate))
             }
         },
     };
-    let fuel = CALL_FUEL - store.get_fuel().unwrap_or(0);
+    let fuel = engine.fuel - store.get_fuel().unwrap_or(0);
     Called { result, fuel }
 }
 
 /// What wasmtime's error means for the policy's author.
-pub(super) fn failure(error: &wasmtime::Error) -> CallError {
-    match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => CallError::OutOfFuel,
-        Some(Trap::Interrupt) => CallError::Interrupted,
-        _ => {
-            let text = format!("{error:#}");
-            if text.contains("forcing trap when growing memory") {
-                CallError::OutOfMemory
-            } else if text.contains("too much data") {
-                CallError::TooMuch(convert::printable(&text, 300))
-            } else {
-                CallError::Trapped(convert::printable(&text, 300))
-            }
-        }
+pub(super) fn failure(error: &wasmtime::Error, state: &State) -> CallError {
+    let cause = error.root_cause().to_string();
+    let trap = error.downcast_ref::<Trap>();
+    match trap {
+        Some(Trap::OutOfFuel) => return CallError::OutOfFuel,
+        Some(Trap::Interrupt) => return CallError::Interrupted,
+        _ if error.is::<OutOfMemory>() => return CallError::OutOfMemory,
+        // The type of this one is private to wasmtime.
+        _ if cause.starts_with("too much data is being copied") => return CallError::TooMuch,
+        _ => {}
     }
+    tracing::debug!(
+        policy = &*state.policy,
+        error = format!("{error:#}"),
+        "policy crashed"
+    );
+    match &state.last_error {
+        // A panic ends in this trap, which says nothing of it.
+        Some(said) if trap == Some(&Trap::UnreachableCodeReached) => {
+            CallError::Trapped(said.clone())
+        }
+        _ => CallError::Trapped(convert::printable(
+            cause.trim_start_matches("wasm trap: "),
+            300,
+        )),
+    }
+}
+
+/// Whether the component could not be put together because its interface is not ours, rather than because it did something.
+pub(super) fn is_mismatch(error: &wasmtime::Error) -> bool {
+    !error.is::<Trap>() && !error.is::<OutOfMemory>()
 }

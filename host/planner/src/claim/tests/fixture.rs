@@ -7,20 +7,20 @@ use crate::facts::*;
 use crate::ids::*;
 use crate::plan::Verdict;
 
-pub(super) const UUID: &str = "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16";
-pub(super) const DISK: &str = "local-lvm:vm-201-disk-0";
+pub(in crate::claim) const UUID: &str = "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16";
+pub(in crate::claim) const DISK: &str = "local-lvm:vm-201-disk-0";
 
-pub(super) fn t0() -> Timestamp {
+pub(in crate::claim) fn t0() -> Timestamp {
     Timestamp::from_second(1_800_000_000).expect("a moment")
 }
 
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(in crate::claim) fn at(seconds: i64) -> Timestamp {
     t0() + SignedDuration::from_secs(seconds)
 }
 
 /// Everything that [`next`] is asked with.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(in crate::claim) struct Case {
     pub name: ClaimName,
     pub claim: ClaimFacts,
     pub verdict: Verdict,
@@ -31,7 +31,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    pub(super) fn new(phase: Phase) -> Self {
+    pub(in crate::claim) fn new(phase: Phase) -> Self {
         Self {
             name: "workers-a".into(),
             claim: claim(phase),
@@ -47,12 +47,12 @@ impl Case {
         }
     }
 
-    pub(super) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+    pub(in crate::claim) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    pub(super) fn intent(mut self, op: Op) -> Self {
+    pub(in crate::claim) fn intent(mut self, op: Op) -> Self {
         self.claim.status.intent = Some(Intent {
             op,
             attempt: 1,
@@ -61,7 +61,7 @@ impl Case {
         self
     }
 
-    pub(super) fn subject(&self) -> Subject<'_> {
+    pub(in crate::claim) fn subject(&self) -> Subject<'_> {
         Subject {
             name: &self.name,
             claim: &self.claim,
@@ -71,12 +71,12 @@ impl Case {
         }
     }
 
-    pub(super) fn next(&self) -> Step {
+    pub(in crate::claim) fn next(&self) -> Step {
         next(&self.subject(), &self.observed, self.now)
     }
 
     /// The status after the step, if it is a record.
-    pub(super) fn recorded(&self) -> ClaimStatus {
+    pub(in crate::claim) fn recorded(&self) -> ClaimStatus {
         let Step::Record { change, .. } = self.next() else {
             panic!("{:?} is no record", self.next());
         };
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-pub(super) fn settings() -> Settings {
+pub(in crate::claim) fn settings() -> Settings {
     Settings {
         vmid_first: Vmid(200),
         vmid_last: Vmid(299),
@@ -113,7 +113,7 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-pub(super) fn claim(phase: Phase) -> ClaimFacts {
+pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
     let mut status = ClaimStatus {
         phase,
         ..ClaimStatus::default()
@@ -190,7 +190,7 @@ pub(super) fn claim(phase: Phase) -> ClaimFacts {
     }
 }
 
-pub(super) fn machine() -> Machine {
+pub(in crate::claim) fn machine() -> Machine {
     Machine {
         hypervisor: "pve1".into(),
         name: Some("workers-a".into()),
@@ -209,24 +209,24 @@ pub(super) fn machine() -> Machine {
     }
 }
 
-pub(super) fn visible(change: impl FnOnce(&mut Machine)) -> Option<MachineLook> {
+pub(in crate::claim) fn visible(change: impl FnOnce(&mut Machine)) -> Option<MachineLook> {
     let mut machine = machine();
     change(&mut machine);
     Some(MachineLook::Visible(Box::new(machine)))
 }
 
-pub(super) fn did(did: Did, outcome: Outcome) -> Option<Attempted> {
+pub(in crate::claim) fn did(did: Did, outcome: Outcome) -> Option<Attempted> {
     Some(Attempted { did, outcome })
 }
 
-pub(super) fn failure(failure: Failure) -> Outcome {
+pub(in crate::claim) fn failure(failure: Failure) -> Outcome {
     Outcome::Failed {
         failure,
         text: "says why".to_owned(),
     }
 }
 
-pub(super) fn node(change: impl FnOnce(&mut NodeFacts)) -> Option<NodeLook> {
+pub(in crate::claim) fn node(change: impl FnOnce(&mut NodeFacts)) -> Option<NodeLook> {
     let mut node = NodeFacts {
         uid: "node-uid".into(),
         created: t0(),
@@ -255,16 +255,16 @@ pub(super) fn node(change: impl FnOnce(&mut NodeFacts)) -> Option<NodeLook> {
     Some(NodeLook::One("workers-a".into(), Box::new(node)))
 }
 
-pub(super) fn cordoned() -> Option<NodeLook> {
+pub(in crate::claim) fn cordoned() -> Option<NodeLook> {
     node(cordon)
 }
 
-pub(super) fn cordon(node: &mut NodeFacts) {
+pub(in crate::claim) fn cordon(node: &mut NodeFacts) {
     node.unschedulable = true;
     node.taints.push(taint(DRAINING_TAINT));
 }
 
-pub(super) fn taint(key: &str) -> Taint {
+pub(in crate::claim) fn taint(key: &str) -> Taint {
     Taint {
         key: key.into(),
         value: "".into(),
@@ -272,7 +272,7 @@ pub(super) fn taint(key: &str) -> Taint {
     }
 }
 
-pub(super) fn pod(name: &str) -> PodOnNode {
+pub(in crate::claim) fn pod(name: &str) -> PodOnNode {
     PodOnNode {
         key: ObjectKey::new("default", name),
         uid: name.into(),

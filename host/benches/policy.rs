@@ -1,0 +1,176 @@
+//! What a decision of a policy costs: one call of `spread` with 10, 100 and 1000 hypervisors, beside the same function called natively, and compiling a
+//! component. The answers are checked before anything is measured.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use futures::FutureExt;
+use kproxide::policy::{Engine, Execution, Module};
+use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
+use kproxide_planner::ids::HypervisorId;
+use kproxide_planner::question::{
+    AnswerBody, Candidate, Context, HypervisorDescription, Machine, Question, RankQuestion, Size,
+};
+use kproxide_policy_sdk::{self as sdk, call, testkit};
+use kproxide_policy_spread::Spread;
+
+const GIB: u64 = 1 << 30;
+
+criterion_group!(benches, calls, loads);
+criterion_main!(benches);
+
+fn calls(criterion: &mut Criterion) {
+    let engine = Engine::new(Execution::Inline).expect("this platform is supported");
+    let module = load(&engine, "spread");
+    let mut group = criterion.benchmark_group("policy call");
+    for count in [10, 100, 1000] {
+        let question = question(count);
+        let candidates: Vec<sdk::Candidate> = (0..count).map(native_candidate).collect();
+        let (context, request) = (testkit::context(""), testkit::request());
+        assert_eq!(
+            ranked(&engine, &module, &question),
+            natively_ranked(&context, &request, &candidates)
+        );
+
+        group.bench_with_input(
+            BenchmarkId::new("wasm", count),
+            &question,
+            |bencher, question| {
+                bencher.iter(|| engine.ask(&module, black_box(question)).now_or_never());
+            },
+        );
+        group.bench_with_input(
+            BenchmarkId::new("native", count),
+            &candidates,
+            |bencher, candidates| {
+                bencher.iter(|| {
+                    call::rank::<Spread>(black_box(&context), &request, black_box(candidates))
+                });
+            },
+        );
+    }
+    group.finish();
+}
+
+fn loads(criterion: &mut Criterion) {
+    let engine = Engine::new(Execution::Inline).expect("this platform is supported");
+    let mut group = criterion.benchmark_group("component load");
+    group.sample_size(10);
+    for name in ["spread", "go-template"] {
+        assert_eq!(load(&engine, name).info().name, name);
+        group.bench_function(name, |bencher| bencher.iter(|| load(&engine, name)));
+    }
+    group.finish();
+}
+
+fn load(engine: &Engine, name: &str) -> Module {
+    let builtin = kproxide_builtins::builtin(name).expect("it is a built-in");
+    engine
+        .load(Arc::from(builtin.wasm))
+        .now_or_never()
+        .expect("inline calls do not wait")
+        .expect("a built-in loads")
+}
+
+/// Index, score and reason of each placement.
+fn ranked(engine: &Engine, module: &Module, question: &Question) -> Vec<(u32, f64, String)> {
+    let called = engine
+        .ask(module, question)
+        .now_or_never()
+        .expect("inline calls do not wait");
+    let AnswerBody::Ranking(ranking) = called.result.expect("spread always answers") else {
+        panic!("a rank question is answered by a ranking");
+    };
+    ranking
+        .placements
+        .into_iter()
+        .map(|placement| (placement.index, placement.score, placement.reason))
+        .collect()
+}
+
+fn natively_ranked(
+    context: &sdk::Context,
+    request: &sdk::Request,
+    candidates: &[sdk::Candidate],
+) -> Vec<(u32, f64, String)> {
+    let ranking =
+        call::rank::<Spread>(context, request, candidates).expect("spread always answers");
+    ranking
+        .placements
+        .into_iter()
+        .map(|placement| (placement.index, placement.score, placement.reason))
+        .collect()
+}
+
+fn committed_gib(n: u32) -> u64 {
+    u64::from(n % 60)
+}
+
+fn native_candidate(n: u32) -> sdk::Candidate {
+    sdk::Candidate {
+        machines: n % 4,
+        ..testkit::candidate_with(&format!("pve{n}"), committed_gib(n))
+    }
+}
+
+fn question(count: u32) -> Question {
+    let capacity = Size {
+        milli_cores: 16_000,
+        memory_bytes: 64 * GIB,
+    };
+    let candidate = |n: u32| Candidate {
+        hypervisor: HypervisorDescription {
+            id: HypervisorId::new("home", &format!("pve{n}")),
+            zone: format!("pve{n}").into(),
+            capacity,
+            attributes: Vec::new(),
+        },
+        ineligible: None,
+        used: Size::default(),
+        committed: Size {
+            milli_cores: 0,
+            memory_bytes: committed_gib(n) * GIB,
+        },
+        system_reserved: Size::default(),
+        in_flight: Size::default(),
+        available: Size {
+            milli_cores: 64_000,
+            memory_bytes: (64 - committed_gib(n)) * GIB,
+        },
+        cpu_usage: 0.0,
+        machines: n % 4,
+        machines_of_pool: 0,
+        storage_free: 500 * GIB,
+    };
+    Question::Rank(RankQuestion {
+        policy: PolicyUse {
+            policy: PolicyRef {
+                kind: PolicyKind::HostSelection,
+                name: "spread".into(),
+            },
+            settings: "".into(),
+        },
+        context: Context {
+            cluster: "bench".into(),
+            now: 1_750_000_000,
+            seed: 7,
+            dry_run: false,
+            state: Vec::new(),
+        },
+        machine: Machine {
+            pool: "default".into(),
+            instance_type: "medium".into(),
+            size: Size {
+                milli_cores: 4000,
+                memory_bytes: 8 * GIB,
+            },
+            attributes: Vec::new(),
+        },
+        batch_index: 0,
+        batch_size: 1,
+        sequence: 0,
+        previous: None,
+        candidates: (0..count).map(candidate).collect(),
+    })
+}

@@ -1,0 +1,398 @@
+//! One host process between a simulated Proxmox and a simulated Kubernetes, with a loop that plans what the test says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::facts::{ClaimSpec, Delta, EntryState, HostFacts, LedgerEntry, NodeFacts};
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, Vmid};
+use kproxide_planner::plan::{Advance, Launch, Plan, Verdict};
+use kproxide_planner::world::World;
+use kproxide_simulator::clock::Clock as SimulatedClock;
+use kproxide_simulator::faults::{Broken, Dialect, Faults};
+use kproxide_simulator::kube::{Collecting, Kube};
+use kproxide_simulator::pve::{MachineEvent, Pve, Topology};
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Machines, Rules};
+use crate::clock::Clock;
+use crate::kube::client::Client as KubeClient;
+use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
+use crate::kube::crd::crds;
+use crate::kube::{claims, ledger, nodes};
+use crate::observe::Clusters;
+use crate::pve::auth::{CredentialSource, Credentials};
+use crate::pve::client::Client as PveClient;
+use crate::pve::limits::Concurrency;
+use crate::pve::ownership::Key;
+use crate::pve::transport::{Endpoint, TransportError};
+
+pub(super) const CLAIM: &str = "workers-a";
+pub(super) const VMID: u32 = 201;
+const CLUSTER: &str = "home";
+
+/// Everything outside of the process, and the process' connections.
+pub(super) struct Lab {
+    pub pve: Pve,
+    pub kube: Kube,
+    pub faults: Faults,
+    machines: mpsc::UnboundedReceiver<MachineEvent>,
+    /// VMs that boot, and when their Node is there.
+    booting: Vec<(Instant, String, String)>,
+    pub client: KubeClient,
+    pub joins: bool,
+}
+
+/// One process: it is dropped when it crashes.
+pub(super) struct Host {
+    pub actor: Actor,
+    pub world: World,
+    clusters: Clusters,
+    clock: Clock,
+    pub notes: mpsc::Receiver<ClaimNote>,
+    pub launched: bool,
+}
+
+fn epoch() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+pub(super) fn spec() -> ClaimSpec {
+    ClaimSpec {
+        pool: "workers".into(),
+        class: "standard".into(),
+        cluster: CLUSTER.into(),
+        vmid: Vmid(VMID),
+        vm_name: CLAIM.into(),
+        hypervisor: "pve2".into(),
+        storage: None,
+        instance_type: "medium".into(),
+        milli_cores: 4000,
+        memory_bytes: 8 << 30,
+        disk_bytes: Some(20 << 30),
+        address: None,
+        labels: [("rack".to_owned(), "a".to_owned())].into(),
+        annotations: Default::default(),
+        taints: vec![],
+        template_digest: "t".into(),
+        policy_digest: "p".into(),
+    }
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+impl Lab {
+    pub(super) async fn new() -> Self {
+        let clock = SimulatedClock::starting_at(epoch());
+        let pve = Pve::new(Topology::of(3), clock, 7);
+        let kube = Kube::new(clock, 7);
+        for crd in crds() {
+            kube.create(
+                "customresourcedefinitions.apiextensions.k8s.io",
+                serde_json::to_value(crd).unwrap(),
+            )
+            .unwrap();
+        }
+        let machines = pve.machine_events();
+        // What the tests look at does not pass through the process' own connection.
+        let client = KubeClient::from_service(kube.service());
+        ledger::get_or_create(&client).await.unwrap();
+        sleep(Duration::from_secs(15)).await;
+        Self {
+            pve,
+            kube,
+            faults: Faults::new(7),
+            machines,
+            booting: Vec::new(),
+            client,
+            joins: true,
+        }
+    }
+
+    /// A new process, with a leadership of its own.
+    pub(super) async fn host(&self, number: u32) -> Host {
+        self.faults.revive();
+        let clock = Clock::Virtual {
+            epoch: epoch(),
+            started: self.pve.clock().start(),
+        };
+        let (pve, faults) = (self.pve.clone(), self.faults.clone());
+        let clusters = Clusters::new(Arc::new(move |_, _| {
+            let credentials: CredentialSource =
+                Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+            let service = faults.around(pve.service(), Dialect::Proxmox);
+            let service = tower::ServiceExt::map_err(service, |broken| match broken {
+                Broken::Refused => TransportError::Connect(broken.into()),
+                Broken::Lost => TransportError::Broken(broken.into()),
+            });
+            let endpoint = Endpoint::new("simulated", service);
+            Ok(PveClient::new(
+                vec![endpoint],
+                credentials,
+                Concurrency::default(),
+            ))
+        }));
+        let kube =
+            KubeClient::from_service(Collecting(self.faults.around(self.kube.whole_requests(), Dialect::Kubernetes)));
+        let machines = Machines::default();
+        let mut world = World::default();
+        configure(&mut world, &clusters, &machines);
+        let (notes, told) = mpsc::channel(100);
+        let drawn = AtomicU32::new(0);
+        let leadership: Arc<str> = format!("epoch-{number}").into();
+        let actor = Actor::new(Context {
+            kube,
+            clusters: clusters.clone(),
+            clock,
+            identity: Identity {
+                cluster_id: "cluster-id".to_owned(),
+                keys: vec![Key::new(vec![7; 32]).unwrap()],
+            },
+            fence: Fence::new(move || Some(leadership.clone())),
+            nonces: Arc::new(move || {
+                format!("nonce{number}x{}", drawn.fetch_add(1, Ordering::Relaxed))
+            }),
+            rules: Rules::default(),
+            notes,
+            machines,
+        });
+        Host {
+            actor,
+            world,
+            clusters,
+            clock,
+            notes: told,
+            launched: false,
+        }
+    }
+
+    /// Boots what was started: a Node with the machine's UUID, fifteen seconds later.
+    fn physics(&mut self) {
+        while let Ok(event) = self.machines.try_recv() {
+            if let MachineEvent::Started {
+                name, smbios_uuid, ..
+            } = event
+                && self.joins
+            {
+                let at = Instant::now() + Duration::from_secs(15);
+                self.booting.push((at, name, smbios_uuid));
+            }
+        }
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.booting)
+            .into_iter()
+            .partition(|(at, ..)| *at <= now);
+        self.booting = later;
+        let due: Vec<(Instant, String, String)> = due;
+        for (_, name, uuid) in due {
+            let node = json!({
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                "spec": {"taints": [{"key": "kproxide.dev/unregistered", "effect": "NoExecute"}]},
+                "status": {
+                    "nodeInfo": node_info(&uuid.to_uppercase()),
+                    "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
+                        "lastTransitionTime": "2027-01-15T08:00:00Z", "lastHeartbeatTime": "2027-01-15T08:00:00Z"}],
+                },
+            });
+            let created = self.kube.create("nodes", node.clone()).is_ok();
+            if created {
+                // A kubelet that is Ready at once: the taint that admission adds goes, as the node controller would see to.
+                let ready = json!({"spec": {"taints": node["spec"]["taints"]}});
+                self.kube.patch("nodes", "", "", &name, ready).unwrap();
+            }
+            let status = json!({"status": node["status"]});
+            self.kube
+                .patch("nodes", "status", "", &name, status)
+                .unwrap();
+        }
+    }
+
+    pub(super) async fn claim(&self) -> Option<claims::StoredClaim> {
+        claims::get(&self.client, &CLAIM.into()).await.unwrap()
+    }
+
+    pub(super) async fn node(&self) -> Option<NodeFacts> {
+        nodes::get(&self.client, &CLAIM.into()).await.unwrap()
+    }
+
+    pub(super) async fn entry(&self) -> Option<EntryState> {
+        let ledger = ledger::get(&self.client).await.unwrap().unwrap();
+        let mut entries = ledger.entries.iter();
+        entries
+            .find(|entry| entry.vmid == Vmid(VMID))
+            .map(|entry| entry.state)
+    }
+
+    /// Requests of this method whose path ends so, which took effect or began to.
+    pub(super) fn asked(&self, method: &str, end: &str) -> usize {
+        let audit = self.pve.audit();
+        audit
+            .iter()
+            .filter(|entry| entry.method == method && entry.path.ends_with(end))
+            .count()
+    }
+}
+
+/// Turns the loop every few seconds until the claim is as `until` says, or the process has crashed; false: it crashed.
+pub(super) async fn turn(
+    lab: &mut Lab,
+    host: &mut Host,
+    verdict: &Verdict,
+    until: impl AsyncFn(&Lab) -> bool,
+) -> bool {
+    let faults = lab.faults.clone();
+    for _ in 0..200 {
+        lab.physics();
+        if until(lab).await {
+            return true;
+        }
+        let ended = tokio::select! {
+            biased;
+            () = faults.crashed() => return false,
+            () = tick(host, &lab.client, verdict) => false,
+        };
+        assert!(!ended);
+        let rest = sleep(Duration::from_secs(5));
+        tokio::pin!(rest);
+        loop {
+            tokio::select! {
+                biased;
+                () = faults.crashed() => return false,
+                () = &mut rest => break,
+                () = host.actor.finished() => {
+                    lab.physics();
+                    tokio::select! {
+                        biased;
+                        () = faults.crashed() => return false,
+                        () = tick(host, &lab.client, verdict) => {}
+                    }
+                }
+            }
+        }
+    }
+    panic!(
+        "no end: {:#?}",
+        lab.claim().await.map(|claim| claim.facts.status)
+    );
+}
+
+/// Observes, plans one launch if none was planned, and drives what there is.
+async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
+    for delta in host
+        .clusters
+        .refresh(Duration::from_secs(5), &host.clock)
+        .await
+    {
+        host.world.apply(delta);
+    }
+    let found = claims::list(client).await.unwrap();
+    let known: Vec<ClaimName> = host.world.claims().keys().cloned().collect();
+    for name in known {
+        if !found.iter().any(|claim| claim.name == name) {
+            host.world.apply(Delta::Claim(name, None));
+        }
+    }
+    for claim in &found {
+        let facts = Some(Box::new(claim.facts.clone()));
+        host.world.apply(Delta::Claim(claim.name.clone(), facts));
+    }
+    let name = NodeName::from(CLAIM);
+    let node = nodes::get(client, &name).await.unwrap();
+    host.world.apply(Delta::Node(name, node.map(Box::new)));
+    let stands = ledger::get(client).await.unwrap().unwrap();
+    let mut plan = Plan::default();
+    if !host.launched && found.is_empty() && stands.entries.is_empty() {
+        let spec = spec();
+        let mut wanted = stands.clone();
+        wanted.entries.push(LedgerEntry {
+            claim: CLAIM.into(),
+            pool: spec.pool.clone(),
+            cluster: spec.cluster.clone(),
+            vmid: spec.vmid,
+            hypervisor: spec.hypervisor.clone(),
+            storage: None,
+            milli_cores: spec.milli_cores,
+            memory_bytes: spec.memory_bytes,
+            disk_bytes: 0,
+            address: None,
+            state: EntryState::Reserved {
+                since: host.clock.now(),
+            },
+        });
+        plan.ledger = Some(wanted);
+        plan.launches.push(Launch {
+            claim: CLAIM.into(),
+            spec,
+            reason: "a test".to_owned(),
+        });
+        host.launched = true;
+    }
+    let advances = found.iter().map(|claim| Advance {
+        claim: claim.name.clone(),
+        uid: claim.facts.uid.clone(),
+        verdict: verdict.clone(),
+    });
+    plan.advances = advances.collect();
+    host.actor.start(&plan, &host.world).await;
+}
+
+fn configure(world: &mut World, clusters: &Clusters, machines: &Machines) {
+    let (cluster, connection) = cluster_facts(&from_json(json!({
+        "endpoints": ["https://pve1:8006"], "credentials": "home", "pool": "k8s",
+        "vmidRange": {"first": 200, "last": 299},
+    })));
+    assert_eq!(cluster.problem, None);
+    let name = ClusterName::from(CLUSTER);
+    clusters.configure(&name, connection);
+    world.apply(Delta::Cluster(name, Some(Box::new(cluster))));
+
+    let (class, settings) = class_facts(&from_json(json!({
+        "template": {"name": "k8s-node", "placement": "local"},
+        "instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20}],
+        "cloudInit": {"dhcp": true, "user": "ops"},
+        "tags": ["kproxide"],
+    })));
+    assert_eq!(class.problem, None);
+    let name = ClassName::from("standard");
+    clusters.want_template(&name, Some((class.template.clone(), class.local_template)));
+    machines.configure(&name, Some(settings));
+    world.apply(Delta::Class(name, Some(Box::new(class))));
+
+    let pool = pool_facts(
+        &ObjectMeta::default(),
+        &from_json(json!({"nodeClass": "standard"})),
+    );
+    assert_eq!(pool.problem, None);
+    world.apply(Delta::Pool("workers".into(), Some(Box::new(pool))));
+    world.apply(Delta::Host(HostFacts {
+        cluster_id: "cluster-id".to_owned(),
+        own_node: None,
+        armed_at: Some(epoch() - SignedDuration::from_secs(1)),
+        dry_run: false,
+        key_known: true,
+    }));
+}
+
+fn node_info(uuid: &str) -> Value {
+    let mut info = json!({"systemUUID": uuid});
+    for field in [
+        "machineID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ] {
+        info[field] = json!("test");
+    }
+    info
+}

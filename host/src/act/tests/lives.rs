@@ -1,0 +1,242 @@
+//! Lives without crashes: up, down, and what goes wrong by itself.
+
+use std::time::Duration;
+
+use kproxide_planner::claim::{Condition, Phase};
+use kproxide_planner::facts::EntryState;
+use kproxide_planner::plan::{RemovalReason, Verdict};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::lab::{CLAIM, Lab, VMID, turn};
+
+async fn in_service(lab: &Lab) -> bool {
+    lab.claim()
+        .await
+        .is_some_and(|claim| claim.facts.status.phase == Phase::Initialized)
+}
+
+async fn closed(lab: &Lab) -> bool {
+    lab.claim().await.is_none() && matches!(lab.entry().await, Some(EntryState::Quarantined { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_becomes_a_node_and_goes_again() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+
+    let node = lab.node().await.unwrap();
+    assert_eq!(node.labels["rack"], "a");
+    assert_eq!(node.labels["kproxide.dev/claim"], CLAIM);
+    assert_eq!(node.labels["topology.kubernetes.io/zone"], "pve2");
+    assert_eq!(node.provider_id.as_deref(), Some("proxmox://home/201"));
+    assert!(node.taints.is_empty());
+    let vm = lab
+        .pve
+        .snapshot()
+        .vms
+        .into_iter()
+        .find(|vm| vm.vmid == VMID)
+        .unwrap();
+    assert_eq!(vm.name, CLAIM);
+    assert_eq!(lab.asked("POST", "/clone"), 1);
+
+    let down = Verdict::Remove(RemovalReason::Empty);
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+    assert!(lab.node().await.is_none());
+    let left = lab.pve.snapshot();
+    assert!(left.vms.iter().all(|vm| vm.vmid != VMID));
+    assert!(
+        left.volumes
+            .iter()
+            .all(|volume| !volume.volid.contains("vm-201-"))
+    );
+    let told: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok())
+        .map(|note| note.note.reason)
+        .collect();
+    assert_eq!(told, ["Launched", "Registered", "Initialized", "ScaleDown"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clone_is_asked_for_in_the_tick_of_the_reservation() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    let began = tokio::time::Instant::now();
+    assert!(
+        turn(&mut lab, &mut host, &Verdict::Keep, async |lab| lab
+            .asked("POST", "/clone")
+            == 1)
+        .await
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_never_joins_goes_with_the_reason() {
+    let mut lab = Lab::new().await;
+    lab.joins = false;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+    assert!(lab.pve.snapshot().vms.iter().all(|vm| vm.vmid != VMID));
+    let notes: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok()).collect();
+    let failed = notes
+        .iter()
+        .find(|note| note.note.reason == "FailedToScaleUp")
+        .unwrap();
+    assert!(
+        failed.note.message.contains("no Node joined within 10m"),
+        "{}",
+        failed.note.message
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_of_somebody_else_is_left_alone() {
+    let mut lab = Lab::new().await;
+    lab.pve.human_clones_vm(9002, VMID, CLAIM).unwrap();
+    lab.pve.human_sets_pool(VMID, Some("k8s")).unwrap();
+    sleep(Duration::from_secs(15)).await;
+    let before = lab
+        .pve
+        .snapshot()
+        .vms
+        .into_iter()
+        .find(|vm| vm.vmid == VMID);
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+    let after = lab
+        .pve
+        .snapshot()
+        .vms
+        .into_iter()
+        .find(|vm| vm.vmid == VMID);
+    assert_eq!(format!("{before:?}"), format!("{after:?}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_marker_was_edited_is_frozen() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    lab.pve.human_edits_description(VMID, "mine now").unwrap();
+    let down = Verdict::Remove(RemovalReason::Empty);
+    let frozen = async |lab: &Lab| {
+        let claim = lab.claim().await.unwrap();
+        claim
+            .facts
+            .status
+            .since(Condition::OwnershipMismatch)
+            .is_some()
+    };
+    assert!(turn(&mut lab, &mut host, &down, frozen).await);
+    let vm = lab
+        .pve
+        .snapshot()
+        .vms
+        .into_iter()
+        .find(|vm| vm.vmid == VMID)
+        .unwrap();
+    assert!(vm.running, "{vm:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_machine_in_service_is_started_again() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    sleep(Duration::from_secs(30)).await;
+    lab.pve.human_stops(VMID).unwrap();
+    let running =
+        async |lab: &Lab| lab.asked("POST", "/status/start") == 2 && in_service(lab).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, running).await);
+    assert_eq!(lab.asked("POST", "/clone"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_destroyed_is_lost() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    lab.pve.human_destroys(VMID).unwrap();
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+    assert!(lab.node().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_ignores_the_shutdown_is_stopped() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    lab.pve.set_ignores_shutdown(VMID, true).unwrap();
+    let down = Verdict::Remove(RemovalReason::Empty);
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+    assert_eq!(lab.asked("POST", "/status/stop"), 1);
+}
+
+/// A pod on the claim's Node, kept by a PodDisruptionBudget that allows nothing.
+fn kept_pod(lab: &Lab) {
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true}]},
+        "spec": {"nodeName": CLAIM, "containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running"},
+    });
+    lab.kube.create("pods", pod.clone()).unwrap();
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    lab.kube
+        .patch("pods", "status", "default", "web", ready)
+        .unwrap();
+    let budget = json!({
+        "metadata": {"name": "web", "namespace": "default", "generation": 1},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    lab.kube
+        .create("poddisruptionbudgets.policy", budget)
+        .unwrap();
+    let status = json!({"status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1,
+        "expectedPods": 1, "observedGeneration": 1}});
+    lab.kube
+        .patch(
+            "poddisruptionbudgets.policy",
+            "status",
+            "default",
+            "web",
+            status,
+        )
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_a_budget_holds_up_is_named_and_given_up() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    kept_pod(&lab);
+    let down = Verdict::Remove(RemovalReason::Underutilized);
+    let draining = async |lab: &Lab| {
+        lab.claim()
+            .await
+            .is_some_and(|claim| claim.facts.status.phase == Phase::Draining)
+    };
+    assert!(turn(&mut lab, &mut host, &down, draining).await);
+    assert!(turn(&mut lab, &mut host, &down, in_service).await);
+    let node = lab.node().await.unwrap();
+    assert!(!node.unschedulable && node.taints.is_empty(), "{node:?}");
+    assert!(lab.kube.get("pods", "default", "web").is_some());
+    let notes: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok()).collect();
+    let held = notes
+        .iter()
+        .find(|note| note.note.reason == "ScaleDownHeldUp")
+        .unwrap();
+    assert!(held.note.message.contains("web"), "{}", held.note.message);
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.note.reason == "ScaleDownFailed")
+    );
+}

@@ -1,0 +1,109 @@
+//! Bytes that are no policy, each with what an operator is told.
+
+use std::sync::Arc;
+
+use super::engine;
+use crate::policy::fixtures::{component_exporting, component_importing, wasm};
+
+async fn refused(bytes: impl Into<Arc<[u8]>>) -> String {
+    engine().load(bytes.into()).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn what_is_no_component_is_refused_with_what_it_is() {
+    let not_wasm = r"it is not WebAssembly: its first bytes are not \0asm";
+    assert_eq!(refused([]).await, not_wasm);
+    assert_eq!(refused(*b"(component)").await, not_wasm);
+    assert_eq!(refused(*b"<html>404</html>").await, not_wasm);
+    assert_eq!(
+        refused(*b"\0asm\x01\0\0\0").await,
+        "it is a core WebAssembly module, not a component: for Rust, build for wasm32-unknown-unknown with linker = \"wasm-component-ld\"; \
+         for other languages, wrap it with `wasm-tools component new`"
+    );
+    assert_eq!(
+        refused(vec![0; (4 << 20) + 1]).await,
+        "it has more than 4194304 bytes unpacked, which is the most that is loaded"
+    );
+}
+
+#[tokio::test]
+async fn a_component_that_wants_more_than_the_log_is_refused_with_advice() {
+    let only = "but a policy may import kproxide:policy/types and kproxide:policy/log only";
+    assert_eq!(
+        refused(component_importing("wasi:clocks/wall-clock@0.2.6")).await,
+        format!(
+            "it imports wasi:clocks/wall-clock@0.2.6, {only}. WASI is not offered: for Rust, build for wasm32-unknown-unknown instead of \
+             wasm32-wasip2; for JavaScript, `jco componentize --backend quickjs --backend-qjs-stub-wasi`; for Python, `componentize-py --stub-wasi`"
+        )
+    );
+    assert_eq!(
+        refused(component_importing("kproxide:policy/log@0.2.0")).await,
+        format!(
+            "it imports kproxide:policy/log@0.2.0, {only}. It was built for another version of the interface"
+        )
+    );
+    assert_eq!(
+        refused(component_importing("acme:racks/table")).await,
+        format!("it imports acme:racks/table, {only}")
+    );
+}
+
+#[tokio::test]
+async fn a_component_with_another_interface_is_refused_with_the_difference() {
+    let nothing =
+        "it exports none of kproxide:policy/host-selection, /scale-down, /labels (version 0.1)";
+    assert_eq!(refused(*b"\0asm\x0d\0\x01\0").await, nothing);
+    assert_eq!(
+        refused(component_exporting("kproxide:policy/labels@0.2.0")).await,
+        nothing
+    );
+    assert_eq!(
+        refused(component_exporting("kproxide:policy/labels@0.1.0")).await,
+        "it was built against another version of policy.wit: no exported function `describe` found"
+    );
+    // A field of another name, as if the record had changed.
+    let spread = wasm("spread");
+    let (name, other) = (b"milli-cores", b"milli-chips");
+    let mut patched = spread.to_vec();
+    let places: Vec<usize> = (0..patched.len() - name.len())
+        .filter(|at| patched[*at..].starts_with(name))
+        .collect();
+    for at in places {
+        patched[at..at + name.len()].copy_from_slice(other);
+    }
+    assert_eq!(
+        refused(patched).await,
+        "it was built against another version of policy.wit: "
+    );
+}
+
+/// Never a panic, never an endless compilation, whatever the bytes: half a component, and one with bytes turned over.
+#[tokio::test]
+async fn broken_components_are_refused_or_work() {
+    let spread = wasm("spread");
+    assert!(
+        refused(&spread[..spread.len() / 2])
+            .await
+            .starts_with("it does not compile: ")
+    );
+    for at in (8..spread.len()).step_by(spread.len() / 20) {
+        let mut broken = spread.to_vec();
+        broken[at] ^= 0x55;
+        let _ = engine().load(broken.into()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_good_component_says_what_it_is() {
+    let module = engine().load(wasm("spread")).await.unwrap();
+    let builtin = kproxide_builtins::builtin("spread").unwrap();
+    assert_eq!(module.digest().as_str(), builtin.sha256);
+    assert_eq!(
+        (module.info().name.as_str(), module.info().version.as_str()),
+        ("spread", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(
+        module.kinds(),
+        [kproxide_planner::facts::PolicyKind::HostSelection]
+    );
+}

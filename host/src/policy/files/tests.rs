@@ -1,0 +1,151 @@
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn read(folder: &Path) -> PolicyFiles {
+    Directories::new(&[folder.to_path_buf()]).read()
+}
+
+fn names(files: &PolicyFiles) -> Vec<&str> {
+    files.keys().map(|name| &**name).collect()
+}
+
+fn gzip(path: &Path, bytes: &[u8]) {
+    let mut encoder =
+        flate2::write::GzEncoder::new(fs::File::create(path).unwrap(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap();
+}
+
+#[test]
+fn a_configmap_mount_is_read_through_its_swap() {
+    let mount = tempfile::tempdir().unwrap();
+    let swap = |version: &str, text: &[u8]| {
+        let folder = mount.path().join(version);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("mine.wasm"), text).unwrap();
+        let link = mount.path().join("..data_tmp");
+        symlink(version, &link).unwrap();
+        fs::rename(&link, mount.path().join("..data")).unwrap();
+    };
+    swap("..1", b"one");
+    symlink("..data/mine.wasm", mount.path().join("mine.wasm")).unwrap();
+    let mine = || read(mount.path())["mine"].clone().unwrap().to_vec();
+    assert_eq!(mine(), b"one");
+    swap("..2", b"two");
+    assert_eq!(mine(), b"two");
+}
+
+#[test]
+fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("plain.wasm"), b"plain").unwrap();
+    gzip(&path("gzipped.wasm.gz"), b"gzipped");
+    let zstd = ruzstd::encoding::compress_to_vec(
+        &b"zstd"[..],
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
+    fs::write(path("zstd.wasm.zst"), zstd).unwrap();
+    for name in ["notes.txt", ".hidden.wasm", ".wasm", "wasm"] {
+        fs::write(path(name), b"ignored").unwrap();
+    }
+    let files = read(folder.path());
+    assert_eq!(names(&files), ["gzipped", "plain", "zstd"]);
+    for (name, bytes) in &files {
+        assert_eq!(bytes.as_deref().unwrap(), name.as_bytes());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_there_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    gzip(&path("bomb.wasm.gz"), &vec![0; UNPACKED_BYTES_MAX * 4]);
+    fs::write(path("big.wasm"), vec![0; UNPACKED_BYTES_MAX + 1]).unwrap();
+    fs::write(path("cut.wasm.gz"), b"\x1f\x8b").unwrap();
+    fs::write(path("cut2.wasm.zst"), b"\x28\xb5\x2f\xfd").unwrap();
+    fs::create_dir(path("folder.wasm")).unwrap();
+    fs::write(path("twice.wasm"), b"a").unwrap();
+    gzip(&path("twice.wasm.gz"), b"b");
+
+    let at = folder.path().display().to_string();
+    let said: Vec<String> = read(folder.path())
+        .into_values()
+        .map(|file| file.unwrap_err().to_string().replace(&at, "DIR"))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "it has more than 4194304 bytes unpacked, which is the most that is loaded",
+            "it has more than 4194304 bytes unpacked, which is the most that is loaded",
+            "DIR/cut.wasm.gz cannot be unpacked: unexpected end of file",
+            "DIR/cut2.wasm.zst cannot be unpacked: Failed to parse/decode frame header: Error while reading header: ",
+            "DIR/folder.wasm cannot be read: Is a directory (os error 21)",
+            "DIR/twice.wasm and DIR/twice.wasm.gz are both of this policy: remove one",
+        ]
+    );
+}
+
+#[test]
+fn a_directory_is_no_file_store() {
+    let folder = tempfile::tempdir().unwrap();
+    for n in 0..=FILES_MAX {
+        fs::write(folder.path().join(format!("p{n:03}.wasm")), b"x").unwrap();
+    }
+    let files = read(folder.path());
+    assert_eq!(
+        files.values().filter(|file| file.is_ok()).count(),
+        FILES_MAX
+    );
+    let error = files["p100"]
+        .as_ref()
+        .unwrap_err()
+        .to_string()
+        .replace(&folder.path().display().to_string(), "DIR");
+    assert_eq!(
+        error,
+        "DIR/p100.wasm is not read: the policies of one directory are at most 100, with 33554432 bytes together"
+    );
+}
+
+#[test]
+fn the_later_directory_wins_and_one_that_is_not_there_is_empty() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(first.path().join("a.wasm"), b"first").unwrap();
+    fs::write(first.path().join("b.wasm"), b"first").unwrap();
+    fs::write(second.path().join("b.wasm"), b"second").unwrap();
+    let paths = [first.path(), second.path(), Path::new("/not/there")].map(Path::to_path_buf);
+    let files = Directories::new(&paths).read();
+    let texts: Vec<_> = files
+        .values()
+        .map(|file| file.as_deref().unwrap())
+        .collect();
+    assert_eq!(
+        (names(&files), texts),
+        (vec!["a", "b"], vec![&b"first"[..], b"second"])
+    );
+}
+
+/// Reading a file as a directory fails for everybody; taking permissions away would not stop root.
+#[test]
+fn a_directory_that_cannot_be_read_is_as_it_was_and_one_that_is_gone_is_empty() {
+    let parent = tempfile::tempdir().unwrap();
+    let (path, aside) = (parent.path().join("policies"), parent.path().join("aside"));
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a.wasm"), b"a").unwrap();
+    let mut directories = Directories::new(std::slice::from_ref(&path));
+    let before = directories.read();
+    assert_eq!(names(&before), ["a"]);
+
+    fs::rename(&path, &aside).unwrap();
+    fs::write(&path, b"not a directory").unwrap();
+    assert_eq!(directories.read(), before);
+
+    fs::remove_file(&path).unwrap();
+    assert_eq!(directories.read(), PolicyFiles::new());
+
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(directories.read(), before);
+}

@@ -1,0 +1,128 @@
+//! A new policy in a directory decides the next question: real files, the real watcher, the layout in which the kubelet mounts a ConfigMap.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::policy::watch_directories;
+
+/// Less than the 30 s after which the directories are looked at anyway: it is the watcher that sees the change.
+const DEADLINE: Duration = Duration::from_secs(25);
+
+/// What the kubelet does: a folder of the new version, `..data` swapped to it in one step, the old folder removed.
+fn mount(directory: &Path, version: u32, contents: &[(&str, &[u8])]) {
+    let folder = directory.join(format!("..{version}"));
+    fs::create_dir(&folder).unwrap();
+    for (name, bytes) in contents {
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+    symlink(format!("..{version}"), directory.join("..data_tmp")).unwrap();
+    fs::rename(directory.join("..data_tmp"), directory.join("..data")).unwrap();
+    for (name, _) in contents {
+        let link = directory.join(name);
+        if !link.is_symlink() {
+            symlink(Path::new("..data").join(name), link).unwrap();
+        }
+    }
+    if let Some(old) = version.checked_sub(1) {
+        let _ = fs::remove_dir_all(directory.join(format!("..{old}")));
+    }
+}
+
+/// The first batch of files that changes something.
+async fn next_reloads(library: &Library, files: &mut mpsc::Receiver<PolicyFiles>) -> Vec<Reload> {
+    let reloads = async {
+        loop {
+            let reloads = library.sync(files.recv().await.unwrap()).await;
+            if !reloads.is_empty() {
+                return reloads;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, reloads)
+        .await
+        .expect("the change is seen in time")
+}
+
+#[tokio::test]
+async fn a_configmap_update_is_taken_and_a_broken_one_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    mount(directory.path(), 1, &[("mine.wasm", embedded("pack").wasm)]);
+    let (send, mut receive) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch_directories(
+        vec![directory.path().to_path_buf()],
+        send,
+    ));
+    let library = library();
+    let digest_now = async || {
+        ask(&library, &named("mine", "spread", ""))
+            .await
+            .digest
+            .to_string()
+    };
+
+    next_reloads(&library, &mut receive).await;
+    assert_eq!(digest_now().await, embedded("pack").sha256);
+
+    mount(
+        directory.path(),
+        2,
+        &[("mine.wasm", embedded("balanced").wasm)],
+    );
+    next_reloads(&library, &mut receive).await;
+    assert_eq!(digest_now().await, embedded("balanced").sha256);
+
+    // A second swap: a watch on the file or on `..data` would be blind by now.
+    mount(directory.path(), 3, &[("mine.wasm", b"not wasm")]);
+    let reloads = next_reloads(&library, &mut receive).await;
+    assert!(
+        matches!(
+            &reloads[..],
+            [Reload {
+                outcome: ReloadOutcome::Refused(_),
+                ..
+            }]
+        ),
+        "{reloads:?}"
+    );
+    assert_eq!(digest_now().await, embedded("balanced").sha256);
+
+    let packed = ruzstd::encoding::compress_to_vec(
+        embedded("spread").wasm,
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
+    mount(directory.path(), 4, &[("mine.wasm.zst", &packed)]);
+    fs::remove_file(directory.path().join("mine.wasm")).unwrap();
+    next_reloads(&library, &mut receive).await;
+    assert_eq!(digest_now().await, embedded("spread").sha256);
+
+    // Nobody listens any more: the task ends.
+    drop(receive);
+    tokio::time::timeout(DEADLINE, tasks.join_next())
+        .await
+        .expect("the watcher ends with its receiver")
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_comes_later_is_seen() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("policies");
+    let (send, mut receive) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch_directories(vec![directory.clone()], send));
+    assert_eq!(receive.recv().await, Some(PolicyFiles::new()));
+    drop(receive);
+    tokio::time::timeout(DEADLINE, tasks.join_next())
+        .await
+        .expect("the watcher ends with its receiver")
+        .unwrap()
+        .unwrap();
+}
