@@ -265,10 +265,10 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             reason => row.remove(reason),
         }
     } else if claim.status.phase < Phase::Initialized {
-        row.stage = if is_overdue(tick, claim) {
-            Stage::Overdue
-        } else {
-            Stage::Coming
+        let is_ready = row.node.is_some_and(|node| node.facts.ready);
+        row.stage = match is_overdue(tick, claim) && !is_ready {
+            true => Stage::Overdue,
+            false => Stage::Coming,
         };
     }
     row

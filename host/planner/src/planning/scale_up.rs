@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::packing::{self, Demand, Order, Packing};
-use super::pools::{Offer, PoolPlan};
+use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
 use super::{Planning, Tick};
 use crate::ids::{HypervisorId, PoolName};
 use crate::ledger::later;
-use crate::report::Why;
+use crate::report::{Severity, Why};
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
@@ -71,6 +71,17 @@ impl Planning<'_> {
             left.push((demand.need, *count, why));
         }
         let name = pool.name.clone();
+        let reasons = left.iter().filter_map(|(_, _, why)| match why {
+            Some(Why::NoHypervisor(reasons)) => Some(reasons),
+            Some(_) | None => None,
+        });
+        for (hypervisor, reason) in reasons.flatten() {
+            let key = (name.clone(), hypervisor.clone());
+            self.placing
+                .rejected
+                .entry(key)
+                .or_insert_with(|| reason.clone());
+        }
         for (need, count, why) in left {
             let need = &mut self.needs[need];
             need.left = count;
@@ -109,6 +120,17 @@ impl Planning<'_> {
                 false => Purpose::Headroom,
             };
             let Some(order) = packing::open_empty(pool, packing) else {
+                let wanted = match purpose {
+                    Purpose::MinNodes => "minNodes",
+                    Purpose::Headroom | Purpose::Pods => "headroom",
+                };
+                let (about, why) = (
+                    format!("NodePool/{}", pool.name),
+                    self.why_no_more(pool, packing),
+                );
+                let message =
+                    format!("no more machines can be made for the pool's {wanted}: {why}");
+                self.tick.found(Severity::Warning, about, message);
                 break;
             };
             let lacking = pool.facts.headroom.first_lacking(&free);
@@ -125,6 +147,19 @@ impl Planning<'_> {
                 break;
             }
         }
+    }
+
+    /// Why not even the smallest machine can be made.
+    fn why_no_more(&self, pool: &PoolPlan<'_>, packing: &Packing) -> Why {
+        let Some(offer) = pool.offers.iter().min_by_key(|offer| offer.cost()) else {
+            let blocked = pool.blocked.first().cloned();
+            return blocked
+                .unwrap_or_else(|| Why::Unusable("no instance type can be made".to_owned()));
+        };
+        let limit = pool.limit(&packing.usage, offer.size);
+        limit.unwrap_or_else(|| {
+            Why::NoHypervisor(self.site_reasons(pool, offer, &offer.part, &packing.room))
+        })
     }
 
     /// What pods may still take on the pool's machines, those to come included.
@@ -158,7 +193,10 @@ impl Planning<'_> {
             return limit;
         }
         let smallest = offers.iter().min_by_key(|offer| offer.cost());
-        let reasons = smallest.map(|offer| self.site_reasons(pool, offer, demand, &packing.room));
+        let reasons = smallest.map(|offer| {
+            let admitting = offer.admitting(demand.spec);
+            self.site_reasons(pool, offer, &admitting, &packing.room)
+        });
         Why::NoHypervisor(reasons.unwrap_or_default())
     }
 
@@ -166,10 +204,9 @@ impl Planning<'_> {
         &self,
         pool: &PoolPlan<'_>,
         offer: &Offer<'_>,
-        demand: &Demand<'_>,
+        admitting: &SiteSet,
         room: &Room,
     ) -> Vec<(HypervisorId, String)> {
-        let admitting = offer.admitting(demand.spec);
         let reason = |index: usize| match &offer.sites[index] {
             Err(reason) => reason.clone(),
             Ok(_) if !admitting.contains(index) => NOT_WHAT_PODS_NEED.to_owned(),

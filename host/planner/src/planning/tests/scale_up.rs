@@ -476,3 +476,44 @@ fn pods_that_fit_anywhere_do_not_take_the_place_of_those_that_do_not() {
         .collect();
     assert!(unplaced.is_empty(), "{unplaced:?}");
 }
+
+#[test]
+fn machines_that_a_pool_wants_and_cannot_have_are_reported() {
+    let mut scene = Scene::default();
+    scene.workers().min_nodes = 3;
+    scene.workers().max_nodes = 2;
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 2);
+    assert_eq!(
+        plan.report.findings[0].to_string(),
+        "warning: NodePool/workers: no more machines can be made for the pool's minNodes: the pool has 2 of at most 2 machines (maxNodes)"
+    );
+    scene.cluster.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
+    assert!(
+        scene.plan().report.findings[0]
+            .message
+            .contains("pve/alpha: excluded by the operator")
+    );
+}
+
+#[test]
+fn hypervisors_that_could_take_nothing_are_reported_with_their_reasons() {
+    let mut scene = Scene::default();
+    scene
+        .inventory
+        .hypervisors
+        .values_mut()
+        .for_each(|facts| facts.online = false);
+    scene.pending("web", 1, spec("cpu=1"));
+    let rejected: Vec<String> = scene
+        .plan()
+        .report
+        .rejected
+        .iter()
+        .map(|row| format!("{} {}", row.hypervisor, row.reason))
+        .collect();
+    assert_eq!(
+        rejected,
+        ["pve/alpha offline", "pve/beta offline", "pve/gamma offline"]
+    );
+}
