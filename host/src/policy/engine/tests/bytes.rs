@@ -73,7 +73,8 @@ async fn a_component_with_another_interface_is_refused_with_the_difference() {
     }
     assert_eq!(
         refused(patched).await,
-        "it was built against another version of policy.wit: "
+        "it was built against another version of policy.wit: failed to convert function to given type: type mismatch with parameters: \
+         type mismatch for field machine: type mismatch for field size: expected record field named milli-cores, found milli-chips"
     );
 }
 
