@@ -3,6 +3,14 @@
 //! What is decided, and why, is in `kproxide-planner`. In reading order: the command line and what it means, the loop that observes, plans and
 //! acts, and around it the adapters that alone know Kubernetes' types, Proxmox's JSON and wasmtime.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "a test names the variant that it expects and shows any other"
+    )
+)]
+
 // In reading order: rustfmt sorts within a group only.
 pub mod args;
 pub mod config;

@@ -2,9 +2,9 @@
 //! Nodes without machines, kwok. All of them, kubectl and Helm too, are one executable, built once from `controlplane/`
 //! in this package.
 //!
-//! - [`programs`] knows how to build and cache that executable, and what to do without Go.
-//! - [`pki`] makes the certificates, [`flags`] the command lines, [`server`] runs one program and keeps its log.
-//! - [`api`] is the API server seen from a test: JSON in, JSON out, as an administrator.
+//! - `programs` knows how to build and cache that executable, and what to do without Go.
+//! - `pki` makes the certificates, `flags` the command lines, `server` runs one program and keeps its log.
+//! - `api` is the API server seen from a test: JSON in, JSON out, as an administrator.
 //!
 //! Every server listens on loopback alone, on ports of its own, and ends with the test, however that ends.
 

@@ -1,5 +1,5 @@
 //! A stand-in for the kubelet of kproxide's own pod. The chart's Deployment makes a pod, the real scheduler binds it to
-//! [`CONTROL_PLANE_NODE`](crate::controlplane::CONTROL_PLANE_NODE), and from there on this module does what the kubelet
+//! [`CONTROL_PLANE_NODE`], and from there on this module does what the kubelet
 //! of that machine would: it resolves the environment, mounts the volumes in the kubelet's own layout, gets a token of
 //! the pod's ServiceAccount, starts the binary, probes it and writes the pod's status.
 //!
