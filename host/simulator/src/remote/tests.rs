@@ -1,0 +1,93 @@
+//! The simulated Kubernetes on the wire stands for a real cluster: two worlds, and a machine of one joins the other.
+
+use std::io::Write;
+
+use super::*;
+use crate::{
+    kubelet::{Kubelets, NodeSpec, Pace},
+    physics::Guests,
+    pve::Topology,
+    serve::{Cluster, Served, Setting},
+};
+
+fn setting(cluster: Cluster) -> Setting {
+    Setting {
+        seed: 1,
+        now: "2026-01-01T00:00:00Z".parse().unwrap(),
+        topology: Topology::of(1).instant(),
+        guests: Guests::instant(),
+        pace: Pace::INSTANT,
+        pve_port: 0,
+        cluster,
+    }
+}
+
+#[tokio::test]
+async fn a_machine_joins_the_cluster_of_a_kubeconfig() {
+    let served = Served::start(setting(Cluster::Simulated { port: 0 }))
+        .await
+        .unwrap();
+    let folder = std::env::temp_dir().join(format!("kproxide-remote-{}", std::process::id()));
+    served.write_files(&folder, "proxmox").unwrap();
+    let api = connect(&folder.join("kubeconfig")).unwrap();
+    let token = fs::read_to_string(folder.join("credentials/proxmox/token-id")).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(token, "kproxide@pve!ci");
+
+    let kube = &served.kube.as_ref().unwrap().kube;
+    let clock = *kube.clock();
+    let (kubelets, run) = Kubelets::new(api, clock, Pace::INSTANT, 1);
+    kubelets.start_node(NodeSpec::new("outsider", "uuid", 1_000, 1_024));
+    let (_, mut changes) = kube.subscribe(&["nodes"]);
+    let joined = async {
+        while kube.get("nodes", "", "outsider").is_none() {
+            changes.recv().await;
+        }
+    };
+    tokio::select! {
+        () = run => panic!("the kubelets ended"),
+        joined = tokio::time::timeout(Duration::from_secs(30), joined) => joined.unwrap(),
+    }
+}
+
+fn refusal(text: &str) -> String {
+    let path = std::env::temp_dir().join(format!(
+        "kproxide-kubeconfig-{}-{}",
+        std::process::id(),
+        text.len()
+    ));
+    fs::File::create(&path)
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let error = connect(&path).unwrap_err().to_string();
+    fs::remove_file(&path).unwrap();
+    error.replace(&path.display().to_string(), "FILE")
+}
+
+const CLUSTER: &str = "
+current-context: here
+contexts: [{name: here, context: {cluster: lab, user: me}}]
+clusters: [{name: lab, cluster: {server: 'https://127.0.0.1:1'}}]
+";
+
+#[test]
+fn what_cannot_be_used_is_refused_by_reason() {
+    let check = |text: &str, expected: &str| {
+        let refusal = refusal(text);
+        assert!(refusal.contains(expected), "{refusal}");
+    };
+    check("a: b", "FILE is no kubeconfig");
+    check(
+        &format!("{CLUSTER}users: []\n"),
+        "FILE has no user \"me\", which its current context names",
+    );
+    check(
+        &format!("{CLUSTER}users: [{{name: me, user: {{exec: {{command: login}}}}}}]\n"),
+        "the user me has neither a client certificate with its key nor a token",
+    );
+    check(
+        &format!("{CLUSTER}users: [{{name: me, user: {{client-key-data: '*'}}}}]\n"),
+        "client-key-data in the kubeconfig is not base64",
+    );
+}

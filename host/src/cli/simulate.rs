@@ -1,0 +1,148 @@
+//! `kproxide simulate serve`: the simulated APIs for a program in another process, this one's `run` or somebody else's.
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::Pace;
+use kproxide_simulator::physics::Guests;
+use kproxide_simulator::pve::Topology;
+use kproxide_simulator::pve::topology::{HypervisorSpec, VmSpec};
+use kproxide_simulator::remote;
+use kproxide_simulator::serve::{Cluster, Served, Setting, SimulatedKube};
+use thiserror::Error as ThisError;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::EX_USAGE;
+use crate::args::Serve;
+use crate::clock::Clock;
+use crate::kube::crd;
+
+/// The chart's default for `proxmox.name`, which is the folder of its credentials too.
+const CREDENTIALS: &str = "proxmox";
+const GIB: u64 = 1 << 30;
+
+/// # Errors
+/// A port is taken, a file cannot be read or written.
+pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
+    let hypervisors = match hypervisors(&args.hypervisors) {
+        Ok(hypervisors) => hypervisors,
+        Err(error) => {
+            eprintln!("kproxide: --hypervisors: {error}");
+            return Ok(ExitCode::from(EX_USAGE));
+        }
+    };
+    Runtime::new()?.block_on(async {
+        let cluster = match &args.kubeconfig {
+            Some(path) => Cluster::Real(remote::connect(path)?),
+            None => Cluster::Simulated { port: args.kube_port },
+        };
+        let topology = topology(hypervisors);
+        let setting = Setting {
+            seed: args.seed,
+            now: Clock::System.now(),
+            topology: if args.instant { topology.instant() } else { topology },
+            guests: if args.instant { Guests::instant() } else { Guests::default() },
+            pace: if args.instant { Pace::INSTANT } else { Pace::REAL },
+            pve_port: args.pve_port,
+            cluster,
+        };
+        let served = Served::start(setting).await?;
+        if let Some(simulated) = &served.kube {
+            furnish(simulated);
+        }
+        served.write_files(&args.out, CREDENTIALS)?;
+        writeln!(out, "Proxmox VE: {}  fingerprint {}", served.pve_wire.url(), served.pve_wire.fingerprint())?;
+        if let Some(simulated) = &served.kube {
+            writeln!(out, "Kubernetes: {}", simulated.wire.url())?;
+        }
+        writeln!(out, "connection files: {}", args.out.display())?;
+        out.flush()?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// A k3s-like cluster with our CRDs, so that `kproxide run` has everything but its own objects.
+fn furnish(simulated: &SimulatedKube) {
+    for crd in crd::crds() {
+        let object = serde_json::to_value(&crd).expect("a CRD is plain data");
+        simulated
+            .kube
+            .create("customresourcedefinitions.apiextensions.k8s.io", object)
+            .expect("our CRDs are valid");
+    }
+    for node in [fixtures::control_plane_node("server-1", "2", "4Gi"), fixtures::node("agent-1", "4", "8Gi")] {
+        fixtures::add_node(&simulated.kube, node).expect("a new cluster has no Node of that name");
+    }
+    for (resource, object) in fixtures::k3s_addons() {
+        simulated.kube.create(resource, object).expect("a new cluster has no add-ons");
+    }
+}
+
+/// The demo's cluster with these hypervisors; each has its own template `k8s-node`.
+fn topology(hypervisors: Vec<HypervisorSpec>) -> Topology {
+    let vms = (9001..)
+        .zip(&hypervisors)
+        .map(|(vmid, hypervisor)| VmSpec::template(vmid, "k8s-node", &hypervisor.name, "local-lvm", 10 * GIB))
+        .collect();
+    Topology { hypervisors, vms, ..Topology::of(1) }
+}
+
+#[derive(Debug, ThisError, PartialEq, Eq)]
+enum ListError {
+    #[error("{0:?} is not name:threads:GiB, such as pve1:16:64")]
+    Form(String),
+    #[error("{0:?} is no host name: letters, digits and dashes")]
+    Name(String),
+    #[error("{0} occurs twice")]
+    Twice(String),
+}
+
+fn hypervisors(list: &str) -> Result<Vec<HypervisorSpec>, ListError> {
+    let mut hypervisors: Vec<HypervisorSpec> = Vec::new();
+    for item in list.split(',').map(str::trim) {
+        let form = || ListError::Form(item.to_owned());
+        let [name, threads, memory] = item.split(':').collect::<Vec<_>>()[..] else { return Err(form()) };
+        let threads = threads.parse::<u32>().ok().filter(|threads| (1..=8192).contains(threads)).ok_or_else(form)?;
+        let gib = memory.parse::<u64>().ok().filter(|gib| (1..=1 << 20).contains(gib)).ok_or_else(form)?;
+        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        if !plain {
+            return Err(ListError::Name(name.to_owned()));
+        }
+        if hypervisors.iter().any(|other| other.name == name) {
+            return Err(ListError::Twice(name.to_owned()));
+        }
+        hypervisors.push(HypervisorSpec::new(name, threads, gib * GIB));
+    }
+    Ok(hypervisors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hypervisors_are_read() {
+        let read = hypervisors("pve1:16:64, b:2:8").unwrap();
+        let short: Vec<_> = read.iter().map(|one| (one.name.as_str(), one.threads, one.memory / GIB)).collect();
+        assert_eq!(short, [("pve1", 16, 64), ("b", 2, 8)]);
+    }
+
+    #[test]
+    fn a_bad_list_names_the_part_and_the_fix() {
+        let check = |list: &str, expected: &str| assert_eq!(hypervisors(list).unwrap_err().to_string(), expected);
+        check("pve1:16", "\"pve1:16\" is not name:threads:GiB, such as pve1:16:64");
+        check("a:1:1,b:0:1", "\"b:0:1\" is not name:threads:GiB, such as pve1:16:64");
+        check("a b:1:1", "\"a b\" is no host name: letters, digits and dashes");
+        check("a:1:1,a:1:1", "a occurs twice");
+    }
+}

@@ -1,0 +1,119 @@
+//! What the cases share: one control plane, one binary, one runtime.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use kproxide_testkit::controlplane::{CONTROL_PLANE_NODE, Programs};
+use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::binary;
+use crate::stage::{CLAIMS, NAMESPACE, RELEASE, SOON};
+
+/// Alive as long as a case runs or waits for its turn.
+static SHARED: Mutex<Weak<Bench>> = Mutex::new(Weak::new());
+/// One case at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+pub(crate) struct Bench {
+    pub(crate) cluster: ControlPlane,
+    pub(crate) binary: PathBuf,
+    /// Last: the control plane's processes belong to it.
+    runtime: Runtime,
+}
+
+/// Runs one case on a cluster that holds nothing of another. Without Go, and not in CI, it is skipped.
+pub(crate) fn on_a_cluster(case: impl AsyncFnOnce(&Bench)) {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let bench = Bench::shared(&programs);
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    bench.runtime.block_on(async {
+        bench.scrub().await;
+        case(&bench).await;
+    });
+}
+
+impl Bench {
+    fn shared(programs: &Programs) -> Arc<Self> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bench) = shared.upgrade() {
+            return bench;
+        }
+        let binary = binary::kproxide();
+        // For the clients of the cases; another case may have installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = Runtime::new().unwrap();
+        let options = Options {
+            // The machines renew their Leases every few seconds, on a computer that may be busy.
+            node_grace: Duration::from_secs(40),
+            ..Options::default()
+        };
+        let cluster = runtime
+            .block_on(ControlPlane::start(programs, options))
+            .unwrap();
+        let bench = Arc::new(Self {
+            cluster,
+            binary,
+            runtime,
+        });
+        *shared = Arc::downgrade(&bench);
+        bench
+    }
+
+    /// Removes what the previous case left, by force: it may have failed half-way.
+    async fn scrub(&self) {
+        let Self { cluster, .. } = self;
+        let helm = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found"];
+        cluster.helm(&helm).await.unwrap();
+        let api = cluster.api();
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
+        if api.find(crds).await.unwrap().is_some() {
+            for claim in api.list(CLAIMS).await.unwrap() {
+                let path = format!("{CLAIMS}/{}", claim["metadata"]["name"].as_str().unwrap());
+                let free = json!({ "metadata": { "finalizers": null } });
+                api.merge(&path, &free).await.unwrap();
+            }
+            self.delete(&["nodeclaims,ledgers", "--all"]).await;
+        }
+        let owners = "deployments,statefulsets,daemonsets,jobs,poddisruptionbudgets";
+        for namespace in ["default", "kube-system"] {
+            self.delete(&[owners, "--all", &format!("--namespace={namespace}")]).await;
+        }
+        let others = format!("--field-selector=metadata.name!={CONTROL_PLANE_NODE}");
+        self.delete(&["nodes", &others]).await;
+        // Pods last: what owns them is deleted in the background and may make another one before it is gone.
+        for namespace in ["default", "kube-system", NAMESPACE] {
+            let pods = format!("/api/v1/namespaces/{namespace}/pods");
+            let owners = format!("/apis/apps/v1/namespaces/{namespace}/replicasets");
+            eventually(SOON, &format!("{namespace} without pods"), async || {
+                let present = api.list(&pods).await.unwrap();
+                let owners = api.list(&owners).await.unwrap().len();
+                for pod in &present {
+                    let path = format!("{pods}/{}", pod["metadata"]["name"].as_str().unwrap());
+                    // Somebody else may have been faster.
+                    let _ = api.delete_now(&path).await;
+                }
+                let left = present.len() + owners;
+                if left == 0 { Ok(()) } else { Err(format!("{left} pods and owners")) }
+            })
+            .await;
+            self.delete(&["events", "--all", &format!("--namespace={namespace}")]).await;
+        }
+        let own = format!("--namespace={NAMESPACE}");
+        self.delete(&["leases,configmaps", "--all", &own]).await;
+    }
+
+    async fn delete(&self, what: &[&str]) {
+        let args = [&["delete", "--ignore-not-found", "--timeout=60s"], what].concat();
+        self.cluster.kubectl(&args).await.unwrap();
+    }
+}
+
+/// A path in the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}

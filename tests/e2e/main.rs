@@ -1,0 +1,28 @@
+//! The shipped program, end to end: the release binary, installed by Helm with its own chart, on a real Kubernetes
+//! control plane, against a simulated Proxmox VE whose machines join that cluster.
+//!
+//! ```text
+//! Bench: control plane, binary (shared by the cases that run at one time)
+//!   └─ Stage: simulated Proxmox ──HTTPS──▶ kproxide's pod ──▶ API server ◀── the machines' kubelets
+//! ```
+//!
+//! A case takes the whole cluster for itself. Nothing sleeps; every wait is a condition with a deadline.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests too: they panic where a set-up fails"
+)]
+
+mod bench;
+mod binary;
+mod stage;
+
+mod crashes;
+mod foreign;
+mod from_zero;
+mod labels;
+mod placement;
+mod policies;
+mod refusals;
+mod repair;
+mod scale_down;

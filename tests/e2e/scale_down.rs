@@ -1,0 +1,110 @@
+//! Load falls: Nodes go one by one, no pod is lost, nothing is left behind.
+
+use kproxide_simulator::kube::fixtures;
+use kproxide_testkit::eventually;
+use serde_json::json;
+
+use crate::bench::on_a_cluster;
+use crate::stage::{CORES, SOON, Scene, Stage};
+
+const BEFORE: u32 = 30;
+const AFTER: u32 = 15;
+const POD_CPU_MILLI: u64 = 500;
+/// The chart's default.
+const LOAD_HEADROOM_PERCENT: u64 = 20;
+
+/// The fewest Nodes that keep their headroom above the load.
+fn nodes_needed(pods: u32) -> usize {
+    let wanted = u64::from(pods) * POD_CPU_MILLI * (100 + LOAD_HEADROOM_PERCENT) / 100;
+    // More must remain than is wanted, not as much.
+    (wanted / (CORES * 1_000) + 1).try_into().unwrap()
+}
+
+#[test]
+fn when_load_falls_nodes_go_one_by_one_and_no_pod_is_lost() {
+    on_a_cluster(async |bench| {
+        let stage = Stage::set(bench, Scene::default()).await;
+        stage.deploy("web", BEFORE, "500m", "512Mi", json!({})).await;
+        stage.until_running("web", BEFORE.try_into().unwrap()).await;
+        let at_first = stage.nodes().await.len();
+        assert!(at_first > nodes_needed(AFTER), "the case shows nothing");
+
+        stage.scale("web", AFTER).await;
+        stage.until_running("web", AFTER.try_into().unwrap()).await;
+        let least = AFTER - 2;
+        stage.budget("web", least).await;
+        eventually(SOON, "the surplus Nodes gone", async || {
+            let nodes = stage.nodes().await;
+            let leaving = nodes.iter().filter(|node| node["spec"]["unschedulable"] == true || is_draining(node)).count();
+            assert!(leaving <= 1, "{leaving} Nodes leave at once");
+            let ready = stage.ready_pods("web").await.len();
+            assert!(ready >= usize::try_from(least).unwrap(), "{ready} pods are left, the budget says {least}");
+            let settled = nodes.len() == nodes_needed(AFTER)
+                && leaving == 0
+                && stage.machines().len() == nodes.len()
+                && ready == usize::try_from(AFTER).unwrap();
+            if settled { Ok(()) } else { Err(stage.describe().await) }
+        })
+        .await;
+        assert_eq!(stage.claims().await.len(), nodes_needed(AFTER));
+
+        stage.scale("web", 0).await;
+        stage.until_nothing_is_left().await;
+        assert_eq!(stage.born(), at_first, "a removal caused a launch");
+        stage.end().await;
+    });
+}
+
+/// The static Node's free room counts, its lack too.
+#[test]
+fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
+    on_a_cluster(async |bench| {
+        let stage = Stage::set(bench, Scene::default()).await;
+        stage.join_static_node("static-1");
+        stage.deploy("full", 3, "1200m", "1Gi", json!({})).await;
+        stage.until_running("full", 3).await;
+        assert_eq!(stage.born(), 0, "{}", stage.describe().await);
+        stage.deploy("small", 1, "500m", "512Mi", json!({})).await;
+        stage.until_running("small", 1).await;
+        assert_eq!(stage.nodes().await.len(), 1);
+        stage.until_kept("headroom").await;
+        assert_eq!(stage.ready_pods("small").await.len(), 1);
+
+        stage.scale("small", 0).await;
+        stage.until_nothing_is_left().await;
+        stage.end().await;
+    });
+}
+
+#[test]
+fn the_add_ons_of_k3s_do_not_keep_a_node() {
+    on_a_cluster(async |bench| {
+        let stage = Stage::set(bench, Scene::default()).await;
+        for (resource, object) in fixtures::k3s_addons() {
+            let resource = resource.trim_end_matches(".apps");
+            let mut object = object;
+            let pods = &mut object["spec"]["template"]["spec"];
+            pods["terminationGracePeriodSeconds"] = json!(1);
+            // Off the control plane's Node, where nobody runs pods.
+            pods["tolerations"] = json!([]);
+            let path = format!("/apis/apps/v1/namespaces/kube-system/{resource}");
+            stage.api().create(&path, &object).await.unwrap();
+        }
+        // They are pending pods like others: a machine comes for them.
+        eventually(SOON, "the add-ons on a machine of ours", async || {
+            let addons = stage.api().list("/api/v1/namespaces/kube-system/pods").await.unwrap();
+            let running = addons.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+            if running == 4 { Ok(()) } else { Err(stage.describe().await) }
+        })
+        .await;
+        assert_eq!(stage.born(), 1);
+        stage.join_static_node("static-1");
+        stage.until_nothing_is_left().await;
+        stage.end().await;
+    });
+}
+
+fn is_draining(node: &serde_json::Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.is_some_and(|taints| taints.iter().any(|taint| taint["key"] == "kproxide.dev/draining"))
+}

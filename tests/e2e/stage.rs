@@ -1,0 +1,343 @@
+//! One case's world: simulated hypervisors, kproxide installed and running, and the questions that cases ask.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::{NodeSpec, Pace};
+use kproxide_simulator::physics::Guests;
+use kproxide_simulator::pve::{Topology, VmView};
+use kproxide_simulator::serve::{Cluster, Served, Setting};
+use kproxide_simulator::remote;
+use kproxide_testkit::controlplane::{Api, condition};
+use kproxide_testkit::{ControlPlane, PodLauncher, RunningPod, eventually, free_port};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, repository};
+
+pub(crate) const NAMESPACE: &str = "kproxide";
+pub(crate) const RELEASE: &str = "kproxide";
+pub(crate) const CLAIMS: &str = "/apis/kproxide.dev/v1alpha1/nodeclaims";
+pub(crate) const POOL: &str = "/apis/kproxide.dev/v1alpha1/nodepools/default";
+pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+
+/// For what takes seconds on an idle computer.
+pub(crate) const SOON: Duration = Duration::from_secs(180);
+
+/// The machines of all cases: 4 cores and 8 GiB, of which the kubelet keeps 512 MiB.
+pub(crate) const CORES: u64 = 4;
+pub(crate) const MEMORY_MIB: u64 = 8_192;
+pub(crate) const OVERHEAD_MIB: u64 = 512;
+/// The chart's default range.
+const FIRST_VMID: u32 = 20_000;
+
+/// What a case wants otherwise.
+pub(crate) struct Scene {
+    pub(crate) topology: Topology,
+    pub(crate) guests: Guests,
+    /// Merged into the chart's values.
+    pub(crate) values: Value,
+}
+
+impl Default for Scene {
+    /// Three equal hypervisors where nothing takes time.
+    fn default() -> Self {
+        Self {
+            topology: Topology::of(3).instant(),
+            guests: Guests {
+                reserved_memory_mib: OVERHEAD_MIB,
+                ..Guests::instant()
+            },
+            values: json!({}),
+        }
+    }
+}
+
+impl Scene {
+    pub(crate) fn with(values: Value) -> Self {
+        Self {
+            values,
+            ..Self::default()
+        }
+    }
+}
+
+pub(crate) struct Stage<'a> {
+    pub(crate) cluster: &'a ControlPlane,
+    pub(crate) served: Served,
+    pub(crate) pod: RunningPod,
+    plan: String,
+}
+
+impl<'a> Stage<'a> {
+    /// Serves the hypervisors, installs the chart and waits until kproxide is ready.
+    pub(crate) async fn set(bench: &'a Bench, scene: Scene) -> Self {
+        let cluster = &bench.cluster;
+        let served = Served::start(Setting {
+            seed: 1,
+            now: now(),
+            topology: scene.topology,
+            guests: scene.guests,
+            pace: Pace {
+                // A share of the control plane's patience, however busy the computer is.
+                lease_interval: Duration::from_secs(3),
+                ..Pace::INSTANT
+            },
+            pve_port: 0,
+            cluster: Cluster::Real(remote::connect(cluster.admin_kubeconfig_path()).unwrap()),
+        })
+        .await
+        .unwrap();
+        let mut values = values(&served);
+        merge(&mut values, scene.values);
+        let plan = format!("http://127.0.0.1:{}/debug/plan", values["admin"]["port"]);
+        install(cluster, &values).await;
+        let mut pod = PodLauncher::new(cluster, &bench.binary)
+            .launch(NAMESPACE, "app.kubernetes.io/name=kproxide")
+            .await
+            .unwrap();
+        pod.ready(SOON).await.unwrap();
+        Self {
+            cluster,
+            served,
+            pod,
+            plan,
+        }
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        self.cluster.api()
+    }
+
+    /// A Deployment in `default`, with `template` merged into its pods' spec.
+    pub(crate) async fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str, spec: Value) {
+        let mut deployment = fixtures::deployment("default", name, replicas, cpu, memory);
+        let pods = &mut deployment["spec"]["template"]["spec"];
+        // Nobody waits for a container that there is not.
+        pods["terminationGracePeriodSeconds"] = json!(1);
+        merge(pods, spec);
+        self.api().create(DEPLOYMENTS, &deployment).await.unwrap();
+    }
+
+    pub(crate) async fn scale(&self, name: &str, replicas: u32) {
+        let patch = json!({ "spec": { "replicas": replicas } });
+        let path = format!("{DEPLOYMENTS}/{name}");
+        self.api().merge(&path, &patch).await.unwrap();
+    }
+
+    pub(crate) async fn budget(&self, app: &str, min_available: u32) {
+        let budget = fixtures::disruption_budget("default", app, json!(min_available));
+        self.api().create(BUDGETS, &budget).await.unwrap();
+    }
+
+    /// The pods of an app that run and are Ready.
+    pub(crate) async fn ready_pods(&self, app: &str) -> Vec<Value> {
+        let path = format!("{PODS}?labelSelector=app%3D{app}");
+        let mut pods = self.api().list(&path).await.unwrap();
+        pods.retain(|pod| {
+            pod["metadata"]["deletionTimestamp"].is_null() && condition(pod, "Ready") == Some("True")
+        });
+        pods
+    }
+
+    pub(crate) async fn until_running(&self, app: &str, count: usize) {
+        eventually(SOON, &format!("{count} pods of {app} running"), async || {
+            let ready = self.ready_pods(app).await.len();
+            if ready == count {
+                Ok(())
+            } else {
+                Err(format!("{ready} run; {}", self.describe().await))
+            }
+        })
+        .await;
+    }
+
+    /// Everything of ours is gone, here and there.
+    pub(crate) async fn until_nothing_is_left(&self) {
+        eventually(SOON, "no claim, Node, VM and disk left", async || {
+            let claims = self.claims().await.len();
+            let nodes = self.nodes().await.len();
+            let volumes = self.volumes();
+            if claims + nodes + self.machines().len() + volumes.len() == 0 {
+                Ok(())
+            } else {
+                Err(format!("{}; disks {volumes:?}", self.describe().await))
+            }
+        })
+        .await;
+    }
+
+    /// So many machines are there, and a claim for each.
+    pub(crate) async fn until_machines(&self, count: usize) {
+        eventually(SOON, &format!("{count} machines"), async || {
+            let settled = self.machines().len() == count && self.claims().await.len() == count;
+            if settled { Ok(()) } else { Err(self.describe().await) }
+        })
+        .await;
+    }
+
+    pub(crate) async fn claims(&self) -> Vec<Value> {
+        self.api().list(CLAIMS).await.unwrap()
+    }
+
+    /// The Nodes that kproxide made.
+    pub(crate) async fn nodes(&self) -> Vec<Value> {
+        let path = "/api/v1/nodes?labelSelector=kproxide.dev%2Fclaim";
+        self.api().list(path).await.unwrap()
+    }
+
+    /// The VMs that kproxide made and that are there.
+    pub(crate) fn machines(&self) -> Vec<VmView> {
+        let mut vms = self.served.pve.snapshot().vms;
+        vms.retain(|vm| vm.vmid >= FIRST_VMID && vm.creator.starts_with("kproxide@pve"));
+        vms
+    }
+
+    fn volumes(&self) -> Vec<String> {
+        let volumes = self.served.pve.snapshot().volumes;
+        let ours = volumes.into_iter().filter(|volume| volume.vmid >= FIRST_VMID);
+        ours.map(|volume| volume.volid).collect()
+    }
+
+    /// How many VMs kproxide has ever made.
+    pub(crate) fn born(&self) -> usize {
+        let births = self.served.pve.snapshot().births;
+        births.iter().filter(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve")).count()
+    }
+
+    /// Machines per hypervisor.
+    pub(crate) fn placed(&self) -> BTreeMap<String, usize> {
+        let mut placed = BTreeMap::new();
+        for vm in self.machines() {
+            *placed.entry(vm.hypervisor).or_default() += 1;
+        }
+        placed
+    }
+
+    /// Reasons and messages of the Events about an object in `default` whose name begins so, or about a cluster-scoped
+    /// object.
+    pub(crate) async fn events(&self, name: &str) -> Vec<(String, String)> {
+        let events = self.api().list(EVENTS).await.unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        events
+            .iter()
+            .filter(|event| text(&event["involvedObject"]["name"]).starts_with(name))
+            .map(|event| (text(&event["reason"]), text(&event["message"])))
+            .collect()
+    }
+
+    /// Waits for an Event with a reason and a part of its message.
+    pub(crate) async fn until_event(&self, name: &str, reason: &str, part: &str) {
+        let what = format!("an Event {reason} about {name} that says {part:?}");
+        eventually(SOON, &what, async || {
+            let events = self.events(name).await;
+            let found = events.iter().any(|(of, message)| of == reason && message.contains(part));
+            if found { Ok(()) } else { Err(format!("{events:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until the last plan keeps the only managed Node, for a reason with this part.
+    pub(crate) async fn until_kept(&self, part: &str) {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        eventually(SOON, &format!("the Node kept because: {part}"), async || {
+            let answer = client.get(&self.plan).send().await.map_err(|error| error.to_string())?;
+            let text = answer.text().await.map_err(|error| error.to_string())?;
+            let shown: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            let nodes = &shown["plan"]["report"]["nodes"];
+            let kept = nodes[0]["outcome"]["Kept"].as_str().unwrap_or_default();
+            if kept.contains(part) { Ok(()) } else { Err(nodes.to_string()) }
+        })
+        .await;
+    }
+
+    /// A machine that is in the cluster without kproxide.
+    pub(crate) fn join_static_node(&self, name: &str) {
+        let spec = NodeSpec {
+            reserved_memory_mib: OVERHEAD_MIB,
+            ..NodeSpec::new(name, "00000000-0000-4000-8000-000000000001", CORES * 1_000, MEMORY_MIB)
+        };
+        self.served.kubelets.start_node(spec);
+    }
+
+    /// The state in a line, for failed waits.
+    pub(crate) async fn describe(&self) -> String {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let claims: Vec<_> = self
+            .claims()
+            .await
+            .iter()
+            .map(|claim| format!("{}:{}", text(&claim["metadata"]["name"]), text(&claim["status"]["phase"])))
+            .collect();
+        let nodes: Vec<_> = self
+            .nodes()
+            .await
+            .iter()
+            .map(|node| format!("{}:{}", text(&node["metadata"]["name"]), condition(node, "Ready").unwrap_or("-")))
+            .collect();
+        format!("claims {claims:?}; Nodes {nodes:?}; VMs {:?}", self.placed())
+    }
+
+    /// Takes the pod away as an uninstallation would. A case that does not come here has failed.
+    pub(crate) async fn end(self) {
+        let status = self.pod.remove().await.unwrap();
+        assert!(status.success(), "kproxide ended with {status} on SIGTERM");
+    }
+}
+
+fn values(served: &Served) -> Value {
+    let token = served.token.as_ref().unwrap();
+    json!({
+        "proxmox": {
+            "name": "lab",
+            "endpoints": [served.pve_wire.url()],
+            "credentials": { "tokenId": token.id, "tokenSecret": token.secret },
+            "tls": { "fingerprints": [served.pve_wire.fingerprint()] },
+            "pool": "k8s",
+        },
+        "nodeClass": {
+            "template": { "name": "k8s-node", "placement": "local" },
+            "instanceTypes": [{ "name": "medium", "cores": CORES, "memoryMiB": MEMORY_MIB }],
+            "overhead": { "cpu": "0", "memory": format!("{OVERHEAD_MIB}Mi") },
+        },
+        "nodePool": {
+            "limits": { "maxNodes": 10 },
+            "scaleDown": { "stabilization": "1s", "minNodeAge": "1s", "unneededTime": "1s" },
+        },
+        "admin": { "port": free_port().unwrap() },
+        "log": "info,kproxide=debug",
+        "logFormat": "text",
+        // Seconds where production has minutes.
+        "extraArgs": ["--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s"],
+    })
+}
+
+async fn install(cluster: &ControlPlane, values: &Value) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(values.to_string().as_bytes()).unwrap();
+    let path = file.path().display().to_string();
+    let chart = repository("charts/kproxide").display().to_string();
+    let args = ["install", RELEASE, &chart, "--namespace", NAMESPACE, "--create-namespace", "--values", &path];
+    cluster.helm(&args).await.unwrap();
+}
+
+/// RFC 7386 without its null.
+pub(crate) fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the control plane lives in real time")]
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
