@@ -158,12 +158,21 @@ impl History {
         found
     }
 
-    /// Each machine of ours has a claim that was there before it, and no claim has two machines.
+    /// Each machine of ours has a claim that was there before it and outlives it, and no claim has two machines.
     fn check_births(&self, snapshot: &PveSnapshot, found: &mut Vec<String>) {
         let mut machines: BTreeMap<&str, Vec<&Birth>> = BTreeMap::new();
         for birth in snapshot.births.iter().filter(|birth| is_ours(birth)) {
             match self.claim_of(birth.vmid, birth.at) {
-                Some(claim) => machines.entry(&claim.uid).or_default().push(birth),
+                Some(claim) => {
+                    let outlived = |gone| birth.destroyed.is_none_or(|destroyed| gone < destroyed);
+                    if claim.gone.is_some_and(outlived) {
+                        found.push(format!(
+                            "claim {} was gone before its VM {} was",
+                            claim.name, birth.vmid
+                        ));
+                    }
+                    machines.entry(&claim.uid).or_default().push(birth);
+                }
                 None => found.push(format!(
                     "VM {} was made at {} without a claim",
                     birth.vmid, birth.at

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::history::{Foreign, History};
 use crate::log::Log;
 use crate::plan::{FaultPlan, HostPlan, Split};
-use crate::scenario::{Act, RANGE, Scenario};
-use crate::settled::{EndState, problems};
+use crate::scenario::{Act, Onto, RANGE, Scenario};
+use crate::settled::{EndState, ledger_entries, problems};
 use crate::wire::{Traffic, Wires};
 
 /// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 const LOOK: Duration = Duration::from_secs(10);
 /// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
 const QUIET: Duration = Duration::from_secs(10 * 60);
+/// Somebody who wants a promised VMID looks for one for so long.
+const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
 /// Static Nodes are Ready by then.
 const PRELUDE: Duration = Duration::from_secs(30);
 
@@ -192,25 +194,23 @@ impl Stage<'_> {
                         scaled.expect("the Deployment was made at the beginning");
                     }
                 }
-                Act::Copy { lowest } => self.copy(*lowest, &mut foreign),
+                Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
             }
         }
         foreign
     }
 
     /// Copies the first machine of ours that stands, if there is one now.
-    fn copy(&self, lowest: bool, foreign: &mut Foreign) {
+    async fn copy(&self, onto: Onto, foreign: &mut Foreign) {
+        let vmid = match onto {
+            Onto::Promised => self.promised().await,
+            Onto::Last => Some(*RANGE.end()),
+        };
         let snapshot = self.lab.pve.snapshot();
         let ours = snapshot
             .vms
             .iter()
             .find(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none());
-        let mut free = RANGE.filter(|vmid| snapshot.vms.iter().all(|vm| vm.vmid != *vmid));
-        let vmid = if lowest {
-            free.next()
-        } else {
-            free.next_back()
-        };
         if let (Some(ours), Some(vmid)) = (ours, vmid)
             && self
                 .lab
@@ -224,6 +224,24 @@ impl Stage<'_> {
                 .line("people", &format!("copy VM {} to {vmid}", ours.vmid));
             foreign.add(self.lab, vmid);
         }
+    }
+
+    /// Waits a little for a VMID that is promised to a claim whose machine is not made yet.
+    async fn promised(&self) -> Option<u32> {
+        let end = Instant::now() + LOOK_FOR_PROMISES;
+        while Instant::now() < end {
+            let made = self.lab.pve.snapshot().vms;
+            let promised = ledger_entries(self.lab)
+                .iter()
+                .filter(|entry| entry["state"] != "quarantined")
+                .filter_map(|entry| u32::try_from(entry["vmid"].as_u64()?).ok())
+                .find(|vmid| made.iter().all(|vm| vm.vmid != *vmid));
+            if promised.is_some() {
+                return promised;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        None
     }
 
     /// Splits at their times, and the end of all faults.

@@ -71,9 +71,17 @@ pub(crate) struct Step {
 pub(crate) enum Act {
     /// So many pods of each app, in the order of `Scenario::apps`.
     Load(Vec<u32>),
-    /// Somebody clones a machine of ours in the web interface, with name, tags, description and resource pool, to a VMID of our range: the
-    /// lowest free one, which may be promised to a claim already, or the highest.
-    Copy { lowest: bool },
+    /// Somebody clones a machine of ours in the web interface, with name, tags, description and resource pool, to a VMID of our range.
+    Copy(Onto),
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Onto {
+    /// A VMID that is promised to a claim whose machine is not made yet.
+    Promised,
+    /// The last of the range.
+    Last,
 }
 
 impl Scenario {
@@ -115,7 +123,7 @@ impl Scenario {
     pub(crate) fn final_load(&self) -> &[u32] {
         let loads = self.steps.iter().rev().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.as_slice()),
-            Act::Copy { .. } => None,
+            Act::Copy(_) => None,
         });
         loads.into_iter().next().unwrap_or_default()
     }
@@ -273,7 +281,8 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut at = Duration::from_secs(20);
     let levels = rng.random_range(2..=4);
-    let copied_in = rng.random_range(0..levels);
+    // Not with the first load: there must be something to copy.
+    let copied_in = rng.random_range(1..levels);
     for level in 0..levels {
         let load = apps.iter().map(|app| {
             // Up to about as many as the pool's limit allows, now and then more: those stay pending for a while.
@@ -284,16 +293,14 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
             at,
             act: Act::Load(load.collect()),
         });
-        at += Duration::from_secs(rng.random_range(120..=600));
         if level == copied_in {
+            let onto = [Onto::Promised, Onto::Promised, Onto::Last][rng.random_range(0..3)];
             steps.push(Step {
                 at,
-                act: Act::Copy {
-                    lowest: rng.random_bool(0.5),
-                },
+                act: Act::Copy(onto),
             });
-            at += Duration::from_secs(rng.random_range(5..=60));
         }
+        at += Duration::from_secs(rng.random_range(120..=600));
     }
     let mut last: Vec<u32> = vec![0; apps.len()];
     for (index, pool) in pools.iter().enumerate() {

@@ -309,7 +309,7 @@ fn machines(snapshot: &PveSnapshot) -> impl Iterator<Item = &VmView> {
         .filter(move |vm| ours.contains(&vm.incarnation))
 }
 
-fn ledger_entries(lab: &Lab) -> Vec<Value> {
+pub(crate) fn ledger_entries(lab: &Lab) -> Vec<Value> {
     let ledgers = lab.kube.list("ledgers.kproxide.dev");
     ledgers
         .iter()

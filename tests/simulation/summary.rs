@@ -42,16 +42,19 @@ impl Summary {
     }
 
     /// Takes in a seed: its runs without and with faults, or why it failed.
-    pub(crate) fn add(&mut self, seed: u64, came: Result<[Outcome; 2], String>) {
+    pub(crate) fn add(&mut self, seed: u64, came: Result<Vec<Outcome>, String>) {
         self.seeds += 1;
-        let [sound, faulty] = match came {
+        let runs = match came {
             Ok(runs) => runs,
             Err(error) => {
                 self.failures.push((seed, error));
                 return;
             }
         };
-        self.virtual_time += sound.virtual_time + faulty.virtual_time;
+        self.virtual_time += runs.iter().map(|run| run.virtual_time).sum::<Duration>();
+        let Some(faulty) = runs.into_iter().next_back() else {
+            return;
+        };
         self.machines_made += faulty.machines_made;
         for traffic in faulty.traffic {
             self.effects += traffic.effects;
