@@ -322,13 +322,32 @@ fn headroom_is_kept_free_beyond_the_pods() {
         2,
         "the machine of the pod has 2 cores left"
     );
-    scene.pods.clear();
+}
+
+#[test]
+fn headroom_that_no_machine_offers_makes_no_machine() {
+    let mut scene = Scene::default();
     scene.workers().headroom = amounts("a/gpu=1");
+    let plan = scene.plan();
+    assert_eq!(plan.launches, []);
     assert_eq!(
-        launches(&scene),
-        1,
-        "what no machine offers is not tried for ever"
+        plan.report.findings[0].message,
+        "no more machines can be made for the pool's headroom: its machines offer no a/gpu"
     );
+    scene.workers().min_nodes = 1;
+    assert_eq!(launches(&scene), 1, "minNodes asks for any machine");
+}
+
+#[test]
+fn headroom_is_made_with_the_smallest_type_that_offers_it() {
+    let mut scene = Scene::default();
+    let mut with_gpu = instance_type("with-gpu", 8, 16);
+    with_gpu.extended = amounts("a/gpu=2");
+    scene.class.instance_types.push(with_gpu);
+    scene.workers().headroom = amounts("a/gpu=1");
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 1);
+    assert_eq!(plan.launches[0].spec.instance_type.as_str(), "with-gpu");
 }
 
 #[test]
