@@ -318,7 +318,7 @@ impl Failure {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "Retry",
-            Self::Elsewhere => "NoRoom",
+            Self::Elsewhere => "Unavailable",
             Self::GiveUp => "Refused",
             Self::VmidTaken => "VmidTaken",
             Self::Freeze => "Frozen",
