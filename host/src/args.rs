@@ -25,6 +25,10 @@ pub enum Command {
     /// Show the main job on a simulated cluster: no Kubernetes, no Proxmox, nothing to configure
     #[cfg(feature = "simulator")]
     Demo(Demo),
+    /// Simulated hypervisors and clusters for other programs
+    #[cfg(feature = "simulator")]
+    #[command(subcommand)]
+    Simulate(Simulate),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
     /// Policy modules
@@ -139,6 +143,43 @@ pub struct Demo {
     /// Lines instead of a picture (the default when the output is no terminal)
     #[arg(long)]
     pub plain: bool,
+}
+
+#[cfg(feature = "simulator")]
+#[derive(Debug, Subcommand)]
+pub enum Simulate {
+    /// Serve a simulated Proxmox VE over HTTPS on loopback, and a simulated Kubernetes beside it unless there is a real one to join
+    Serve(Serve),
+}
+
+#[cfg(feature = "simulator")]
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Where to write what a client needs: pve.json, ca.pem, credentials/ and, for the simulated Kubernetes, kubeconfig
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Machines join the cluster of this kubeconfig, and no Kubernetes is simulated
+    #[arg(long, value_name = "FILE", conflicts_with = "kube_port")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The Proxmox servers, as name:threads:GiB; each has a template k8s-node
+    #[arg(
+        long,
+        default_value = "pve1:16:64,pve2:16:64,pve3:16:64",
+        value_name = "LIST"
+    )]
+    pub hypervisors: String,
+    /// What is drawn, such as the time that a machine boots, follows from it
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Port of Proxmox VE's API on loopback; 0 takes any free one
+    #[arg(long, default_value_t = 0, value_name = "PORT")]
+    pub pve_port: u16,
+    /// Port of the simulated Kubernetes API on loopback; 0 takes any free one
+    #[arg(long, default_value_t = 0, value_name = "PORT")]
+    pub kube_port: u16,
+    /// Nothing takes time: clones, boots and pods are done at once
+    #[arg(long)]
+    pub instant: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -24,3 +24,6 @@ pub mod kubelet;
 pub mod physics;
 
 pub mod wire;
+
+pub mod remote;
+pub mod serve;

@@ -183,9 +183,9 @@ impl Access {
             .no_proxy()
             .build()?;
         let server: Arc<str> = self.server.as_str().into();
-        Ok(Api::new(service_fn(move |request: Request<Full<Bytes>>| {
-            send(client.clone(), server.clone(), request)
-        })))
+        Ok(Api::new(service_fn(
+            move |request: Request<Full<Bytes>>| send(client.clone(), server.clone(), request),
+        )))
     }
 }
 

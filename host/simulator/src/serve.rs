@@ -213,3 +213,6 @@ fn loopback(port: u16) -> Options {
         ..Options::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

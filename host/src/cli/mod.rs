@@ -4,11 +4,15 @@
 mod demo;
 pub mod policy;
 mod run;
+#[cfg(feature = "simulator")]
+mod simulate;
 
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+#[cfg(feature = "simulator")]
+use crate::args::Simulate;
 use crate::args::{Cli, Command, Policy};
 
 /// Bad flags, in the words of sysexits(3).
@@ -27,6 +31,8 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         }
         #[cfg(feature = "simulator")]
         Command::Demo(args) => return demo::run(&args, &mut out),
+        #[cfg(feature = "simulator")]
+        Command::Simulate(Simulate::Serve(args)) => return simulate::serve(&args, &mut out),
         Command::Crds => write!(out, "{}", crate::kube::crd::crds_yaml())?,
         Command::Policy(Policy::List) => policy::list(&mut out)?,
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use kproxide_simulator::kube::fixtures;
-use kproxide_simulator::kubelet::Pace;
+use kproxide_simulator::kubelet::{Kubelets, NodeSpec, Pace};
 use kproxide_simulator::physics::Guests;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::{HypervisorSpec, VmSpec};
@@ -37,28 +37,49 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
     Runtime::new()?.block_on(async {
         let cluster = match &args.kubeconfig {
             Some(path) => Cluster::Real(remote::connect(path)?),
-            None => Cluster::Simulated { port: args.kube_port },
+            None => Cluster::Simulated {
+                port: args.kube_port,
+            },
         };
         let topology = topology(hypervisors);
         let setting = Setting {
             seed: args.seed,
             now: Clock::System.now(),
-            topology: if args.instant { topology.instant() } else { topology },
-            guests: if args.instant { Guests::instant() } else { Guests::default() },
-            pace: if args.instant { Pace::INSTANT } else { Pace::REAL },
+            topology: if args.instant {
+                topology.instant()
+            } else {
+                topology
+            },
+            guests: if args.instant {
+                Guests::instant()
+            } else {
+                Guests::default()
+            },
+            pace: if args.instant {
+                Pace::INSTANT
+            } else {
+                Pace::REAL
+            },
             pve_port: args.pve_port,
             cluster,
         };
         let served = Served::start(setting).await?;
         if let Some(simulated) = &served.kube {
-            furnish(simulated);
+            furnish(simulated, &served.kubelets);
         }
-        served.write_files(&args.out, CREDENTIALS)?;
-        writeln!(out, "Proxmox VE: {}  fingerprint {}", served.pve_wire.url(), served.pve_wire.fingerprint())?;
+        // Absolute: whoever reads the files may stand elsewhere.
+        let folder = std::path::absolute(&args.out)?;
+        served.write_files(&folder, CREDENTIALS)?;
+        writeln!(
+            out,
+            "Proxmox VE: {}  fingerprint {}",
+            served.pve_wire.url(),
+            served.pve_wire.fingerprint()
+        )?;
         if let Some(simulated) = &served.kube {
             writeln!(out, "Kubernetes: {}", simulated.wire.url())?;
         }
-        writeln!(out, "connection files: {}", args.out.display())?;
+        writeln!(out, "connection files: {}", folder.display())?;
         out.flush()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -72,7 +93,7 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
 }
 
 /// A k3s-like cluster with our CRDs, so that `kproxide run` has everything but its own objects.
-fn furnish(simulated: &SimulatedKube) {
+fn furnish(simulated: &SimulatedKube, kubelets: &Kubelets) {
     for crd in crd::crds() {
         let object = serde_json::to_value(&crd).expect("a CRD is plain data");
         simulated
@@ -80,11 +101,15 @@ fn furnish(simulated: &SimulatedKube) {
             .create("customresourcedefinitions.apiextensions.k8s.io", object)
             .expect("our CRDs are valid");
     }
-    for node in [fixtures::control_plane_node("server-1", "2", "4Gi"), fixtures::node("agent-1", "4", "8Gi")] {
-        fixtures::add_node(&simulated.kube, node).expect("a new cluster has no Node of that name");
-    }
+    let server = "a0000000-0000-4000-8000-000000000001";
+    let agent = "a0000000-0000-4000-8000-000000000002";
+    kubelets.start_node(NodeSpec::new("server-1", server, 2_000, 4_096).control_plane());
+    kubelets.start_node(NodeSpec::new("agent-1", agent, 4_000, 8_192));
     for (resource, object) in fixtures::k3s_addons() {
-        simulated.kube.create(resource, object).expect("a new cluster has no add-ons");
+        simulated
+            .kube
+            .create(resource, object)
+            .expect("a new cluster has no add-ons");
     }
 }
 
@@ -92,9 +117,15 @@ fn furnish(simulated: &SimulatedKube) {
 fn topology(hypervisors: Vec<HypervisorSpec>) -> Topology {
     let vms = (9001..)
         .zip(&hypervisors)
-        .map(|(vmid, hypervisor)| VmSpec::template(vmid, "k8s-node", &hypervisor.name, "local-lvm", 10 * GIB))
+        .map(|(vmid, hypervisor)| {
+            VmSpec::template(vmid, "k8s-node", &hypervisor.name, "local-lvm", 10 * GIB)
+        })
         .collect();
-    Topology { hypervisors, vms, ..Topology::of(1) }
+    Topology {
+        hypervisors,
+        vms,
+        ..Topology::of(1)
+    }
 }
 
 #[derive(Debug, ThisError, PartialEq, Eq)]
@@ -111,9 +142,19 @@ fn hypervisors(list: &str) -> Result<Vec<HypervisorSpec>, ListError> {
     let mut hypervisors: Vec<HypervisorSpec> = Vec::new();
     for item in list.split(',').map(str::trim) {
         let form = || ListError::Form(item.to_owned());
-        let [name, threads, memory] = item.split(':').collect::<Vec<_>>()[..] else { return Err(form()) };
-        let threads = threads.parse::<u32>().ok().filter(|threads| (1..=8192).contains(threads)).ok_or_else(form)?;
-        let gib = memory.parse::<u64>().ok().filter(|gib| (1..=1 << 20).contains(gib)).ok_or_else(form)?;
+        let [name, threads, memory] = item.split(':').collect::<Vec<_>>()[..] else {
+            return Err(form());
+        };
+        let threads = threads
+            .parse::<u32>()
+            .ok()
+            .filter(|threads| (1..=8192).contains(threads))
+            .ok_or_else(form)?;
+        let gib = memory
+            .parse::<u64>()
+            .ok()
+            .filter(|gib| (1..=1 << 20).contains(gib))
+            .ok_or_else(form)?;
         let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !plain {
             return Err(ListError::Name(name.to_owned()));
@@ -133,16 +174,30 @@ mod tests {
     #[test]
     fn hypervisors_are_read() {
         let read = hypervisors("pve1:16:64, b:2:8").unwrap();
-        let short: Vec<_> = read.iter().map(|one| (one.name.as_str(), one.threads, one.memory / GIB)).collect();
+        let short: Vec<_> = read
+            .iter()
+            .map(|one| (one.name.as_str(), one.threads, one.memory / GIB))
+            .collect();
         assert_eq!(short, [("pve1", 16, 64), ("b", 2, 8)]);
     }
 
     #[test]
     fn a_bad_list_names_the_part_and_the_fix() {
-        let check = |list: &str, expected: &str| assert_eq!(hypervisors(list).unwrap_err().to_string(), expected);
-        check("pve1:16", "\"pve1:16\" is not name:threads:GiB, such as pve1:16:64");
-        check("a:1:1,b:0:1", "\"b:0:1\" is not name:threads:GiB, such as pve1:16:64");
-        check("a b:1:1", "\"a b\" is no host name: letters, digits and dashes");
+        let check = |list: &str, expected: &str| {
+            assert_eq!(hypervisors(list).unwrap_err().to_string(), expected)
+        };
+        check(
+            "pve1:16",
+            "\"pve1:16\" is not name:threads:GiB, such as pve1:16:64",
+        );
+        check(
+            "a:1:1,b:0:1",
+            "\"b:0:1\" is not name:threads:GiB, such as pve1:16:64",
+        );
+        check(
+            "a b:1:1",
+            "\"a b\" is no host name: letters, digits and dashes",
+        );
         check("a:1:1,a:1:1", "a occurs twice");
     }
 }

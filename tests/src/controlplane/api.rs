@@ -12,6 +12,9 @@ use super::kubeconfig::{Access, Identity};
 /// An API server that does not answer in this time does not answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Longer than any test.
+const WATCH_DEADLINE: Duration = Duration::from_secs(3600);
+
 /// An answer that is not a success.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
@@ -156,6 +159,40 @@ impl Api {
         let list = self.get(path).await?;
         let items = list["items"].as_array().cloned();
         items.ok_or_else(|| ApiError::unexpected(format!("GET {path}: no items in {list}")))
+    }
+
+    /// Every change of the list at `path` from `version`, its `metadata.resourceVersion`, on.
+    ///
+    /// # Errors
+    ///
+    /// When refused, for example with status 410 for a version that is too old.
+    pub async fn changes(&self, path: &str, version: &str) -> Result<Changes, ApiError> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{joint}watch=true&resourceVersion={version}");
+        let response = self
+            .client
+            .get(format!("{}{path}", self.server))
+            // A watch ends when its reader has seen enough.
+            .timeout(WATCH_DEADLINE)
+            .send()
+            .await
+            .map_err(|source| ApiError::Transport {
+                method: Method::GET,
+                path: path.clone(),
+                source,
+            })?;
+        if response.status().is_success() {
+            return Ok(Changes {
+                response,
+                buffer: Vec::new(),
+            });
+        }
+        Err(ApiError::Refused {
+            method: Method::GET,
+            path,
+            status: response.status(),
+            message: response.text().await.unwrap_or_default(),
+        })
     }
 
     /// Reads what is not JSON, such as `/readyz` and `/metrics`.
@@ -314,5 +351,36 @@ impl Api {
             status,
             message,
         })
+    }
+}
+
+/// A watch that is being read.
+#[derive(Debug)]
+pub struct Changes {
+    response: reqwest::Response,
+    buffer: Vec<u8>,
+}
+
+impl Changes {
+    /// The next change: `type` and `object`. None when the server ended the watch.
+    ///
+    /// # Errors
+    ///
+    /// When the connection breaks, or what comes is not JSON.
+    pub async fn next(&mut self) -> Result<Option<Value>, ApiError> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let change = serde_json::from_slice(&line);
+                return change
+                    .map(Some)
+                    .map_err(|error| ApiError::unexpected(format!("a watch: {error}")));
+            }
+            let chunk = self.response.chunk().await;
+            match chunk.map_err(|error| ApiError::unexpected(format!("a watch: {error}")))? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk),
+                None => return Ok(None),
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-pub use api::{Api, ApiError};
+pub use api::{Api, ApiError, Changes};
 pub use programs::{Availability, CommandError, Programs, require_controlplane};
 pub use server::ServerError;
 

@@ -103,6 +103,8 @@ pub struct PodLauncher {
     binary: PathBuf,
     more_env: BTreeMap<String, String>,
     root: Option<PathBuf>,
+    /// Another address of the API server, and the authority that vouches for it.
+    through: Option<(String, String)>,
     deadline: Duration,
 }
 
@@ -114,6 +116,7 @@ impl PodLauncher {
             binary: binary.into(),
             more_env: BTreeMap::new(),
             root: None,
+            through: None,
             deadline: Duration::from_secs(60),
         }
     }
@@ -130,6 +133,14 @@ impl PodLauncher {
     #[must_use]
     pub fn mounts_below(mut self, folder: impl Into<PathBuf>) -> Self {
         self.root = Some(folder.into());
+        self
+    }
+
+    /// Lets the process reach the API server at `url` only, whose certificate the authority `ca_pem` signed: for something
+    /// that stands in between. The process still presents the token of its ServiceAccount.
+    #[must_use]
+    pub fn through(mut self, url: &str, ca_pem: &str) -> Self {
+        self.through = Some((url.to_owned(), ca_pem.to_owned()));
         self
     }
 
@@ -156,8 +167,17 @@ impl PodLauncher {
         let mut env = environment::base(&pod);
         if let Some(secrets) = mounts.find(SERVICE_ACCOUNT_MOUNT) {
             let kubeconfig = folder.path().join("kubeconfig");
-            std::fs::write(&kubeconfig, in_cluster_kubeconfig(&self.api, &secrets))
-                .map_err(LaunchError::io("writing its kubeconfig"))?;
+            let writing = || LaunchError::io("writing its kubeconfig");
+            let (url, authority) = match &self.through {
+                None => (self.api.url(), secrets.join("ca.crt")),
+                Some((url, ca_pem)) => {
+                    let authority = folder.path().join("through.pem");
+                    std::fs::write(&authority, ca_pem).map_err(writing())?;
+                    (url.as_str(), authority)
+                }
+            };
+            let text = in_cluster_kubeconfig(url, &authority, &secrets.join("token"));
+            std::fs::write(&kubeconfig, text).map_err(writing())?;
             env.insert("KUBECONFIG".to_owned(), kubeconfig.display().to_string());
         }
         env.extend(environment::resolve(&self.api, &pod, &container, &mounts).await?);
@@ -263,10 +283,10 @@ fn describe(pod: &Value) -> String {
 }
 
 /// What in-cluster configuration would say, with the mounts where they are on this machine.
-fn in_cluster_kubeconfig(api: &Api, secrets: &Path) -> String {
+fn in_cluster_kubeconfig(url: &str, authority: &Path, token: &Path) -> String {
     crate::controlplane::kubeconfig(
-        &json!({ "server": api.url(), "certificate-authority": secrets.join("ca.crt") }),
-        &json!({ "tokenFile": secrets.join("token") }),
+        &json!({ "server": url, "certificate-authority": authority }),
+        &json!({ "tokenFile": token }),
     )
 }
 

@@ -27,11 +27,10 @@ async fn a_machine_joins_the_cluster_of_a_kubeconfig() {
     let served = Served::start(setting(Cluster::Simulated { port: 0 }))
         .await
         .unwrap();
-    let folder = std::env::temp_dir().join(format!("kproxide-remote-{}", std::process::id()));
-    served.write_files(&folder, "proxmox").unwrap();
-    let api = connect(&folder.join("kubeconfig")).unwrap();
-    let token = fs::read_to_string(folder.join("credentials/proxmox/token-id")).unwrap();
-    fs::remove_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    served.write_files(folder.path(), "proxmox").unwrap();
+    let api = connect(&folder.path().join("kubeconfig")).unwrap();
+    let token = fs::read_to_string(folder.path().join("credentials/proxmox/token-id")).unwrap();
     assert_eq!(token, "kproxide@pve!ci");
 
     let kube = &served.kube.as_ref().unwrap().kube;
@@ -51,18 +50,10 @@ async fn a_machine_joins_the_cluster_of_a_kubeconfig() {
 }
 
 fn refusal(text: &str) -> String {
-    let path = std::env::temp_dir().join(format!(
-        "kproxide-kubeconfig-{}-{}",
-        std::process::id(),
-        text.len()
-    ));
-    fs::File::create(&path)
-        .unwrap()
-        .write_all(text.as_bytes())
-        .unwrap();
-    let error = connect(&path).unwrap_err().to_string();
-    fs::remove_file(&path).unwrap();
-    error.replace(&path.display().to_string(), "FILE")
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let error = connect(file.path()).unwrap_err().to_string();
+    error.replace(&file.path().display().to_string(), "FILE")
 }
 
 const CLUSTER: &str = "
