@@ -1,0 +1,84 @@
+//! What the keyboard says.
+
+use std::io;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// What a key means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Key {
+    Quit,
+    /// Ctrl-C: in raw mode a key like any other.
+    Interrupt,
+    Pause,
+    /// No key: the terminal has another size.
+    Resize,
+    Other,
+}
+
+/// Waits for a key, but not longer than this.
+///
+/// # Errors
+/// The terminal is gone.
+pub(super) fn wait(time: Duration) -> io::Result<Option<Key>> {
+    if event::poll(time)? {
+        Ok(meaning(&event::read()?))
+    } else {
+        Ok(None)
+    }
+}
+
+fn meaning(event: &Event) -> Option<Key> {
+    match event {
+        Event::Key(KeyEvent {
+            code,
+            modifiers,
+            kind: KeyEventKind::Press,
+            ..
+        }) => Some(match code {
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => Key::Quit,
+            KeyCode::Char(' ') => Key::Pause,
+            _ => Key::Other,
+        }),
+        Event::Resize(..) => Some(Key::Resize),
+        Event::Key(_)
+        | Event::FocusGained
+        | Event::FocusLost
+        | Event::Mouse(_)
+        | Event::Paste(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressed(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+        meaning(&Event::Key(KeyEvent::new(code, modifiers)))
+    }
+
+    #[test]
+    fn q_and_escape_quit_control_c_interrupts_and_space_pauses() {
+        let none = KeyModifiers::NONE;
+        assert_eq!(pressed(KeyCode::Char('q'), none), Some(Key::Quit));
+        assert_eq!(pressed(KeyCode::Esc, none), Some(Key::Quit));
+        assert_eq!(
+            pressed(KeyCode::Char('c'), KeyModifiers::CONTROL),
+            Some(Key::Interrupt)
+        );
+        assert_eq!(pressed(KeyCode::Char('c'), none), Some(Key::Other));
+        assert_eq!(pressed(KeyCode::Char(' '), none), Some(Key::Pause));
+    }
+
+    #[test]
+    fn a_key_counts_when_it_is_pressed_and_not_again_when_it_is_released() {
+        let released = KeyEvent::new_with_kind(
+            KeyCode::Char('q'),
+            KeyModifiers::NONE,
+            KeyEventKind::Release,
+        );
+        assert_eq!(meaning(&Event::Key(released)), None);
+    }
+}
