@@ -13,8 +13,8 @@ mod words;
 use std::io;
 use std::time::Duration;
 
-use ratatui::backend::Backend;
-use ratatui::{DefaultTerminal, Terminal};
+use ratatui::Terminal;
+use ratatui::backend::{Backend, CrosstermBackend};
 
 use super::story::{Audience, Said, What, clock};
 use super::{DemoError, Leave};
@@ -57,24 +57,26 @@ pub(super) struct Live<B: Backend, K> {
     end: Option<String>,
 }
 
-type SystemKeys = fn(Duration) -> io::Result<Option<Key>>;
+/// Takes over the terminal on standard output. A panic gives it back.
+///
+/// # Errors
+/// It cannot be taken over.
+pub(super) fn open(
+    args: &Demo,
+    paint: Paint,
+) -> io::Result<Live<CrosstermBackend<io::Stdout>, impl FnMut(Duration) -> io::Result<Option<Key>>>>
+{
+    let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+    let run = format!("seed {}, policy {}", args.seed, args.policy);
+    Ok(Live::new(terminal, keys::keys(), paint, run))
+}
 
-impl Live<ratatui::backend::CrosstermBackend<io::Stdout>, SystemKeys> {
-    /// Takes over the terminal on standard output. A panic gives it back.
-    ///
-    /// # Errors
-    /// It cannot be taken over.
-    pub(super) fn open(args: &Demo, paint: Paint) -> Result<Self, DemoError> {
-        let terminal: DefaultTerminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        let run = format!("seed {}, policy {}", args.seed, args.policy);
-        Ok(Self::new(terminal, keys::wait, paint, run))
-    }
-
+impl<K> Live<CrosstermBackend<io::Stdout>, K> {
     /// Gives the terminal back and says what is to stand in it: the summary, or how far the run came.
     ///
     /// # Errors
     /// The terminal is gone.
-    pub(super) fn close(mut self) -> Result<Option<String>, DemoError> {
+    pub(super) fn close(mut self) -> io::Result<Option<String>> {
         let shown = self.terminal.show_cursor();
         ratatui::try_restore()?;
         shown?;
@@ -112,7 +114,7 @@ where
         Ok(())
     }
 
-    /// Shows the picture as it is for so long. A key ends the wait early; nobody sees the difference, and no clock is needed.
+    /// Shows the picture as it is for so long. A key ends the wait early: nobody sees the difference.
     fn show(&mut self, time: Duration) -> Result<(), DemoError> {
         let time = time.min(self.frames_left);
         self.frames_left -= time;

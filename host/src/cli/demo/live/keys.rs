@@ -1,7 +1,7 @@
 //! What the keyboard says.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -17,15 +17,19 @@ pub(in super::super) enum Key {
     Other,
 }
 
-/// Waits for a key, but not longer than this.
-///
-/// # Errors
-/// The terminal is gone.
-pub(super) fn wait(time: Duration) -> io::Result<Option<Key>> {
-    if event::poll(time)? {
-        Ok(meaning(&event::read()?))
-    } else {
-        Ok(None)
+/// Waits for a key, but not longer than the picture is to be seen. What was computed since the last wait is part of that time: a slow machine shows the same
+/// run in hardly more time than a fast one.
+pub(super) fn keys() -> impl FnMut(Duration) -> io::Result<Option<Key>> {
+    let mut waited = Instant::now();
+    move |time| {
+        let left = time.saturating_sub(waited.elapsed());
+        let key = if event::poll(left)? {
+            meaning(&event::read()?)
+        } else {
+            None
+        };
+        waited = Instant::now();
+        Ok(key)
     }
 }
 
