@@ -21,7 +21,7 @@ use super::{DemoError, Leave};
 use crate::args::Demo;
 use crate::lab::Lab;
 pub(super) use draw::Paint;
-use keys::Key;
+use keys::{Key, Pressed};
 use picture::{Picture, Told, World};
 
 /// How long a second of the world is shown in which something was told …
@@ -57,6 +57,8 @@ pub(super) struct Live<B: Backend, K> {
     end: Option<String>,
 }
 
+type Screen = CrosstermBackend<io::Stdout>;
+
 /// Takes over the terminal on standard output. A panic gives it back.
 ///
 /// # Errors
@@ -64,14 +66,13 @@ pub(super) struct Live<B: Backend, K> {
 pub(super) fn open(
     args: &Demo,
     paint: Paint,
-) -> io::Result<Live<CrosstermBackend<io::Stdout>, impl FnMut(Duration) -> io::Result<Option<Key>>>>
-{
+) -> io::Result<Live<Screen, impl FnMut(Duration) -> Pressed>> {
     let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
     let run = format!("seed {}, policy {}", args.seed, args.policy);
     Ok(Live::new(terminal, keys::keys(), paint, run))
 }
 
-impl<K> Live<CrosstermBackend<io::Stdout>, K> {
+impl<K> Live<Screen, K> {
     /// Gives the terminal back and says what is to stand in it: the summary, or how far the run came.
     ///
     /// # Errors
@@ -88,7 +89,7 @@ impl<B, K> Live<B, K>
 where
     B: Backend,
     B::Error: Send + Sync + 'static,
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     pub(super) fn new(terminal: Terminal<B>, keys: K, paint: Paint, run: String) -> Self {
         Self {
@@ -168,7 +169,7 @@ impl<B, K> Audience for Live<B, K>
 where
     B: Backend,
     B::Error: Send + Sync + 'static,
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     fn hear(&mut self, said: Said) -> Result<(), DemoError> {
         self.picture.at = said.at;

@@ -191,7 +191,7 @@ fn no_color_means_no_colour() {
 /// A live view whose keys are pressed by a function that also sees for how long they are waited for.
 fn live<K>(keys: K) -> Live<TestBackend, K>
 where
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     Live::new(terminal(80, 24), keys, Paint::Colours, "seed 1".to_owned())
 }
@@ -199,7 +199,7 @@ where
 /// Shows one frame of a scene.
 fn scene<K>(live: &mut Live<TestBackend, K>, text: &str) -> Result<(), DemoError>
 where
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     let what = What::Scene(text.to_owned());
     let at = Duration::ZERO;
@@ -293,7 +293,7 @@ struct Watched<K> {
 
 impl<K> Audience for Watched<K>
 where
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     fn hear(&mut self, said: Said) -> Result<(), DemoError> {
         self.live.hear(said)
