@@ -13,15 +13,15 @@ mod words;
 use std::io;
 use std::time::Duration;
 
-use ratatui::backend::Backend;
-use ratatui::{DefaultTerminal, Terminal};
+use ratatui::Terminal;
+use ratatui::backend::{Backend, CrosstermBackend};
 
 use super::story::{Audience, Said, What, clock};
 use super::{DemoError, Leave};
 use crate::args::Demo;
 use crate::lab::Lab;
 pub(super) use draw::Paint;
-use keys::Key;
+use keys::{Key, Pressed};
 use picture::{Picture, Told, World};
 
 /// How long a second of the world is shown in which something was told …
@@ -57,24 +57,27 @@ pub(super) struct Live<B: Backend, K> {
     end: Option<String>,
 }
 
-type SystemKeys = fn(Duration) -> io::Result<Option<Key>>;
+type Screen = CrosstermBackend<io::Stdout>;
 
-impl Live<ratatui::backend::CrosstermBackend<io::Stdout>, SystemKeys> {
-    /// Takes over the terminal on standard output. A panic gives it back.
-    ///
-    /// # Errors
-    /// It cannot be taken over.
-    pub(super) fn open(args: &Demo, paint: Paint) -> Result<Self, DemoError> {
-        let terminal: DefaultTerminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        let run = format!("seed {}, policy {}", args.seed, args.policy);
-        Ok(Self::new(terminal, keys::wait, paint, run))
-    }
+/// Takes over the terminal on standard output. A panic gives it back.
+///
+/// # Errors
+/// It cannot be taken over.
+pub(super) fn open(
+    args: &Demo,
+    paint: Paint,
+) -> io::Result<Live<Screen, impl FnMut(Duration) -> Pressed>> {
+    let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+    let run = format!("seed {}, policy {}", args.seed, args.policy);
+    Ok(Live::new(terminal, keys::keys(), paint, run))
+}
 
+impl<K> Live<Screen, K> {
     /// Gives the terminal back and says what is to stand in it: the summary, or how far the run came.
     ///
     /// # Errors
     /// The terminal is gone.
-    pub(super) fn close(mut self) -> Result<Option<String>, DemoError> {
+    pub(super) fn close(mut self) -> io::Result<Option<String>> {
         let shown = self.terminal.show_cursor();
         ratatui::try_restore()?;
         shown?;
@@ -86,7 +89,7 @@ impl<B, K> Live<B, K>
 where
     B: Backend,
     B::Error: Send + Sync + 'static,
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     pub(super) fn new(terminal: Terminal<B>, keys: K, paint: Paint, run: String) -> Self {
         Self {
@@ -112,7 +115,7 @@ where
         Ok(())
     }
 
-    /// Shows the picture as it is for so long. A key ends the wait early; nobody sees the difference, and no clock is needed.
+    /// Shows the picture as it is for so long. A key ends the wait early: nobody sees the difference.
     fn show(&mut self, time: Duration) -> Result<(), DemoError> {
         let time = time.min(self.frames_left);
         self.frames_left -= time;
@@ -166,7 +169,7 @@ impl<B, K> Audience for Live<B, K>
 where
     B: Backend,
     B::Error: Send + Sync + 'static,
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     fn hear(&mut self, said: Said) -> Result<(), DemoError> {
         self.picture.at = said.at;

@@ -20,7 +20,7 @@ use tokio::runtime::Builder;
 
 use crate::app::AppError;
 use crate::args::Demo;
-use live::{Live, Paint};
+use live::Paint;
 use plain::Plain;
 
 /// What a shell sees of a program that Ctrl-C ended.
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn
     } else {
         Paint::Colours
     };
-    let mut live = Live::open(args, paint)?;
+    let mut live = live::open(args, paint)?;
     let played = runtime.block_on(script::play(args.seed, policy, &mut live));
     // The terminal first: whatever is to be said now belongs into its scrollback.
     let end = live.close()?;

@@ -1,7 +1,12 @@
 //! What the keyboard says.
 
+#![allow(
+    clippy::disallowed_types,
+    reason = "somebody looks at the picture in real time; the world's own stands still meanwhile"
+)]
+
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -17,15 +22,22 @@ pub(in super::super) enum Key {
     Other,
 }
 
-/// Waits for a key, but not longer than this.
-///
-/// # Errors
-/// The terminal is gone.
-pub(super) fn wait(time: Duration) -> io::Result<Option<Key>> {
-    if event::poll(time)? {
-        Ok(meaning(&event::read()?))
-    } else {
-        Ok(None)
+/// The key that ended a wait, if one did. An error: the terminal is gone.
+pub(super) type Pressed = io::Result<Option<Key>>;
+
+/// Waits for a key, but not longer than the picture is to be seen. What was computed since the last wait is part of that time: a slow machine shows the same
+/// run in hardly more time than a fast one.
+pub(super) fn keys() -> impl FnMut(Duration) -> Pressed {
+    let mut waited = Instant::now();
+    move |time| {
+        let left = time.saturating_sub(waited.elapsed());
+        let key = if event::poll(left)? {
+            meaning(&event::read()?)
+        } else {
+            None
+        };
+        waited = Instant::now();
+        Ok(key)
     }
 }
 

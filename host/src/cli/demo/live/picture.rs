@@ -150,8 +150,8 @@ impl World {
             others: nodes
                 .iter()
                 .filter(|node| {
-                    !vms.iter()
-                        .any(|vm| vm.name == text(&node["metadata"]["name"]))
+                    let name = &node["metadata"]["name"];
+                    !claims.iter().any(|claim| claim["spec"]["vmName"] == *name)
                 })
                 .map(|node| kubernetes.other(node))
                 .collect(),

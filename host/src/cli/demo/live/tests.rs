@@ -1,4 +1,5 @@
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
 
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
@@ -190,7 +191,7 @@ fn no_color_means_no_colour() {
 /// A live view whose keys are pressed by a function that also sees for how long they are waited for.
 fn live<K>(keys: K) -> Live<TestBackend, K>
 where
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     Live::new(terminal(80, 24), keys, Paint::Colours, "seed 1".to_owned())
 }
@@ -198,7 +199,7 @@ where
 /// Shows one frame of a scene.
 fn scene<K>(live: &mut Live<TestBackend, K>, text: &str) -> Result<(), DemoError>
 where
-    K: FnMut(Duration) -> io::Result<Option<Key>>,
+    K: FnMut(Duration) -> Pressed,
 {
     let what = What::Scene(text.to_owned());
     let at = Duration::ZERO;
@@ -228,7 +229,7 @@ fn space_pauses_until_space() {
     let pressed = RefCell::new(
         [Key::Pause, Key::Other, Key::Resize, Key::Pause]
             .into_iter()
-            .collect::<std::collections::VecDeque<_>>(),
+            .collect::<VecDeque<_>>(),
     );
     let mut live = live(|_| Ok(pressed.borrow_mut().pop_front()));
     scene(&mut live, "one").unwrap();
@@ -283,6 +284,36 @@ fn a_run_ends_where_somebody_leaves_it() {
     assert!(shown(&live).contains("agent-1"));
 }
 
+/// A live view, and what its pictures showed.
+struct Watched<K> {
+    live: Live<TestBackend, K>,
+    states: BTreeSet<String>,
+    others: BTreeSet<Vec<String>>,
+}
+
+impl<K> Audience for Watched<K>
+where
+    K: FnMut(Duration) -> Pressed,
+{
+    fn hear(&mut self, said: Said) -> Result<(), DemoError> {
+        self.live.hear(said)
+    }
+
+    fn look(&mut self, lab: &Lab, at: Duration) -> Result<(), DemoError> {
+        let world = World::of(lab);
+        for hypervisor in &world.hypervisors {
+            self.states.insert(format!("{:?}", hypervisor.presence));
+            let machines = hypervisor.machines.iter();
+            self.states
+                .extend(machines.map(|machine| format!("{:?}", machine.state)));
+        }
+        let others = world.others.into_iter();
+        self.others
+            .insert(others.map(|machine| machine.name).collect());
+        self.live.look(lab, at)
+    }
+}
+
 #[test]
 fn a_whole_run_is_the_same_in_both_forms_and_takes_its_time() {
     let mut lines = Plain(Vec::new());
@@ -290,11 +321,20 @@ fn a_whole_run_is_the_same_in_both_forms_and_takes_its_time() {
     let plain = String::from_utf8(lines.0).unwrap();
 
     let waited = Cell::new(Duration::ZERO);
-    let mut live = live(|time| {
-        waited.set(waited.get() + time);
-        Ok(None)
-    });
-    play(7, &mut live).unwrap();
+    let mut watched = Watched {
+        live: live(|time| {
+            waited.set(waited.get() + time);
+            Ok(None)
+        }),
+        states: BTreeSet::new(),
+        others: BTreeSet::new(),
+    };
+    play(7, &mut watched).unwrap();
+    let Watched {
+        live,
+        states,
+        others,
+    } = watched;
 
     let end = live.end.clone().unwrap();
     let told: Vec<_> = live.picture.told.iter().map(|told| &*told.text).collect();
@@ -304,6 +344,18 @@ fn a_whole_run_is_the_same_in_both_forms_and_takes_its_time() {
     assert_eq!(live_as_lines, plain_lines);
     assert!(plain.ends_with(&format!("{end}\n")));
     assert!(shown(&live).contains("placements rejected"));
+
+    for state in [
+        "Online", "Offline", "Cloning", "Booting", "Ready", "Draining", "Going",
+    ] {
+        assert!(states.contains(state), "{state} was never seen: {states:?}");
+    }
+    // Neither before a machine's Node is known nor after its VM is gone is that Node somebody else's.
+    assert_eq!(
+        others,
+        [vec!["agent-1".to_owned(), "server-1".to_owned()]].into()
+    );
+
     assert!(waited.get() <= FRAMES_MAX + STAY, "{:?}", waited.get());
     assert!(waited.get() >= STAY + SCENE * 4, "{:?}", waited.get());
 }
