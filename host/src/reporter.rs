@@ -2,14 +2,17 @@
 //!
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
+mod gauges;
+mod reload;
+mod statuses;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::{GuestStatus, InventoryFacts, PoolFacts};
-use kproxide_planner::ids::{ClusterName, PodKey, PoolName};
+use kproxide_planner::facts::PoolFacts;
+use kproxide_planner::ids::{PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
     Finding, NodeOutcome, PendingOutcome, PendingShape, PlacementReport, RejectedHypervisor,
@@ -20,9 +23,10 @@ use kproxide_planner::world::World;
 use crate::act::ClaimNote;
 use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
-use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor, StatusWriter};
-use crate::metrics::{KproximateGauges, Metrics};
-use crate::policy::{Reload, ReloadOutcome};
+use crate::kube::status::StatusWriter;
+use crate::metrics::Metrics;
+use crate::policy::Reload;
+use reload::ReloadNews;
 
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
@@ -145,53 +149,28 @@ impl Reporter {
 
     /// Tells every pool that uses the policy what became of its file.
     pub fn policy_reloaded(&mut self, reload: &Reload, world: &World) {
-        let (result, message) = match &reload.outcome {
-            ReloadOutcome::Taken { digest, version } => (
-                "taken",
-                format!(
-                    "policy {} is now version {version}, sha256:{digest}",
-                    reload.policy
-                ),
-            ),
-            ReloadOutcome::Refused(reason) => (
-                "refused",
-                format!(
-                    "the new file of policy {} is refused and the last good one stays: {reason}",
-                    reload.policy
-                ),
-            ),
-            ReloadOutcome::Removed { builtin: true } => (
-                "removed",
-                format!(
-                    "the file of policy {} is gone; the built-in answers again",
-                    reload.policy
-                ),
-            ),
-            ReloadOutcome::Removed { builtin: false } => (
-                "removed",
-                format!(
-                    "the file of policy {} is gone, and no built-in has that name",
-                    reload.policy
-                ),
-            ),
-        };
+        let ReloadNews {
+            result,
+            reason,
+            warning,
+            message,
+        } = ReloadNews::of(reload);
         self.metrics
             .policy_reloads
             .with_label_values(&[&*reload.policy, result])
             .inc();
-        let good = result == "taken";
-        if good {
-            tracing::info!(policy = %reload.policy, message, "policy file");
-        } else {
+        if warning {
             tracing::warn!(policy = %reload.policy, message, "policy file");
+        } else {
+            tracing::info!(policy = %reload.policy, message, "policy file");
         }
         for (name, pool) in world.pools() {
             if uses(pool, &reload.policy) {
                 let about = About::pool(name, &pool.uid);
-                self.events.say(if good {
-                    Event::normal(about, "PolicyReloaded", message.clone())
+                self.events.say(if warning {
+                    Event::warning(about, reason, message.clone())
                 } else {
-                    Event::warning(about, "PolicyRefused", message.clone())
+                    Event::normal(about, reason, message.clone())
                 });
             }
         }
@@ -303,95 +282,6 @@ impl Reporter {
         self.said.insert(key, (message.to_owned(), now));
         true
     }
-
-    fn measure(&self, report: &Report, world: &World) {
-        self.metrics.pending_pods.reset();
-        for shape in &report.pending {
-            let outcome = match &shape.outcome {
-                PendingOutcome::FitsNode(_) => "fits-node",
-                PendingOutcome::FitsClaim(_) => "machine-coming",
-                PendingOutcome::Launching(_) => "launching",
-                PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
-                PendingOutcome::NotSupported(_) => "not-supported",
-            };
-            self.metrics
-                .pending_pods
-                .with_label_values(&[outcome])
-                .add(i64::from(shape.count));
-        }
-        self.metrics.claims.reset();
-        for claim in world.claims().values() {
-            let phase = match claim.status.phase {
-                Phase::Pending => "pending",
-                Phase::Launching => "launching",
-                Phase::Launched => "launched",
-                Phase::Registered => "registered",
-                Phase::Initialized => "initialized",
-                Phase::Draining => "draining",
-                Phase::Terminating => "terminating",
-            };
-            self.metrics
-                .claims
-                .with_label_values(&[claim.spec.pool.as_str(), phase])
-                .inc();
-        }
-        for (cluster, inventory) in world.inventories() {
-            let usable = inventory.reachable && inventory.quorate;
-            self.metrics
-                .clusters
-                .with_label_values(&[cluster.as_str()])
-                .set(i64::from(usable));
-        }
-        self.metrics.set_kproximate(&kproximate_gauges(world));
-    }
-
-    async fn write_statuses(&mut self, kube: &Client, world: &World, now: Timestamp) {
-        for (name, pool) in world.pools() {
-            let nodes = world
-                .claims()
-                .values()
-                .filter(|claim| claim.spec.pool == *name)
-                .count();
-            let ready = pool_readiness(name, pool, world);
-            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-            if let Err(error) = self.statuses.pool(kube, name, nodes, &ready, now).await {
-                tracing::warn!(pool = %name, error = %crate::app::chain(&error), "status not written");
-            }
-        }
-        for (name, class) in world.classes() {
-            let ready = readiness("InvalidSettings", class.problem.as_ref());
-            if let Err(error) = self.statuses.class(kube, name, &ready, now).await {
-                tracing::warn!(class = %name, error = %crate::app::chain(&error), "status not written");
-            }
-        }
-        for (name, cluster) in world.clusters() {
-            let Some(inventory) = world.inventories().get(name) else {
-                let ready = readiness("InvalidSettings", cluster.problem.as_ref());
-                self.cluster(kube, name, &ClusterSighting::default(), &ready, now)
-                    .await;
-                continue;
-            };
-            let ready = match &cluster.problem {
-                Some(problem) => Readiness::not_ready("InvalidSettings", problem.clone()),
-                None => inventory_readiness(inventory),
-            };
-            let seen = sighting(inventory, self.key_fingerprint.clone());
-            self.cluster(kube, name, &seen, &ready, now).await;
-        }
-    }
-
-    async fn cluster(
-        &mut self,
-        kube: &Client,
-        name: &ClusterName,
-        seen: &ClusterSighting,
-        ready: &Readiness,
-        now: Timestamp,
-    ) {
-        if let Err(error) = self.statuses.cluster(kube, name, seen, ready, now).await {
-            tracing::warn!(cluster = %name, error = %crate::app::chain(&error), "status not written");
-        }
-    }
 }
 
 /// Which hypervisors of the pool's clusters could not take a machine, and why.
@@ -417,97 +307,4 @@ fn uses(pool: &PoolFacts, policy: &Arc<str>) -> bool {
     ]
     .iter()
     .any(|used| used.policy.name == *policy)
-}
-
-fn readiness(reason: &'static str, problem: Option<&String>) -> Readiness {
-    match problem {
-        Some(problem) => Readiness::not_ready(reason, problem.clone()),
-        None => Readiness::ready(),
-    }
-}
-
-fn pool_readiness(name: &PoolName, pool: &PoolFacts, world: &World) -> Readiness {
-    let Some(class) = world.classes().get(&pool.class) else {
-        return Readiness::not_ready(
-            "ClassMissing",
-            format!(
-                "spec.nodeClass: there is no NodeClass {}; create it or correct the name in NodePool {name}",
-                pool.class
-            ),
-        );
-    };
-    match (&pool.problem, &class.problem) {
-        (Some(problem), _) => Readiness::not_ready("InvalidSettings", problem.clone()),
-        (None, Some(problem)) => Readiness::not_ready(
-            "ClassNotReady",
-            format!("NodeClass {}: {problem}", pool.class),
-        ),
-        (None, None) => Readiness::ready(),
-    }
-}
-
-fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {
-    if !inventory.reachable {
-        return Readiness::not_ready("Unreachable", inventory.problem.clone().unwrap_or_default());
-    }
-    if !inventory.quorate {
-        return Readiness::not_ready(
-            "NoQuorum",
-            "the Proxmox cluster has no quorum: nothing is launched or destroyed",
-        );
-    }
-    let template = inventory
-        .templates
-        .values()
-        .flatten()
-        .find_map(|template| template.problem.clone());
-    match template {
-        Some(problem) => Readiness::not_ready("TemplateUnusable", problem),
-        None => Readiness::ready(),
-    }
-}
-
-fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> ClusterSighting {
-    ClusterSighting {
-        reachable: inventory.reachable,
-        quorate: inventory.reachable.then_some(inventory.quorate),
-        version: None,
-        hypervisors: inventory
-            .hypervisors
-            .iter()
-            .map(|(name, hypervisor)| SeenHypervisor {
-                name: name.to_string(),
-                online: hypervisor.online,
-                maintenance: hypervisor.maintenance,
-            })
-            .collect(),
-        key_fingerprint,
-    }
-}
-
-/// kproximate's numbers, from claims, the inventory and their Nodes.
-fn kproximate_gauges(world: &World) -> KproximateGauges {
-    const MILLI: f64 = 1000.0;
-    let mut gauges = KproximateGauges::default();
-    for claim in world.claims().values() {
-        let guest = world
-            .inventories()
-            .get(&claim.spec.cluster)
-            .and_then(|cluster| cluster.guests.get(&claim.spec.vmid));
-        if guest.is_some_and(|guest| guest.status != GuestStatus::Unknown || guest.name.is_some()) {
-            gauges.machines += 1;
-        }
-        let Some(node) = world.node_of(claim).filter(|node| node.facts.ready) else {
-            continue;
-        };
-        let (allocatable, requested) = (&node.facts.allocatable, node.requested());
-        gauges.running += 1;
-        gauges.cpu_provisioned_cores += claim.spec.milli_cores as f64 / MILLI;
-        gauges.memory_provisioned_bytes += claim.spec.memory_bytes as f64;
-        gauges.cpu_allocatable_cores += allocatable.milli_cores as f64 / MILLI;
-        gauges.memory_allocatable_bytes += allocatable.memory_bytes as f64;
-        gauges.cpu_allocated_cores += requested.milli_cores as f64 / MILLI;
-        gauges.memory_allocated_bytes += requested.memory_bytes as f64;
-    }
-    gauges
 }

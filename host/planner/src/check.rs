@@ -85,14 +85,10 @@ impl fmt::Display for Violation {
 
 /// Drops what violates a limit and reports it.
 pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut Plan) {
-    let mut ledger = plan
-        .ledger
-        .clone()
-        .or_else(|| world.ledger().cloned())
-        .unwrap_or_default();
     let mut findings = Vec::new();
     let launches = std::mem::take(&mut plan.launches);
     if !launches.is_empty() {
+        let mut ledger = ledger_of(world, plan);
         let mut tally = Tally::new(world, &ledger);
         let mut accepted: Vec<Launch> = Vec::with_capacity(launches.len());
         for launch in launches {
@@ -111,9 +107,9 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
             }
         }
         plan.launches = accepted;
-    }
-    if !findings.is_empty() {
-        plan.ledger = Some(ledger);
+        if !findings.is_empty() {
+            plan.ledger = Some(ledger);
+        }
     }
     let mut removals = Removals::new(world, now, plan);
     for advance in &mut plan.advances {
@@ -134,13 +130,8 @@ pub fn violations(
     limits: &Limits,
     plan: &Plan,
 ) -> Vec<(ClaimName, Violation)> {
-    let ledger = plan
-        .ledger
-        .clone()
-        .or_else(|| world.ledger().cloned())
-        .unwrap_or_default();
     let mut found = Vec::new();
-    let tally = Tally::new(world, &ledger);
+    let tally = Tally::new(world, &ledger_of(world, plan));
     for (index, launch) in plan.launches.iter().enumerate() {
         let violation = launch_violation(world, limits, &tally, index, launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
@@ -153,6 +144,12 @@ pub fn violations(
         }
     }
     found
+}
+
+/// As it stands when the plan's launches begin.
+fn ledger_of(world: &World, plan: &Plan) -> LedgerFacts {
+    let ledger = plan.ledger.as_ref().or(world.ledger());
+    ledger.cloned().unwrap_or_default()
 }
 
 fn defect(claim: &ClaimName, verb: &str, violation: &Violation) -> Finding {

@@ -213,7 +213,8 @@ impl Resources {
         named
     }
 
-    fn amount(&self, resource: &str) -> i64 {
+    /// Of the resource with this name in Kubernetes.
+    pub(crate) fn amount(&self, resource: &str) -> i64 {
         match resource {
             "cpu" => self.milli_cores,
             "memory" => self.memory_bytes,

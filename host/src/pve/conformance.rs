@@ -4,6 +4,7 @@
 //! behaviour. After an intended change, run the tests with `KPROXIDE_BLESS=1` and read the difference.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -297,13 +298,16 @@ async fn recordings_replay_through_the_client() {
             Err(reason) => failures.push(format!("{}: {reason}", recording.name)),
         }
     }
-    println!(
-        "recordings: {} in all, {foreign} of endpoints that the client does not use",
+    // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
+    let mut report = std::io::stderr().lock();
+    writeln!(
+        report,
+        "recordings: {} in all, {foreign} of endpoints that the client does not use; replayed through client and classifier: {replayed} of {own}",
         all.len()
-    );
-    println!("replayed through client and classifier: {replayed} of {own}");
+    )
+    .expect("standard error takes text");
     for failure in &failures {
-        println!("not replayed: {failure}");
+        writeln!(report, "  not replayed: {failure}").expect("standard error takes text");
     }
     assert!(own >= 190, "the client's endpoints have {own} recordings");
     assert!(replayed * 100 >= own * 95, "{failures:#?}");

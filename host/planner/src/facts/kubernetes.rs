@@ -43,7 +43,7 @@ pub enum PodPhase {
     Unknown,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Owner {
     pub kind: Arc<str>,
     pub name: Arc<str>,
@@ -51,7 +51,7 @@ pub struct Owner {
 }
 
 /// The part of a pod that decides where it can run and whether it can move. Pods with equal specs, namespaces and relevant labels share one shape.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodSpec {
     /// Effective requests: containers, init and sidecar containers, overhead, and 1 of `pods`. See [`crate::resources::pod_requests`].
     pub requests: Resources,
@@ -70,21 +70,21 @@ pub struct PodSpec {
 }
 
 /// All expressions of both lists must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeSelectorTerm {
     pub match_expressions: Vec<Requirement>,
     /// Only `metadata.name` exists.
     pub match_fields: Vec<Requirement>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Requirement {
     pub key: Arc<str>,
     pub operator: Operator,
     pub values: Vec<Arc<str>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Operator {
     In,
     NotIn,
@@ -94,7 +94,7 @@ pub enum Operator {
     Lt,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Toleration {
     /// `None` with `exists` tolerates every taint.
     pub key: Option<Arc<str>>,
@@ -112,7 +112,7 @@ pub struct Taint {
     pub effect: TaintEffect,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TaintEffect {
     NoSchedule,
     PreferNoSchedule,

@@ -1,12 +1,15 @@
 //! Nodes as the scheduler sees them, existing ones and ones to come, with the room that is left on each. Pods are put here in thought.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 
 use super::claims::{Row, Stage};
 use super::machines::{self, Face, Learned};
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, PodSpec};
-use crate::ids::{ClaimName, PodKey, PoolName};
+use crate::ids::{ClaimName, PodKey, PoolName, Vmid};
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
@@ -14,7 +17,7 @@ use crate::world::{Id, NodeView, PodView};
 
 #[derive(Default)]
 pub(super) struct Board<'w> {
-    /// Existing Nodes by name, then coming machines by claim.
+    /// Existing Nodes by name, those of pools that keep headroom last; then coming machines by [`Turn`].
     pub(super) slots: Vec<Slot<'w>>,
     /// Slots by Node.
     by_node: Vec<Option<usize>>,
@@ -31,6 +34,18 @@ pub(super) struct Slot<'w> {
     is_open: bool,
     /// Pending pods that this tick's plan counts on it for.
     pub(super) promised: u32,
+}
+
+/// Machines to come take pods in this order: as packing did when it ordered them, so that pods are counted on the same machine tick by tick. In another
+/// order they could use up what was ordered for others or for headroom, and a machine more would be made in every tick.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    since: Timestamp,
+    weight: Reverse<i32>,
+    pool: PoolName,
+    /// Those of one tick have ascending numbers.
+    vmid: Vmid,
+    claim: ClaimName,
 }
 
 enum Place<'w> {
@@ -87,8 +102,15 @@ impl<'w> Planning<'w> {
             by_node: vec![None; row_of.len()],
             ..Board::default()
         };
-        let mut coming: Vec<Slot<'w>> = Vec::new();
-        for node in self.tick.world.nodes() {
+        let mut coming: Vec<(Turn, Slot<'w>)> = Vec::new();
+        // Pods that have room elsewhere are not counted on a pool's headroom.
+        let keeps_headroom = |node: &NodeView<'w>| {
+            let row = row_of[node.index()].map(|index| &self.rows[index]);
+            let pool = row.and_then(|row| row.pool);
+            pool.is_some_and(|pool| !pool.headroom.is_zero())
+        };
+        let (last, first): (Vec<_>, Vec<_>) = self.tick.world.nodes().partition(keeps_headroom);
+        for node in first.into_iter().chain(last) {
             let row = row_of[node.index()].map(|index| &self.rows[index]);
             let stage = row.map_or(Stage::InService, |row| row.stage);
             if stage == Stage::Coming {
@@ -109,20 +131,34 @@ impl<'w> Planning<'w> {
             });
         }
         for row in self.rows.iter().filter(|row| row.stage == Stage::Coming) {
-            coming.extend(self.coming_slot(row, &learned));
+            let spec = &row.claim.spec;
+            let turn = self.turn(&spec.pool, spec.vmid, row.name, row.claim.created);
+            coming.extend(self.coming_slot(row, &learned).map(|slot| (turn, slot)));
         }
         for entry in &self.ledger.entries {
-            let is_reservation = match entry.state {
-                EntryState::Reserved { .. } => true,
-                EntryState::Live | EntryState::Quarantined { .. } => false,
-            };
-            if is_reservation {
-                coming.extend(self.reserved_slot(entry, &learned));
+            match entry.state {
+                EntryState::Reserved { since } => {
+                    let turn = self.turn(&entry.pool, entry.vmid, &entry.claim, since);
+                    let slot = self.reserved_slot(entry, &learned);
+                    coming.extend(slot.map(|slot| (turn, slot)));
+                }
+                EntryState::Live | EntryState::Quarantined { .. } => {}
             }
         }
-        coming.sort_by(|a, b| a.claim.cmp(&b.claim));
-        board.slots.extend(coming);
+        coming.sort_by(|(a, _), (b, _)| a.cmp(b));
+        board.slots.extend(coming.into_iter().map(|(_, slot)| slot));
         self.board = board;
+    }
+
+    fn turn(&self, pool: &PoolName, vmid: Vmid, claim: &ClaimName, since: Timestamp) -> Turn {
+        let facts = self.tick.world.pools().get(pool);
+        Turn {
+            since,
+            weight: Reverse(facts.map_or(0, |facts| facts.weight)),
+            pool: pool.clone(),
+            vmid,
+            claim: claim.clone(),
+        }
     }
 
     fn coming_slot(&self, row: &Row<'w>, learned: &Learned) -> Option<Slot<'w>> {

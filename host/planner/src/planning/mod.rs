@@ -227,9 +227,12 @@ impl<'w> Planning<'w> {
         });
         let decorations: Vec<DecorationMemo> = self.decorating.memos;
         self.report.findings = self.tick.findings;
-        let standing = self.tick.world.ledger().cloned().unwrap_or_default();
+        let stands = match self.tick.world.ledger() {
+            Some(ledger) => *ledger == self.ledger,
+            None => self.ledger == LedgerFacts::default(),
+        };
         let mut plan = Plan {
-            ledger: (self.ledger != standing).then_some(self.ledger),
+            ledger: (!stands).then_some(self.ledger),
             launches: self.launches,
             advances: advances.collect(),
             unneeded: self.unneeded,

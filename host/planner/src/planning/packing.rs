@@ -395,9 +395,13 @@ impl<'w> Packer<'_, 'w> {
     }
 }
 
-/// A machine without pods, as small as possible: for `minNodes` and for headroom.
-pub(super) fn open_empty(pool: &PoolPlan<'_>, packing: &mut Packing) -> Option<Order> {
-    let mut by_cost: Vec<&Offer<'_>> = pool.offers.iter().collect();
+/// A machine without pods, as small as possible of those that help: for `minNodes` and for headroom.
+pub(super) fn open_empty(
+    pool: &PoolPlan<'_>,
+    packing: &mut Packing,
+    helps: impl Fn(&Offer<'_>) -> bool,
+) -> Option<Order> {
+    let mut by_cost: Vec<&Offer<'_>> = pool.offers.iter().filter(|offer| helps(offer)).collect();
     by_cost.sort_by_key(|offer| (offer.cost(), &offer.instance_type.name));
     let (offer, site) = by_cost.into_iter().find_map(|offer| {
         if pool.limit(&packing.usage, offer.size).is_some() {

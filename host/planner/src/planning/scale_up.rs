@@ -114,38 +114,44 @@ impl Planning<'_> {
         for order in &packing.orders {
             free.add(&order.free);
         }
-        while count < pool.facts.min_nodes || !pool.facts.headroom.fits(&free) {
-            let purpose = match count < pool.facts.min_nodes {
-                true => Purpose::MinNodes,
-                false => Purpose::Headroom,
+        loop {
+            let lacking = pool.facts.headroom.first_lacking(&free);
+            let purpose = match (count < pool.facts.min_nodes, &lacking) {
+                (true, _) => Purpose::MinNodes,
+                (false, Some(_)) => Purpose::Headroom,
+                (false, None) => break,
             };
-            let Some(order) = packing::open_empty(pool, packing) else {
+            // A machine that offers nothing of what lacks would be followed by another one in every tick.
+            let helps = |offer: &Offer<'_>| match &lacking {
+                Some(lack) if purpose == Purpose::Headroom => {
+                    offer.capacity.amount(&lack.resource) > 0
+                }
+                Some(_) | None => true,
+            };
+            let Some(order) = packing::open_empty(pool, packing, helps) else {
                 let wanted = match purpose {
                     Purpose::MinNodes => "minNodes",
                     Purpose::Headroom | Purpose::Pods => "headroom",
                 };
-                let (about, why) = (
-                    format!("NodePool/{}", pool.name),
-                    self.why_no_more(pool, packing),
-                );
+                let why = match &lacking {
+                    Some(lack) if !pool.offers.is_empty() && !pool.offers.iter().any(helps) => {
+                        Why::Unusable(format!("its machines offer no {}", lack.resource))
+                    }
+                    Some(_) | None => self.why_no_more(pool, packing),
+                };
+                let about = format!("NodePool/{}", pool.name);
                 let message =
                     format!("no more machines can be made for the pool's {wanted}: {why}");
                 self.tick.found(Severity::Warning, about, message);
                 break;
             };
-            let lacking = pool.facts.headroom.first_lacking(&free);
             free.add(&order.free);
             count += 1;
-            let is_futile =
-                purpose == Purpose::Headroom && lacking == pool.facts.headroom.first_lacking(&free);
             self.placing.wanted.push(Wanted {
                 pool: index,
                 order,
                 purpose,
             });
-            if is_futile {
-                break;
-            }
         }
     }
 

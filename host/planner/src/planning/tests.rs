@@ -7,8 +7,10 @@ mod properties;
 mod scale_down;
 mod scale_up;
 
+use crate::claim::{Condition, Phase};
+use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};
 use crate::fixtures::*;
-use crate::plan::{Plan, Verdict};
+use crate::plan::{Launch, Plan, Verdict};
 use crate::report::{NodeOutcome, PendingOutcome, Severity, Why};
 
 /// How many machines the scene wants.
@@ -72,4 +74,53 @@ fn removed(plan: &Plan) -> Vec<&str> {
         .filter(|advance| matches!(advance.verdict, Verdict::Remove(_)))
         .map(|advance| advance.claim.as_str())
         .collect()
+}
+
+/// The scene after a plan was acted on, as far as that takes no time: the Ledger, new claims, drains that begin and drains that are given up.
+fn acted(scene: &Scene, plan: &Plan) -> Scene {
+    let mut scene = scene.clone();
+    if let Some(ledger) = &plan.ledger {
+        scene.ledger = ledger.clone();
+    }
+    for Launch { claim, spec, .. } in &plan.launches {
+        let facts = ClaimFacts {
+            uid: format!("claim-{claim}").into(),
+            created: at(NOW),
+            deleting_since: None,
+            has_finalizer: true,
+            spec: spec.clone(),
+            status: ClaimStatus::default(),
+            replace: false,
+            do_not_disrupt: false,
+            paused: false,
+        };
+        scene.claims.insert(claim.clone(), facts);
+    }
+    for advance in &plan.advances {
+        let status = &mut scene.claims.get_mut(&advance.claim).unwrap().status;
+        let (phase, drained) = match (&advance.verdict, status.phase) {
+            (Verdict::GiveUp(_), Phase::Draining) => (Phase::Initialized, None),
+            (Verdict::Remove(reason), Phase::Initialized) => (Phase::Draining, Some(reason)),
+            _ => continue,
+        };
+        status.phase = phase;
+        status
+            .conditions
+            .retain(|condition| condition.kind != Condition::Drained);
+        status
+            .conditions
+            .extend(drained.map(|reason| ClaimCondition {
+                status: false,
+                reason: reason.as_str().to_owned(),
+                ..condition(Condition::Drained, at(NOW))
+            }));
+        if let Some(node) = status
+            .node_name
+            .as_ref()
+            .and_then(|name| scene.nodes.get_mut(name))
+        {
+            node.unschedulable = drained.is_some();
+        }
+    }
+    scene
 }

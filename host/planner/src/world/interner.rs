@@ -1,10 +1,11 @@
 //! Equal values stored once. Ids are handles for lookup; nothing is ever ordered by them, since they depend on the order of events.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// A handle of an [`Interner`], valid while somebody holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id(u32);
 
 impl Id {
@@ -16,7 +17,8 @@ impl Id {
 /// Values with a count of their holders; the last one to let go frees the value.
 #[derive(Clone, Debug)]
 pub(crate) struct Interner<T> {
-    ids: BTreeMap<Arc<T>, Id>,
+    /// By hash: values such as pods' specs are long, and alike at their beginnings. Mostly one each.
+    ids: BTreeMap<u64, Vec<Id>>,
     slots: Vec<Option<Slot<T>>>,
     free: Vec<Id>,
 }
@@ -37,10 +39,12 @@ impl<T> Default for Interner<T> {
     }
 }
 
-impl<T: Ord> Interner<T> {
+impl<T: Eq + Hash> Interner<T> {
     /// The id of this value, held once more.
     pub(crate) fn hold(&mut self, value: T) -> Id {
-        if let Some(id) = self.ids.get(&value).copied() {
+        let hash = hash(&value);
+        let mut alike = self.ids.get(&hash).into_iter().flatten().copied();
+        if let Some(id) = alike.find(|id| **self.get(*id) == value) {
             self.hold_again(id);
             return id;
         }
@@ -55,7 +59,7 @@ impl<T: Ord> Interner<T> {
                 Id(u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 values"))
             }
         };
-        self.ids.insert(slot.value.clone(), id);
+        self.ids.entry(hash).or_default().push(id);
         self.slots[id.index()] = Some(slot);
         id
     }
@@ -70,7 +74,13 @@ impl<T: Ord> Interner<T> {
         if slot.holders == 0
             && let Some(slot) = self.slots[id.index()].take()
         {
-            self.ids.remove(&slot.value);
+            let hash = hash(&*slot.value);
+            if let Some(alike) = self.ids.get_mut(&hash) {
+                alike.retain(|other| *other != id);
+                if alike.is_empty() {
+                    self.ids.remove(&hash);
+                }
+            }
             self.free.push(id);
         }
     }
@@ -81,7 +91,7 @@ impl<T: Ord> Interner<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ids.len()
+        self.slots.len() - self.free.len()
     }
 
     fn slot_mut(&mut self, id: Id) -> &mut Slot<T> {
@@ -90,9 +100,34 @@ impl<T: Ord> Interner<T> {
     }
 }
 
+/// The same in every run, unlike a HashMap's.
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All of them have one hash.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Colliding(u32);
+
+    impl Hash for Colliding {
+        fn hash<H: Hasher>(&self, _: &mut H) {}
+    }
+
+    #[test]
+    fn values_of_one_hash_are_told_apart() {
+        let mut interner = Interner::default();
+        let ids = [1, 2, 3].map(|number| interner.hold(Colliding(number)));
+        interner.release(ids[1]);
+        assert_eq!(interner.hold(Colliding(3)), ids[2]);
+        assert_eq!(interner.get(ids[0]).0, 1);
+        assert_eq!(interner.len(), 2);
+    }
 
     #[test]
     fn equal_values_share_an_id_until_the_last_holder_lets_go() {

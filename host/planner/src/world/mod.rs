@@ -87,18 +87,35 @@ impl World {
             return false;
         };
         self.inventories.get(name).is_some_and(|old| {
-            let taken_at = old.taken_at;
-            **new == *old
-                || InventoryFacts {
-                    taken_at,
-                    ..(**new).clone()
-                } == *old
+            let InventoryFacts {
+                taken_at: _,
+                reachable,
+                problem,
+                quorate,
+                complete,
+                hypervisors,
+                guests,
+                templates,
+            } = old;
+            new.reachable == *reachable
+                && new.problem == *problem
+                && new.quorate == *quorate
+                && new.complete == *complete
+                && new.hypervisors == *hypervisors
+                && new.guests == *guests
+                && new.templates == *templates
         })
     }
 
     /// Keeps what a plan learned for the next ones: answers of label policies, and the plan itself if it holds until something changes.
     /// Forgetting them costs the same work again, nothing else.
     pub fn remember(&mut self, plan: &Plan) {
+        // Moments differ: this is the plan that is remembered already.
+        if let Some(settled) = &self.settled
+            && settled.settled_at == plan.settled_at
+        {
+            return;
+        }
         self.settled = plan.settled_at.map(|_| Arc::new(plan.clone()));
         for memo in &plan.decorations {
             let key = (

@@ -24,7 +24,7 @@ pub struct Shape {
 }
 
 /// The key of a shape's interner: equal specs have equal ids.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ShapeKey {
     pub(super) namespace: Arc<str>,
     pub(super) spec: Id,

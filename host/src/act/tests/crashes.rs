@@ -87,7 +87,7 @@ async fn a_crash_before_any_request_changes_nothing_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_after_any_request_took_effect_changes_nothing_in_the_end() {
+async fn b6_a_crash_after_any_request_took_effect_changes_nothing_in_the_end() {
     every_nth(Moment::Applied).await;
 }
 

@@ -34,6 +34,8 @@ use crate::pve::transport::{Endpoint, TransportError};
 pub(super) const CLAIM: &str = "workers-a";
 pub(super) const VMID: u32 = 201;
 const CLUSTER: &str = "home";
+/// Of at most five seconds each: longer than anything takes.
+const TURNS: u32 = 2_000;
 
 /// Everything outside of the process, and the process' connections.
 pub(super) struct Lab {
@@ -89,8 +91,12 @@ fn from_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 impl Lab {
     pub(super) async fn new() -> Self {
+        Self::with(Topology::of(3)).await
+    }
+
+    pub(super) async fn with(topology: Topology) -> Self {
         let clock = SimulatedClock::starting_at(epoch());
-        let pve = Pve::new(Topology::of(3), clock, 7);
+        let pve = Pve::new(topology, clock, 7);
         let kube = Kube::new(clock, 7);
         for crd in crds() {
             kube.create(
@@ -249,7 +255,7 @@ pub(super) async fn turn(
     until: impl AsyncFn(&Lab) -> bool,
 ) -> bool {
     let faults = lab.faults.clone();
-    for _ in 0..200 {
+    for _ in 0..TURNS {
         lab.physics();
         if until(lab).await {
             return true;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use kproxide_planner::claim::{Condition, Phase};
 use kproxide_planner::facts::EntryState;
 use kproxide_planner::plan::{RemovalReason, Verdict};
+use kproxide_simulator::pve::Topology;
+use kproxide_simulator::rng::Spread;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -77,7 +79,7 @@ async fn the_clone_is_asked_for_in_the_tick_of_the_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_never_joins_goes_with_the_reason() {
+async fn b2_a_machine_that_never_joins_goes_with_the_reason() {
     let mut lab = Lab::new().await;
     lab.joins = false;
     let mut host = lab.host(1).await;
@@ -95,8 +97,24 @@ async fn a_machine_that_never_joins_goes_with_the_reason() {
     );
 }
 
+/// Proxmox goes on with a clone whatever its client thinks of it.
 #[tokio::test(start_paused = true)]
-async fn a_vm_of_somebody_else_is_left_alone() {
+async fn b18_a_clone_slower_than_its_deadline_is_neither_repeated_nor_forgotten() {
+    let mut topology = Topology::of(3);
+    let hour = 60.0 * 60.0;
+    topology.timings.local.clone_linked = Spread::new(hour, hour);
+    let mut lab = Lab::with(topology).await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+    assert_eq!(lab.asked("POST", "/clone"), 1);
+    let left = lab.pve.snapshot();
+    assert!(left.vms.iter().all(|vm| vm.vmid != VMID), "{left:?}");
+    let births = left.births.iter().filter(|birth| birth.vmid == VMID);
+    assert_eq!(births.count(), 1, "the clone did not end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b23_a_vm_of_somebody_else_under_the_reserved_number_is_left_alone() {
     let mut lab = Lab::new().await;
     lab.pve.human_clones_vm(9002, VMID, CLAIM).unwrap();
     lab.pve.human_sets_pool(VMID, Some("k8s")).unwrap();

@@ -9,7 +9,7 @@ use crate::pve::ownership::NotOurs;
 use crate::pve::preflight::Scope;
 
 #[tokio::test(start_paused = true)]
-async fn a_taken_number_is_told_and_a_lost_clone_is_found() {
+async fn b23_a_taken_number_is_told_and_a_lost_clone_is_found() {
     let lab = Lab::of(Topology::of(2)).await;
     assert_eq!(lab.clone_local(101, "pve1").await, Outcome::Ok);
     assert!(!lab.client.vmid_is_free(101).await.unwrap());

@@ -60,14 +60,17 @@ fn an_empty_node_is_written_down_looked_at_again_and_its_claim_deleted() {
 }
 
 #[test]
-fn finished_daemon_set_and_mirror_pods_stay_and_bare_ones_do_not_crash_it() {
+fn finished_daemon_set_and_mirror_pods_stay() {
     let mut staying = vec![pod("a"), pod("b"), pod("c")];
     staying[0].finished = true;
     staying[1].daemon_set = true;
     staying[2].mirror = true;
     let case = draining().with(|case| case.observed.pods = Some(staying));
     assert!(case.recorded().since(Condition::Drained).is_some());
+}
 
+#[test]
+fn b1_a_bare_pod_ends_a_voluntary_drain_and_crashes_nothing() {
     let mut bare = pod("bare");
     bare.bare = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![bare]));
@@ -75,7 +78,7 @@ fn finished_daemon_set_and_mirror_pods_stay_and_bare_ones_do_not_crash_it() {
 }
 
 #[test]
-fn an_error_is_never_an_empty_node() {
+fn b16_an_error_is_never_an_empty_node() {
     for case in [
         draining().with(|case| case.observed.pods = None),
         draining().with(|case| case.observed.node = None),
@@ -129,7 +132,7 @@ fn a_disruption_budget_is_waited_for_named_and_given_up_on() {
 }
 
 #[test]
-fn an_abandoned_drain_uncordons_and_goes_back() {
+fn b15_an_abandoned_drain_uncordons_and_goes_back() {
     for verdict in [Verdict::GiveUp("pods are pending".into()), Verdict::Keep] {
         let case = draining().with(|case| case.verdict = verdict);
         assert!(matches!(case.next(), Step::Uncordon(_)));

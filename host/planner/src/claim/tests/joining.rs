@@ -123,7 +123,7 @@ fn a_ready_node_is_not_in_service_before_kubernetes_takes_its_own_taints_off() {
 }
 
 #[test]
-fn a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() {
+fn b2_a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() {
     let cases = [
         Case::new(Phase::Launched).with(|case| case.observed.node = Some(NodeLook::Absent)),
         Case::new(Phase::Registered).with(|case| case.observed.node = node(|n| n.ready = false)),
@@ -195,7 +195,7 @@ fn a_failed_join_keeps_its_output_for_the_user() {
 }
 
 #[test]
-fn a_silent_agent_has_its_own_deadline() {
+fn b2_a_silent_agent_has_its_own_deadline() {
     let silent = || by_guest(JoinLook::AgentSilent("not running".into()));
     assert!(matches!(silent().next(), Step::BackOff { .. }));
     let case = silent().with(|case| case.now = at(180));

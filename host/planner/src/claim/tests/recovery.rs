@@ -81,7 +81,7 @@ fn a_lost_reservation_ends_the_launch() {
 }
 
 #[test]
-fn a_running_clone_is_followed() {
+fn b18_a_running_clone_is_followed() {
     let case = cloning().with(|case| {
         case.claim.status.upid = Some("UPID:1".into());
         case.observed.task = Some(Outcome::Running("UPID:1".into()));
@@ -137,7 +137,7 @@ fn a_vm_of_somebody_else_closes_the_claim() {
 }
 
 #[test]
-fn a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
+fn b23_a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
     let refused = |own: bool| {
         cloning().with(|case| {
             case.observed.own_intent = own;

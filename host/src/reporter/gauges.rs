@@ -1,0 +1,79 @@
+//! What the tick found, in numbers.
+
+use kproxide_planner::claim::Phase;
+use kproxide_planner::facts::GuestStatus;
+use kproxide_planner::report::{PendingOutcome, Report};
+use kproxide_planner::world::World;
+
+use super::Reporter;
+use crate::metrics::KproximateGauges;
+
+impl Reporter {
+    pub(super) fn measure(&self, report: &Report, world: &World) {
+        self.metrics.pending_pods.reset();
+        for shape in &report.pending {
+            let outcome = match &shape.outcome {
+                PendingOutcome::FitsNode(_) => "fits-node",
+                PendingOutcome::FitsClaim(_) => "machine-coming",
+                PendingOutcome::Launching(_) => "launching",
+                PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
+                PendingOutcome::NotSupported(_) => "not-supported",
+            };
+            self.metrics
+                .pending_pods
+                .with_label_values(&[outcome])
+                .add(i64::from(shape.count));
+        }
+        self.metrics.claims.reset();
+        for claim in world.claims().values() {
+            let phase = match claim.status.phase {
+                Phase::Pending => "pending",
+                Phase::Launching => "launching",
+                Phase::Launched => "launched",
+                Phase::Registered => "registered",
+                Phase::Initialized => "initialized",
+                Phase::Draining => "draining",
+                Phase::Terminating => "terminating",
+            };
+            self.metrics
+                .claims
+                .with_label_values(&[claim.spec.pool.as_str(), phase])
+                .inc();
+        }
+        for (cluster, inventory) in world.inventories() {
+            let usable = inventory.reachable && inventory.quorate;
+            self.metrics
+                .clusters
+                .with_label_values(&[cluster.as_str()])
+                .set(i64::from(usable));
+        }
+        self.metrics.set_kproximate(&kproximate_gauges(world));
+    }
+}
+
+/// kproximate's numbers, from claims, the inventory and their Nodes.
+fn kproximate_gauges(world: &World) -> KproximateGauges {
+    const MILLI: f64 = 1000.0;
+    let mut gauges = KproximateGauges::default();
+    for claim in world.claims().values() {
+        let guest = world
+            .inventories()
+            .get(&claim.spec.cluster)
+            .and_then(|cluster| cluster.guests.get(&claim.spec.vmid));
+        if guest.is_some_and(|guest| guest.status != GuestStatus::Unknown || guest.name.is_some()) {
+            gauges.machines += 1;
+        }
+        let Some(node) = world.node_of(claim).filter(|node| node.facts.ready) else {
+            continue;
+        };
+        let (allocatable, requested) = (&node.facts.allocatable, node.requested());
+        gauges.running += 1;
+        gauges.cpu_provisioned_cores += claim.spec.milli_cores as f64 / MILLI;
+        gauges.memory_provisioned_bytes += claim.spec.memory_bytes as f64;
+        gauges.cpu_allocatable_cores += allocatable.milli_cores as f64 / MILLI;
+        gauges.memory_allocatable_bytes += allocatable.memory_bytes as f64;
+        gauges.cpu_allocated_cores += requested.milli_cores as f64 / MILLI;
+        gauges.memory_allocated_bytes += requested.memory_bytes as f64;
+    }
+    gauges
+}
