@@ -96,10 +96,10 @@ impl Scenario {
             .map(|name| Pool::draw(name, roomy, &mut rng))
             .collect();
         let mut apps = Vec::new();
-        for pool in 0..count {
+        for (pool, of) in pools.iter().enumerate() {
             for index in 0..rng.random_range(2..=3) {
                 apps.push(App {
-                    name: format!("{}-{index}", pools[pool].name),
+                    name: format!("{}-{index}", of.name),
                     pool,
                     milli_cores: SIZES[rng.random_range(0..SIZES.len())],
                     budgeted: index == 0,

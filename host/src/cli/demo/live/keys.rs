@@ -45,6 +45,10 @@ pub(super) fn keys() -> impl FnMut(Duration) -> Pressed {
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "keyboards have more keys than the demo has uses for"
+)]
 fn meaning(event: &Event) -> Option<Key> {
     match event {
         Event::Key(KeyEvent {

@@ -231,10 +231,11 @@ fn phase(claim: &Value) -> Option<ClaimPhase> {
     if !claim["metadata"]["deletionTimestamp"].is_null() {
         return Some(ClaimPhase::Terminating);
     }
-    match &claim["status"]["phase"] {
-        Value::Null => Some(ClaimPhase::Pending),
-        phase => serde_json::from_value(phase.clone()).ok(),
+    let phase = &claim["status"]["phase"];
+    if phase.is_null() {
+        return Some(ClaimPhase::Pending);
     }
+    serde_json::from_value(phase.clone()).ok()
 }
 
 /// What the pods on each Node request, in thousandths of a core.
