@@ -27,7 +27,7 @@ use crate::kube::lease::{self, Fence, LeaseSettings};
 use crate::kube::{identity, ledger, watch as kube_watch};
 use crate::metrics::Metrics;
 use crate::observe::{Clusters, Connect};
-use crate::policy::{Engine, Execution, Library, LoadError, PolicyFiles};
+use crate::policy::{Library, LoadError, PolicyFiles};
 use crate::pve::ownership::{Key, KeyTooShort};
 use crate::reporter::Reporter;
 
@@ -49,7 +49,7 @@ pub struct Host {
     pub clock: Clock,
     pub kube: Client,
     pub connect: Connect,
-    pub execution: Execution,
+    pub policies: Library,
     pub random: Random,
     /// What lies in the policy directories, whenever it changed.
     pub policy_files: mpsc::Receiver<PolicyFiles>,
@@ -75,7 +75,6 @@ pub enum AppError {
 pub struct App {
     host: Host,
     metrics: Metrics,
-    library: Library,
     vitals: Vitals,
     ends: VitalsEnds,
 }
@@ -91,10 +90,9 @@ impl App {
     /// Nothing is asked of anybody yet.
     ///
     /// # Errors
-    /// The platform cannot run policies.
+    /// See [`AppError`].
     pub fn new(host: Host) -> Result<Self, AppError> {
         let metrics = Metrics::new().map_err(AppError::Metrics)?;
-        let library = Library::new(Engine::new(host.execution).map_err(AppError::Policies)?);
         let (turned, turned_seen) = watch::channel(Instant::now());
         let (synced, synced_seen) = watch::channel(false);
         let (ask, debug_plan) = mpsc::channel(DEBUG_MAX);
@@ -106,7 +104,6 @@ impl App {
         Ok(Self {
             host,
             metrics,
-            library,
             vitals,
             ends: VitalsEnds {
                 turned,
@@ -132,7 +129,6 @@ impl App {
         let Self {
             host,
             metrics,
-            library,
             vitals: _,
             ends,
         } = self;
@@ -141,7 +137,7 @@ impl App {
             clock,
             kube,
             connect,
-            execution: _,
+            policies,
             random,
             policy_files,
             stop,
@@ -245,7 +241,7 @@ impl App {
             host: host_facts.clone(),
             clusters,
             machines,
-            policies: library,
+            policies,
             actor,
             reporter,
             metrics,

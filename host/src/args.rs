@@ -22,7 +22,10 @@ pub struct Cli {
 pub enum Command {
     /// Run the autoscaler against the cluster that this pod or kubeconfig belongs to
     Run(Box<Run>),
-    /// Show the main job on a simulated cluster: no Kubernetes, no Proxmox, nothing to configure
+    /// Watch the main job on simulated Kubernetes and Proxmox: nothing to install, nothing to configure
+    ///
+    /// Load comes and goes, a hypervisor goes down, a policy is swapped: some ten minutes, shown in half a minute. The autoscaler and its policies are the real ones. In
+    /// a terminal it is a picture (space pauses, q ends), elsewhere lines; a summary is the end of both.
     #[cfg(feature = "simulator")]
     Demo(Demo),
     /// Simulated hypervisors and clusters for other programs
@@ -134,13 +137,13 @@ pub enum LogFormat {
 #[cfg(feature = "simulator")]
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Another seed is another run; the same seed is the same run, line by line
+    /// Which run: another seed is another run, the same seed is the same run, line by line
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Choose hypervisors by this policy: a built-in's name or a .wasm file
+    /// The policy that chooses hypervisors: a built-in's name (`kproxide policy list`) or a .wasm file
     #[arg(long, default_value = "spread", value_name = "NAME|FILE")]
     pub policy: String,
-    /// Lines instead of a picture (the default when the output is no terminal)
+    /// Print lines, even in a terminal
     #[arg(long)]
     pub plain: bool,
 }

@@ -2,7 +2,7 @@
 //!
 //! Time is tokio's; under a paused clock a day passes in a moment, and one seed is one run, line by line. The demo and the simulation tests are built from this.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use kproxide_simulator::clock::Clock as WorldClock;
@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::crd;
 use crate::observe::Connect;
-use crate::policy::{Execution, PolicyFiles};
+use crate::policy::{Engine, Execution, Library, PolicyFiles};
 use crate::pve::auth::Credentials;
 use crate::pve::client::Client as PveClient;
 use crate::pve::transport::Endpoint;
@@ -163,7 +163,7 @@ impl Lab {
             clock: self.clock,
             kube,
             connect,
-            execution: Execution::Inline,
+            policies: policies()?,
             random: seeded(self.seed, name),
             policy_files: files,
             stop: stop.clone(),
@@ -180,6 +180,17 @@ impl Lab {
             Ok(PveClient::new(vec![endpoint], credentials, concurrency))
         })
     }
+}
+
+/// A library of its own for each host. Built-ins are compiled once in a process: simulations start many hosts, and would compile most of their time.
+fn policies() -> Result<Library, AppError> {
+    static FIRST: OnceLock<Library> = OnceLock::new();
+    if let Some(first) = FIRST.get() {
+        return Ok(first.beside());
+    }
+    let engine = Engine::new(Execution::Inline).map_err(AppError::Policies)?;
+    let library = Library::new(engine);
+    Ok(FIRST.get_or_init(|| library).beside())
 }
 
 /// Random bytes that follow from the seed and the host's name.

@@ -3,6 +3,7 @@
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
 mod gauges;
+mod reload;
 mod statuses;
 
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
-use crate::policy::{Reload, ReloadOutcome};
+use crate::policy::Reload;
+use reload::ReloadNews;
 
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
@@ -147,53 +149,28 @@ impl Reporter {
 
     /// Tells every pool that uses the policy what became of its file.
     pub fn policy_reloaded(&mut self, reload: &Reload, world: &World) {
-        let (result, message) = match &reload.outcome {
-            ReloadOutcome::Taken { digest, version } => (
-                "taken",
-                format!(
-                    "policy {} is now version {version}, sha256:{digest}",
-                    reload.policy
-                ),
-            ),
-            ReloadOutcome::Refused(reason) => (
-                "refused",
-                format!(
-                    "the new file of policy {} is refused and the last good one stays: {reason}",
-                    reload.policy
-                ),
-            ),
-            ReloadOutcome::Removed { builtin: true } => (
-                "removed",
-                format!(
-                    "the file of policy {} is gone; the built-in answers again",
-                    reload.policy
-                ),
-            ),
-            ReloadOutcome::Removed { builtin: false } => (
-                "removed",
-                format!(
-                    "the file of policy {} is gone, and no built-in has that name",
-                    reload.policy
-                ),
-            ),
-        };
+        let ReloadNews {
+            result,
+            reason,
+            warning,
+            message,
+        } = ReloadNews::of(reload);
         self.metrics
             .policy_reloads
             .with_label_values(&[&*reload.policy, result])
             .inc();
-        let good = result == "taken";
-        if good {
-            tracing::info!(policy = %reload.policy, message, "policy file");
-        } else {
+        if warning {
             tracing::warn!(policy = %reload.policy, message, "policy file");
+        } else {
+            tracing::info!(policy = %reload.policy, message, "policy file");
         }
         for (name, pool) in world.pools() {
             if uses(pool, &reload.policy) {
                 let about = About::pool(name, &pool.uid);
-                self.events.say(if good {
-                    Event::normal(about, "PolicyReloaded", message.clone())
+                self.events.say(if warning {
+                    Event::warning(about, reason, message.clone())
                 } else {
-                    Event::warning(about, "PolicyRefused", message.clone())
+                    Event::normal(about, reason, message.clone())
                 });
             }
         }

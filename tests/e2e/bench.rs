@@ -67,10 +67,17 @@ impl Bench {
     /// Removes what the previous case left, by force: it may have failed half-way.
     async fn scrub(&self) {
         let Self { cluster, .. } = self;
-        let helm = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found"];
+        let helm = [
+            "uninstall",
+            RELEASE,
+            "--namespace",
+            NAMESPACE,
+            "--ignore-not-found",
+        ];
         cluster.helm(&helm).await.unwrap();
         let api = cluster.api();
-        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
+        let crds =
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
         if api.find(crds).await.unwrap().is_some() {
             for claim in api.list(CLAIMS).await.unwrap() {
                 let path = format!("{CLAIMS}/{}", claim["metadata"]["name"].as_str().unwrap());
@@ -81,7 +88,8 @@ impl Bench {
         }
         let owners = "deployments,statefulsets,daemonsets,jobs,poddisruptionbudgets";
         for namespace in ["default", "kube-system"] {
-            self.delete(&[owners, "--all", &format!("--namespace={namespace}")]).await;
+            self.delete(&[owners, "--all", &format!("--namespace={namespace}")])
+                .await;
         }
         let others = format!("--field-selector=metadata.name!={CONTROL_PLANE_NODE}");
         self.delete(&["nodes", &others]).await;
@@ -98,13 +106,25 @@ impl Bench {
                     let _ = api.delete_now(&path).await;
                 }
                 let left = present.len() + owners;
-                if left == 0 { Ok(()) } else { Err(format!("{left} pods and owners")) }
+                if left == 0 {
+                    Ok(())
+                } else {
+                    Err(format!("{left} pods and owners"))
+                }
             })
             .await;
-            self.delete(&["events", "--all", &format!("--namespace={namespace}")]).await;
+            self.delete(&["events", "--all", &format!("--namespace={namespace}")])
+                .await;
         }
         let own = format!("--namespace={NAMESPACE}");
-        self.delete(&["leases,configmaps", "--all", &own]).await;
+        self.delete(&["leases", "--all", &own]).await;
+        // Every namespace has that one, and the next pod mounts it at once.
+        self.delete(&[
+            "configmaps",
+            "--field-selector=metadata.name!=kube-root-ca.crt",
+            &own,
+        ])
+        .await;
     }
 
     async fn delete(&self, what: &[&str]) {

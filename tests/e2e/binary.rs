@@ -34,7 +34,12 @@ fn build() -> PathBuf {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(["build", "--release", "--package=kproxide", "--no-default-features"])
+        .args([
+            "build",
+            "--release",
+            "--package=kproxide",
+            "--no-default-features",
+        ])
         .arg(format!("--target={triple}"))
         .current_dir(repository("."))
         .env("CARGO_TARGET_DIR", target)

@@ -1,7 +1,7 @@
 //! SIGKILL while a request is on its way, before or after it took effect: the next run carries on, nothing is made
 //! twice and nothing is left.
 
-use kproxide_simulator::holds::Phase;
+use kproxide_simulator::holds::{HeldRequest, Hold, Phase};
 use serde_json::json;
 
 use crate::bench::{Bench, on_a_cluster};
@@ -19,7 +19,12 @@ async fn killed_on_the_way_up(bench: &Bench, request: &str, phase: Phase) {
     stage.pod.restart().await.unwrap();
     stage.pod.ready(SOON).await.unwrap();
     stage.until_running("web", 1).await;
-    assert_eq!(stage.machines().len(), 1, "{request} {phase:?}: {}", stage.describe().await);
+    assert_eq!(
+        stage.machines().len(),
+        1,
+        "{request} {phase:?}: {}",
+        stage.describe().await
+    );
     stage.scale("web", 0).await;
     stage.until_nothing_is_left().await;
     stage.end().await;
@@ -42,8 +47,49 @@ async fn killed_on_the_way_down(bench: &Bench, request: &str, phase: Phase) {
     stage.end().await;
 }
 
-async fn caught(hold: &kproxide_simulator::holds::Hold) {
-    tokio::time::timeout(SOON, hold.caught()).await.expect("the request does not come");
+/// Kills kproxide while a pod's eviction is held: the API server's request, so a stand-in before it holds.
+async fn killed_while_it_evicts(bench: &Bench, phase: Phase) {
+    let scene = Scene {
+        fronted: true,
+        ..Scene::default()
+    };
+    let mut stage = Stage::set(bench, scene).await;
+    stage.join_static_node("static-1");
+    stage.deploy("full", 3, "1200m", "1Gi", json!({})).await;
+    stage.until_running("full", 3).await;
+    stage.deploy("small", 1, "500m", "512Mi", json!({})).await;
+    stage.until_running("small", 1).await;
+    let moved = stage.ready_pods("small").await.remove(0);
+    assert_eq!(stage.nodes().await.len(), 1, "{}", stage.describe().await);
+
+    let hold = stage.front.as_ref().unwrap().hold("evict", phase);
+    // Now there is room for it on the static Node.
+    stage.scale("full", 0).await;
+    let held = caught(&hold).await;
+    let name = moved["metadata"]["name"].as_str().unwrap();
+    assert!(
+        held.path.ends_with(&format!("/pods/{name}/eviction")),
+        "{}",
+        held.path
+    );
+    stage.pod.kill9().await.unwrap();
+    hold.release();
+    stage.pod.restart().await.unwrap();
+    stage.pod.ready(SOON).await.unwrap();
+    stage.until_nothing_is_left().await;
+    stage.until_running("small", 1).await;
+    assert_eq!(
+        stage.ready_pods("small").await[0]["spec"]["nodeName"],
+        "static-1"
+    );
+    assert_eq!(stage.born(), 1, "{phase:?}");
+    stage.end().await;
+}
+
+async fn caught(hold: &Hold) -> HeldRequest {
+    tokio::time::timeout(SOON, hold.caught())
+        .await
+        .expect("the request does not come")
 }
 
 #[test]
@@ -62,6 +108,12 @@ fn killed_around_the_configuration() {
 fn killed_around_the_start() {
     on_a_cluster(async |bench| killed_on_the_way_up(bench, "start", Phase::Before).await);
     on_a_cluster(async |bench| killed_on_the_way_up(bench, "start", Phase::After).await);
+}
+
+#[test]
+fn killed_around_an_eviction() {
+    on_a_cluster(async |bench| killed_while_it_evicts(bench, Phase::Before).await);
+    on_a_cluster(async |bench| killed_while_it_evicts(bench, Phase::After).await);
 }
 
 #[test]

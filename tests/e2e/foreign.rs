@@ -20,7 +20,10 @@ fn a_copy_of_our_vm_is_never_touched() {
         pve.human_sets_pool(copy, ours.pool.as_deref()).unwrap();
         let seen = || pve.snapshot().vms.into_iter().find(|vm| vm.vmid == copy);
         let before = seen().unwrap();
-        assert_eq!((&before.name, &before.description), (&ours.name, &ours.description));
+        assert_eq!(
+            (&before.name, &before.description),
+            (&ours.name, &ours.description)
+        );
 
         // Through a whole life of the original, a restart, and another machine.
         stage.scale("web", 0).await;
@@ -34,10 +37,22 @@ fn a_copy_of_our_vm_is_never_touched() {
         stage.until_machines(0).await;
 
         let pve = &stage.served.pve;
-        let after = pve.snapshot().vms.into_iter().find(|vm| vm.vmid == copy).unwrap();
-        assert_eq!((&after.config, after.running), (&before.config, before.running));
+        let after = pve
+            .snapshot()
+            .vms
+            .into_iter()
+            .find(|vm| vm.vmid == copy)
+            .unwrap();
+        assert_eq!(
+            (&after.config, after.running),
+            (&before.config, before.running)
+        );
         let path = format!("/qemu/{copy}");
-        let touched: Vec<_> = pve.audit().into_iter().filter(|entry| entry.path.contains(&path)).collect();
+        let touched: Vec<_> = pve
+            .audit()
+            .into_iter()
+            .filter(|entry| entry.path.contains(&path))
+            .collect();
         assert!(touched.is_empty(), "{touched:?}");
         stage.end().await;
     });

@@ -24,7 +24,9 @@ fn scene() -> Scene {
 
 async fn deploy(stage: &Stage<'_>) {
     let (cpu, memory) = (format!("{POD_CPU_MILLI}m"), format!("{POD_MEMORY_MIB}Mi"));
-    stage.deploy("web", PODS.try_into().unwrap(), &cpu, &memory, json!({})).await;
+    stage
+        .deploy("web", PODS.try_into().unwrap(), &cpu, &memory, json!({}))
+        .await;
     stage.until_running("web", PODS.try_into().unwrap()).await;
 }
 

@@ -25,14 +25,20 @@ fn the_results_of_label_templates_are_on_the_nodes() {
         stage.until_running("wide", 2).await;
         let nodes = stage.nodes().await;
         let machines = stage.machines();
-        assert_eq!((nodes.len(), machines.len(), stage.placed().len()), (2, 2, 2));
+        assert_eq!(
+            (nodes.len(), machines.len(), stage.placed().len()),
+            (2, 2, 2)
+        );
         for node in nodes {
             let labels = &node["metadata"]["labels"];
             let machine = machines
                 .iter()
                 .find(|vm| Some(vm.name.as_str()) == node["metadata"]["name"].as_str())
                 .unwrap();
-            assert_eq!(labels["topology.kubernetes.io/zone"], machine.hypervisor.as_str());
+            assert_eq!(
+                labels["topology.kubernetes.io/zone"],
+                machine.hypervisor.as_str()
+            );
             assert_eq!(labels["topology.kubernetes.io/region"], "lab");
             assert_eq!(labels["example.com/size"], format!("{CORES}x{MEMORY_MIB}"));
             assert_eq!(labels["example.com/of"], "default.medium");

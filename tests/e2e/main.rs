@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Bench: control plane, binary (shared by the cases that run at one time)
-//!   └─ Stage: simulated Proxmox ──HTTPS──▶ kproxide's pod ──▶ API server ◀── the machines' kubelets
+//!   └─ Stage: simulated Proxmox ◀──HTTPS── kproxide's pod ──(Front)──▶ API server ◀── the machines' kubelets
 //! ```
 //!
 //! A case takes the whole cluster for itself. Nothing sleeps; every wait is a condition with a deadline.
@@ -15,7 +15,9 @@
 
 mod bench;
 mod binary;
+mod front;
 mod stage;
+mod witness;
 
 mod crashes;
 mod foreign;

@@ -27,7 +27,7 @@ fn hypervisors() -> Vec<HypervisorSpec> {
     ]
 }
 
-/// Where three machines go that are made one after the other, worked out by hand from each policy's definition.
+/// Where three machines go that are placed one after the other, worked out by hand from each policy's definition.
 const EXPECTED: [(&str, [(&str, usize); 3]); 6] = [
     // One each, whatever they have.
     ("spread", [("pve1", 1), ("pve2", 1), ("pve3", 1)]),
@@ -58,9 +58,13 @@ fn each_policy_places_as_its_definition_says() {
         )
         .await;
         for (policy, expected) in EXPECTED {
-            let choice = json!({ "spec": { "policies": { "hostSelection": { "use": policy } } } });
+            // Paused until all three wait, so that one plan places them and each knows of those before it.
+            let choice = json!({ "spec": { "paused": true, "policies": { "hostSelection": { "use": policy } } } });
             stage.api().merge(POOL, &choice).await.unwrap();
             stage.deploy(policy, 3, "3", "1Gi", json!({})).await;
+            stage.until_unschedulable(policy, 3).await;
+            let go = json!({ "spec": { "paused": false } });
+            stage.api().merge(POOL, &go).await.unwrap();
             stage.until_running(policy, 3).await;
             let expected: BTreeMap<String, usize> = expected
                 .into_iter()

@@ -35,7 +35,8 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
             .output()
             .unwrap();
         assert!(export.status.success(), "{export:?}");
-        let module = |name: &str| std::fs::read(folder.path().join(format!("{name}.wasm"))).unwrap();
+        let module =
+            |name: &str| std::fs::read(folder.path().join(format!("{name}.wasm"))).unwrap();
 
         let stage = Stage::set(
             bench,
@@ -49,26 +50,37 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
         )
         .await;
         provide(&stage, &module("pack")).await;
-        stage.until_event("default", "PolicyReloaded", "policy own").await;
+        stage
+            .until_event("default", "PolicyReloaded", "policy own")
+            .await;
         stage.deploy("first", 2, "3", "1Gi", json!({})).await;
         stage.until_running("first", 2).await;
         // `pack` fills the first hypervisor before the next.
         assert_eq!(stage.placed(), [("pve1".to_owned(), 2)].into());
 
         provide(&stage, b"not wasm").await;
-        stage.until_event("default", "PolicyRefused", "the last good one stays").await;
+        stage
+            .until_event("default", "PolicyRefused", "the last good one stays")
+            .await;
         stage.deploy("second", 1, "3", "1Gi", json!({})).await;
         stage.until_running("second", 1).await;
         assert_eq!(stage.placed(), [("pve1".to_owned(), 3)].into());
 
         provide(&stage, &module("spread")).await;
-        stage.until_event("default", "PolicyReloaded", "policy own is now").await;
+        stage
+            .until_event("default", "PolicyReloaded", "policy own is now")
+            .await;
         // `spread` prefers hypervisors without a machine: the two others.
         eventually_taken(&stage, 2).await;
         stage.deploy("third", 2, "3", "1Gi", json!({})).await;
         stage.until_running("third", 2).await;
         let expected = [("pve1", 3), ("pve2", 1), ("pve3", 1)];
-        assert_eq!(stage.placed(), expected.map(|(name, count)| (name.to_owned(), count)).into());
+        assert_eq!(
+            stage.placed(),
+            expected
+                .map(|(name, count)| (name.to_owned(), count))
+                .into()
+        );
         stage.end().await;
     });
 }
@@ -80,7 +92,11 @@ async fn eventually_taken(stage: &Stage<'_>, modules: usize) {
         taken.retain(|(reason, _)| reason == "PolicyReloaded");
         taken.sort();
         taken.dedup();
-        if taken.len() == modules { Ok(()) } else { Err(format!("{taken:?}")) }
+        if taken.len() == modules {
+            Ok(())
+        } else {
+            Err(format!("{taken:?}"))
+        }
     })
     .await;
 }

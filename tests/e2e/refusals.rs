@@ -15,8 +15,12 @@ fn a_pod_that_no_machine_would_help_is_told_why() {
         let nowhere = json!({ "nodeSelector": { "example.com/colour": "blue" } });
         stage.deploy("picky", 1, "500m", "512Mi", nowhere).await;
         // The largest machine of the pool, and the label that none would have.
-        stage.until_event("giant-", "NotTriggerScaleUp", "the largest machine offers").await;
-        stage.until_event("picky-", "NotTriggerScaleUp", "example.com/colour").await;
+        stage
+            .until_event("giant-", "NotTriggerScaleUp", "the largest machine offers")
+            .await;
+        stage
+            .until_event("picky-", "NotTriggerScaleUp", "example.com/colour")
+            .await;
         // A pod that can be helped shows that the loop went on past those two.
         stage.deploy("modest", 1, "500m", "512Mi", json!({})).await;
         stage.until_running("modest", 1).await;

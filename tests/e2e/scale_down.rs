@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::bench::on_a_cluster;
 use crate::stage::{CORES, SOON, Scene, Stage};
+use crate::witness::Witness;
 
 const BEFORE: u32 = 30;
 const AFTER: u32 = 15;
@@ -24,29 +25,36 @@ fn nodes_needed(pods: u32) -> usize {
 fn when_load_falls_nodes_go_one_by_one_and_no_pod_is_lost() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
-        stage.deploy("web", BEFORE, "500m", "512Mi", json!({})).await;
+        stage
+            .deploy("web", BEFORE, "500m", "512Mi", json!({}))
+            .await;
         stage.until_running("web", BEFORE.try_into().unwrap()).await;
         let at_first = stage.nodes().await.len();
         assert!(at_first > nodes_needed(AFTER), "the case shows nothing");
 
-        stage.scale("web", AFTER).await;
-        stage.until_running("web", AFTER.try_into().unwrap()).await;
         let least = AFTER - 2;
         stage.budget("web", least).await;
+        let witness = Witness::start(stage.api(), "web").await;
+        stage.scale("web", AFTER).await;
         eventually(SOON, "the surplus Nodes gone", async || {
-            let nodes = stage.nodes().await;
-            let leaving = nodes.iter().filter(|node| node["spec"]["unschedulable"] == true || is_draining(node)).count();
-            assert!(leaving <= 1, "{leaving} Nodes leave at once");
-            let ready = stage.ready_pods("web").await.len();
-            assert!(ready >= usize::try_from(least).unwrap(), "{ready} pods are left, the budget says {least}");
-            let settled = nodes.len() == nodes_needed(AFTER)
-                && leaving == 0
-                && stage.machines().len() == nodes.len()
-                && ready == usize::try_from(AFTER).unwrap();
-            if settled { Ok(()) } else { Err(stage.describe().await) }
+            let nodes = stage.nodes().await.len();
+            let settled = nodes == nodes_needed(AFTER)
+                && stage.machines().len() == nodes
+                && stage.claims().await.len() == nodes
+                && stage.ready_pods("web").await.len() == usize::try_from(AFTER).unwrap();
+            if settled {
+                Ok(())
+            } else {
+                Err(stage.describe().await)
+            }
         })
         .await;
-        assert_eq!(stage.claims().await.len(), nodes_needed(AFTER));
+        let fewest = witness.fewest_ready().await;
+        assert!(
+            fewest >= usize::try_from(least).unwrap(),
+            "{fewest} pods were left, the budget says {least}"
+        );
+        assert_eq!(witness.most_leaving().await, 1);
 
         stage.scale("web", 0).await;
         stage.until_nothing_is_left().await;
@@ -92,9 +100,20 @@ fn the_add_ons_of_k3s_do_not_keep_a_node() {
         }
         // They are pending pods like others: a machine comes for them.
         eventually(SOON, "the add-ons on a machine of ours", async || {
-            let addons = stage.api().list("/api/v1/namespaces/kube-system/pods").await.unwrap();
-            let running = addons.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
-            if running == 4 { Ok(()) } else { Err(stage.describe().await) }
+            let addons = stage
+                .api()
+                .list("/api/v1/namespaces/kube-system/pods")
+                .await
+                .unwrap();
+            let running = addons
+                .iter()
+                .filter(|pod| pod["status"]["phase"] == "Running")
+                .count();
+            if running == 4 {
+                Ok(())
+            } else {
+                Err(stage.describe().await)
+            }
         })
         .await;
         assert_eq!(stage.born(), 1);
@@ -102,9 +121,4 @@ fn the_add_ons_of_k3s_do_not_keep_a_node() {
         stage.until_nothing_is_left().await;
         stage.end().await;
     });
-}
-
-fn is_draining(node: &serde_json::Value) -> bool {
-    let taints = node["spec"]["taints"].as_array();
-    taints.is_some_and(|taints| taints.iter().any(|taint| taint["key"] == "kproxide.dev/draining"))
 }

@@ -8,13 +8,14 @@ use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::{NodeSpec, Pace};
 use kproxide_simulator::physics::Guests;
 use kproxide_simulator::pve::{Topology, VmView};
-use kproxide_simulator::serve::{Cluster, Served, Setting};
 use kproxide_simulator::remote;
+use kproxide_simulator::serve::{Cluster, Served, Setting};
 use kproxide_testkit::controlplane::{Api, condition};
 use kproxide_testkit::{ControlPlane, PodLauncher, RunningPod, eventually, free_port};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, repository};
+use crate::front::Front;
 
 pub(crate) const NAMESPACE: &str = "kproxide";
 pub(crate) const RELEASE: &str = "kproxide";
@@ -41,6 +42,8 @@ pub(crate) struct Scene {
     pub(crate) guests: Guests,
     /// Merged into the chart's values.
     pub(crate) values: Value,
+    /// Whether kproxide reaches the API server through a [`Front`].
+    pub(crate) fronted: bool,
 }
 
 impl Default for Scene {
@@ -53,6 +56,7 @@ impl Default for Scene {
                 ..Guests::instant()
             },
             values: json!({}),
+            fronted: false,
         }
     }
 }
@@ -70,6 +74,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a ControlPlane,
     pub(crate) served: Served,
     pub(crate) pod: RunningPod,
+    pub(crate) front: Option<Front>,
     plan: String,
 }
 
@@ -96,7 +101,13 @@ impl<'a> Stage<'a> {
         merge(&mut values, scene.values);
         let plan = format!("http://127.0.0.1:{}/debug/plan", values["admin"]["port"]);
         install(cluster, &values).await;
-        let mut pod = PodLauncher::new(cluster, &bench.binary)
+        let mut launcher = PodLauncher::new(cluster, &bench.binary);
+        let mut front = None;
+        if scene.fronted {
+            let between = front.insert(Front::before(cluster).await);
+            launcher = launcher.through(&between.url(), between.ca_pem());
+        }
+        let mut pod = launcher
             .launch(NAMESPACE, "app.kubernetes.io/name=kproxide")
             .await
             .unwrap();
@@ -105,6 +116,7 @@ impl<'a> Stage<'a> {
             cluster,
             served,
             pod,
+            front,
             plan,
         }
     }
@@ -114,7 +126,14 @@ impl<'a> Stage<'a> {
     }
 
     /// A Deployment in `default`, with `template` merged into its pods' spec.
-    pub(crate) async fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str, spec: Value) {
+    pub(crate) async fn deploy(
+        &self,
+        name: &str,
+        replicas: u32,
+        cpu: &str,
+        memory: &str,
+        spec: Value,
+    ) {
         let mut deployment = fixtures::deployment("default", name, replicas, cpu, memory);
         let pods = &mut deployment["spec"]["template"]["spec"];
         // Nobody waits for a container that there is not.
@@ -139,20 +158,44 @@ impl<'a> Stage<'a> {
         let path = format!("{PODS}?labelSelector=app%3D{app}");
         let mut pods = self.api().list(&path).await.unwrap();
         pods.retain(|pod| {
-            pod["metadata"]["deletionTimestamp"].is_null() && condition(pod, "Ready") == Some("True")
+            pod["metadata"]["deletionTimestamp"].is_null()
+                && condition(pod, "Ready") == Some("True")
         });
         pods
     }
 
     pub(crate) async fn until_running(&self, app: &str, count: usize) {
-        eventually(SOON, &format!("{count} pods of {app} running"), async || {
-            let ready = self.ready_pods(app).await.len();
-            if ready == count {
-                Ok(())
-            } else {
-                Err(format!("{ready} run; {}", self.describe().await))
-            }
-        })
+        eventually(
+            SOON,
+            &format!("{count} pods of {app} running"),
+            async || {
+                let ready = self.ready_pods(app).await.len();
+                if ready == count {
+                    Ok(())
+                } else {
+                    Err(format!("{ready} run; {}", self.describe().await))
+                }
+            },
+        )
+        .await;
+    }
+
+    /// So many pods of an app are there, and the scheduler has found no place for any of them.
+    pub(crate) async fn until_unschedulable(&self, app: &str, count: usize) {
+        let path = format!("{PODS}?labelSelector=app%3D{app}");
+        eventually(
+            SOON,
+            &format!("{count} pods of {app} without a place"),
+            async || {
+                let mut pods = self.api().list(&path).await.unwrap();
+                pods.retain(|pod| condition(pod, "PodScheduled") == Some("False"));
+                if pods.len() == count {
+                    Ok(())
+                } else {
+                    Err(format!("{} pods", pods.len()))
+                }
+            },
+        )
         .await;
     }
 
@@ -175,7 +218,11 @@ impl<'a> Stage<'a> {
     pub(crate) async fn until_machines(&self, count: usize) {
         eventually(SOON, &format!("{count} machines"), async || {
             let settled = self.machines().len() == count && self.claims().await.len() == count;
-            if settled { Ok(()) } else { Err(self.describe().await) }
+            if settled {
+                Ok(())
+            } else {
+                Err(self.describe().await)
+            }
         })
         .await;
     }
@@ -199,14 +246,19 @@ impl<'a> Stage<'a> {
 
     fn volumes(&self) -> Vec<String> {
         let volumes = self.served.pve.snapshot().volumes;
-        let ours = volumes.into_iter().filter(|volume| volume.vmid >= FIRST_VMID);
+        let ours = volumes
+            .into_iter()
+            .filter(|volume| volume.vmid >= FIRST_VMID);
         ours.map(|volume| volume.volid).collect()
     }
 
     /// How many VMs kproxide has ever made.
     pub(crate) fn born(&self) -> usize {
         let births = self.served.pve.snapshot().births;
-        births.iter().filter(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve")).count()
+        births
+            .iter()
+            .filter(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve"))
+            .count()
     }
 
     /// Machines per hypervisor.
@@ -235,8 +287,14 @@ impl<'a> Stage<'a> {
         let what = format!("an Event {reason} about {name} that says {part:?}");
         eventually(SOON, &what, async || {
             let events = self.events(name).await;
-            let found = events.iter().any(|(of, message)| of == reason && message.contains(part));
-            if found { Ok(()) } else { Err(format!("{events:?}")) }
+            let found = events
+                .iter()
+                .any(|(of, message)| of == reason && message.contains(part));
+            if found {
+                Ok(())
+            } else {
+                Err(format!("{events:?}"))
+            }
         })
         .await;
     }
@@ -244,14 +302,27 @@ impl<'a> Stage<'a> {
     /// Waits until the last plan keeps the only managed Node, for a reason with this part.
     pub(crate) async fn until_kept(&self, part: &str) {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        eventually(SOON, &format!("the Node kept because: {part}"), async || {
-            let answer = client.get(&self.plan).send().await.map_err(|error| error.to_string())?;
-            let text = answer.text().await.map_err(|error| error.to_string())?;
-            let shown: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-            let nodes = &shown["plan"]["report"]["nodes"];
-            let kept = nodes[0]["outcome"]["Kept"].as_str().unwrap_or_default();
-            if kept.contains(part) { Ok(()) } else { Err(nodes.to_string()) }
-        })
+        eventually(
+            SOON,
+            &format!("the Node kept because: {part}"),
+            async || {
+                let answer = client
+                    .get(&self.plan)
+                    .send()
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let text = answer.text().await.map_err(|error| error.to_string())?;
+                let shown: Value =
+                    serde_json::from_str(&text).map_err(|error| error.to_string())?;
+                let nodes = &shown["plan"]["report"]["nodes"];
+                let kept = nodes[0]["outcome"]["Kept"].as_str().unwrap_or_default();
+                if kept.contains(part) {
+                    Ok(())
+                } else {
+                    Err(nodes.to_string())
+                }
+            },
+        )
         .await;
     }
 
@@ -259,7 +330,12 @@ impl<'a> Stage<'a> {
     pub(crate) fn join_static_node(&self, name: &str) {
         let spec = NodeSpec {
             reserved_memory_mib: OVERHEAD_MIB,
-            ..NodeSpec::new(name, "00000000-0000-4000-8000-000000000001", CORES * 1_000, MEMORY_MIB)
+            ..NodeSpec::new(
+                name,
+                "00000000-0000-4000-8000-000000000001",
+                CORES * 1_000,
+                MEMORY_MIB,
+            )
         };
         self.served.kubelets.start_node(spec);
     }
@@ -271,15 +347,30 @@ impl<'a> Stage<'a> {
             .claims()
             .await
             .iter()
-            .map(|claim| format!("{}:{}", text(&claim["metadata"]["name"]), text(&claim["status"]["phase"])))
+            .map(|claim| {
+                format!(
+                    "{}:{}",
+                    text(&claim["metadata"]["name"]),
+                    text(&claim["status"]["phase"])
+                )
+            })
             .collect();
         let nodes: Vec<_> = self
             .nodes()
             .await
             .iter()
-            .map(|node| format!("{}:{}", text(&node["metadata"]["name"]), condition(node, "Ready").unwrap_or("-")))
+            .map(|node| {
+                format!(
+                    "{}:{}",
+                    text(&node["metadata"]["name"]),
+                    condition(node, "Ready").unwrap_or("-")
+                )
+            })
             .collect();
-        format!("claims {claims:?}; Nodes {nodes:?}; VMs {:?}", self.placed())
+        format!(
+            "claims {claims:?}; Nodes {nodes:?}; VMs {:?}",
+            self.placed()
+        )
     }
 
     /// Takes the pod away as an uninstallation would. A case that does not come here has failed.
@@ -312,7 +403,10 @@ fn values(served: &Served) -> Value {
         "log": "info,kproxide=debug",
         "logFormat": "text",
         // Seconds where production has minutes.
-        "extraArgs": ["--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s"],
+        "extraArgs": [
+            "--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s",
+            "--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry=500ms",
+        ],
     })
 }
 
@@ -321,7 +415,16 @@ async fn install(cluster: &ControlPlane, values: &Value) {
     file.write_all(values.to_string().as_bytes()).unwrap();
     let path = file.path().display().to_string();
     let chart = repository("charts/kproxide").display().to_string();
-    let args = ["install", RELEASE, &chart, "--namespace", NAMESPACE, "--create-namespace", "--values", &path];
+    let args = [
+        "install",
+        RELEASE,
+        &chart,
+        "--namespace",
+        NAMESPACE,
+        "--create-namespace",
+        "--values",
+        &path,
+    ];
     cluster.helm(&args).await.unwrap();
 }
 
@@ -337,7 +440,10 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the control plane lives in real time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the control plane lives in real time"
+)]
 fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }

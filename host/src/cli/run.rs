@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::EX_USAGE;
-use crate::app::{App, Host, Random};
+use crate::app::{App, AppError, Host, Random};
 use crate::args::Run;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::convert::TrustSettings;
 use crate::observe::Connect;
-use crate::policy::{Execution, watch_directories};
+use crate::policy::{Engine, Execution, Library, watch_directories};
 use crate::pve::auth::mounted;
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
@@ -51,12 +51,13 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let stop = CancellationToken::new();
     let connect = connect(&config);
     let policy_dirs = config.policy_dirs.clone();
+    let engine = Engine::new(Execution::Blocking).map_err(AppError::Policies)?;
     let app = App::new(Host {
         config,
         clock: Clock::System,
         kube,
         connect,
-        execution: Execution::Blocking,
+        policies: Library::new(engine),
         random: os_random(),
         policy_files,
         stop: stop.clone(),

@@ -50,6 +50,8 @@ impl Budget {
 pub struct Library {
     engine: Engine,
     state: Arc<Mutex<State>>,
+    /// Built-ins asked so far. They never change: libraries of one process may share them.
+    builtins: Arc<Mutex<BTreeMap<&'static str, Module>>>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +60,7 @@ struct State {
     overrides: BTreeMap<Arc<str>, Module>,
     /// What each file was when it was last looked at, good or bad.
     files: BTreeMap<Arc<str>, reload::Seen>,
-    /// Modules that answer, and of the built-ins those asked so far.
+    /// Modules of files that answer.
     compiled: BTreeMap<Digest, Module>,
     /// What each pool uses, as its last question said: a new file must work with it.
     uses: BTreeMap<(PoolName, PolicyKind), PolicyUse>,
@@ -87,6 +89,15 @@ impl Library {
         Self {
             engine,
             state: Arc::default(),
+            builtins: Arc::default(),
+        }
+    }
+
+    /// Another library, without files and without memory, that need not compile the built-ins again which this one has compiled, nor the other way round.
+    pub fn beside(&self) -> Self {
+        Self {
+            state: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -286,8 +297,13 @@ impl Library {
 
     /// Built-ins are compiled when first used.
     async fn builtin(&self, builtin: &'static Builtin) -> Result<Module, LoadError> {
-        self.compile(builtin.sha256.into(), || Arc::from(builtin.wasm))
-            .await
+        let compiled = || self.builtins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = compiled().get(builtin.name) {
+            return Ok(module.clone());
+        }
+        let module = self.engine.load(Arc::from(builtin.wasm)).await?;
+        compiled().insert(builtin.name, module.clone());
+        Ok(module)
     }
 
     async fn compile(

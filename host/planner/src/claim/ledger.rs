@@ -85,7 +85,7 @@ mod tests {
             claim: &name,
             spec: &spec,
             until: fixture::at(100),
-            failure: Some("Unavailable".into()),
+            failure: Some("HypervisorUnfit".into()),
         };
         let empty = LedgerFacts::default();
         assert_eq!(entry_of(&empty, &name, &spec), EntryLook::Missing);

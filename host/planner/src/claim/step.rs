@@ -318,7 +318,8 @@ impl Failure {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "Retry",
-            Self::Elsewhere => "Unavailable",
+            // A full storage as well as a server that is off: the message beside it says which.
+            Self::Elsewhere => "HypervisorUnfit",
             Self::GiveUp => "Refused",
             Self::VmidTaken => "VmidTaken",
             Self::Freeze => "Frozen",

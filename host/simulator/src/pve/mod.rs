@@ -51,7 +51,9 @@ use crate::clock::Clock;
 use crate::holds::Holds;
 use crate::rng::{Seed, Spread};
 
-pub use observe::{AuditEntry, Birth, MachineEvent, PveSnapshot, TaskView, VmView, VolumeView};
+pub use observe::{
+    AuditEntry, Birth, HypervisorView, MachineEvent, PveSnapshot, TaskView, VmView, VolumeView,
+};
 pub use serve::PveService;
 pub use topology::Topology;
 pub use vm::CommandResult;

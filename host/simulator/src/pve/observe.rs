@@ -5,6 +5,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::Pve;
+use super::state::Presence;
 use super::vm::Config;
 
 /// Something happened to a machine or a hypervisor that the physics of the simulation reacts to.
@@ -92,12 +93,26 @@ pub struct Birth {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PveSnapshot {
     pub at: Timestamp,
+    pub hypervisors: Vec<HypervisorView>,
     pub vms: Vec<VmView>,
     pub volumes: Vec<VolumeView>,
     pub tasks: Vec<TaskView>,
     /// Every machine that ever was.
     pub births: Vec<Birth>,
     pub quorate: bool,
+}
+
+/// One server, see [`PveSnapshot`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HypervisorView {
+    pub name: String,
+    /// False while it is down, and while it answers nobody.
+    pub online: bool,
+    /// In HA maintenance mode.
+    pub maintenance: bool,
+    pub threads: u32,
+    /// Bytes.
+    pub memory: u64,
 }
 
 /// One machine, see [`PveSnapshot`].
@@ -156,6 +171,13 @@ impl Pve {
     pub fn snapshot(&self) -> PveSnapshot {
         let at = self.clock().now();
         let state = self.state();
+        let hypervisors = state.nodes.values().map(|node| HypervisorView {
+            name: node.name.clone(),
+            online: node.presence == Presence::Online,
+            maintenance: node.maintenance,
+            threads: node.threads,
+            memory: node.memory,
+        });
         let vms = state.vms.values().map(|vm| VmView {
             vmid: vm.vmid,
             incarnation: vm.incarnation,
@@ -194,6 +216,7 @@ impl Pve {
             });
         PveSnapshot {
             at,
+            hypervisors: hypervisors.collect(),
             vms: vms.collect(),
             volumes: volumes.collect(),
             tasks: tasks.collect(),

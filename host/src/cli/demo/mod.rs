@@ -1,20 +1,33 @@
 //! `kproxide demo`: the main job in front of your eyes. No cluster, no Proxmox: three simulated hypervisors, a simulated k3s, and between them the real loop with
 //! the real policies, on fast-forwarded time.
 //!
-//! [`world`] is what there is, [`script`] what happens, [`lines`] how it is told.
+//! [`world`] is what there is, [`script`] what happens, [`story`] what is told of it; [`plain`] and [`live`] are the two forms in which that is shown.
 
-mod lines;
+mod live;
+mod plain;
 mod script;
+mod story;
 mod world;
 
+use std::env;
 use std::error::Error;
-use std::io::Write;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use thiserror::Error;
 use tokio::runtime::Builder;
 
+use crate::app::AppError;
 use crate::args::Demo;
+use live::Paint;
+use plain::Plain;
 
+/// What a shell sees of a program that Ctrl-C ended.
+const EX_INTERRUPTED: u8 = 130;
+
+/// Runs the demo in the form that the output allows.
+///
 /// # Errors
 /// The policy asked for cannot be used, or the run did not come to its end: the message says what was missing.
 pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
@@ -23,6 +36,56 @@ pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn
         .enable_time()
         .start_paused(true)
         .build()?;
-    runtime.block_on(script::play(args.seed, policy, out))?;
-    Ok(ExitCode::SUCCESS)
+    if args.plain || !io::stdout().is_terminal() || is("TERM", |term| term == "dumb") {
+        runtime.block_on(script::play(args.seed, policy, &mut Plain(out)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let paint = if is("NO_COLOR", |value| !value.is_empty()) {
+        Paint::Monochrome
+    } else {
+        Paint::Colours
+    };
+    let mut live = live::open(args, paint)?;
+    let played = runtime.block_on(script::play(args.seed, policy, &mut live));
+    // The terminal first: whatever is to be said now belongs into its scrollback.
+    let end = live.close()?;
+    if let Some(said) = end {
+        writeln!(out, "{said}")?;
+    }
+    match played {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(DemoError::Left(Leave::Quit)) => Ok(ExitCode::SUCCESS),
+        Err(DemoError::Left(Leave::Interrupt)) => Ok(EX_INTERRUPTED.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is(variable: &str, wanted: impl Fn(&OsStr) -> bool) -> bool {
+    env::var_os(variable).is_some_and(|value| wanted(&value))
+}
+
+/// How somebody left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    Quit,
+    /// Ctrl-C.
+    Interrupt,
+}
+
+/// Why the demo did not come to its end.
+#[derive(Debug, Error)]
+pub(super) enum DemoError {
+    #[error("the host ended")]
+    Host(#[source] AppError),
+    #[error("the host ended before the demo did")]
+    HostEnded,
+    #[error("waited {minutes} minutes in vain until {what}", minutes = script::PATIENCE.as_secs() / 60)]
+    InVain { what: &'static str },
+    #[error("{0}")]
+    Incomplete(String),
+    #[error("the output is closed")]
+    Output(#[from] std::io::Error),
+    /// Whoever watched has seen enough.
+    #[error("left before the end")]
+    Left(Leave),
 }

@@ -1,50 +1,41 @@
 //! What happens: a burst of pods, a hypervisor that goes down, a policy that is swapped, load that falls.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide_simulator::kube::Kube;
-use serde_json::{Value, json};
-use thiserror::Error;
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::lines::{Lines, Seen};
-use super::world::{self, APP, POOL, Policy};
-use crate::app::AppError;
+use super::DemoError;
+use super::story::{Audience, Said, Seen, Story, What};
+use super::world::{self, APP, POOL, Policy, pods, pods_running};
 use crate::lab::{HostHandle, Lab};
 use crate::policy::PolicyFiles;
 
 /// Nothing in the script takes longer in its own time; what does has failed.
-const PATIENCE: Duration = Duration::from_secs(60 * 60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60 * 60);
 /// How often the script looks whether what it waits for has come.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why the demo did not come to its end.
-#[derive(Debug, Error)]
-pub(super) enum DemoError {
-    #[error("the host ended")]
-    Host(#[source] AppError),
-    #[error("the host ended before the demo did")]
-    HostEnded,
-    #[error("waited {minutes} minutes in vain until {what}", minutes = PATIENCE.as_secs() / 60)]
-    InVain { what: &'static str },
-    #[error("{0}")]
-    Incomplete(String),
-    #[error("the output is closed")]
-    Output(#[from] std::io::Error),
-}
-
-/// Plays the whole demo. Returns when the summary is printed.
-pub(super) async fn play(seed: u64, policy: Policy, out: &mut impl Write) -> Result<(), DemoError> {
+/// Plays the whole demo. Returns when the summary was told.
+pub(super) async fn play(
+    seed: u64,
+    policy: Policy,
+    audience: &mut impl Audience,
+) -> Result<(), DemoError> {
     let lab = world::build(seed, &policy.name);
     let (app, host) = lab
         .host("kproxide-0", world::config())
         .map_err(DemoError::Host)?;
-    let mut lines = Lines::new(&lab);
+    let mut stage = Stage {
+        lab: &lab,
+        host: &host,
+        story: Story::new(&lab),
+        audience,
+    };
     let running = app.run();
     tokio::pin!(running);
-    let scene = act(&lab, &host, policy, &mut lines, out);
+    let scene = stage.act(policy);
     tokio::pin!(scene);
     tokio::select! {
         biased;
@@ -58,119 +49,131 @@ pub(super) async fn play(seed: u64, policy: Policy, out: &mut impl Write) -> Res
     running.await.map_err(DemoError::Host)
 }
 
-async fn act(
-    lab: &Lab,
-    host: &HostHandle,
-    policy: Policy,
-    lines: &mut Lines,
-    out: &mut impl Write,
-) -> Result<(), DemoError> {
-    let mut files = policy.files;
-    hand_over(host, &files).await?;
-    lines.scene(out, "three hypervisors, one static Node, and no load")?;
-    pass(lab, lines, out, Duration::from_secs(20)).await?;
+/// Where it happens, and who is told.
+struct Stage<'a, A> {
+    lab: &'a Lab,
+    host: &'a HostHandle,
+    story: Story,
+    audience: &'a mut A,
+}
 
-    lines.scene(out, "30 pods of 500m / 512Mi arrive")?;
-    lab.apply([("deployments.apps", world::app(30))]);
-    until(lab, lines, out, "every pod runs", || {
-        pods_running(&lab.kube) == 30
-    })
-    .await?;
+impl<A: Audience> Stage<'_, A> {
+    async fn act(&mut self, policy: Policy) -> Result<(), DemoError> {
+        let lab = self.lab;
+        let mut files = policy.files;
+        self.hand_over(&files).await?;
+        self.scene("three hypervisors, one static Node, and no load")?;
+        self.pass(Duration::from_secs(20)).await?;
 
-    lines.scene(out, "hypervisor pve2 goes down, and 10 more pods arrive")?;
-    lab.pve.set_hypervisor_online("pve2", false);
-    scale(lab, 40);
-    until(lab, lines, out, "every pod runs without pve2", || {
-        pods_running(&lab.kube) == 40
-    })
-    .await?;
+        self.scene("30 pods of 500m / 512Mi arrive")?;
+        lab.apply([("deployments.apps", world::app(30))]);
+        self.until("every pod runs", || pods_running(&lab.kube) == 30)
+            .await?;
 
-    let swapped = if policy.name == "pack" {
-        "max-memory"
-    } else {
-        "pack"
-    };
-    lines.scene(
-        out,
-        &format!(
+        self.scene("hypervisor pve2 goes down, and 10 more pods arrive")?;
+        lab.pve.set_hypervisor_online("pve2", false);
+        scale(lab, 40);
+        self.until("every pod runs without pve2", || {
+            pods_running(&lab.kube) == 40
+        })
+        .await?;
+
+        let swapped = if policy.name == "pack" {
+            "max-memory"
+        } else {
+            "pack"
+        };
+        self.scene(&format!(
             "pve2 is back; a file {}.wasm appears in the policy directory: it is {swapped}",
             policy.name
-        ),
-    )?;
-    lab.pve.set_hypervisor_online("pve2", true);
-    let module = kproxide_builtins::builtin(swapped).map(|builtin| Arc::from(builtin.wasm));
-    files.extend(module.map(|module| (Arc::from(policy.name.as_str()), Ok(module))));
-    hand_over(host, &files).await?;
-    scale(lab, 60);
-    until(lab, lines, out, "every pod runs", || {
-        pods_running(&lab.kube) == 60
-    })
-    .await?;
+        ))?;
+        lab.pve.set_hypervisor_online("pve2", true);
+        let module = kproxide_builtins::builtin(swapped).map(|builtin| Arc::from(builtin.wasm));
+        files.extend(module.map(|module| (Arc::from(policy.name.as_str()), Ok(module))));
+        self.hand_over(&files).await?;
+        scale(lab, 60);
+        self.until("every pod runs", || pods_running(&lab.kube) == 60)
+            .await?;
 
-    lines.scene(out, "the load falls to 4 pods")?;
-    scale(lab, 4);
-    let settled = || pods_running(&lab.kube) == 4 && pods(&lab.kube) == 4 && nothing_surplus(lab);
-    until(lab, lines, out, "the surplus machines are gone", settled).await?;
+        self.scene("the load falls to 4 pods")?;
+        scale(lab, 4);
+        let settled =
+            || pods_running(&lab.kube) == 4 && pods(&lab.kube) == 4 && nothing_surplus(lab);
+        self.until("the surplus machines are gone", settled).await?;
+        self.end()
+    }
 
-    let Seen {
-        created,
-        destroyed,
-        rejected,
-        reloads,
-        ..
-    } = lines.seen();
-    lines.summary(out, lab, pods_running(&lab.kube))?;
-    for (missing, what) in [
-        (created == 0, "no machine was made"),
-        (destroyed == 0, "no machine was removed"),
-        (rejected == 0, "no placement was rejected"),
-        (reloads == 0, "no policy was swapped"),
-    ] {
-        if missing {
-            return Err(DemoError::Incomplete(what.to_owned()));
+    /// Tells the summary.
+    ///
+    /// # Errors
+    /// Something that the demo is there to show did not happen.
+    fn end(&mut self) -> Result<(), DemoError> {
+        let summary = self.story.summary(self.lab);
+        let Seen {
+            created,
+            destroyed,
+            rejected,
+            reloads,
+            most_machines: _,
+        } = summary.seen;
+        self.say(What::Summary(summary))?;
+        for (missing, what) in [
+            (created == 0, "no machine was made"),
+            (destroyed == 0, "no machine was removed"),
+            (rejected == 0, "no placement was rejected"),
+            (reloads == 0, "no policy was swapped"),
+        ] {
+            if missing {
+                return Err(DemoError::Incomplete(what.to_owned()));
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-async fn hand_over(host: &HostHandle, files: &PolicyFiles) -> Result<(), DemoError> {
-    host.policy_files
-        .send(files.clone())
-        .await
-        .map_err(|_| DemoError::HostEnded)
-}
-
-/// Lets time pass and tells what happens in it.
-async fn pass(
-    lab: &Lab,
-    lines: &mut Lines,
-    out: &mut impl Write,
-    time: Duration,
-) -> Result<(), DemoError> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        tokio::time::sleep(LOOK).await;
-        lines.tell(out, lab)?;
+    async fn hand_over(&self, files: &PolicyFiles) -> Result<(), DemoError> {
+        self.host
+            .policy_files
+            .send(files.clone())
+            .await
+            .map_err(|_| DemoError::HostEnded)
     }
-    Ok(())
-}
 
-async fn until(
-    lab: &Lab,
-    lines: &mut Lines,
-    out: &mut impl Write,
-    what: &'static str,
-    reached: impl Fn() -> bool,
-) -> Result<(), DemoError> {
-    let end = Instant::now() + PATIENCE;
-    while !reached() {
-        if Instant::now() >= end {
-            return Err(DemoError::InVain { what });
+    fn scene(&mut self, text: &str) -> Result<(), DemoError> {
+        self.say(What::Scene(text.to_owned()))
+    }
+
+    fn say(&mut self, what: What) -> Result<(), DemoError> {
+        let at = self.story.time();
+        self.audience.hear(Said { at, what })
+    }
+
+    /// Lets time pass and tells what happens in it.
+    async fn pass(&mut self, time: Duration) -> Result<(), DemoError> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            tokio::time::sleep(LOOK).await;
+            for line in self.story.news(self.lab) {
+                self.say(What::Line(line))?;
+            }
+            self.audience.look(self.lab, self.story.time())?;
         }
-        pass(lab, lines, out, LOOK).await?;
+        Ok(())
     }
-    lines.reached(out, what)?;
-    Ok(())
+
+    async fn until(
+        &mut self,
+        what: &'static str,
+        reached: impl Fn() -> bool,
+    ) -> Result<(), DemoError> {
+        let end = Instant::now() + PATIENCE;
+        while !reached() {
+            if Instant::now() >= end {
+                return Err(DemoError::InVain { what });
+            }
+            self.pass(LOOK).await?;
+        }
+        self.say(What::Line(what.to_owned()))
+    }
 }
 
 fn scale(lab: &Lab, replicas: u32) {
@@ -185,24 +188,6 @@ fn scale(lab: &Lab, replicas: u32) {
         .expect("the Deployment was made at the beginning");
 }
 
-fn of_app(pod: &Value) -> bool {
-    pod["metadata"]["namespace"] == "default" && pod["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn pods(kube: &Kube) -> usize {
-    kube.list("pods")
-        .iter()
-        .filter(|pod| pod["metadata"]["namespace"] == "default")
-        .count()
-}
-
-fn pods_running(kube: &Kube) -> usize {
-    kube.list("pods")
-        .iter()
-        .filter(|pod| of_app(pod) && pod["status"]["phase"] == "Running")
-        .count()
-}
-
 /// No claim is left that the load does not need: the static Node and at most one machine carry four pods.
 fn nothing_surplus(lab: &Lab) -> bool {
     let claims = lab.kube.list("nodeclaims.kproxide.dev");
@@ -210,5 +195,5 @@ fn nothing_surplus(lab: &Lab) -> bool {
         .iter()
         .filter(|claim| claim["spec"]["pool"] == POOL)
         .count();
-    of_pool == super::lines::machines(lab) && of_pool <= 1
+    of_pool == super::story::machines(lab) && of_pool <= 1
 }

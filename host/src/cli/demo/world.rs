@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kube::{Kube, fixtures};
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
@@ -166,4 +166,26 @@ pub(super) fn config() -> Config {
 /// The Deployment whose load rises and falls.
 pub(super) fn app(replicas: u32) -> Value {
     fixtures::deployment("default", APP, replicas, "500m", "512Mi")
+}
+
+/// How many pods of the load there are, those that are going included.
+pub(super) fn pods(kube: &Kube) -> usize {
+    kube.list("pods").iter().filter(|pod| is_load(pod)).count()
+}
+
+/// How many of them run and stay.
+pub(super) fn pods_running(kube: &Kube) -> usize {
+    kube.list("pods")
+        .iter()
+        .filter(|pod| {
+            is_load(pod)
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["status"]["phase"] == "Running"
+        })
+        .count()
+}
+
+/// True for pods of [`APP`]: the add-ons live elsewhere.
+pub(super) fn is_load(pod: &Value) -> bool {
+    pod["metadata"]["namespace"] == "default"
 }

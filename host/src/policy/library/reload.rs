@@ -81,12 +81,9 @@ impl Library {
             .values()
             .map(|module| module.digest().clone())
             .collect();
-        state.compiled.retain(|digest, _| {
-            answering.contains(digest)
-                || kproxide_builtins::BUILTINS
-                    .iter()
-                    .any(|builtin| builtin.sha256 == digest.as_str())
-        });
+        state
+            .compiled
+            .retain(|digest, _| answering.contains(digest));
         reloads
     }
 

@@ -189,6 +189,8 @@ fn a_failed_clone_is_repeated_or_ends_the_launch_by_its_class() {
     for class in [Failure::Elsewhere, Failure::GiveUp] {
         failed_launch(&failed(class), class.as_str());
     }
+    // A server that is off is not full.
+    failed_launch(&failed(Failure::Elsewhere), "HypervisorUnfit");
 }
 
 #[test]

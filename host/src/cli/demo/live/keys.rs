@@ -1,0 +1,96 @@
+//! What the keyboard says.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "somebody looks at the picture in real time; the world's own stands still meanwhile"
+)]
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// What a key means here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Key {
+    Quit,
+    /// Ctrl-C: in raw mode a key like any other.
+    Interrupt,
+    Pause,
+    /// No key: the terminal has another size.
+    Resize,
+    Other,
+}
+
+/// The key that ended a wait, if one did. An error: the terminal is gone.
+pub(super) type Pressed = io::Result<Option<Key>>;
+
+/// Waits for a key, but not longer than the picture is to be seen. What was computed since the last wait is part of that time: a slow machine shows the same
+/// run in hardly more time than a fast one.
+pub(super) fn keys() -> impl FnMut(Duration) -> Pressed {
+    let mut waited = Instant::now();
+    move |time| {
+        let left = time.saturating_sub(waited.elapsed());
+        let key = if event::poll(left)? {
+            meaning(&event::read()?)
+        } else {
+            None
+        };
+        waited = Instant::now();
+        Ok(key)
+    }
+}
+
+fn meaning(event: &Event) -> Option<Key> {
+    match event {
+        Event::Key(KeyEvent {
+            code,
+            modifiers,
+            kind: KeyEventKind::Press,
+            ..
+        }) => Some(match code {
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => Key::Quit,
+            KeyCode::Char(' ') => Key::Pause,
+            _ => Key::Other,
+        }),
+        Event::Resize(..) => Some(Key::Resize),
+        Event::Key(_)
+        | Event::FocusGained
+        | Event::FocusLost
+        | Event::Mouse(_)
+        | Event::Paste(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressed(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+        meaning(&Event::Key(KeyEvent::new(code, modifiers)))
+    }
+
+    #[test]
+    fn q_and_escape_quit_control_c_interrupts_and_space_pauses() {
+        let none = KeyModifiers::NONE;
+        assert_eq!(pressed(KeyCode::Char('q'), none), Some(Key::Quit));
+        assert_eq!(pressed(KeyCode::Esc, none), Some(Key::Quit));
+        assert_eq!(
+            pressed(KeyCode::Char('c'), KeyModifiers::CONTROL),
+            Some(Key::Interrupt)
+        );
+        assert_eq!(pressed(KeyCode::Char('c'), none), Some(Key::Other));
+        assert_eq!(pressed(KeyCode::Char(' '), none), Some(Key::Pause));
+    }
+
+    #[test]
+    fn a_key_counts_when_it_is_pressed_and_not_again_when_it_is_released() {
+        let released = KeyEvent::new_with_kind(
+            KeyCode::Char('q'),
+            KeyModifiers::NONE,
+            KeyEventKind::Release,
+        );
+        assert_eq!(meaning(&Event::Key(released)), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! What is told of a run: one line for each thing that somebody watching two dashboards would notice, with virtual time. Who is told, and in which form, is not its
+//! business: see [`Audience`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use kproxide_simulator::pve::MachineEvent;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use super::{DemoError, world};
+use crate::lab::Lab;
+
+/// Machines that this installation made have numbers of its range.
+const OURS: std::ops::RangeInclusive<u32> = 500..=599;
+
+/// Who follows a run: lines on an output, or a picture in a terminal. Neither can change what happens in it.
+pub(super) trait Audience {
+    /// Something is told.
+    ///
+    /// # Errors
+    /// Nobody listens any more.
+    fn hear(&mut self, said: Said) -> Result<(), DemoError>;
+
+    /// A moment of the world has passed; what there was to tell of it was told.
+    ///
+    /// # Errors
+    /// Nobody looks any more.
+    fn look(&mut self, lab: &Lab, at: Duration) -> Result<(), DemoError>;
+}
+
+/// One thing that is told, and when, in the world's time since its beginning. Shown, it is as it stands on a plain output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) at: Duration,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The script makes something happen.
+    Scene(String),
+    /// Something was seen.
+    Line(String),
+    /// The end.
+    Summary(Summary),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = clock(self.at);
+        match &self.what {
+            What::Scene(text) => write!(f, "\n{time}  ── {text}"),
+            What::Line(text) => write!(f, "{time}  {text}"),
+            What::Summary(summary) => write!(f, "\n{time}  ── summary\n{summary}"),
+        }
+    }
+}
+
+/// What the run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Summary {
+    pub(super) seen: Seen,
+    pub(super) running: usize,
+    pub(super) pods: usize,
+    pub(super) machines_left: usize,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            seen:
+                Seen {
+                    created,
+                    destroyed,
+                    rejected,
+                    reloads,
+                    most_machines,
+                },
+            running,
+            pods,
+            machines_left,
+        } = self;
+        writeln!(f, "pods running          {running} of {pods}")?;
+        writeln!(
+            f,
+            "machines made         {created}, at most {most_machines} at a time"
+        )?;
+        writeln!(f, "machines removed      {destroyed}, {machines_left} left")?;
+        writeln!(f, "placements rejected   {rejected}, each with its reason")?;
+        write!(f, "policies swapped      {reloads}, without a restart")
+    }
+}
+
+/// What has been seen so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) created: u32,
+    pub(super) destroyed: u32,
+    /// Placements that a hypervisor was rejected for, with a reason.
+    pub(super) rejected: u32,
+    pub(super) reloads: u32,
+    pub(super) most_machines: usize,
+}
+
+/// Watches the world and says what changed.
+pub(super) struct Story {
+    started: Instant,
+    machines: UnboundedReceiver<MachineEvent>,
+    /// Events by name, with their count when told.
+    events: BTreeMap<String, i64>,
+    ready: BTreeSet<String>,
+    running: usize,
+    /// VMIDs that were started; a machine that is started again is no new one.
+    made: BTreeSet<u32>,
+    seen: Seen,
+}
+
+impl Story {
+    pub(super) fn new(lab: &Lab) -> Self {
+        Self {
+            started: Instant::now(),
+            machines: lab.pve.machine_events(),
+            events: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            running: 0,
+            made: BTreeSet::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// The world's time since its beginning.
+    pub(super) fn time(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What changed since the last call, in the order in which it is told.
+    pub(super) fn news(&mut self, lab: &Lab) -> Vec<String> {
+        let mut news = Vec::new();
+        self.events(lab, &mut news);
+        self.machines(&mut news);
+        self.nodes(lab, &mut news);
+        self.seen.most_machines = self.seen.most_machines.max(machines(lab));
+        news
+    }
+
+    pub(super) fn summary(&self, lab: &Lab) -> Summary {
+        Summary {
+            seen: self.seen,
+            running: world::pods_running(&lab.kube),
+            pods: world::pods(&lab.kube),
+            machines_left: machines(lab),
+        }
+    }
+
+    fn machines(&mut self, news: &mut Vec<String>) {
+        while let Ok(event) = self.machines.try_recv() {
+            if let MachineEvent::Started {
+                vmid,
+                hypervisor,
+                name,
+                ..
+            } = &event
+                && is_ours(*vmid)
+            {
+                self.made.insert(*vmid);
+                self.seen.created = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
+                news.push(format!("VM {vmid} {name} starts on {hypervisor}"));
+            }
+            if let MachineEvent::Destroyed {
+                vmid, hypervisor, ..
+            } = &event
+                && is_ours(*vmid)
+            {
+                self.seen.destroyed += 1;
+                news.push(format!("VM {vmid} on {hypervisor} is destroyed"));
+            }
+        }
+    }
+
+    fn events(&mut self, lab: &Lab, news: &mut Vec<String>) {
+        let mut pods: BTreeSet<(String, String)> = BTreeSet::new();
+        for event in lab.kube.list("events.events.k8s.io") {
+            let name = text(&event["metadata"]["name"]).to_owned();
+            let count = event["series"]["count"].as_i64().unwrap_or(1);
+            if self
+                .events
+                .insert(name, count)
+                .is_some_and(|told| told >= count)
+            {
+                continue;
+            }
+            let (reason, note) = (text(&event["reason"]), text(&event["note"]));
+            self.seen.rejected +=
+                u32::try_from(note.matches("; not on ").count()).unwrap_or(u32::MAX);
+            if reason == "PolicyReloaded" {
+                self.seen.reloads += 1;
+            }
+            // What is said of thirty pods is one line.
+            if event["regarding"]["kind"] == "Pod" {
+                pods.insert((reason.to_owned(), note.to_owned()));
+            } else {
+                let about = format!(
+                    "{} {}",
+                    text(&event["regarding"]["kind"]),
+                    text(&event["regarding"]["name"])
+                );
+                news.push(format!("{reason}: {about}: {note}"));
+            }
+        }
+        for (reason, note) in pods {
+            news.push(format!("{reason}: {note}"));
+        }
+    }
+
+    fn nodes(&mut self, lab: &Lab, news: &mut Vec<String>) {
+        let ready: BTreeSet<String> = lab
+            .kube
+            .list("nodes")
+            .iter()
+            .filter(|node| is_ready(node))
+            .map(|node| text(&node["metadata"]["name"]).to_owned())
+            .collect();
+        for node in ready.difference(&self.ready) {
+            news.push(format!("Node {node} is Ready"));
+        }
+        for node in self.ready.difference(&ready) {
+            news.push(format!("Node {node} is no longer Ready"));
+        }
+        self.ready = ready;
+        let pods = lab.kube.list("pods");
+        let running = pods
+            .iter()
+            .filter(|pod| world::is_load(pod) && pod["status"]["phase"] == "Running")
+            .count();
+        if running != self.running {
+            let all = pods.iter().filter(|pod| world::is_load(pod)).count();
+            news.push(format!("{running} of {all} pods run"));
+            self.running = running;
+        }
+    }
+}
+
+/// As a clock shows it.
+pub(super) fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!(
+        "{:02}:{:02}:{:02}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
+/// Machines of ours that Proxmox has now.
+pub(super) fn machines(lab: &Lab) -> usize {
+    lab.pve
+        .snapshot()
+        .vms
+        .iter()
+        .filter(|vm| is_ours(vm.vmid))
+        .count()
+}
+
+pub(super) fn is_ours(vmid: u32) -> bool {
+    OURS.contains(&vmid)
+}
+
+pub(super) fn is_ready(node: &Value) -> bool {
+    node["status"]["conditions"]
+        .as_array()
+        .is_some_and(|conditions| {
+            conditions
+                .iter()
+                .any(|c| c["type"] == "Ready" && c["status"] == "True")
+        })
+}
+
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,336 @@
+//! What must hold at every moment of a run, checked over all that was ever asked of both servers: no machine without its claim, never two for
+//! one, nothing of anybody else's touched, no limit exceeded. What counts is not what kproxide believes but what the world saw.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kproxide::lab::Lab;
+use kproxide_simulator::kube::{Change, ChangeKind, Verb};
+use kproxide_simulator::pve::{AuditEntry, Birth, PveSnapshot, VmView, VolumeView};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::scenario::Scenario;
+
+/// Who makes and removes machines of ours, as Proxmox knows it.
+const OUR_TOKEN: &str = "kproxide@pve!ci";
+const CLAIMS: &str = "nodeclaims.kproxide.dev";
+const LEDGERS: &str = "ledgers.kproxide.dev";
+
+/// The life of a claim as the API server saw it.
+#[derive(Debug)]
+struct Claim {
+    name: String,
+    uid: String,
+    vmid: u64,
+    from: Timestamp,
+    deleted: Option<Timestamp>,
+    gone: Option<Timestamp>,
+}
+
+impl Claim {
+    fn exists_at(&self, moment: Timestamp) -> bool {
+        self.from <= moment && self.gone.is_none_or(|gone| moment <= gone)
+    }
+}
+
+/// Collects what changes while a run goes on.
+pub(crate) struct History {
+    changes: UnboundedReceiver<Arc<Change>>,
+    claims: Vec<Claim>,
+    most: BTreeMap<String, u64>,
+}
+
+/// Everything of other people, as it was at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Foreign {
+    vms: Vec<VmView>,
+    volumes: Vec<VolumeView>,
+    nodes: Vec<Value>,
+}
+
+impl History {
+    pub(crate) fn new(lab: &Lab) -> Self {
+        let (_, changes) = lab.kube.subscribe(&[CLAIMS, LEDGERS]);
+        Self {
+            changes,
+            claims: Vec::new(),
+            most: BTreeMap::new(),
+        }
+    }
+
+    /// Takes notes of every change, for as long as it is polled: a change is noted in the instant in which it happens.
+    pub(crate) async fn follow(&mut self, lab: &Lab) {
+        while let Some(change) = self.changes.recv().await {
+            let now = lab.clock.now();
+            let object = change.object.value();
+            if change.resource.to_string() == LEDGERS {
+                self.note_ledger(&object);
+            } else {
+                self.note_claim(change.kind, &object, now);
+            }
+        }
+    }
+
+    fn note_claim(&mut self, kind: ChangeKind, object: &Value, now: Timestamp) {
+        let uid = text(&object["metadata"]["uid"]);
+        if kind == ChangeKind::Added {
+            self.claims.push(Claim {
+                name: text(&object["metadata"]["name"]),
+                uid,
+                vmid: object["spec"]["vmid"].as_u64().unwrap_or(0),
+                from: now,
+                deleted: None,
+                gone: None,
+            });
+            return;
+        }
+        let Some(claim) = self.claims.iter_mut().find(|claim| claim.uid == uid) else {
+            return;
+        };
+        if object["metadata"]["deletionTimestamp"].is_string() {
+            claim.deleted.get_or_insert(now);
+        }
+        if kind == ChangeKind::Deleted {
+            claim.gone = Some(now);
+        }
+    }
+
+    /// What is promised or used, by pool, at its highest.
+    fn note_ledger(&mut self, object: &Value) {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for entry in object["spec"]["entries"].as_array().into_iter().flatten() {
+            if entry["state"] != "quarantined" {
+                *counts.entry(text(&entry["pool"])).or_default() += 1;
+            }
+        }
+        for (pool, count) in counts {
+            let most = self.most.entry(pool).or_default();
+            *most = count.max(*most);
+        }
+    }
+
+    /// Machines that were made in the whole run.
+    pub(crate) fn machines_made(lab: &Lab) -> usize {
+        lab.pve
+            .snapshot()
+            .births
+            .iter()
+            .filter(|birth| is_ours(birth))
+            .count()
+    }
+
+    /// Every violation; none is as it should be. `before` is what was there of other people's, with what they did since.
+    pub(crate) fn violations(
+        &self,
+        lab: &Lab,
+        scenario: &Scenario,
+        before: &Foreign,
+    ) -> Vec<String> {
+        let mut found = Vec::new();
+        let snapshot = lab.pve.snapshot();
+        self.check_births(&snapshot, &mut found);
+        for entry in lab
+            .pve
+            .audit()
+            .iter()
+            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
+        {
+            self.check_request(entry, &snapshot.births, &mut found);
+        }
+        check_kubernetes(lab, &mut found);
+        let now = Foreign::of(lab);
+        if now != *before {
+            found.push(format!(
+                "something of other people changed:\n  before: {before:?}\n  after: {now:?}"
+            ));
+        }
+        for pool in &scenario.pools {
+            let most = self.most.get(pool.name).copied().unwrap_or(0);
+            if most > u64::from(pool.max_nodes) {
+                found.push(format!(
+                    "pool {} had {most} machines promised or made, its limit is {}",
+                    pool.name, pool.max_nodes
+                ));
+            }
+        }
+        found
+    }
+
+    /// Each machine of ours has a claim that was there before it and outlives it, and no claim has two machines.
+    fn check_births(&self, snapshot: &PveSnapshot, found: &mut Vec<String>) {
+        let mut machines: BTreeMap<&str, Vec<&Birth>> = BTreeMap::new();
+        for birth in snapshot.births.iter().filter(|birth| is_ours(birth)) {
+            match self.claim_of(birth.vmid, birth.at) {
+                Some(claim) => {
+                    let outlived = |gone| birth.destroyed.is_none_or(|destroyed| gone < destroyed);
+                    if claim.gone.is_some_and(outlived) {
+                        found.push(format!(
+                            "claim {} was gone before its VM {} was",
+                            claim.name, birth.vmid
+                        ));
+                    }
+                    machines.entry(&claim.uid).or_default().push(birth);
+                }
+                None => found.push(format!(
+                    "VM {} was made at {} without a claim",
+                    birth.vmid, birth.at
+                )),
+            }
+        }
+        for (uid, births) in machines {
+            for pair in births.windows(2) {
+                if pair[0]
+                    .destroyed
+                    .is_none_or(|destroyed| pair[1].at < destroyed)
+                {
+                    found.push(format!("claim {uid} has two machines at once: {pair:?}"));
+                }
+            }
+        }
+        for (index, claim) in self.claims.iter().enumerate() {
+            let twin = self.claims[..index]
+                .iter()
+                .find(|other| other.vmid == claim.vmid && other.exists_at(claim.from));
+            if let Some(twin) = twin {
+                found.push(format!(
+                    "claims {} and {} both have VMID {}",
+                    twin.name, claim.name, claim.vmid
+                ));
+            }
+        }
+    }
+
+    /// A request of ours that was accepted and that is about one machine.
+    fn check_request(&self, entry: &AuditEntry, births: &[Birth], found: &mut Vec<String>) {
+        let Some((vmid, action)) = machine_in(&entry.path) else {
+            return;
+        };
+        // A template is cloned; the new machine is checked by its birth.
+        if action == "clone" {
+            return;
+        }
+        let alive = births.iter().rfind(|birth| {
+            birth.vmid == vmid
+                && birth.at <= entry.at
+                && birth
+                    .destroyed
+                    .is_none_or(|destroyed| entry.at <= destroyed)
+        });
+        let Some(birth) = alive else { return };
+        let what = format!("{} {} at {}", entry.method, entry.path, entry.at);
+        if !is_ours(birth) {
+            found.push(format!(
+                "{what}: VM {vmid} is not ours, it was made by {}",
+                birth.creator
+            ));
+            return;
+        }
+        let Some(claim) = self.claim_of(vmid, entry.at) else {
+            found.push(format!("{what}: VM {vmid} has no claim"));
+            return;
+        };
+        let ends_it =
+            entry.method == "DELETE" || ["status/shutdown", "status/stop"].contains(&action);
+        if ends_it && claim.deleted.is_none_or(|deleted| entry.at < deleted) {
+            found.push(format!(
+                "{what}: claim {} was not deleted by then",
+                claim.name
+            ));
+        }
+    }
+
+    fn claim_of(&self, vmid: u32, moment: Timestamp) -> Option<&Claim> {
+        self.claims
+            .iter()
+            .find(|claim| claim.vmid == u64::from(vmid) && claim.exists_at(moment))
+    }
+}
+
+/// Hosts leave Nodes alone that are not of their machines, and pods to the Eviction API.
+fn check_kubernetes(lab: &Lab, found: &mut Vec<String>) {
+    let by_hosts = lab
+        .kube
+        .audit()
+        .into_iter()
+        .filter(|entry| entry.user.starts_with("kproxide-") && entry.code < 300);
+    for entry in by_hosts {
+        let touches_node = entry.resource == "nodes" && STATIC.contains(&entry.name.as_str());
+        let removes_pod =
+            entry.resource == "pods" && matches!(entry.verb, Verb::Delete | Verb::DeleteCollection);
+        if touches_node || removes_pod {
+            found.push(entry.to_string());
+        }
+    }
+}
+
+/// Nodes that are no machines of ours.
+const STATIC: [&str; 3] = ["agent-1", "server-1", "storage-1"];
+
+impl Foreign {
+    /// Takes in a machine that somebody made just now.
+    pub(crate) fn add(&mut self, lab: &Lab, vmid: u32) {
+        let snapshot = lab.pve.snapshot();
+        self.vms
+            .extend(snapshot.vms.into_iter().filter(|vm| vm.vmid == vmid));
+        self.vms.sort_by_key(|vm| vm.vmid);
+        self.volumes.extend(
+            snapshot
+                .volumes
+                .into_iter()
+                .filter(|volume| volume.vmid == vmid),
+        );
+        self.volumes
+            .sort_by(|a, b| (&a.hypervisor, &a.volid).cmp(&(&b.hypervisor, &b.volid)));
+    }
+
+    pub(crate) fn of(lab: &Lab) -> Self {
+        let snapshot = lab.pve.snapshot();
+        let ours: Vec<u64> = snapshot
+            .births
+            .iter()
+            .filter(|birth| is_ours(birth))
+            .map(|birth| birth.incarnation)
+            .collect();
+        let vms: Vec<VmView> = snapshot
+            .vms
+            .into_iter()
+            .filter(|vm| !ours.contains(&vm.incarnation))
+            .collect();
+        let is_theirs = |volume: &VolumeView| vms.iter().any(|vm| vm.vmid == volume.vmid);
+        let mut volumes: Vec<VolumeView> = snapshot.volumes.into_iter().filter(is_theirs).collect();
+        volumes.sort_by(|a, b| (&a.hypervisor, &a.volid).cmp(&(&b.hypervisor, &b.volid)));
+        let nodes = STATIC
+            .iter()
+            .filter_map(|name| lab.kube.get("nodes", "", name))
+            .map(|mut node| {
+                // The kubelet's and the server's own: they change by themselves.
+                node["status"] = Value::Null;
+                for field in ["resourceVersion", "managedFields"] {
+                    node["metadata"][field] = Value::Null;
+                }
+                node
+            });
+        Self {
+            volumes,
+            nodes: nodes.collect(),
+            vms,
+        }
+    }
+}
+
+pub(crate) fn is_ours(birth: &Birth) -> bool {
+    birth.creator == OUR_TOKEN
+}
+
+/// `/nodes/pve1/qemu/501/status/stop` → 501, `status/stop`.
+fn machine_in(path: &str) -> Option<(u32, &str)> {
+    let (_, rest) = path.split_once("/qemu/")?;
+    let (vmid, action) = rest.split_once('/').unwrap_or((rest, ""));
+    Some((vmid.parse().ok()?, action))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,99 @@
+//! The log of one run: what every host asked and was told, what it decided, and what happened to machines, with virtual time. Two processes
+//! with one seed write the same bytes.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+/// Clones write to the same log.
+#[derive(Clone)]
+pub(crate) struct Log {
+    text: Arc<Mutex<Vec<u8>>>,
+    time: VirtualTime,
+}
+
+#[derive(Clone, Copy)]
+struct VirtualTime {
+    started: Instant,
+}
+
+impl Log {
+    /// Must be called inside the runtime whose time it shows.
+    pub(crate) fn new() -> Self {
+        Self {
+            text: Arc::default(),
+            time: VirtualTime {
+                started: Instant::now(),
+            },
+        }
+    }
+
+    /// One line.
+    pub(crate) fn line(&self, source: &str, text: &str) {
+        let mut log = self.lock();
+        let mut line = String::new();
+        let _ = self.time.format_time(&mut Writer::new(&mut line));
+        log.extend_from_slice(format!("{line} {source}: {text}\n").as_bytes());
+    }
+
+    /// What hosts log on this thread goes here too, until the guard is dropped.
+    pub(crate) fn listen(&self) -> DefaultGuard {
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new("off,kproxide=debug"))
+            .with_ansi(false)
+            .with_timer(self.time)
+            .with_writer(move || Lines(log.clone()))
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.lock().clone()
+    }
+
+    /// The last `count` lines.
+    pub(crate) fn tail(&self, count: usize) -> String {
+        let log = self.lock();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FormatTime for VirtualTime {
+    fn format_time(&self, out: &mut Writer<'_>) -> std::fmt::Result {
+        let elapsed = self.started.elapsed();
+        let seconds = elapsed.as_secs();
+        write!(
+            out,
+            "{:02}:{:02}:{:02}.{:06}",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60,
+            elapsed.subsec_micros()
+        )
+    }
+}
+
+struct Lines(Log);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

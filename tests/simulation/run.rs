@@ -1,0 +1,428 @@
+//! One run: the world lives, hosts run over it and die, people do what the scenario says; then everything must come to rest.
+
+use std::future::pending;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kproxide::app::App;
+use kproxide::autoscaler::Timing;
+use kproxide::config::{Config, LeaseTiming};
+use kproxide::lab::{HostHandle, Lab};
+use kproxide_simulator::faults::Rates;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::history::{Foreign, History};
+use crate::log::Log;
+use crate::plan::{FaultPlan, HostPlan, Split};
+use crate::scenario::{Act, Onto, RANGE, Scenario};
+use crate::settled::{EndState, ledger_entries, problems};
+use crate::wire::{Traffic, Wires};
+
+/// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
+/// failures, half an hour at most; the rest are drains (10 minutes each) and deadlines of launches.
+const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+/// How often is looked whether the world is at rest.
+const LOOK: Duration = Duration::from_secs(10);
+/// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
+const QUIET: Duration = Duration::from_secs(10 * 60);
+/// Somebody who wants a promised VMID looks for one for so long.
+const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
+/// Static Nodes are Ready by then.
+const PRELUDE: Duration = Duration::from_secs(30);
+
+const NAMES: [&str; 2] = ["kproxide-0", "kproxide-1"];
+
+/// What one run came to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) end: EndState,
+    pub(crate) traffic: Vec<Traffic>,
+    pub(crate) machines_made: usize,
+    pub(crate) virtual_time: Duration,
+}
+
+/// Runs a scenario to its end under a plan.
+///
+/// # Errors
+/// What did not hold. The log tells how it came to that.
+pub(crate) async fn run(
+    scenario: &Scenario,
+    plan: &FaultPlan,
+    log: &Log,
+) -> Result<Outcome, String> {
+    let started = Instant::now();
+    let lab = scenario.build();
+    let mut history = History::new(&lab);
+    sleep(PRELUDE).await;
+    let stage = Stage {
+        lab: &lab,
+        scenario,
+        log,
+        wires: NAMES
+            .iter()
+            .zip(0..)
+            .take(plan.hosts.len())
+            .map(|(name, index)| Wires::new(name, scenario.seed + (index << 32), log))
+            .collect(),
+        stop: CancellationToken::new(),
+    };
+    let foreign = tokio::select! {
+        biased;
+        () = history.follow(&lab) => return Err("the API server stopped".to_owned()),
+        () = tell_machines(&stage) => return Err("Proxmox stopped".to_owned()),
+        played = stage.play(plan) => played?,
+    };
+    let violations = history.violations(&lab, scenario, &foreign);
+    if !violations.is_empty() {
+        return Err(violations.join("\n"));
+    }
+    Ok(Outcome {
+        end: EndState::of(&lab),
+        traffic: stage.wires.iter().map(Wires::traffic).collect(),
+        machines_made: History::machines_made(&lab),
+        virtual_time: started.elapsed(),
+    })
+}
+
+struct Stage<'a> {
+    lab: &'a Lab,
+    scenario: &'a Scenario,
+    log: &'a Log,
+    wires: Vec<Wires>,
+    stop: CancellationToken,
+}
+
+impl Stage<'_> {
+    /// The whole story. Returns other people's things as they left them.
+    async fn play(&self, plan: &FaultPlan) -> Result<Foreign, String> {
+        let hosts = join_all(
+            self.wires
+                .iter()
+                .zip(&plan.hosts)
+                .map(|(wires, host)| self.replica(wires, host)),
+        );
+        let story = async {
+            let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
+            self.come_to_rest().await?;
+            self.stop.cancel();
+            Ok::<_, String>(foreign)
+        };
+        let (ended, foreign) = tokio::join!(hosts, story);
+        let foreign = foreign?;
+        ended.into_iter().collect::<Result<(), String>>()?;
+        self.restart().await?;
+        Ok(foreign)
+    }
+
+    /// The processes of one replica, one after the other.
+    async fn replica(&self, wires: &Wires, plan: &HostPlan) -> Result<(), String> {
+        wires.faults.set_rates(plan.rates);
+        let lives = plan
+            .lives
+            .iter()
+            .copied()
+            .map(Some)
+            .chain(std::iter::repeat(None));
+        for (life, number) in lives.zip(1_u32..) {
+            wires.begin(life);
+            self.log
+                .line(wires.name, &format!("process {number} starts"));
+            let (app, handle) = self.host(wires, number);
+            let faults = wires.faults.clone();
+            tokio::select! {
+                biased;
+                () = faults.crashed() => {}
+                ended = self.until_stopped(app, &handle) => return ended,
+            }
+            self.log.line(wires.name, &format!("process {number} dies"));
+            let down = life.map(|life| life.down).unwrap_or_default();
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                () = sleep(down) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn host(&self, wires: &Wires, process: u32) -> (App, HostHandle) {
+        // Randomness is another one in every process.
+        let randomness = format!("{}/{process}", wires.name);
+        let host = self.lab.host_over(
+            &randomness,
+            config(wires.name),
+            wires.kube(self.lab),
+            wires.proxmox(self.lab),
+        );
+        host.expect("policies run on every platform that the tests run on")
+    }
+
+    async fn until_stopped(&self, app: App, handle: &HostHandle) -> Result<(), String> {
+        let running = app.run();
+        tokio::pin!(running);
+        tokio::select! {
+            biased;
+            ended = &mut running => return Err(format!("a host ended by itself: {ended:?}")),
+            () = self.stop.cancelled() => handle.stop.cancel(),
+        }
+        running
+            .await
+            .map_err(|error| format!("a host did not stop in order: {error:?}"))
+    }
+
+    /// What the scenario says, at its times. Returns what belongs to other people, with what they made meanwhile.
+    async fn people(&self) -> Foreign {
+        let started = Instant::now();
+        let mut foreign = Foreign::of(self.lab);
+        for step in &self.scenario.steps {
+            sleep_until(started + step.at).await;
+            match &step.act {
+                Act::Load(load) => {
+                    self.log.line("people", &format!("load {load:?}"));
+                    for (app, replicas) in self.scenario.apps.iter().zip(load) {
+                        let patch = json!({"spec": {"replicas": replicas}});
+                        let scaled = self.lab.kube.patch(
+                            "deployments.apps",
+                            "",
+                            "default",
+                            &app.name,
+                            patch,
+                        );
+                        scaled.expect("the Deployment was made at the beginning");
+                    }
+                }
+                Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
+            }
+        }
+        foreign
+    }
+
+    /// Copies the first machine of ours that stands, if there is one now.
+    async fn copy(&self, onto: Onto, foreign: &mut Foreign) {
+        let vmid = match onto {
+            Onto::Promised => self.promised().await,
+            Onto::Last => Some(*RANGE.end()),
+        };
+        let snapshot = self.lab.pve.snapshot();
+        let ours = snapshot
+            .vms
+            .iter()
+            .find(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none());
+        if let (Some(ours), Some(vmid)) = (ours, vmid)
+            && self
+                .lab
+                .pve
+                .human_clones_vm(ours.vmid, vmid, &ours.name)
+                .is_ok()
+        {
+            let moved = self.lab.pve.human_sets_pool(vmid, ours.pool.as_deref());
+            moved.expect("the copy was made just now");
+            self.log
+                .line("people", &format!("copy VM {} to {vmid}", ours.vmid));
+            foreign.add(self.lab, vmid);
+        }
+    }
+
+    /// Waits a little for a VMID that is promised to a claim whose machine is not made yet.
+    async fn promised(&self) -> Option<u32> {
+        let end = Instant::now() + LOOK_FOR_PROMISES;
+        while Instant::now() < end {
+            let made = self.lab.pve.snapshot().vms;
+            let promised = ledger_entries(self.lab)
+                .iter()
+                .filter(|entry| entry["state"] != "quarantined")
+                .filter_map(|entry| u32::try_from(entry["vmid"].as_u64()?).ok())
+                .find(|vmid| made.iter().all(|vm| vm.vmid != *vmid));
+            if promised.is_some() {
+                return promised;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        None
+    }
+
+    /// Splits at their times, and the end of all faults.
+    async fn misfortunes(&self, plan: &FaultPlan) {
+        let started = Instant::now();
+        for split in &plan.splits {
+            sleep_until(started + split.at).await;
+            self.split(split).await;
+        }
+        sleep_until(started + plan.until).await;
+        for wires in &self.wires {
+            wires.faults.set_rates(Rates::default());
+            wires.spare();
+        }
+        self.log.line("world", "faults end");
+    }
+
+    async fn split(&self, split: &Split) {
+        let Split {
+            at: _,
+            length,
+            from,
+            lease_moves,
+        } = *split;
+        let lease = self
+            .lab
+            .kube
+            .get("leases.coordination.k8s.io", "kube-system", "kproxide");
+        let holder = lease
+            .as_ref()
+            .and_then(|lease| lease["spec"]["holderIdentity"].as_str())
+            .unwrap_or_default()
+            .to_owned();
+        let Some(wires) = self
+            .wires
+            .iter()
+            .find(|wires| holder.starts_with(wires.name))
+        else {
+            return;
+        };
+        self.log
+            .line("world", &format!("{} is cut off from {from:?}", wires.name));
+        wires.cut(Some(from));
+        if lease_moves {
+            let patch = json!({"spec": {"holderIdentity": ""}});
+            let moved = self.lab.kube.patch(
+                "leases.coordination.k8s.io",
+                "",
+                "kube-system",
+                "kproxide",
+                patch,
+            );
+            moved.expect("somebody holds it");
+        }
+        sleep(length).await;
+        self.log
+            .line("world", &format!("{} reaches everything again", wires.name));
+        wires.cut(None);
+    }
+
+    /// Waits until nothing is wrong, then for a while in which nothing may be asked for.
+    async fn come_to_rest(&self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        let (mut calm_since, mut effects) = (Instant::now(), self.effects());
+        loop {
+            let found = problems(self.lab, self.scenario);
+            if !found.is_empty() || self.effects() != effects {
+                (calm_since, effects) = (Instant::now(), self.effects());
+            }
+            if calm_since.elapsed() >= QUIET {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "no rest after {} minutes: {found:#?}",
+                    PATIENCE.as_secs() / 60
+                ));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// A new process finds nothing to do.
+    async fn restart(&self) -> Result<(), String> {
+        self.log.line("world", "a new process starts, at rest");
+        let wires = &self.wires[0];
+        wires.begin(None);
+        let (app, handle) = self.host(wires, 0);
+        let vitals = app.vitals();
+        let effects = self.effects();
+        let running = app.run();
+        tokio::pin!(running);
+        let watching = async {
+            sleep(QUIET).await;
+            let (ask, answer) = oneshot::channel();
+            vitals
+                .debug_plan
+                .send(ask)
+                .await
+                .map_err(|_| "the host takes no questions".to_owned())?;
+            let plan = answer
+                .await
+                .map_err(|_| "the host does not answer".to_owned())?;
+            check_empty(&plan)
+        };
+        let watched = tokio::select! {
+            biased;
+            ended = &mut running => return Err(format!("the restarted host ended: {ended:?}")),
+            watched = watching => watched,
+        };
+        handle.stop.cancel();
+        running
+            .await
+            .map_err(|error| format!("the restarted host did not stop in order: {error:?}"))?;
+        watched?;
+        if self.effects() != effects {
+            return Err(format!(
+                "a restart at rest made {} effects",
+                self.effects() - effects
+            ));
+        }
+        let found = problems(self.lab, self.scenario);
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("after a restart: {found:#?}"))
+        }
+    }
+
+    fn effects(&self) -> u64 {
+        self.wires.iter().map(Wires::effects).sum()
+    }
+}
+
+/// The plan of the last tick wants nothing.
+fn check_empty(debug: &[u8]) -> Result<(), String> {
+    let debug: Value = serde_json::from_slice(debug).map_err(|error| error.to_string())?;
+    let plan = &debug["plan"];
+    let is_empty = |field: &str| plan[field].as_array().is_some_and(Vec::is_empty);
+    let keeps = plan["advances"]
+        .as_array()
+        .is_some_and(|advances| advances.iter().all(|advance| advance["verdict"] == "Keep"));
+    if plan["ledger"].is_null() && is_empty("launches") && is_empty("unneeded") && keeps {
+        Ok(())
+    } else {
+        Err(format!("the plan at rest is not empty: {plan}"))
+    }
+}
+
+/// Machines that start, stop and go, in the log.
+async fn tell_machines(stage: &Stage<'_>) {
+    let mut events = stage.lab.pve.machine_events();
+    while let Some(event) = events.recv().await {
+        stage.log.line("proxmox", &format!("{event:?}"));
+    }
+    pending().await
+}
+
+/// Production's defaults.
+fn config(name: &str) -> Config {
+    Config {
+        dry_run: false,
+        namespace: "kube-system".to_owned(),
+        identity: name.to_owned(),
+        name: "kproxide".to_owned(),
+        own_node: Some("server-1".to_owned()),
+        policy_dirs: Vec::new(),
+        credentials_dir: "/nowhere".into(),
+        timing: Timing {
+            poll_interval: Duration::from_secs(10),
+            batch_idle: Duration::from_millis(50),
+            batch_max: Duration::from_secs(1),
+            inventory_max_age: Duration::from_secs(5),
+            cold_start: Duration::from_secs(60),
+        },
+        quarantine: jiff::SignedDuration::from_hours(24),
+        lease: LeaseTiming {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        },
+        max_launches_per_tick: 20,
+    }
+}

@@ -1,0 +1,348 @@
+//! What one seed's world is made of and what people do in it: hypervisors, other people's machines, static Nodes, pools, and
+//! a load that rises, falls and settles. Nothing here goes wrong; that is `plan`'s.
+
+use std::time::Duration;
+
+use kproxide::lab::{Lab, Setting};
+use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::NodeSpec;
+use kproxide_simulator::pve::Topology;
+use kproxide_simulator::pve::topology::VmSpec;
+use kproxide_simulator::rng::Seed;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use serde_json::{Value, json};
+
+/// VMIDs that kproxide may use. Some are other people's.
+pub(crate) const RANGE: std::ops::RangeInclusive<u32> = 500..=699;
+/// The Proxmox resource pool of our machines. A foreign machine may stand in it too.
+pub(crate) const RESOURCE_POOL: &str = "k8s";
+/// The tag that our machines carry, and copies of them.
+pub(crate) const TAG: &str = "kproxide";
+/// Size of every machine of ours.
+pub(crate) const CORES: u32 = 4;
+pub(crate) const MEMORY_MIB: u64 = 8192;
+pub(crate) const DISK_GIB: u64 = 20;
+/// What the add-ons of k3s ask of the static Node that they run on.
+const ADDONS_MILLI_CORES: u32 = 200;
+const AGENT_MILLI_CORES: u32 = 4000;
+
+const GIB: u64 = 1 << 30;
+
+/// Requests of a pod: thousandths of a core, and as many MiB. Machines are then always full by CPU before they are by memory, so that
+/// how many of one size a machine carries is a division.
+const SIZES: [u32; 4] = [250, 500, 1000, 2000];
+
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) hypervisors: u32,
+    /// A large idle Node that no pod of the load tolerates: it keeps `loadHeadroom` from being what keeps machines.
+    roomy: bool,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) apps: Vec<App>,
+    pub(crate) steps: Vec<Step>,
+    foreign: Vec<VmSpec>,
+}
+
+pub(crate) struct Pool {
+    pub(crate) name: &'static str,
+    pub(crate) max_nodes: u32,
+    budget: u32,
+    host_selection: &'static str,
+    /// Its Nodes carry a label that its pods select; otherwise its pods run on the static Node too.
+    selected: bool,
+}
+
+/// A Deployment.
+pub(crate) struct App {
+    pub(crate) name: String,
+    pool: usize,
+    milli_cores: u32,
+    /// Has a PodDisruptionBudget that lets half of its pods go.
+    budgeted: bool,
+}
+
+/// What people do at some time after the host was started.
+pub(crate) struct Step {
+    pub(crate) at: Duration,
+    pub(crate) act: Act,
+}
+
+pub(crate) enum Act {
+    /// So many pods of each app, in the order of `Scenario::apps`.
+    Load(Vec<u32>),
+    /// Somebody clones a machine of ours in the web interface, with name, tags, description and resource pool, to a VMID of our range.
+    Copy(Onto),
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Onto {
+    /// A VMID that is promised to a claim whose machine is not made yet.
+    Promised,
+    /// The last of the range.
+    Last,
+}
+
+impl Scenario {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = Seed(seed).stream("simulation", "scenario");
+        let hypervisors = rng.random_range(2..=4);
+        let names = ["workers", "batch"];
+        let count = rng.random_range(1..=names.len());
+        let roomy = count > 1 || rng.random_bool(0.5);
+        let pools: Vec<Pool> = names[..count]
+            .iter()
+            .map(|name| Pool::draw(name, roomy, &mut rng))
+            .collect();
+        let mut apps = Vec::new();
+        for pool in 0..count {
+            for index in 0..rng.random_range(2..=3) {
+                apps.push(App {
+                    name: format!("{}-{index}", pools[pool].name),
+                    pool,
+                    milli_cores: SIZES[rng.random_range(0..SIZES.len())],
+                    budgeted: index == 0,
+                });
+            }
+        }
+        let steps = steps(&apps, &pools, &mut rng);
+        let foreign = foreign(hypervisors, &mut rng);
+        Self {
+            seed,
+            hypervisors,
+            roomy,
+            pools,
+            apps,
+            steps,
+            foreign,
+        }
+    }
+
+    /// Pods of each app that are wanted in the end.
+    pub(crate) fn final_load(&self) -> &[u32] {
+        let loads = self.steps.iter().rev().filter_map(|step| match &step.act {
+            Act::Load(load) => Some(load.as_slice()),
+            Act::Copy(_) => None,
+        });
+        loads.into_iter().next().unwrap_or_default()
+    }
+
+    /// When the last step is done.
+    pub(crate) fn end(&self) -> Duration {
+        self.steps.last().map_or(Duration::ZERO, |step| step.at)
+    }
+
+    /// How many machines of a pool the final load needs, neither more nor fewer: in the end each pool has pods of one size only, so that no
+    /// history of who was placed where can make a difference.
+    pub(crate) fn machines_needed(&self, pool: usize) -> u32 {
+        let mut machines = 0;
+        for (app, count) in self.apps.iter().zip(self.final_load()) {
+            if app.pool == pool {
+                let elsewhere = if self.pools[pool].selected {
+                    0
+                } else {
+                    (AGENT_MILLI_CORES - ADDONS_MILLI_CORES) / app.milli_cores
+                };
+                machines += count
+                    .saturating_sub(elsewhere)
+                    .div_ceil(CORES * 1000 / app.milli_cores);
+            }
+        }
+        machines
+    }
+
+    /// The world before any host runs.
+    pub(crate) fn build(&self) -> Lab {
+        let mut setting = Setting::new(self.seed, self.hypervisors);
+        setting.topology = Topology {
+            cluster: Some("homelab".into()),
+            ..setting.topology
+        };
+        setting.topology.vms.extend(self.foreign.iter().cloned());
+        let lab = Lab::new(setting);
+        for node in self.static_nodes() {
+            lab.kubelets.start_node(node);
+        }
+        lab.apply(fixtures::k3s_addons());
+        lab.apply([cluster(), class()]);
+        lab.apply(self.pools.iter().map(|pool| pool.object(self.roomy)));
+        for app in &self.apps {
+            lab.apply([("deployments.apps", self.deployment(app))]);
+            if app.budgeted {
+                lab.apply([(
+                    "poddisruptionbudgets.policy",
+                    fixtures::disruption_budget("default", &app.name, json!("50%")),
+                )]);
+            }
+        }
+        lab
+    }
+
+    fn static_nodes(&self) -> Vec<NodeSpec> {
+        let uuid = |number: u32| format!("a0000000-0000-4000-8000-{number:012}");
+        let mut nodes = vec![
+            NodeSpec::new("server-1", &uuid(1), 2000, 4096).control_plane(),
+            NodeSpec::new("agent-1", &uuid(2), u64::from(AGENT_MILLI_CORES), 8192),
+        ];
+        if self.roomy {
+            nodes.push(NodeSpec {
+                taints: vec![
+                    json!({"key": "dedicated", "value": "storage", "effect": "NoSchedule"}),
+                ],
+                ..NodeSpec::new("storage-1", &uuid(3), 64_000, 65_536)
+            });
+        }
+        nodes
+    }
+
+    fn deployment(&self, app: &App) -> Value {
+        let (cpu, memory) = (
+            format!("{}m", app.milli_cores),
+            format!("{}Mi", app.milli_cores),
+        );
+        let mut deployment = fixtures::deployment("default", &app.name, 0, &cpu, &memory);
+        let pool = &self.pools[app.pool];
+        if pool.selected {
+            deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"load": pool.name});
+        }
+        deployment
+    }
+}
+
+impl Pool {
+    fn draw(name: &'static str, selected: bool, rng: &mut SmallRng) -> Self {
+        let policies = [
+            "spread",
+            "max-memory",
+            "max-cpu",
+            "balanced",
+            "round-robin",
+            "pack",
+        ];
+        Self {
+            name,
+            max_nodes: rng.random_range(4..=8),
+            budget: rng.random_range(1..=3),
+            host_selection: policies[rng.random_range(0..policies.len())],
+            selected,
+        }
+    }
+
+    fn object(&self, roomy: bool) -> (&'static str, Value) {
+        let labels = if self.selected {
+            json!({"load": self.name})
+        } else {
+            json!({})
+        };
+        let pool = json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": self.name},
+            "spec": {
+                "nodeClass": "debian", "clusters": ["homelab"], "limits": {"maxNodes": self.max_nodes}, "labels": labels,
+                "policies": {"hostSelection": {"use": self.host_selection}},
+                "labelTemplates": {"topology.kubernetes.io/zone": "{{ .TargetHost }}"},
+                "drainTimeout": "10m",
+                "scaleDown": {
+                    "stabilization": "2m", "minNodeAge": "2m", "unneededTime": "30s", "budget": self.budget,
+                    // Without the large Node, headroom would keep as many machines as there happened to be when the load fell.
+                    "loadHeadroom": if roomy { 0.2 } else { 0.0 },
+                },
+            },
+        });
+        ("nodepools.kproxide.dev", pool)
+    }
+}
+
+fn cluster() -> (&'static str, Value) {
+    let cluster = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "ProxmoxCluster", "metadata": {"name": "homelab"},
+        "spec": {
+            "endpoints": ["https://pve1:8006", "https://pve2:8006"], "tls": {"insecureSkipVerify": true}, "credentials": "homelab",
+            "pool": RESOURCE_POOL, "vmidRange": {"first": RANGE.start(), "last": RANGE.end()},
+        },
+    });
+    ("proxmoxclusters.kproxide.dev", cluster)
+}
+
+fn class() -> (&'static str, Value) {
+    let class = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodeClass", "metadata": {"name": "debian"},
+        "spec": {
+            "template": {"name": "k8s-node", "placement": "local"},
+            "instanceTypes": [{"name": "medium", "cores": CORES, "memoryMiB": MEMORY_MIB, "diskGiB": DISK_GIB}],
+            "cloudInit": {"dhcp": true}, "join": {"template": {}}, "tags": [TAG],
+        },
+    });
+    ("nodeclasses.kproxide.dev", class)
+}
+
+/// The load rises and falls a few times, somebody copies a machine of ours meanwhile, and in the end one size of pod is left in each pool.
+fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut at = Duration::from_secs(20);
+    let levels = rng.random_range(2..=4);
+    // Not with the first load: there must be something to copy.
+    let copied_in = rng.random_range(1..levels);
+    for level in 0..levels {
+        let load = apps.iter().map(|app| {
+            // Up to about as many as the pool's limit allows, now and then more: those stay pending for a while.
+            let most = pools[app.pool].max_nodes * CORES * 1000 / app.milli_cores / 2;
+            rng.random_range(0..=most)
+        });
+        steps.push(Step {
+            at,
+            act: Act::Load(load.collect()),
+        });
+        if level == copied_in {
+            let onto = [Onto::Promised, Onto::Promised, Onto::Last][rng.random_range(0..3)];
+            steps.push(Step {
+                at,
+                act: Act::Copy(onto),
+            });
+        }
+        at += Duration::from_secs(rng.random_range(120..=600));
+    }
+    let mut last: Vec<u32> = vec![0; apps.len()];
+    for (index, pool) in pools.iter().enumerate() {
+        let of_pool: Vec<usize> = (0..apps.len())
+            .filter(|app| apps[*app].pool == index)
+            .collect();
+        let kept = of_pool[rng.random_range(0..of_pool.len())];
+        let a_machine = CORES * 1000 / apps[kept].milli_cores;
+        // Two at least, so that the budget of half of them lets one go.
+        last[kept] = rng.random_range(2..=(a_machine * pool.max_nodes / 2).max(2));
+    }
+    steps.push(Step {
+        at,
+        act: Act::Load(last),
+    });
+    steps
+}
+
+/// Machines of other people that look more or less like ours.
+fn foreign(hypervisors: u32, rng: &mut SmallRng) -> Vec<VmSpec> {
+    let mut foreign = Vec::new();
+    let mut place = |vmid: u32, name: &str, running: bool| {
+        let node = format!("pve{}", rng.random_range(1..=hypervisors));
+        let mut vm = VmSpec::machine(vmid, name, &node, "local-lvm", 8 * GIB);
+        vm.running = running;
+        vm
+    };
+    foreign.push(place(101, "nas", true));
+    // In the middle of our range, without anything of ours.
+    foreign.push(place(502, "database", true));
+    foreign.push(place(505, "router-spare", false));
+    // Our prefix, our tag, our resource pool, and a marker that somebody wrote by hand.
+    let mut lookalike = place(501, "workers-2b7kq", true);
+    lookalike.pool = Some(RESOURCE_POOL.to_owned());
+    lookalike.config.insert("tags".into(), TAG.into());
+    let marker = "kproxide: v1 cid=6d1f claim=0e4c9f6e-0000-4000-8000-000000000000 vmid=501 n=abc mac=00000000000000000000000000000000";
+    lookalike.config.insert("description".into(), marker.into());
+    foreign.push(lookalike);
+    // Our tag and pool outside of our range.
+    let mut outside = place(300, "workers-old", false);
+    outside.pool = Some(RESOURCE_POOL.to_owned());
+    outside.config.insert("tags".into(), TAG.into());
+    foreign.push(outside);
+    foreign
+}

@@ -1,0 +1,331 @@
+//! Whether the world has come to rest as it should be, and what of it must be the same with and without faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kproxide::lab::Lab;
+use kproxide_simulator::pve::{PveSnapshot, VmView};
+use serde_json::Value;
+
+use crate::history::is_ours;
+use crate::scenario::{CORES, DISK_GIB, MEMORY_MIB, RESOURCE_POOL, Scenario, TAG};
+
+/// What a run with faults and one without must end in alike.
+///
+/// Names, UIDs, VMIDs, MAC addresses and hypervisors may differ: they follow from the order of launches, and a launch that a fault undid is made
+/// again under another name. So may the Ledger's quarantine and back-off, which are the traces of such launches, and where each pod runs. What is
+/// left is what was asked for, and that nothing else is there, which [`problems`] says of each run by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndState {
+    /// Running pods of each Deployment.
+    pods: BTreeMap<String, usize>,
+    pools: BTreeMap<String, PoolState>,
+    /// Cores, MiB and disk of every machine of ours, one line each, sorted.
+    machines: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PoolState {
+    claims: usize,
+    nodes: usize,
+    vms: usize,
+    ledger_entries: usize,
+}
+
+impl EndState {
+    pub(crate) fn of(lab: &Lab) -> Self {
+        let mut state = Self {
+            pods: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            machines: Vec::new(),
+        };
+        for pod in lab.kube.list("pods").iter().filter(|pod| of_load(pod)) {
+            *state
+                .pods
+                .entry(text(&pod["metadata"]["labels"]["app"]).to_owned())
+                .or_default() += 1;
+        }
+        let claims = lab.kube.list("nodeclaims.kproxide.dev");
+        let pools: BTreeMap<&str, &str> = claims
+            .iter()
+            .map(|claim| {
+                (
+                    text(&claim["metadata"]["name"]),
+                    text(&claim["spec"]["pool"]),
+                )
+            })
+            .collect();
+        for claim in &claims {
+            state
+                .pools
+                .entry(text(&claim["spec"]["pool"]).to_owned())
+                .or_default()
+                .claims += 1;
+        }
+        for node in lab.kube.list("nodes") {
+            if let Some(pool) = node["metadata"]["labels"]["kproxide.dev/pool"].as_str() {
+                state.pools.entry(pool.to_owned()).or_default().nodes += 1;
+            }
+        }
+        for entry in ledger_entries(lab)
+            .iter()
+            .filter(|entry| entry["state"] != "quarantined")
+        {
+            state
+                .pools
+                .entry(text(&entry["pool"]).to_owned())
+                .or_default()
+                .ledger_entries += 1;
+        }
+        let snapshot = lab.pve.snapshot();
+        for vm in machines(&snapshot) {
+            let pool = pools.get(vm.name.as_str()).copied().unwrap_or_default();
+            state.pools.entry(pool.to_owned()).or_default().vms += 1;
+            let disk: u64 = snapshot
+                .volumes
+                .iter()
+                .filter(|volume| volume.vmid == vm.vmid)
+                .map(|volume| volume.size)
+                .sum();
+            state.machines.push(format!(
+                "{pool}: {} cores, {} bytes, {disk} bytes of disk",
+                vm.cores, vm.memory
+            ));
+        }
+        state.machines.sort();
+        state
+    }
+}
+
+/// Everything that is not as it should be once the load is at its last level; empty: the world is at rest.
+pub(crate) fn problems(lab: &Lab, scenario: &Scenario) -> Vec<String> {
+    let mut found = Vec::new();
+    let snapshot = lab.pve.snapshot();
+    let nodes = lab.kube.list("nodes");
+    let claims = lab.kube.list("nodeclaims.kproxide.dev");
+    check_pods(lab, scenario, &mut found);
+    for (index, pool) in scenario.pools.iter().enumerate() {
+        let (count, needed) = (
+            claims
+                .iter()
+                .filter(|claim| claim["spec"]["pool"] == pool.name)
+                .count(),
+            scenario.machines_needed(index),
+        );
+        if count != needed as usize {
+            found.push(format!(
+                "pool {} has {count} claims, its load needs {needed}",
+                pool.name
+            ));
+        }
+    }
+    for claim in &claims {
+        check_claim(claim, &snapshot, &nodes, &mut found);
+    }
+    check_surplus(&snapshot, &nodes, &claims, &mut found);
+    check_ledger(lab, &claims, &mut found);
+    found
+}
+
+fn check_pods(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
+    let pods: Vec<Value> = lab.kube.list("pods").into_iter().filter(of_load).collect();
+    for (app, wanted) in scenario.apps.iter().zip(scenario.final_load()) {
+        let of_app: Vec<&Value> = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["labels"]["app"] == app.name.as_str())
+            .collect();
+        let running = of_app
+            .iter()
+            .filter(|pod| {
+                pod["status"]["phase"] == "Running"
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+            })
+            .count();
+        if running != *wanted as usize || of_app.len() != running {
+            found.push(format!(
+                "{}: {running} of {} pods run, {wanted} are wanted",
+                app.name,
+                of_app.len()
+            ));
+        }
+    }
+}
+
+/// A claim has exactly its machine and its Node, and both are as it says.
+fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &mut Vec<String>) {
+    let name = text(&claim["metadata"]["name"]);
+    let mut wrong = |what: String| found.push(format!("claim {name}: {what}"));
+    if claim["status"]["phase"] != "Initialized"
+        || !claim["metadata"]["deletionTimestamp"].is_null()
+    {
+        wrong(format!(
+            "is {} and not in service",
+            claim["status"]["phase"]
+        ));
+    }
+    let vms: Vec<&VmView> = machines(snapshot)
+        .filter(|vm| u64::from(vm.vmid) == claim["spec"]["vmid"])
+        .collect();
+    let [vm] = vms[..] else {
+        wrong(format!("has {} machines", vms.len()));
+        return;
+    };
+    let uid = text(&claim["metadata"]["uid"]);
+    let description = vm.description.as_deref().unwrap_or_default();
+    let boot_disk = snapshot
+        .volumes
+        .iter()
+        .filter(|volume| volume.vmid == vm.vmid)
+        .map(|volume| volume.size >> 30)
+        .max();
+    let as_specified = [
+        ("name", vm.name == name),
+        (
+            "hypervisor",
+            vm.hypervisor == text(&claim["spec"]["hypervisor"]),
+        ),
+        ("running", vm.running),
+        ("lock", vm.lock.is_none()),
+        ("resource pool", vm.pool.as_deref() == Some(RESOURCE_POOL)),
+        (
+            "tags",
+            vm.config.get("tags").is_some_and(|tags| tags == TAG),
+        ),
+        (
+            "marker",
+            description.contains(&format!("claim={uid} vmid={}", vm.vmid))
+                && !description.contains("tombstone"),
+        ),
+        ("cores", vm.cores == u64::from(CORES)),
+        ("memory", vm.memory == MEMORY_MIB << 20),
+        ("disk", boot_disk == Some(DISK_GIB)),
+    ];
+    for (what, holds) in as_specified {
+        if !holds {
+            wrong(format!("its machine's {what} is not as specified: {vm:?}"));
+        }
+    }
+    let of_claim = |node: &&Value| node["metadata"]["labels"]["kproxide.dev/claim"] == name;
+    let its: Vec<&Value> = nodes.iter().filter(of_claim).collect();
+    let [node] = its[..] else {
+        wrong(format!("has {} Nodes", its.len()));
+        return;
+    };
+    let same_machine = vm.smbios_uuid.as_deref().is_some_and(|uuid| {
+        uuid.eq_ignore_ascii_case(text(&node["status"]["nodeInfo"]["systemUUID"]))
+    });
+    if !same_machine {
+        wrong("its Node is another machine".to_owned());
+    }
+    if node["spec"]["unschedulable"] == true
+        || node["spec"]["taints"]
+            .as_array()
+            .is_some_and(|taints| !taints.is_empty())
+    {
+        wrong(format!("its Node is closed: {}", node["spec"]));
+    }
+}
+
+/// No machine, volume or Node of ours without a claim.
+fn check_surplus(
+    snapshot: &PveSnapshot,
+    nodes: &[Value],
+    claims: &[Value],
+    found: &mut Vec<String>,
+) {
+    let vmids: BTreeSet<u64> = claims
+        .iter()
+        .filter_map(|claim| claim["spec"]["vmid"].as_u64())
+        .collect();
+    for vm in machines(snapshot).filter(|vm| !vmids.contains(&vm.vmid.into())) {
+        found.push(format!("VM {} has no claim", vm.vmid));
+    }
+    for volume in &snapshot.volumes {
+        if !snapshot.vms.iter().any(|vm| vm.vmid == volume.vmid) {
+            found.push(format!("volume {} has no machine", volume.volid));
+        }
+    }
+    for node in nodes {
+        let (name, claim) = (
+            text(&node["metadata"]["name"]),
+            &node["metadata"]["labels"]["kproxide.dev/claim"],
+        );
+        let has_claim = claims
+            .iter()
+            .any(|other| other["metadata"]["name"] == *claim);
+        let made_by_people = ["server-1", "agent-1", "storage-1"].contains(&name);
+        if !has_claim && !made_by_people {
+            found.push(format!("Node {name} has no claim"));
+        }
+    }
+    let running = snapshot
+        .tasks
+        .iter()
+        .filter(|task| task.exit.is_none())
+        .count();
+    if running > 0 {
+        found.push(format!("{running} tasks are running"));
+    }
+}
+
+/// The Ledger holds an entry in use for each claim, and nothing promised.
+fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
+    let entries = ledger_entries(lab);
+    let live = |claim: &Value| {
+        entries.iter().any(|entry| {
+            entry["state"] == "live"
+                && entry["claim"] == claim["metadata"]["name"]
+                && entry["vmid"] == claim["spec"]["vmid"]
+        })
+    };
+    for claim in claims.iter().filter(|claim| !live(claim)) {
+        found.push(format!(
+            "claim {} is not in the Ledger",
+            claim["metadata"]["name"]
+        ));
+    }
+    let counted = entries
+        .iter()
+        .filter(|entry| entry["state"] != "quarantined")
+        .count();
+    if counted != claims.len() {
+        found.push(format!(
+            "the Ledger has {counted} entries in use or promised for {} claims",
+            claims.len()
+        ));
+    }
+}
+
+/// Machines that hosts made.
+fn machines(snapshot: &PveSnapshot) -> impl Iterator<Item = &VmView> {
+    let ours: BTreeSet<u64> = snapshot
+        .births
+        .iter()
+        .filter(|birth| is_ours(birth))
+        .map(|birth| birth.incarnation)
+        .collect();
+    snapshot
+        .vms
+        .iter()
+        .filter(move |vm| ours.contains(&vm.incarnation))
+}
+
+pub(crate) fn ledger_entries(lab: &Lab) -> Vec<Value> {
+    let ledgers = lab.kube.list("ledgers.kproxide.dev");
+    ledgers
+        .iter()
+        .flat_map(|ledger| {
+            ledger["spec"]["entries"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        })
+        .collect()
+}
+
+fn of_load(pod: &Value) -> bool {
+    pod["metadata"]["namespace"] == "default"
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

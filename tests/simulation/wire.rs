@@ -1,0 +1,287 @@
+//! The wires of one replica: everything between it and both servers. They log, count effects, kill the process at the effect where its plan
+//! says so, and cut it off; what else goes wrong is done by [`Faults`] below them.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use kproxide::kube::client::Client as KubeClient;
+use kproxide::lab::Lab;
+use kproxide::observe::Connect;
+use kproxide::pve::auth::{CredentialSource, Credentials};
+use kproxide::pve::client::Client as PveClient;
+use kproxide::pve::transport::{Endpoint, TransportError};
+use kproxide_simulator::faults::{Broken, CrashPoint, Dialect, Fault, Faults, Faulty, Moment};
+use kproxide_simulator::kube::Collecting;
+use tower::{Service, ServiceExt};
+
+use crate::log::Log;
+use crate::plan::{CutOff, Life};
+
+/// Clones are the same wires.
+#[derive(Clone)]
+pub(crate) struct Wires {
+    pub(crate) name: &'static str,
+    pub(crate) faults: Faults,
+    log: Log,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of the present process.
+    effects: u64,
+    life: Option<Life>,
+    /// Nobody dies any more.
+    spared: bool,
+    cut: Option<CutOff>,
+    /// Of all processes, by kind.
+    counted: BTreeMap<&'static str, u64>,
+    refused: u64,
+    /// Which kind of effect met which fault, and how often.
+    met: BTreeMap<(&'static str, &'static str), u64>,
+    crashes: u64,
+}
+
+/// What happened on the wires of one replica.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) effects: u64,
+    pub(crate) crashes: u64,
+    /// Requests that were refused because their host was cut off.
+    pub(crate) refused: u64,
+    /// Faults by chance, by kind.
+    pub(crate) by_chance: BTreeMap<&'static str, u64>,
+    pub(crate) met: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Wires {
+    pub(crate) fn new(name: &'static str, seed: u64, log: &Log) -> Self {
+        Self {
+            name,
+            faults: Faults::new(seed),
+            log: log.clone(),
+            state: Arc::default(),
+        }
+    }
+
+    /// A new process begins to use them.
+    pub(crate) fn begin(&self, life: Option<Life>) {
+        self.faults.revive();
+        let mut state = self.lock();
+        (state.effects, state.life) = (0, life.filter(|_| !state.spared));
+    }
+
+    /// From now on no process dies any more.
+    pub(crate) fn spare(&self) {
+        let mut state = self.lock();
+        (state.life, state.spared) = (None, true);
+    }
+
+    pub(crate) fn cut(&self, from: Option<CutOff>) {
+        self.lock().cut = from;
+    }
+
+    pub(crate) fn kube(&self, lab: &Lab) -> KubeClient {
+        let service = self.faults.around(
+            lab.kube.as_user(self.name).whole_requests(),
+            Dialect::Kubernetes,
+        );
+        KubeClient::from_service(Collecting(Wire {
+            service,
+            dialect: Dialect::Kubernetes,
+            wires: self.clone(),
+        }))
+    }
+
+    pub(crate) fn proxmox(&self, lab: &Lab) -> Connect {
+        let (pve, wires) = (lab.pve.clone(), self.clone());
+        Arc::new(move |_, concurrency| {
+            let credentials: CredentialSource =
+                Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+            let endpoint = |name: &str| {
+                let service = wires.faults.around(pve.service(), Dialect::Proxmox);
+                let wire = Wire {
+                    service,
+                    dialect: Dialect::Proxmox,
+                    wires: wires.clone(),
+                };
+                Endpoint::new(
+                    name,
+                    wire.map_err(|broken| match broken {
+                        Broken::Refused => TransportError::Connect(broken.into()),
+                        Broken::Lost => TransportError::Broken(broken.into()),
+                    }),
+                )
+            };
+            Ok(PveClient::new(
+                vec![endpoint("pve1"), endpoint("pve2")],
+                credentials,
+                concurrency,
+            ))
+        })
+    }
+
+    /// What was asked to be changed by all processes so far.
+    pub(crate) fn effects(&self) -> u64 {
+        self.lock().counted.values().sum()
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let state = self.lock();
+        let mut met = state.met.clone();
+        let mut by_chance = BTreeMap::new();
+        for injected in self.faults.happened() {
+            let kind = fault_name(injected.fault);
+            *by_chance.entry(kind).or_default() += 1;
+            let method: Method = injected.method.parse().unwrap_or_default();
+            if let Some(effect) = effect(&method, &injected.path) {
+                *met.entry((effect, kind)).or_default() += 1;
+            }
+        }
+        Traffic {
+            effects: state.counted.values().sum(),
+            crashes: state.crashes,
+            refused: state.refused,
+            by_chance,
+            met,
+        }
+    }
+
+    /// Notes a request that is about to leave. `Err`: it does not, because its host is cut off.
+    fn leaves(&self, dialect: Dialect, method: &Method, path: &str) -> Result<(), Broken> {
+        let mut state = self.lock();
+        let is_cut = match (state.cut, dialect) {
+            (None, _) => false,
+            (Some(CutOff::Lease), _) => path.contains("/leases"),
+            (Some(CutOff::Kubernetes), dialect) => dialect == Dialect::Kubernetes,
+            (Some(CutOff::Proxmox), dialect) => dialect == Dialect::Proxmox,
+        };
+        if is_cut {
+            state.refused += 1;
+            return Err(Broken::Refused);
+        }
+        let Some(kind) = effect(method, path) else {
+            return Ok(());
+        };
+        state.effects += 1;
+        *state.counted.entry(kind).or_default() += 1;
+        if let Some(Life { effect, moment, .. }) = state.life
+            && effect == state.effects
+        {
+            // The very next request that the faults below see is this one.
+            self.faults.crash_at(CrashPoint {
+                request: self.faults.requests() + 1,
+                moment,
+            });
+            state.crashes += 1;
+            *state.met.entry((kind, moment_name(moment))).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone)]
+struct Wire<S> {
+    service: Faulty<S>,
+    dialect: Dialect,
+    wires: Wires,
+}
+
+impl<S, Body> Service<Request<Bytes>> for Wire<S>
+where
+    S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    Body: From<Bytes> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Broken;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Broken>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        // The clone takes the place of the service that was found ready.
+        let ready = self.service.clone();
+        let mut service = std::mem::replace(&mut self.service, ready);
+        let (dialect, wires) = (self.dialect, self.wires.clone());
+        Box::pin(async move {
+            let (method, uri) = (request.method().clone(), request.uri().clone());
+            wires.leaves(dialect, &method, uri.path())?;
+            let answer = service.call(request).await;
+            let told = match &answer {
+                Ok(response) => response.status().as_u16().to_string(),
+                Err(broken) => broken.to_string(),
+            };
+            wires
+                .log
+                .line(wires.name, &format!("{method} {uri} -> {told}"));
+            answer
+        })
+    }
+}
+
+/// What a request asks to be changed; `None` for reads, and for the Lease and Events, which are not of the work.
+fn effect(method: &Method, path: &str) -> Option<&'static str> {
+    if method == Method::GET
+        || ["/leases", "/events", "/access/"]
+            .iter()
+            .any(|part| path.contains(part))
+    {
+        return None;
+    }
+    let is_status = path.ends_with("/status");
+    let of = |part: &str| path.contains(part);
+    Some(match method.as_str() {
+        "POST" if path.ends_with("/clone") => "clone",
+        "POST" if path.ends_with("/status/start") => "start",
+        "POST" if path.ends_with("/status/shutdown") => "shutdown",
+        "POST" if path.ends_with("/status/stop") => "stop",
+        "PUT" if path.ends_with("/resize") => "resize",
+        "POST" | "PUT" if path.ends_with("/config") => "config",
+        "DELETE" if of("/qemu/") => "destroy",
+        "POST" if path.ends_with("/eviction") => "evict",
+        "POST" if of("/nodeclaims") => "create claim",
+        "DELETE" if of("/nodeclaims") => "delete claim",
+        _ if of("/nodeclaims") && is_status => "write intent",
+        _ if of("/nodeclaims") => "remove finalizer",
+        _ if of("/ledgers") => "write ledger",
+        "DELETE" if of("/nodes/") => "delete node",
+        _ if of("/api/v1/nodes/") => "patch node",
+        _ if is_status => "write status",
+        _ => "other",
+    })
+}
+
+fn fault_name(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Delay(_) => "delayed",
+        Fault::Refuse => "refused",
+        Fault::Fail => "failed",
+        Fault::LoseAnswer => "answer lost",
+        Fault::Hang { applied: true } => "answered after the deadline",
+        Fault::Hang { applied: false } => "hung",
+    }
+}
+
+fn moment_name(moment: Moment) -> &'static str {
+    match moment {
+        Moment::Before => "died before",
+        Moment::Applied => "died before the answer",
+        Moment::Answered => "died after the answer",
+    }
+}
