@@ -1,0 +1,184 @@
+//! What the program takes of memory: the release binary as the image has it, while it lists and watches 1000 Nodes and 30,000 pods of 6 KiB each, managed
+//! fields and all.
+//!
+//! ```text
+//! simulated API server ──HTTPS──▶ kproxide run ──HTTPS──▶ simulated Proxmox VE
+//!                                      └── /proc/PID/status: VmHWM, VmRSS
+//! ```
+//!
+//! It fails if the peak is not under [`BOUND_MB`].
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a bench prints its figures and panics where a set-up fails"
+)]
+
+#[path = "../../../tests/e2e/binary.rs"]
+mod binary;
+mod host;
+mod load;
+
+use std::fs;
+use std::path::Path;
+
+use kproxide::kube::crd;
+use kproxide_simulator::clock::Clock;
+use kproxide_simulator::kube::{Kube, fixtures};
+use kproxide_simulator::pve::{Pve, Topology};
+use kproxide_simulator::wire::{Options, Wire, whole};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use host::Host;
+
+/// Decimal megabytes.
+const BOUND_MB: u64 = 100;
+/// The folder of the token, as the ProxmoxCluster names it.
+const CREDENTIALS: &str = "lab";
+
+/// What [`binary`] shares with the end-to-end tests.
+mod bench {
+    use std::path::{Path, PathBuf};
+
+    /// A path in the repository.
+    pub(crate) fn repository(path: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+    }
+}
+
+fn main() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let binary = binary::kproxide();
+    Runtime::new().unwrap().block_on(measure(&binary));
+}
+
+async fn measure(binary: &Path) {
+    let clock = Clock::starting_at(now());
+    let kube = Kube::new(clock, 1);
+    for crd in crd::crds() {
+        let object = serde_json::to_value(&crd).unwrap();
+        kube.create("customresourcedefinitions.apiextensions.k8s.io", object)
+            .unwrap();
+    }
+    kube.create("namespaces", fixtures::namespace("kproxide"))
+        .unwrap();
+    let pods = load::fill(&kube);
+    let pve = Pve::new(Topology::of(3), clock, 1);
+    let pve_wire = serve(whole(pve.service_with_control())).await;
+    for (resource, object) in objects(&pve_wire) {
+        kube.create(resource, object).unwrap();
+    }
+    let kube_wire = serve(kube.as_user("kubernetes-admin").whole_requests()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (kubeconfig, credentials) = write_files(folder.path(), &kube_wire);
+
+    println!(
+        "{} Nodes, {} pods of {} bytes",
+        load::NODES,
+        load::PODS,
+        pods / load::PODS
+    );
+    let mut host = Host::start(binary, folder.path(), &kubeconfig, &credentials);
+    host.ready().await;
+    host.until("kproxide_ticks_total", 3.0).await;
+    let listed = host.memory();
+    println!("after the first lists:       {listed}");
+
+    // No machine can hold it, but which labels a machine would have is asked first: a policy is compiled.
+    load::refuse_one(&kube);
+    host.until("kproxide_policy_calls_total", 1.0).await;
+    println!("after the first policy call: {}", host.memory());
+
+    assert!(
+        listed.peak_mb() < BOUND_MB,
+        "the peak of {} MB is not under {BOUND_MB} MB",
+        listed.peak_mb()
+    );
+}
+
+async fn serve<S, B>(service: S) -> Wire
+where
+    S: tower::Service<http::Request<bytes::Bytes>, Response = http::Response<B>>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    Wire::serve(service, Options::default()).await.unwrap()
+}
+
+/// One cluster, one class, one pool: the program has its whole work to do.
+fn objects(pve: &Wire) -> [(&'static str, Value); 3] {
+    let object = |kind: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec,
+        })
+    };
+    let cluster = json!({
+        "endpoints": [pve.url()],
+        "tls": { "fingerprints": [pve.fingerprint()] },
+        "credentials": CREDENTIALS,
+        "pool": "k8s",
+        "vmidRange": { "first": 500, "last": 599 },
+    });
+    let class = json!({
+        "template": { "name": "k8s-node", "placement": "local" },
+        "instanceTypes": [{ "name": "medium", "cores": 4, "memoryMiB": 8192 }],
+        "cloudInit": { "dhcp": true },
+        "join": { "template": {} },
+    });
+    let pool = json!({
+        "nodeClass": "standard",
+        "clusters": ["lab"],
+        "limits": { "maxNodes": 10 },
+        "labelTemplates": { "topology.kubernetes.io/zone": "{{ .TargetHost }}" },
+    });
+    [
+        (
+            "proxmoxclusters.kproxide.dev",
+            object("ProxmoxCluster", "lab", cluster),
+        ),
+        (
+            "nodeclasses.kproxide.dev",
+            object("NodeClass", "standard", class),
+        ),
+        (
+            "nodepools.kproxide.dev",
+            object("NodePool", "workers", pool),
+        ),
+    ]
+}
+
+/// The kubeconfig's path, and the folder of all credentials.
+fn write_files(folder: &Path, kube: &Wire) -> (std::path::PathBuf, std::path::PathBuf) {
+    let credentials = folder.join("credentials");
+    let token = credentials.join(CREDENTIALS);
+    fs::create_dir_all(&token).unwrap();
+    fs::write(token.join("token-id"), "kproxide@pve!ci").unwrap();
+    fs::write(token.join("token-secret"), "secret").unwrap();
+    let authority = folder.join("ca.pem");
+    fs::write(&authority, kube.ca_pem()).unwrap();
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "simulated", "cluster": { "server": kube.url(), "certificate-authority": authority } }],
+        "users": [{ "name": "anybody", "user": { "token": "anybody" } }],
+        "contexts": [{ "name": "simulated", "context": { "cluster": "simulated", "user": "anybody" } }],
+        "current-context": "simulated",
+    });
+    let kubeconfig = folder.join("kubeconfig");
+    fs::write(&kubeconfig, config.to_string()).unwrap();
+    (kubeconfig, credentials)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program under measurement lives in real time"
+)]
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
