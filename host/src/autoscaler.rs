@@ -256,7 +256,10 @@ impl Autoscaler {
         }
         self.metrics.leader.set(i64::from(epoch.is_some()));
         match &epoch {
-            Some(epoch) => tracing::info!(%epoch, "leading"),
+            Some(epoch) => {
+                tracing::info!(%epoch, "leading");
+                self.reporter.begin_term();
+            }
             None => tracing::info!("somebody else leads"),
         }
         (self.term.since, self.term.ticks) = (self.clock.now(), 0);

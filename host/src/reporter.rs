@@ -67,6 +67,11 @@ impl Reporter {
         }
     }
 
+    /// Our term as leader begins: whoever led before may have written other statuses than this process did last.
+    pub fn begin_term(&mut self) {
+        self.statuses = StatusWriter::default();
+    }
+
     /// Tells of one tick.
     pub async fn report(&mut self, plan: &Plan, world: &World, now: Timestamp) {
         let Report {
