@@ -76,23 +76,28 @@ impl Bench {
         ];
         cluster.helm(&helm).await.unwrap();
         let api = cluster.api();
-        let crds =
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
-        if api.find(crds).await.unwrap().is_some() {
+        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
+        if api.find(crd).await.unwrap().is_some() {
             for claim in api.list(CLAIMS).await.unwrap() {
                 let path = format!("{CLAIMS}/{}", claim["metadata"]["name"].as_str().unwrap());
                 let free = json!({ "metadata": { "finalizers": null } });
                 api.merge(&path, &free).await.unwrap();
             }
-            self.delete(&["nodeclaims,ledgers", "--all"]).await;
-        }
-        let owners = "deployments,statefulsets,daemonsets,jobs,poddisruptionbudgets";
-        for namespace in ["default", "kube-system"] {
-            self.delete(&[owners, "--all", &format!("--namespace={namespace}")])
+            self.delete_all(CLAIMS, "").await;
+            self.delete_all("/apis/kproxide.dev/v1alpha1/ledgers", "")
                 .await;
         }
-        let others = format!("--field-selector=metadata.name!={CONTROL_PLANE_NODE}");
-        self.delete(&["nodes", &others]).await;
+        for namespace in ["default", "kube-system"] {
+            for owners in [
+                "apps/v1/namespaces/{}/deployments",
+                "apps/v1/namespaces/{}/daemonsets",
+                "policy/v1/namespaces/{}/poddisruptionbudgets",
+            ] {
+                let path = format!("/apis/{}", owners.replace("{}", namespace));
+                self.delete_all(&path, "").await;
+            }
+        }
+        self.delete_all("/api/v1/nodes", CONTROL_PLANE_NODE).await;
         // Pods last: what owns them is deleted in the background and may make another one before it is gone.
         for namespace in ["default", "kube-system", NAMESPACE] {
             let pods = format!("/api/v1/namespaces/{namespace}/pods");
@@ -113,23 +118,28 @@ impl Bench {
                 }
             })
             .await;
-            self.delete(&["events", "--all", &format!("--namespace={namespace}")])
-                .await;
+            let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+            self.delete_all(&events, "").await;
         }
-        let own = format!("--namespace={NAMESPACE}");
-        self.delete(&["leases", "--all", &own]).await;
+        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
+        self.delete_all(&leases, "").await;
         // Every namespace has that one, and the next pod mounts it at once.
-        self.delete(&[
-            "configmaps",
-            "--field-selector=metadata.name!=kube-root-ca.crt",
-            &own,
-        ])
-        .await;
+        let config_maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        self.delete_all(&config_maps, "kube-root-ca.crt").await;
     }
 
-    async fn delete(&self, what: &[&str]) {
-        let args = [&["delete", "--ignore-not-found", "--timeout=60s"], what].concat();
-        self.cluster.kubectl(&args).await.unwrap();
+    /// Deletes the objects of a collection, those that they own in the background, and waits until they are gone.
+    async fn delete_all(&self, collection: &str, except: &str) {
+        let api = self.cluster.api();
+        let others = format!("fieldSelector=metadata.name!%3D{except}");
+        let path = format!("{collection}?{others}&propagationPolicy=Background");
+        api.delete(&path).await.unwrap();
+        let list = format!("{collection}?{others}");
+        eventually(SOON, &format!("{collection} empty"), async || {
+            let left = api.list(&list).await.unwrap().len();
+            if left == 0 { Ok(()) } else { Err(left) }
+        })
+        .await;
     }
 }
 

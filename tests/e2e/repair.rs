@@ -18,7 +18,13 @@ fn a_machine_that_never_joins_is_replaced_and_the_reason_said() {
         stage.deploy("web", 1, "3", "1Gi", json!({})).await;
         stage.until_running("web", 1).await;
         assert_eq!(stage.born(), 2, "{}", stage.describe().await);
-        stage.until_event("", "FailedToScaleUp", "no Node joined within 5s of its start").await;
+        stage
+            .until_event(
+                "",
+                "FailedToScaleUp",
+                "no Node joined within 5s of its start",
+            )
+            .await;
         stage.until_machines(1).await;
         stage.end().await;
     });

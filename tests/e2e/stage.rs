@@ -405,7 +405,7 @@ fn values(served: &Served) -> Value {
         // Seconds where production has minutes.
         "extraArgs": [
             "--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s",
-            "--lease-duration=6s", "--lease-renew-deadline=4s", "--lease-retry=500ms",
+            "--lease-duration=4s", "--lease-renew-deadline=3s", "--lease-retry=500ms",
         ],
     })
 }

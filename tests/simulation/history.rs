@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kproxide::lab::Lab;
@@ -10,12 +11,15 @@ use kproxide_simulator::kube::{Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth, PveSnapshot, VmView, VolumeView};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
 
 use crate::scenario::Scenario;
 
 /// Who makes and removes machines of ours, as Proxmox knows it.
 const OUR_TOKEN: &str = "kproxide@pve!ci";
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
+/// How often is looked for what ends a run at once.
+const LOOK: Duration = Duration::from_secs(10);
 const LEDGERS: &str = "ledgers.kproxide.dev";
 
 /// The life of a claim as the API server saw it.
@@ -204,31 +208,16 @@ impl History {
 
     /// A request of ours that was accepted and that is about one machine.
     fn check_request(&self, entry: &AuditEntry, births: &[Birth], found: &mut Vec<String>) {
-        let Some((vmid, action)) = machine_in(&entry.path) else {
+        let Some((birth, action)) = touched(entry, births) else {
             return;
         };
-        // A template is cloned; the new machine is checked by its birth.
-        if action == "clone" {
-            return;
-        }
-        let alive = births.iter().rfind(|birth| {
-            birth.vmid == vmid
-                && birth.at <= entry.at
-                && birth
-                    .destroyed
-                    .is_none_or(|destroyed| entry.at <= destroyed)
-        });
-        let Some(birth) = alive else { return };
         let what = format!("{} {} at {}", entry.method, entry.path, entry.at);
         if !is_ours(birth) {
-            found.push(format!(
-                "{what}: VM {vmid} is not ours, it was made by {}",
-                birth.creator
-            ));
+            found.push(not_ours(entry, birth));
             return;
         }
-        let Some(claim) = self.claim_of(vmid, entry.at) else {
-            found.push(format!("{what}: VM {vmid} has no claim"));
+        let Some(claim) = self.claim_of(birth.vmid, entry.at) else {
+            found.push(format!("{what}: VM {} has no claim", birth.vmid));
             return;
         };
         let ends_it =
@@ -246,6 +235,47 @@ impl History {
             .iter()
             .find(|claim| claim.vmid == u64::from(vmid) && claim.exists_at(moment))
     }
+}
+
+/// Returns as soon as a machine of other people is touched: what follows from there on is of no use to anybody.
+pub(crate) async fn until_foreign_is_touched(lab: &Lab) -> String {
+    let mut seen = 0;
+    loop {
+        let entries = lab.pve.audit_since(seen);
+        seen += entries.len();
+        let births = lab.pve.snapshot().births;
+        let by_us = entries
+            .iter()
+            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200);
+        for entry in by_us {
+            if let Some((birth, _)) = touched(entry, &births).filter(|(birth, _)| !is_ours(birth)) {
+                return not_ours(entry, birth);
+            }
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// The machine that a request is about, if it was there then, and what was asked of it. A template that is cloned is not touched; the new
+/// machine is checked by its birth.
+fn touched<'a>(entry: &'a AuditEntry, births: &'a [Birth]) -> Option<(&'a Birth, &'a str)> {
+    let (vmid, action) = machine_in(&entry.path)?;
+    let was_there = |birth: &&Birth| {
+        birth.vmid == vmid
+            && birth.at <= entry.at
+            && birth
+                .destroyed
+                .is_none_or(|destroyed| entry.at <= destroyed)
+    };
+    let birth = births.iter().rfind(was_there)?;
+    (action != "clone").then_some((birth, action))
+}
+
+fn not_ours(entry: &AuditEntry, birth: &Birth) -> String {
+    format!(
+        "{} {} at {}: VM {} is not ours, it was made by {}",
+        entry.method, entry.path, entry.at, birth.vmid, birth.creator
+    )
 }
 
 /// Hosts leave Nodes alone that are not of their machines, and pods to the Eviction API.

@@ -56,7 +56,7 @@ const SEEDS: u64 = 50;
 /// Seeds beyond those that have shown a defect once.
 const REGRESSIONS: [u64; 0] = [];
 /// Seeds whose log is compared between processes.
-const COMPARED: u64 = 10;
+const COMPARED: u64 = 6;
 const THREADS: usize = 2;
 const SEED: &str = "KPROXIDE_SEED";
 const LOG: &str = "KPROXIDE_LOG";

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::history::{Foreign, History};
+use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::log::Log;
 use crate::plan::{FaultPlan, HostPlan, Split};
 use crate::scenario::{Act, Onto, RANGE, Scenario};
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How often is looked whether the world is at rest.
 const LOOK: Duration = Duration::from_secs(10);
 /// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
-const QUIET: Duration = Duration::from_secs(10 * 60);
+const QUIET: Duration = Duration::from_secs(5 * 60);
 /// Somebody who wants a promised VMID looks for one for so long.
 const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
 /// Static Nodes are Ready by then.
@@ -72,6 +72,7 @@ pub(crate) async fn run(
     let foreign = tokio::select! {
         biased;
         () = history.follow(&lab) => return Err("the API server stopped".to_owned()),
+        touched = until_foreign_is_touched(&lab) => return Err(touched),
         () = tell_machines(&stage) => return Err("Proxmox stopped".to_owned()),
         played = stage.play(plan) => played?,
     };

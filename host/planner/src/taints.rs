@@ -26,6 +26,12 @@ pub fn is_passing(taint: &Taint) -> bool {
     PASSING.contains(&&*taint.key)
 }
 
+/// Keeps a Node from being in service although it is Ready: Kubernetes removes its own taints a moment after that, and until then the Node takes
+/// no pods. A cordon does not: it is somebody's decision.
+pub fn delays_service(taint: &Taint) -> bool {
+    is_passing(taint) && &*taint.key != UNSCHEDULABLE
+}
+
 /// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` keeps nobody away.
 pub fn untolerated<'t>(
     tolerations: &[Toleration],

@@ -12,6 +12,7 @@ use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, servi
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
 use crate::ledger::later;
+use crate::taints::delays_service;
 
 /// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
@@ -96,7 +97,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     let startup = node
         .taints
         .iter()
-        .find(|taint| has(&subject.settings.startup_taints, taint));
+        .find(|taint| has(&subject.settings.startup_taints, taint) || delays_service(taint));
     if let Some(taint) = startup {
         return Step::wait(None, format!("its Node still has the taint {}", taint.key));
     }

@@ -148,6 +148,27 @@ async fn machine_is_cloned_configured_started_and_destroyed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn disk_that_gets_other_options_is_not_left_behind_as_unused() {
+    let world = World::new(Topology::of(1));
+    assert_eq!(world.clone(101).await, "OK");
+    let path = "/nodes/pve1/qemu/101/config";
+    let disk = world.get(path).await["scsi0"].as_str().unwrap().to_owned();
+    let (volume, _) = disk.split_once(',').unwrap();
+    let form = format!("scsi0={volume},backup=0").replace(',', "%2C");
+    let (status, body) = world.call(Method::PUT, path, &form).await;
+    assert_eq!(status, 200, "{body}");
+    let config = world.get(path).await;
+    assert!(
+        config["scsi0"].as_str().unwrap().contains("backup=0"),
+        "{config}"
+    );
+    assert_eq!(config.get("unused0"), None, "{config}");
+    let (status, body) = world.call(Method::PUT, path, "delete=scsi0").await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(world.get(path).await["unused0"], volume);
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_machine_has_no_name_until_the_next_broadcast() {
     let world = World::new(Topology::of(1));
     let (_, body) = world

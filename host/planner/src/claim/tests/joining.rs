@@ -106,6 +106,22 @@ fn in_service_is_ready_and_free_of_startup_taints() {
     assert_eq!(registered(|_| {}).recorded().phase, Phase::Initialized);
 }
 
+/// Kubernetes removes its taint a moment after the Node says Ready. Whoever takes the Node for one in service meanwhile finds no place on it for the
+/// pods that it was made for, and makes another machine.
+#[test]
+fn a_ready_node_is_not_in_service_before_kubernetes_takes_its_own_taints_off() {
+    let tainted = |key: &'static str| {
+        Case::new(Phase::Registered)
+            .with(|case| case.observed.node = node(|n| n.taints.push(taint(key))))
+    };
+    for key in ["node.kubernetes.io/not-ready", UNINITIALIZED_TAINT] {
+        assert!(matches!(tainted(key).next(), Step::Wait { .. }), "{key}");
+    }
+    // A cordon is somebody's decision, and may stay.
+    let cordoned = tainted("node.kubernetes.io/unschedulable");
+    assert_eq!(cordoned.recorded().phase, Phase::Initialized);
+}
+
 #[test]
 fn b2_a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() {
     let cases = [

@@ -323,6 +323,11 @@ fn keep_as_unused(config: &mut super::vm::Config, key: &str, old: Option<String>
     if drive.is_cdrom() || key.starts_with("unused") {
         return;
     }
+    // Other options of the same volume: nothing was taken out.
+    let now = config.get(key).and_then(|line| Drive::parse(key, line));
+    if now.is_some_and(|now| now.volid == drive.volid) {
+        return;
+    }
     if let Some(slot) = (0..256)
         .map(|n| format!("unused{n}"))
         .find(|slot| !config.contains_key(slot))

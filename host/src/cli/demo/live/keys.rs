@@ -25,18 +25,22 @@ pub(in super::super) enum Key {
 /// The key that ended a wait, if one did. An error: the terminal is gone.
 pub(super) type Pressed = io::Result<Option<Key>>;
 
-/// Waits for a key, but not longer than the picture is to be seen. What was computed since the last wait is part of that time: a slow machine shows the same
-/// run in hardly more time than a fast one.
+/// How far behind its time the picture may be and still catch up. What is later than that was a slow machine's, and is not taken from what comes.
+const LATE_MAX: Duration = Duration::from_secs(1);
+
+/// Waits for a key, but not longer than the picture is to be seen. What was computed since the last wait is part of that time, and so is a wait that took too long:
+/// a busy machine shows the same run in hardly more time than an idle one.
 pub(super) fn keys() -> impl FnMut(Duration) -> Pressed {
-    let mut waited = Instant::now();
+    let mut until = Instant::now();
     move |time| {
-        let left = time.saturating_sub(waited.elapsed());
-        let key = if event::poll(left)? {
-            meaning(&event::read()?)
-        } else {
-            None
-        };
-        waited = Instant::now();
+        let now = Instant::now();
+        until = until.max(now.checked_sub(LATE_MAX).unwrap_or(now)) + time;
+        if !event::poll(until.saturating_duration_since(now))? {
+            return Ok(None);
+        }
+        let key = meaning(&event::read()?);
+        // Somebody ended the wait: nothing is to be caught up with.
+        until = Instant::now();
         Ok(key)
     }
 }
