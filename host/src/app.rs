@@ -3,6 +3,7 @@
 //! What comes from the operating system (certificates, randomness, signals, sockets, files) is injected by `main`; the demo and the simulation inject their own,
 //! and run this very program.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,6 +206,7 @@ impl App {
             armed_at: None,
             dry_run: config.dry_run,
             key_known: keys.is_some(),
+            removing: BTreeMap::new(),
         };
         let actor = Actor::new(Context {
             kube: kube.clone(),

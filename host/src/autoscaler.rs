@@ -206,6 +206,11 @@ impl Autoscaler {
         }
         let now = self.clock.now();
         self.arm();
+        let removing = self.actor.removing();
+        if removing != self.host.removing {
+            self.host.removing = removing;
+            self.world.apply(Delta::Host(self.host.clone()));
+        }
         let plan = self.plan(now).await;
         self.metrics.ticks.inc();
         self.metrics

@@ -42,6 +42,26 @@ pub(super) enum Pause {
     Done,
 }
 
+/// How a drive ended.
+pub(super) struct Driven {
+    pub(super) pause: Pause,
+    /// It did something, so the world is another one now.
+    pub(super) acted: bool,
+    /// The claim says that it is being removed.
+    pub(super) removing: bool,
+}
+
+impl Driven {
+    /// Nothing was done.
+    pub(super) fn idle(pause: Pause) -> Self {
+        Self {
+            pause,
+            acted: false,
+            removing: false,
+        }
+    }
+}
+
 pub(super) struct Drive {
     pub(super) context: Arc<Context>,
     pub(super) claim: StoredClaim,
@@ -78,10 +98,13 @@ impl Drive {
         self.unneeded = unneeded;
     }
 
-    /// Why it ended, and whether it did anything.
-    pub(super) async fn run(mut self) -> (Pause, bool) {
+    pub(super) async fn run(mut self) -> Driven {
         let pause = self.steps().await;
-        (pause, self.acted)
+        Driven {
+            pause,
+            acted: self.acted,
+            removing: self.facts().status.phase > Phase::Initialized,
+        }
     }
 
     async fn steps(&mut self) -> Pause {

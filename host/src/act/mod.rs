@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Note;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, Uid};
-use kproxide_planner::plan::{Launch, Plan, Verdict};
+use kproxide_planner::plan::{Launch, Plan, RemovalReason, Verdict};
 use kproxide_planner::world::World;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -52,7 +52,7 @@ mod outcome;
 #[cfg(test)]
 mod tests;
 
-use drive::{Drive, Pause};
+use drive::{Drive, Driven, Pause};
 use reserve::Reservation;
 use subject::Surroundings;
 
@@ -167,15 +167,14 @@ pub struct Actor {
 /// A drive's end.
 struct Ended {
     claim: ClaimName,
-    pause: Pause,
-    /// It did something, so the world is another one now.
-    acted: bool,
+    driven: Driven,
     /// What it was driven with.
     verdict: Verdict,
 }
 
 enum Claim {
-    UnderWay,
+    /// Being driven, with this verdict.
+    UnderWay(Verdict),
     Resting(Rest),
 }
 
@@ -185,6 +184,8 @@ struct Rest {
     /// A look is due then, whatever else happens. `None`: when something changes.
     wake_at: Option<Timestamp>,
     verdict: Verdict,
+    /// The drive before it left the claim being removed.
+    removing: bool,
 }
 
 impl Actor {
@@ -211,7 +212,7 @@ impl Actor {
             }
         }
         self.claims.retain(|name, claim| {
-            matches!(claim, Claim::UnderWay) || world.claims().contains_key(name)
+            matches!(claim, Claim::UnderWay(_)) || world.claims().contains_key(name)
         });
         for advance in &plan.advances {
             let unneeded = plan
@@ -264,6 +265,23 @@ impl Actor {
         while self.drives.join_next().await.is_some() {}
     }
 
+    /// Removals that have begun here. Their claims say so a moment later, and the watch of the claims later still; plans must not wait for that,
+    /// or two of them spend one budget.
+    pub fn removing(&self) -> BTreeMap<ClaimName, RemovalReason> {
+        let begun = self.claims.iter().filter_map(|(name, claim)| {
+            let verdict = match claim {
+                Claim::UnderWay(verdict) => verdict,
+                Claim::Resting(rest) if rest.removing => &rest.verdict,
+                Claim::Resting(_) => return None,
+            };
+            match verdict {
+                Verdict::Remove(reason) => Some((name.clone(), *reason)),
+                Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => None,
+            }
+        });
+        begun.collect()
+    }
+
     fn launch(&mut self, launch: &Launch, world: &World) {
         let Some(surroundings) = Surroundings::of_launch(&launch.spec, world, &self.context) else {
             tracing::warn!(claim = %launch.claim, "not launched: its pool, class or cluster is gone");
@@ -271,7 +289,7 @@ impl Actor {
         };
         if self
             .claims
-            .insert(launch.claim.clone(), Claim::UnderWay)
+            .insert(launch.claim.clone(), Claim::UnderWay(Verdict::Keep))
             .is_some()
         {
             tracing::error!(claim = %launch.claim, "a claim of this name is being driven already");
@@ -287,7 +305,7 @@ impl Actor {
                         .run()
                         .await
                 }
-                Err(pause) => (pause, false),
+                Err(pause) => Driven::idle(pause),
             }
         });
     }
@@ -305,7 +323,7 @@ impl Actor {
             return;
         };
         match self.claims.get(name) {
-            Some(Claim::UnderWay) => return,
+            Some(Claim::UnderWay(_)) => return,
             Some(Claim::Resting(rest))
                 if now < rest.earliest && rest.verdict == *verdict && unneeded.is_none() =>
             {
@@ -320,10 +338,11 @@ impl Actor {
             && let Some(pause) =
                 subject::without_looking(name, claim, verdict, &surroundings, world, now)
         {
-            self.rest(name.clone(), pause, verdict.clone(), now);
+            self.rest(name.clone(), Driven::idle(pause), verdict.clone(), now);
             return;
         }
-        self.claims.insert(name.clone(), Claim::UnderWay);
+        self.claims
+            .insert(name.clone(), Claim::UnderWay(verdict.clone()));
         let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
         self.spawn(name.clone(), verdict.clone(), async move {
@@ -333,7 +352,7 @@ impl Actor {
                     drive.unneeded(unneeded);
                     drive.run().await
                 }
-                Err(pause) => (pause, false),
+                Err(pause) => Driven::idle(pause),
             }
         });
     }
@@ -343,32 +362,27 @@ impl Actor {
         &mut self,
         claim: ClaimName,
         verdict: Verdict,
-        drive: impl Future<Output = (Pause, bool)> + Send + 'static,
+        drive: impl Future<Output = Driven> + Send + 'static,
     ) {
         let clock = self.context.clock;
         self.drives.spawn(async move {
-            let (pause, acted) =
-                AssertUnwindSafe(drive)
-                    .catch_unwind()
-                    .await
-                    .unwrap_or_else(|_| {
-                        tracing::error!(%claim, "a drive panicked; its claim rests");
-                        let until = clock
-                            .now()
-                            .saturating_add(AFTER_PANIC)
-                            .unwrap_or(Timestamp::MAX);
-                        (
-                            Pause::BackOff {
-                                until,
-                                why: "an error of kproxide".to_owned(),
-                            },
-                            false,
-                        )
-                    });
+            let driven = AssertUnwindSafe(drive)
+                .catch_unwind()
+                .await
+                .unwrap_or_else(|_| {
+                    tracing::error!(%claim, "a drive panicked; its claim rests");
+                    let until = clock
+                        .now()
+                        .saturating_add(AFTER_PANIC)
+                        .unwrap_or(Timestamp::MAX);
+                    Driven::idle(Pause::BackOff {
+                        until,
+                        why: "an error of kproxide".to_owned(),
+                    })
+                });
             Ended {
                 claim,
-                pause,
-                acted,
+                driven,
                 verdict,
             }
         });
@@ -378,15 +392,18 @@ impl Actor {
     fn note_end(&mut self, ended: Ended) -> bool {
         let Ended {
             claim,
-            pause,
-            acted,
+            driven,
             verdict,
         } = ended;
-        self.rest(claim, pause, verdict, self.context.clock.now());
+        let acted = driven.acted;
+        self.rest(claim, driven, verdict, self.context.clock.now());
         acted
     }
 
-    fn rest(&mut self, claim: ClaimName, pause: Pause, verdict: Verdict, now: Timestamp) {
+    fn rest(&mut self, claim: ClaimName, driven: Driven, verdict: Verdict, now: Timestamp) {
+        let Driven {
+            pause, removing, ..
+        } = driven;
         let look_again = now.saturating_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX);
         let (earliest, wake_at) = match pause {
             Pause::Done => {
@@ -411,6 +428,7 @@ impl Actor {
                 earliest,
                 wake_at,
                 verdict,
+                removing,
             }),
         );
     }
@@ -418,7 +436,7 @@ impl Actor {
     fn next_wake(&self) -> Option<Instant> {
         let earliest = self.claims.values().filter_map(|claim| match claim {
             Claim::Resting(rest) => rest.wake_at,
-            Claim::UnderWay => None,
+            Claim::UnderWay(_) => None,
         });
         let wait = earliest.min()?.duration_since(self.context.clock.now());
         Some(Instant::now() + Duration::try_from(wait).unwrap_or_default())

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::Violation;
-use crate::claim::Phase;
 use crate::facts::{ClaimFacts, PoolFacts};
 use crate::ids::{ClaimName, PoolName};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
@@ -40,10 +39,11 @@ impl<'w> Removals<'w> {
         };
         for (name, claim) in world.claims() {
             let pool = &claim.spec.pool;
-            if has_begun(claim) && claim.status.node_name.is_some() {
+            let has_begun = world.removal_has_begun(name, claim);
+            if has_begun && claim.status.node_name.is_some() {
                 *removals.under_way.entry(pool.clone()).or_default() += 1;
             }
-            if !has_begun(claim) || given_up.contains(name) {
+            if !has_begun || given_up.contains(name) {
                 *removals.staying.entry(pool.clone()).or_default() += 1;
             }
         }
@@ -77,7 +77,7 @@ impl<'w> Removals<'w> {
         if is_protected || (reason.is_voluntary() && claim.do_not_disrupt) {
             return Some(Violation::Protected);
         }
-        if has_begun(claim) {
+        if world.removal_has_begun(&advance.claim, claim) {
             return None;
         }
         self.begin(claim, reason)
@@ -123,9 +123,4 @@ impl<'w> Removals<'w> {
         *staying = staying.saturating_sub(1);
         None
     }
-}
-
-/// Its removal is recorded in the claim itself.
-fn has_begun(claim: &ClaimFacts) -> bool {
-    claim.deleting_since.is_some() || claim.status.phase > Phase::Initialized
 }

@@ -7,6 +7,8 @@ mod kubernetes;
 mod objects;
 mod proxmox;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use kubernetes::*;
@@ -14,6 +16,7 @@ pub use objects::*;
 pub use proxmox::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName};
+use crate::plan::RemovalReason;
 
 /// One change of the world. `None` means that the object is gone.
 ///
@@ -53,4 +56,7 @@ pub struct HostFacts {
     pub dry_run: bool,
     /// The key for ownership proofs is at hand. Without it nothing is launched or destroyed.
     pub key_known: bool,
+    /// Removals that have begun, whether or not their claims say so yet.
+    #[serde(default)]
+    pub removing: BTreeMap<ClaimName, RemovalReason>,
 }

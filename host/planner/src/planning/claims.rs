@@ -27,6 +27,8 @@ pub(super) struct Row<'w> {
     pub(super) verdict: Verdict,
     /// A drain that goes on only while the world still wants it; its reason.
     pub(super) reviewed: Option<RemovalReason>,
+    /// Its removal is recorded in the claim itself, or about to be.
+    has_begun: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +45,7 @@ pub(super) enum Stage {
 impl Row<'_> {
     /// Its Node is being emptied or is gone: what a pool's budget counts. A drain that is given up counts until it is undone.
     fn is_under_way(&self) -> bool {
-        (self.stage == Stage::Leaving || self.has_begun()) && self.claim.status.node_name.is_some()
-    }
-
-    /// Its removal is recorded in the claim itself.
-    fn has_begun(&self) -> bool {
-        self.claim.status.phase > Phase::Initialized || self.claim.deleting_since.is_some()
+        (self.stage == Stage::Leaving || self.has_begun) && self.claim.status.node_name.is_some()
     }
 }
 
@@ -194,7 +191,7 @@ impl Planning<'_> {
             let row = &mut self.rows[index];
             row.verdict = Verdict::Hold(reason);
             row.reviewed = None;
-            if row.stage == Stage::Leaving && !row.has_begun() {
+            if row.stage == Stage::Leaving && !row.has_begun {
                 row.stage = Stage::InService;
             }
         }
@@ -252,11 +249,13 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         stage: Stage::InService,
         verdict: Verdict::Keep,
         reviewed: None,
+        has_begun: world.removal_has_begun(name, claim),
     };
-    let recorded = recorded_reason(claim);
+    let begun = world.host().removing.get(name).copied();
+    let recorded = recorded_reason(claim).or(begun);
     if claim.status.phase == Phase::Terminating || claim.deleting_since.is_some() {
         row.remove(recorded.unwrap_or(RemovalReason::Deleted));
-    } else if claim.status.phase == Phase::Draining {
+    } else if row.has_begun {
         match recorded.unwrap_or(RemovalReason::Underutilized) {
             reason if reason.is_voluntary() => {
                 row.stage = Stage::Leaving;

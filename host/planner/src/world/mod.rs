@@ -17,6 +17,7 @@ pub use pods::Shape;
 pub(crate) use views::PendingPods;
 pub use views::{NodeView, PodView};
 
+use crate::claim::Phase;
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
     InventoryFacts, LedgerFacts, PolicyFacts, PolicyRef, PoolFacts, VolumeAttachmentFacts,
@@ -223,6 +224,13 @@ impl World {
 
     pub fn policies(&self) -> &BTreeMap<PolicyRef, PolicyFacts> {
         &self.policies
+    }
+
+    /// The claim says that its removal has begun, or is about to say so.
+    pub(crate) fn removal_has_begun(&self, name: &ClaimName, claim: &ClaimFacts) -> bool {
+        claim.status.phase > Phase::Initialized
+            || claim.deleting_since.is_some()
+            || self.host.removing.contains_key(name)
     }
 
     pub fn host(&self) -> &HostFacts {

@@ -4,6 +4,7 @@ use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
 use crate::ids::ObjectKey;
+use crate::plan::RemovalReason;
 use crate::question::*;
 
 /// Two machines that share little load: one of them can go.
@@ -150,6 +151,22 @@ fn budgets_of_pools_bound_removals_under_way() {
     scene.claim("a").status.phase = Phase::Draining;
     scene.claim("b").deleting_since = Some(at(NOW));
     assert_eq!(removed(&scene.plan()).len(), 3, "two go on, one begins");
+}
+
+#[test]
+fn a_removal_that_its_claim_does_not_show_yet_counts() {
+    let mut scene = Scene::default();
+    for name in ["a", "b", "c"] {
+        scene.machine(name, "alpha");
+    }
+    scene.host.removing = [("c".into(), RemovalReason::Empty)].into();
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["c"], "it goes on, and no other begins");
+    assert_eq!(
+        kept(&plan, "a").unwrap(),
+        "1 removals of its pool are under way (scaleDown.budget)"
+    );
 }
 
 #[test]
