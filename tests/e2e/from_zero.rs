@@ -38,7 +38,7 @@ fn thirty_pods_get_exactly_the_machines_that_they_need() {
         let needed = machines_needed(0);
         assert_eq!(stage.born(), needed, "{}", stage.describe().await);
         assert_eq!(stage.claims().await.len(), needed);
-        assert_eq!(stage.nodes().await.len(), needed);
+        stage.until_nodes(needed).await;
         stage.end().await;
     });
 }

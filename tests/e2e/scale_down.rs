@@ -29,7 +29,8 @@ fn when_load_falls_nodes_go_one_by_one_and_no_pod_is_lost() {
             .deploy("web", BEFORE, "500m", "512Mi", json!({}))
             .await;
         stage.until_running("web", BEFORE.try_into().unwrap()).await;
-        let at_first = stage.nodes().await.len();
+        let at_first = stage.born();
+        stage.until_nodes(at_first).await;
         assert!(at_first > nodes_needed(AFTER), "the case shows nothing");
 
         let least = AFTER - 2;
@@ -74,7 +75,7 @@ fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
         assert_eq!(stage.born(), 0, "{}", stage.describe().await);
         stage.deploy("small", 1, "500m", "512Mi", json!({})).await;
         stage.until_running("small", 1).await;
-        assert_eq!(stage.nodes().await.len(), 1);
+        stage.until_nodes(1).await;
         stage.until_kept("headroom").await;
         assert_eq!(stage.ready_pods("small").await.len(), 1);
 

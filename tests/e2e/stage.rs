@@ -227,6 +227,18 @@ impl<'a> Stage<'a> {
         .await;
     }
 
+    /// So many Nodes carry their claim's label. Pods may run on a Node before it does.
+    pub(crate) async fn until_nodes(&self, count: usize) {
+        eventually(SOON, &format!("{count} Nodes of ours"), async || {
+            if self.nodes().await.len() == count {
+                Ok(())
+            } else {
+                Err(self.describe().await)
+            }
+        })
+        .await;
+    }
+
     pub(crate) async fn claims(&self) -> Vec<Value> {
         self.api().list(CLAIMS).await.unwrap()
     }
@@ -301,20 +313,11 @@ impl<'a> Stage<'a> {
 
     /// Waits until the last plan keeps the only managed Node, for a reason with this part.
     pub(crate) async fn until_kept(&self, part: &str) {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
         eventually(
             SOON,
             &format!("the Node kept because: {part}"),
             async || {
-                let answer = client
-                    .get(&self.plan)
-                    .send()
-                    .await
-                    .map_err(|error| error.to_string())?;
-                let text = answer.text().await.map_err(|error| error.to_string())?;
-                let shown: Value =
-                    serde_json::from_str(&text).map_err(|error| error.to_string())?;
-                let nodes = &shown["plan"]["report"]["nodes"];
+                let nodes = &self.debug_plan().await?["plan"]["report"]["nodes"];
                 let kept = nodes[0]["outcome"]["Kept"].as_str().unwrap_or_default();
                 if kept.contains(part) {
                     Ok(())
@@ -324,6 +327,33 @@ impl<'a> Stage<'a> {
             },
         )
         .await;
+    }
+
+    /// Waits until kproxide's last inventory shows none of its machines.
+    pub(crate) async fn until_inventory_without_machines(&self) {
+        eventually(SOON, "an inventory without machines", async || {
+            let inventory = &self.debug_plan().await?["world"]["inventories"]["lab"];
+            let guests = inventory["guests"].as_object().ok_or("no inventory")?;
+            let ours = |vmid: &String| vmid.parse::<u32>().is_ok_and(|vmid| vmid >= FIRST_VMID);
+            if guests.keys().any(ours) {
+                Err(inventory["guests"].to_string())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+    }
+
+    /// kproxide's world and its last plan.
+    async fn debug_plan(&self) -> Result<Value, String> {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client
+            .get(&self.plan)
+            .send()
+            .await
+            .map_err(|error| error.to_string())?;
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 
     /// A machine that is in the cluster without kproxide.

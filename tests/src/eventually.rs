@@ -34,15 +34,15 @@ pub async fn eventually<P: Probe>(
     mut probe: impl AsyncFnMut() -> P,
 ) -> P::Value {
     let end = Instant::now() + deadline;
+    let mut state = "nothing: the probe itself did not answer".to_owned();
     loop {
-        // A probe that hangs must not outlive the deadline either.
-        let state = match tokio::time::timeout_at(end, probe()).await {
-            Ok(seen) => match seen.seen() {
+        // A probe that hangs must not outlive the deadline either. One that is cut off has seen nothing new.
+        if let Ok(seen) = tokio::time::timeout_at(end, probe()).await {
+            match seen.seen() {
                 Ok(value) => return value,
-                Err(state) => state,
-            },
-            Err(_) => "the probe itself did not answer".to_owned(),
-        };
+                Err(seen) => state = seen,
+            }
+        }
         if Instant::now() >= end {
             panic!("not within {deadline:?}: {what}; last seen: {state}");
         }

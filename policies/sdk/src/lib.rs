@@ -63,7 +63,7 @@ pub use settings::{NoSettings, Settings};
 #[doc(hidden)]
 pub use export::{HostSelectionComponent, LabelsComponent, ScaleDownComponent};
 
-/// The sample of `policies/README.md`, compiled and run as a test of this crate.
+/// The sample of `policies/README.md`, compiled, and its test run, as a test of this crate.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
