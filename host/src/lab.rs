@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use clap::Parser;
 use jiff::Timestamp;
 use kproxide_simulator::clock::Clock as WorldClock;
 use kproxide_simulator::kube::Kube;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, AppError, Host, Random};
+use crate::args::{Cli, Command};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::kube::client::Client;
@@ -180,6 +182,25 @@ impl Lab {
             Ok(PveClient::new(vec![endpoint], credentials, concurrency))
         })
     }
+}
+
+/// How `kproxide run` is set up when no flag says otherwise, in the pod `name` on the Node `server-1`.
+///
+/// # Panics
+/// The command line's own defaults contradict each other.
+pub fn config(name: &str) -> Config {
+    // What a pod's environment says is said here, so that the environment of this process has no part in it.
+    let flags = [
+        "--namespace=kube-system",
+        "--node-name=server-1",
+        "--credentials-dir=/nowhere",
+        &format!("--pod-name={name}"),
+    ];
+    let cli = Cli::try_parse_from(["kproxide", "run"].iter().chain(&flags));
+    let Ok(Command::Run(run)) = cli.map(|cli| cli.command) else {
+        panic!("`kproxide run` takes {flags:?}");
+    };
+    Config::new(&run).expect("the defaults agree with each other")
 }
 
 /// A library of its own for each host. Built-ins are compiled once in a process: simulations start many hosts, and would compile most of their time.

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kproxide::app::App;
-use kproxide::autoscaler::Timing;
-use kproxide::config::{Config, LeaseTiming};
-use kproxide::lab::{HostHandle, Lab};
+use kproxide::lab::{HostHandle, Lab, config};
 use kproxide_simulator::faults::Rates;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -399,31 +397,4 @@ async fn tell_machines(stage: &Stage<'_>) {
         stage.log.line("proxmox", &format!("{event:?}"));
     }
     pending().await
-}
-
-/// Production's defaults.
-fn config(name: &str) -> Config {
-    Config {
-        dry_run: false,
-        namespace: "kube-system".to_owned(),
-        identity: name.to_owned(),
-        name: "kproxide".to_owned(),
-        own_node: Some("server-1".to_owned()),
-        policy_dirs: Vec::new(),
-        credentials_dir: "/nowhere".into(),
-        timing: Timing {
-            poll_interval: Duration::from_secs(10),
-            batch_idle: Duration::from_millis(50),
-            batch_max: Duration::from_secs(1),
-            inventory_max_age: Duration::from_secs(5),
-            cold_start: Duration::from_secs(60),
-        },
-        quarantine: jiff::SignedDuration::from_hours(24),
-        lease: LeaseTiming {
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        },
-        max_launches_per_tick: 20,
-    }
 }

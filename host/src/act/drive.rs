@@ -62,6 +62,36 @@ impl Driven {
     }
 }
 
+impl Pause {
+    /// `None`: the step asks for something to be done.
+    pub(super) fn of(step: Step) -> Option<Self> {
+        match step {
+            Step::Wait { until, why } => Some(Self::Wait { until, why }),
+            Step::BackOff { until, why } => Some(Self::BackOff { until, why }),
+            Step::Done => Some(Self::Done),
+            Step::Record { .. }
+            | Step::Clone
+            | Step::Follow { .. }
+            | Step::Configure(_)
+            | Step::Resize(..)
+            | Step::Start(_)
+            | Step::Join(_)
+            | Step::PatchNode(..)
+            | Step::Cordon(_)
+            | Step::Uncordon(_)
+            | Step::Evict(_)
+            | Step::DeleteClaim
+            | Step::Tombstone(_)
+            | Step::Shutdown(..)
+            | Step::Stop(_)
+            | Step::Destroy(_)
+            | Step::DeleteNode(_)
+            | Step::Quarantine { .. }
+            | Step::RemoveFinalizer => None,
+        }
+    }
+}
+
 pub(super) struct Drive {
     pub(super) context: Arc<Context>,
     pub(super) claim: StoredClaim,
@@ -125,7 +155,7 @@ impl Drive {
             let now = self.context.clock.now();
             let step = next(&self.subject(), &observed, now);
             let Some(did) = step.did() else {
-                return self.pause(step);
+                return Pause::of(step).unwrap_or(Pause::Done);
             };
             tracing::debug!(claim = %self.name(), ?step, "step");
             if let Step::Follow { upid, .. } = &step {
@@ -280,33 +310,6 @@ impl Drive {
             | Did::Destroy
             | Did::DeleteNode
             | Did::Quarantine => false,
-        }
-    }
-
-    fn pause(&self, step: Step) -> Pause {
-        match step {
-            Step::Wait { until, why } => Pause::Wait { until, why },
-            Step::BackOff { until, why } => Pause::BackOff { until, why },
-            Step::Done
-            | Step::Record { .. }
-            | Step::Clone
-            | Step::Follow { .. }
-            | Step::Configure(_)
-            | Step::Resize(..)
-            | Step::Start(_)
-            | Step::Join(_)
-            | Step::PatchNode(..)
-            | Step::Cordon(_)
-            | Step::Uncordon(_)
-            | Step::Evict(_)
-            | Step::DeleteClaim
-            | Step::Tombstone(_)
-            | Step::Shutdown(..)
-            | Step::Stop(_)
-            | Step::Destroy(_)
-            | Step::DeleteNode(_)
-            | Step::Quarantine { .. }
-            | Step::RemoveFinalizer => Pause::Done,
         }
     }
 

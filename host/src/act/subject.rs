@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{
-    GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Step, Subject, looks, next,
+    GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Subject, looks, next,
 };
 use kproxide_planner::facts::{
     BlockedBy, ClaimFacts, ClaimSpec, ClassFacts, GuestStatus, InventoryFacts, Join, Timeouts,
@@ -161,28 +161,5 @@ pub(super) fn without_looking(
     if wanted != kproxide_planner::claim::Looks::default() {
         return None;
     }
-    match next(&subject, &observed, now) {
-        Step::Wait { until, why } => Some(Pause::Wait { until, why }),
-        Step::BackOff { until, why } => Some(Pause::BackOff { until, why }),
-        Step::Done => Some(Pause::Done),
-        Step::Record { .. }
-        | Step::Clone
-        | Step::Follow { .. }
-        | Step::Configure(_)
-        | Step::Resize(..)
-        | Step::Start(_)
-        | Step::Join(_)
-        | Step::PatchNode(..)
-        | Step::Cordon(_)
-        | Step::Uncordon(_)
-        | Step::Evict(_)
-        | Step::DeleteClaim
-        | Step::Tombstone(_)
-        | Step::Shutdown(..)
-        | Step::Stop(_)
-        | Step::Destroy(_)
-        | Step::DeleteNode(_)
-        | Step::Quarantine { .. }
-        | Step::RemoveFinalizer => None,
-    }
+    Pause::of(next(&subject, &observed, now))
 }

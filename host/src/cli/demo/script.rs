@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::DemoError;
 use super::story::{Audience, Said, Seen, Story, What};
 use super::world::{self, APP, POOL, Policy, pods, pods_running};
-use crate::lab::{HostHandle, Lab};
+use crate::lab::{self, HostHandle, Lab};
 use crate::policy::PolicyFiles;
 
 /// Nothing in the script takes longer in its own time; what does has failed.
@@ -25,7 +25,7 @@ pub(super) async fn play(
 ) -> Result<(), DemoError> {
     let lab = world::build(seed, &policy.name);
     let (app, host) = lab
-        .host("kproxide-0", world::config())
+        .host("kproxide-0", lab::config("kproxide-0"))
         .map_err(DemoError::Host)?;
     let mut stage = Stage {
         lab: &lab,

@@ -2,15 +2,12 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kproxide_simulator::kube::{Kube, fixtures};
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
 
-use crate::autoscaler::Timing;
-use crate::config::{Config, LeaseTiming};
 use crate::lab::{Lab, Setting};
 use crate::policy::{FilesError, PolicyFiles};
 
@@ -134,33 +131,6 @@ fn objects(policy: &str) -> [(&'static str, Value); 3] {
             }),
         ),
     ]
-}
-
-/// The host's own settings: production's defaults.
-pub(super) fn config() -> Config {
-    Config {
-        dry_run: false,
-        namespace: "kube-system".to_owned(),
-        identity: "kproxide-0".to_owned(),
-        name: "kproxide".to_owned(),
-        own_node: Some("server-1".to_owned()),
-        policy_dirs: Vec::new(),
-        credentials_dir: "/nowhere".into(),
-        timing: Timing {
-            poll_interval: Duration::from_secs(10),
-            batch_idle: Duration::from_millis(50),
-            batch_max: Duration::from_secs(1),
-            inventory_max_age: Duration::from_secs(5),
-            cold_start: Duration::from_secs(60),
-        },
-        quarantine: jiff::SignedDuration::from_hours(24),
-        lease: LeaseTiming {
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        },
-        max_launches_per_tick: 20,
-    }
 }
 
 /// The Deployment whose load rises and falls.
