@@ -1,4 +1,4 @@
-//! The table of acceptance scenarios in `tests/README.md` against the tests that there are: a row that names none, or one that does not exist, is a lie.
+//! The tables of acceptance scenarios and of bad input in `tests/README.md` against the tests that there are: a row that names none, or one that does not exist, is a lie.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,6 +13,26 @@ use std::path::{Path, PathBuf};
 const NUMBERS: [&str; 21] = [
     "B1", "B2", "B3", "B4", "B5", "B6", "B8", "B9", "B10", "B12", "B13", "B14", "B15", "B16",
     "B18", "B20", "B23", "B25", "B26", "B29", "keys",
+];
+
+/// What somebody will give us one day, and each has to be told.
+const INPUTS: [&str; 16] = [
+    "unknown field",
+    "unknown flag",
+    "missing template",
+    "a VM that is no template",
+    "wrong token",
+    "wrong fingerprint",
+    "missing privilege",
+    "no storage space",
+    "template syntax",
+    "invalid label",
+    "a policy that traps",
+    "a policy that spins",
+    "a policy that allocates",
+    "NaN, a score above 1",
+    "wrong or ineligible indices",
+    "a policy that wants WASI",
 ];
 
 fn repository(path: &str) -> PathBuf {
@@ -54,44 +74,51 @@ fn tests_in(source: &str) -> Vec<String> {
     names
 }
 
-/// Number and named tests of each row `| B1 | what | `test`, `test` |`.
-fn rows(table: &str) -> Vec<(String, Vec<String>)> {
+/// First cell and named tests of each row `| B1 | what | `test`, `test` |` that begins with one of `firsts`.
+fn rows(table: &str, firsts: &[&str]) -> Vec<(String, Vec<String>)> {
     table
         .lines()
         .filter_map(|line| {
             let cells: Vec<_> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
-            let [number, _, tests, ..] = cells[..] else {
+            let [first, _, tests, ..] = cells[..] else {
                 return None;
             };
             let tests = tests.split('`').skip(1).step_by(2);
-            NUMBERS
-                .contains(&number)
-                .then(|| (number.to_owned(), tests.map(str::to_owned).collect()))
+            firsts
+                .contains(&first)
+                .then(|| (first.to_owned(), tests.map(str::to_owned).collect()))
         })
         .collect()
 }
 
-#[test]
-fn each_acceptance_scenario_names_tests_that_exist() {
+fn check(firsts: &[&str]) {
     let mut tests = BTreeSet::new();
     for folder in ["host", "policies", "tests"] {
         tests_below(&repository(folder), &mut tests);
     }
-    let rows = rows(&fs::read_to_string(repository("tests/README.md")).unwrap());
-    let numbers: Vec<_> = rows.iter().map(|(number, _)| number.as_str()).collect();
-    assert_eq!(
-        numbers, NUMBERS,
-        "one row for each scenario, in their order"
-    );
-    for (number, named) in rows {
-        assert!(!named.is_empty(), "{number} names no test");
+    let table = fs::read_to_string(repository("tests/README.md")).unwrap();
+    let rows = rows(&table, firsts);
+    let found: Vec<_> = rows.iter().map(|(first, _)| first.as_str()).collect();
+    assert_eq!(found, firsts, "one row for each, in their order");
+    for (first, named) in rows {
+        assert!(!named.is_empty(), "{first} names no test");
         for test in named {
             assert!(
                 tests.contains(&test),
-                "{number} names {test}, which no file has as a test"
+                "{first} names {test}, which no file has as a test"
             );
         }
     }
+}
+
+#[test]
+fn each_acceptance_scenario_names_tests_that_exist() {
+    check(&NUMBERS);
+}
+
+#[test]
+fn each_bad_input_names_tests_that_exist() {
+    check(&INPUTS);
 }
 
 #[test]
