@@ -39,10 +39,21 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
             return change.record();
         }
     }
+    if is_refused(subject)
+        && let Some(MachineLook::Visible(machine)) = &observed.machine
+        && let Err(mismatch) = prove(subject, machine, Disks::Recorded)
+    {
+        return refuse(subject, &mismatch, now);
+    }
     Step::wait(
         restarted(subject).then(|| recovery(subject).max(later(now, SignedDuration::from_secs(5)))),
         "in service",
     )
+}
+
+/// Something of the machine could not be proven when it was looked at last.
+pub(super) fn is_refused(subject: &Subject<'_>) -> bool {
+    subject.status().refusal().is_some()
 }
 
 /// The machine was found stopped and started again, and has yet to prove itself.

@@ -300,6 +300,20 @@ impl ClaimStatus {
             .find(|c| c.kind == condition && c.status)
             .map(|c| c.since)
     }
+
+    /// The VM is not provably the claim's, or protected, and so left alone; says why.
+    pub fn refusal(&self) -> Option<&str> {
+        self.conditions
+            .iter()
+            .filter(|c| {
+                matches!(
+                    c.kind,
+                    Condition::OwnershipMismatch | Condition::ProtectedVM
+                )
+            })
+            .find(|c| c.status)
+            .map(|c| &*c.message)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

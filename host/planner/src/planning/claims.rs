@@ -323,7 +323,8 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
             });
         }
     }
-    (row.claim.replace && !is_protected(row)).then_some(RemovalReason::Replace)
+    let may_go = !is_protected(row) && row.claim.status.refusal().is_none();
+    (row.claim.replace && may_go).then_some(RemovalReason::Replace)
 }
 
 /// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.

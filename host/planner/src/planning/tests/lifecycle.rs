@@ -149,6 +149,31 @@ fn replacement_waits_for_its_turn() {
 }
 
 #[test]
+fn a_node_whose_machine_may_not_be_touched_stays_and_others_go() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    for name in ["a", "b"] {
+        let unneeded = condition(Condition::Unneeded, at(NOW - 3600));
+        scene.claim(name).status.conditions.push(unneeded);
+    }
+    let conditions = &mut scene.claim("a").status.conditions;
+    conditions.push(ClaimCondition {
+        message: "its protection flag is set".to_owned(),
+        ..condition(Condition::ProtectedVM, at(NOW - 60))
+    });
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["b"]);
+    assert_eq!(
+        kept(&plan, "a"),
+        Ok("its protection flag is set".to_owned())
+    );
+
+    scene.claim("a").replace = true;
+    scene.claim("b").replace = true;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
 fn what_is_paused_is_left_exactly_as_it_is() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
