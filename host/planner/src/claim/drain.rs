@@ -141,6 +141,9 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         Verdict::GiveUp(why) => Course::Abandon(why.clone()),
         Verdict::Keep => Course::Abandon("it is no longer to be removed".to_owned()),
         Verdict::Hold(why) => Course::Wait(Step::wait(None, why.clone())),
+        Verdict::Remove(RemovalReason::Repair) if has_recovered(subject, observed) => {
+            Course::Abandon("its Node is Ready again".to_owned())
+        }
         Verdict::Remove(
             reason @ (RemovalReason::Repair | RemovalReason::Deleted | RemovalReason::LaunchFailed),
         ) => Course::GoOn(*reason),
@@ -159,6 +162,20 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
             }
         }
     }
+}
+
+/// The Node that was to be repaired is Ready, and no pod was asked to leave it yet.
+fn has_recovered(subject: &Subject<'_>, observed: &Observed) -> bool {
+    let is_ready = match &observed.node {
+        Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
+        Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
+    };
+    is_ready && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
+}
+
+fn evicts(subject: &Subject<'_>) -> bool {
+    let intent = subject.status().intent.as_ref();
+    intent.is_some_and(|intent| intent.op == Op::Evict)
 }
 
 /// The Node is empty and the claim about to be deleted, which cannot be taken back: the machine must still be one that may be destroyed.
@@ -270,6 +287,9 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
         .condition(Condition::VolumesDetached, false, "GivenUp", "", now)
         .warn("ScaleDownFailed", message);
     change.draining_since = Change::Clear;
+    if evicts(subject) {
+        change.intent = Change::Clear;
+    }
     change.record_and_back_off(later(now, SOON), why)
 }
 
@@ -318,6 +338,10 @@ fn empty(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted; its removal is simulated again",
         );
+    }
+    // Up to this record a repair is given up when the Node is Ready again.
+    if reason == RemovalReason::Repair && !evicts(subject) {
+        return StatusChange::default().intent(Op::Evict, 1).record();
     }
     evict(subject, observed, &leaving, now)
 }

@@ -42,6 +42,7 @@ pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timesta
             | Op::Resize
             | Op::Start
             | Op::Join
+            | Op::Evict
             | Op::Shutdown
             | Op::Stop
             | Op::Tombstone

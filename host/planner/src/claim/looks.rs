@@ -57,6 +57,7 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
                 | Op::Resize
                 | Op::Start
                 | Op::Join
+                | Op::Evict
                 | Op::Shutdown
                 | Op::Stop
                 | Op::Tombstone
@@ -101,8 +102,9 @@ fn in_service(subject: &Subject<'_>) -> Looks {
     let joins_by_guest =
         status.phase == Phase::Launched && subject.settings.join == Join::GuestExec;
     let unsettled = service::restarted(subject);
+    let missing = subject.hint.node_changed || status.since(Condition::NodeMissing).is_some();
     Looks {
-        node: !initialized || unsettled,
+        node: !initialized || unsettled || missing,
         join: joins_by_guest,
         ..if vm_is_suspect(subject) || joins_by_guest || unsettled || ownership_is_asked(subject) {
             machine()

@@ -160,6 +160,7 @@ pub(super) fn ask_for_a_human(
                 | Condition::Registered
                 | Condition::Initialized
                 | Condition::Unneeded
+                | Condition::NodeMissing
                 | Condition::Drained
                 | Condition::VolumesDetached
                 | Condition::InstanceTerminating

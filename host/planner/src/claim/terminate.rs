@@ -361,6 +361,7 @@ fn launch_failure(subject: &Subject<'_>) -> Option<std::sync::Arc<str>> {
             Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
             Condition::Reserved
             | Condition::Unneeded
+            | Condition::NodeMissing
             | Condition::Drained
             | Condition::VolumesDetached
             | Condition::InstanceTerminating

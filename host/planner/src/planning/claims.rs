@@ -305,22 +305,18 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
 
 /// Why this claim should go, if it should, whatever else the pool needs.
 fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
-    if row.claim.status.phase == Phase::Initialized {
-        let is_broken = match &row.node {
-            None => true,
-            Some(node) if node.facts.ready => false,
-            Some(node) => {
-                let pool = row.pool?;
-                is_lost(tick.world, row.claim)
-                    || tick.reached(later(node.facts.ready_since, pool.repair_after))
-            }
+    let is_ready = row.node.is_some_and(|node| node.facts.ready);
+    if row.claim.status.phase == Phase::Initialized && !is_ready {
+        if is_lost(tick.world, row.claim) {
+            return Some(RemovalReason::Lost);
+        }
+        let broken_since = match &row.node {
+            Some(node) => Some(node.facts.ready_since),
+            None => row.claim.status.since(Condition::NodeMissing),
         };
-        if is_broken {
-            return Some(if is_lost(tick.world, row.claim) {
-                RemovalReason::Lost
-            } else {
-                RemovalReason::Repair
-            });
+        let repair_after = row.pool?.repair_after;
+        if broken_since.is_some_and(|since| tick.reached(later(since, repair_after))) {
+            return Some(RemovalReason::Repair);
         }
     }
     let may_go = !is_protected(row) && row.claim.status.refusal().is_none();

@@ -241,7 +241,37 @@ fn a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
     precious.do_not_disrupt = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![precious]));
     assert!(matches!(case.next(), Step::Uncordon(_)));
-    let case = case.with(|case| case.verdict = Verdict::Remove(RemovalReason::Repair));
+    let case = case.with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
+    });
+    assert!(matches!(case.intent(Op::Evict).next(), Step::Evict(_)));
+}
+
+fn broken() -> Option<NodeLook> {
+    node(|node| {
+        cordon(node);
+        node.ready = false;
+    })
+}
+
+#[test]
+fn a_repair_is_given_up_while_no_pod_was_asked_to_leave() {
+    let mut case = draining().with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
+        case.observed.pods = Some(vec![pod("a")]);
+    });
+    let evicting = case.recorded();
+    assert_eq!(evicting.intent.as_ref().map(|i| i.op), Some(Op::Evict));
+    case.observed.node = cordoned();
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+    case.observed.node = node(|_| {});
+    assert_eq!(case.recorded().phase, Phase::Initialized);
+
+    // From the first eviction on there is no way back.
+    case.claim.status = evicting;
+    case.observed.node = cordoned();
     assert!(matches!(case.next(), Step::Evict(_)));
 }
 
@@ -268,8 +298,9 @@ fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
 fn pods_of_a_dead_kubelet_are_not_waited_for_forever() {
     let mut leaving = pod("a");
     leaving.deleting = true;
-    let case = draining().with(|case| {
+    let case = draining().intent(Op::Evict).with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
         case.observed.pods = Some(vec![leaving.clone()]);
     });
     assert!(matches!(case.next(), Step::Wait { .. }));

@@ -215,3 +215,31 @@ fn a_node_that_came_back_with_another_uid_is_labelled_again() {
         });
     assert!(patch(&case).labels.contains_key("kproxide.dev/pool"));
 }
+
+#[test]
+fn f28_a_node_that_was_deleted_is_noted_and_taken_back_when_it_registers_again() {
+    let mut case = Case::new(Phase::Initialized).with(|case| {
+        assert!(!looks(&case.subject(), None).node);
+        case.hint.node_changed = true;
+        case.observed.node = Some(NodeLook::Absent);
+    });
+    assert!(looks(&case.subject(), None).node);
+    case.claim.status = case.recorded();
+    let missing = Condition::NodeMissing;
+    assert_eq!(case.claim.status.since(missing), Some(case.now));
+    assert!(matches!(case.next(), Step::Wait { .. }));
+
+    case.observed.node = node(|node| {
+        node.uid = "new".into();
+        node.labels.clear();
+    });
+    assert!(patch(&case).labels.contains_key("kproxide.dev/pool"));
+    case.observed.node = node(|node| node.uid = "new".into());
+    case.claim.status = case.recorded();
+    assert_eq!(case.claim.status.phase, Phase::Initialized);
+    case.hint.node_changed = false;
+    assert!(looks(&case.subject(), None).node);
+    case.claim.status = case.recorded();
+    assert_eq!(case.claim.status.since(missing), None);
+    assert_eq!(looks(&case.subject(), None), Looks::default());
+}

@@ -295,13 +295,29 @@ fn a_ready_node_is_believed_more_than_the_inventory() {
 }
 
 #[test]
-fn a_machine_whose_node_was_deleted_is_repaired() {
+fn a_machine_whose_node_was_deleted_is_repaired_if_it_stays_away() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.nodes.clear();
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+
+    let missing = |seconds| condition(Condition::NodeMissing, at(NOW - seconds));
+    scene.claim("m").status.conditions.push(missing(590));
+    let plan = scene.plan();
+    assert_eq!(verdict(&plan, "m"), Verdict::Keep);
+    assert_eq!(plan.wake_at, Some(at(NOW + 10)));
+
+    scene.claim("m").status.conditions.push(missing(600));
+    scene.claim("m").status.conditions.swap_remove(1);
     assert_eq!(
         verdict(&scene.plan(), "m"),
         Verdict::Remove(RemovalReason::Repair)
+    );
+
+    scene.inventory.guests.clear();
+    assert_eq!(
+        verdict(&scene.plan(), "m"),
+        Verdict::Remove(RemovalReason::Lost)
     );
 }
 
