@@ -50,6 +50,16 @@ impl Row<'_> {
     fn has_begun(&self) -> bool {
         self.claim.status.phase > Phase::Initialized || self.claim.deleting_since.is_some()
     }
+
+    /// Its pool is paused, and what would be done is no part of what was under way: a clone not yet asked for, or a removal not yet begun.
+    fn is_paused(&self, removing: bool) -> bool {
+        let would_begin = match self.claim.status.phase {
+            Phase::Pending | Phase::Initialized => true,
+            Phase::Launching | Phase::Launched | Phase::Registered => removing,
+            Phase::Draining | Phase::Terminating => false,
+        };
+        would_begin && self.pool.is_some_and(|pool| pool.paused)
+    }
 }
 
 impl Planning<'_> {
@@ -94,7 +104,9 @@ impl Planning<'_> {
         let mut under_way = self.removals_under_way();
         for (reason, index) in wanted {
             let row = &mut self.rows[index];
-            let Some(pool) = row.pool else { continue };
+            let Some(pool) = row.pool.filter(|pool| !pool.paused) else {
+                continue;
+            };
             let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
             if reason == RemovalReason::Lost {
                 row.remove(reason);
@@ -172,7 +184,7 @@ impl Planning<'_> {
         let touches_proxmox = removing || row.claim.status.phase < Phase::Launched;
         let hold = if row.claim.paused {
             Some("paused by the annotation kproxide.dev/pause".to_owned())
-        } else if row.pool.is_some_and(|pool| pool.paused) {
+        } else if row.is_paused(removing) {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
@@ -226,6 +238,9 @@ impl Planning<'_> {
             return Some("its pool is gone".to_owned());
         };
         let node = row.node?;
+        if pool.paused {
+            return Some(format!("NodePool {} is paused", row.claim.spec.pool));
+        }
         if !pool.scale_down.enabled {
             return Some("scale-down was disabled".to_owned());
         }

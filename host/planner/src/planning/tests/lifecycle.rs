@@ -189,6 +189,49 @@ fn what_is_paused_is_left_exactly_as_it_is() {
 }
 
 #[test]
+fn a_paused_pool_begins_nothing_and_finishes_what_is_under_way() {
+    let mut scene = Scene::default();
+    scene
+        .coming_machine("new", "alpha", Phase::Pending)
+        .coming_machine("young", "alpha", Phase::Launching)
+        .coming_machine("joining", "alpha", Phase::Registered)
+        .machine("serving", "beta");
+    draining(&mut scene, "spared", RemovalReason::Empty);
+    draining(&mut scene, "broken", RemovalReason::Repair);
+    draining(&mut scene, "going", RemovalReason::Empty);
+    scene.claim("going").status.phase = Phase::Terminating;
+    scene.claim("going").deleting_since = Some(at(NOW));
+    for name in ["young", "serving"] {
+        scene.claim(name).replace = true;
+    }
+    scene.workers().paused = true;
+    let plan = scene.plan();
+    check_sound(&plan);
+    let paused = "NodePool workers is paused".to_owned();
+    for (claim, expected) in [
+        ("new", Verdict::Hold(paused.clone())),
+        ("young", Verdict::Keep),
+        ("joining", Verdict::Keep),
+        ("serving", Verdict::Hold(paused.clone())),
+        ("spared", Verdict::GiveUp(paused)),
+        ("broken", Verdict::Remove(RemovalReason::Repair)),
+        ("going", Verdict::Remove(RemovalReason::Empty)),
+    ] {
+        assert_eq!(verdict(&plan, claim), expected, "{claim}");
+    }
+
+    // The annotation on a claim stops even that.
+    for claim in scene.claims.values_mut() {
+        claim.paused = true;
+    }
+    let held = scene.plan().advances.len();
+    assert_eq!(held, 7);
+    for advance in scene.plan().advances {
+        assert!(matches!(advance.verdict, Verdict::Hold(_)), "{advance:?}");
+    }
+}
+
+#[test]
 fn nothing_is_removed_in_the_first_minute() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha").machine("empty", "beta");
