@@ -13,7 +13,7 @@ use crate::plan::{RemovalReason, Verdict};
 /// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.
 pub(super) const SOON: SignedDuration = SignedDuration::from_secs(5);
 /// How long to leave something alone that needs a human.
-const LATER: SignedDuration = SignedDuration::from_secs(60);
+pub(super) const LATER: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do now. Total and pure: the same input gives the same step, and no input is refused.
 ///

@@ -6,6 +6,7 @@ use super::launch::fail;
 use super::next::{failed, not_visible, proven_absent, refuse, settled, soon};
 use super::observed::{Did, MachineLook, NodeLook, Observed, Outcome, Power};
 use super::ownership::{Disks, is_another, prove};
+use super::register::Adoption;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase, drain, register};
@@ -29,9 +30,11 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     match &observed.node {
         Some(NodeLook::One(name, node)) => {
             if subject.status().node_uid.as_ref() != Some(&node.uid) {
-                let patched = register::adopt(subject, observed, name, node, now);
-                return patched
-                    .unwrap_or_else(|| register::registered_as(subject, name, node, now));
+                return match register::adopt(subject, observed, name, node) {
+                    Adoption::Complete => register::registered_as(subject, name, node, now),
+                    Adoption::Patch(step) => step,
+                    Adoption::Lacking(why) => soon(now, why),
+                };
             }
             if let Some(step) = settled(subject, &[Condition::NodeMissing], now) {
                 return step;

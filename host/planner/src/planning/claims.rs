@@ -281,7 +281,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         }
     } else if claim.status.phase < Phase::Initialized {
         let is_ready = row.node.is_some_and(|node| node.facts.ready);
-        row.stage = match is_overdue(tick, claim) && !is_ready {
+        row.stage = match is_overdue(tick, claim) && (!is_ready || claim.status.is_overdue()) {
             true => Stage::Overdue,
             false => Stage::Coming,
         };

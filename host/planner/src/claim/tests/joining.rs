@@ -243,3 +243,76 @@ fn f28_a_node_that_was_deleted_is_noted_and_taken_back_when_it_registers_again()
     assert_eq!(case.claim.status.since(missing), None);
     assert_eq!(looks(&case.subject(), None), Looks::default());
 }
+
+/// Late, with a Node that cannot be made what the claim says.
+fn hindered() -> [(Case, &'static str); 4] {
+    let late = |phase| {
+        Case::new(phase).with(|case| {
+            case.now = at(600);
+            case.observed.node = node(|node| node.labels.clear());
+            case.observed.last = did(
+                Did::PatchNode,
+                Outcome::Failed {
+                    failure: Failure::GiveUp,
+                    text: "label rack: invalid value".into(),
+                },
+            );
+        })
+    };
+    let unkept =
+        late(Phase::Launched).with(|case| case.observed.last = did(Did::PatchNode, Outcome::Done));
+    let tainted = late(Phase::Registered)
+        .with(|case| case.observed.node = node(|node| node.taints.push(taint("cni"))))
+        .with(|case| case.settings.startup_taints = vec![taint("cni")]);
+    [
+        (late(Phase::Launched), "label rack: invalid value"),
+        (late(Phase::Registered), "label rack: invalid value"),
+        (unkept, "label kproxide.dev/pool"),
+        (tainted, "the taint cni"),
+    ]
+}
+
+#[test]
+fn a_node_that_is_there_but_never_in_service_is_replaced_with_the_reason() {
+    for (mut case, why) in hindered() {
+        let early = case.clone().with(|case| case.now = at(599));
+        assert!(
+            matches!(early.next(), Step::Wait { .. } | Step::BackOff { .. }),
+            "{why}"
+        );
+        assert!(!looks(&case.subject(), None).pods);
+        case.claim.status = case.recorded();
+        assert!(case.claim.status.phase < Phase::Initialized);
+        assert!(looks(&case.subject(), None).pods);
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{why}");
+        let mut daemon = pod("daemon");
+        daemon.daemon_set = true;
+        case.observed.pods = Some(vec![daemon]);
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        assert_eq!(change.phase, Some(Phase::Draining));
+        let note = change.note.expect("an Event");
+        assert!(note.message.contains(why), "{}", note.message);
+    }
+}
+
+#[test]
+fn a_late_node_with_pods_on_it_is_told_of_and_stays() {
+    for (mut case, why) in hindered() {
+        case.claim.status = case.recorded();
+        case.observed.pods = Some(vec![pod("web")]);
+        let phase = case.claim.status.phase;
+        let status = case.recorded();
+        assert!(status.is_overdue());
+        assert_eq!(status.phase, phase, "{why}");
+        case.claim.status = status;
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{why}");
+        // And comes into service if somebody helps.
+        case.observed.node = node(|_| {});
+        while case.claim.status.phase != Phase::Initialized {
+            case.claim.status = case.recorded();
+        }
+        assert!(!case.claim.status.is_overdue());
+    }
+}
