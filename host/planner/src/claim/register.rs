@@ -24,6 +24,10 @@ const KUBELET_LABELS: [&str; 3] = [
     "kubernetes.io/os",
 ];
 
+const REGION: &str = "topology.kubernetes.io/region";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+
 /// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some(step) = service::check_power(subject, observed, now) {
@@ -387,32 +391,32 @@ fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
     (patch != NodePatch::default()).then_some(patch)
 }
 
-/// The claim's labels, ours first of all; region, zone and type only where nobody has said them.
+/// The claim's labels, ours first of all. Of region and zone, somebody else's word stays: a cloud controller's labels are what its volumes are
+/// bound to. A label policy that says something else than cluster and hypervisor means it, and is written; where it says the same, that cannot
+/// be told from nobody having said anything. The instance type is ours whatever others call it (k3s writes `k3s`), since pods select by it.
 fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
     let spec = &subject.claim.spec;
     let hypervisor = subject.status().hypervisor.as_ref();
-    let defaults = [
-        ("topology.kubernetes.io/region", spec.cluster.as_str()),
+    let mut labels = spec.labels.clone();
+    labels.retain(|key, _| !KUBELET_LABELS.contains(&key.as_str()));
+    for (key, planned, actual) in [
+        (REGION, spec.cluster.as_str(), spec.cluster.as_str()),
         (
-            "topology.kubernetes.io/zone",
+            ZONE,
+            &*spec.hypervisor,
             hypervisor.unwrap_or(&spec.hypervisor),
         ),
-        (
-            "node.kubernetes.io/instance-type",
-            spec.instance_type.as_str(),
-        ),
-    ];
-    let mut labels: Labels = defaults
-        .into_iter()
-        .filter(|(key, _)| !node.labels.contains_key(*key))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
-    labels.extend(
-        spec.labels
-            .iter()
-            .filter(|(key, _)| !KUBELET_LABELS.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), value.clone())),
-    );
+    ] {
+        if labels.get(key).is_some_and(|chosen| chosen != planned) {
+            continue;
+        }
+        if node.labels.contains_key(key) {
+            labels.remove(key);
+        } else {
+            labels.insert(key.to_owned(), actual.to_owned());
+        }
+    }
+    labels.insert(INSTANCE_TYPE.to_owned(), spec.instance_type.to_string());
     let ours = [
         ("kproxide.dev/pool", spec.pool.as_str()),
         ("kproxide.dev/class", spec.class.as_str()),

@@ -4,6 +4,9 @@ use super::fixture::*;
 use crate::claim::*;
 use crate::facts::{Join, NodeFacts, TaintEffect};
 
+const REGION: &str = "topology.kubernetes.io/region";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
 fn launched(change: impl FnOnce(&mut NodeFacts)) -> Case {
     Case::new(Phase::Launched).with(|case| {
         case.claim.status.node_uid = None;
@@ -39,16 +42,22 @@ fn a_bare_node_gets_labels_taints_and_provider_id_at_once() {
 #[test]
 fn what_others_have_said_of_the_node_stays() {
     let mut case = launched(|node| {
-        let zone = "topology.kubernetes.io/zone".to_owned();
-        node.labels.insert(zone, "by-ccm".into());
+        node.labels.insert(ZONE.to_owned(), "by-ccm".into());
+        node.labels.insert(REGION.to_owned(), "by-ccm".into());
         node.labels
             .insert("kubernetes.io/hostname".into(), "k".into());
         node.provider_id = Some("k3s://workers-a".into());
     });
-    case.claim
-        .spec
-        .labels
-        .insert("kubernetes.io/hostname".into(), "x".into());
+    // As every claim's: `claim_labels` of the planning.
+    let labels = [
+        ("kubernetes.io/hostname", "x"),
+        (REGION, "home"),
+        (ZONE, "pve1"),
+        ("node.kubernetes.io/instance-type", "medium"),
+    ];
+    case.claim.spec.labels = labels
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
     let status = case.recorded();
     assert_eq!(status.phase, Phase::Registered);
     let remarks = &status
@@ -58,6 +67,20 @@ fn what_others_have_said_of_the_node_stays() {
         .expect("registered")
         .message;
     assert!(remarks.contains("k3s://workers-a"), "{remarks}");
+}
+
+#[test]
+fn a_zone_that_a_label_policy_chose_is_written_over_others_words() {
+    let mut case = launched(|node| {
+        node.labels.insert(ZONE.to_owned(), "by-ccm".into());
+        let kind = "node.kubernetes.io/instance-type".to_owned();
+        node.labels.insert(kind, "k3s".into());
+    });
+    case.claim.spec.labels.insert(ZONE.into(), "rack-1".into());
+    let patch = patch(&case);
+    assert_eq!(patch.labels[ZONE], "rack-1");
+    assert_eq!(patch.labels["node.kubernetes.io/instance-type"], "medium");
+    assert!(!patch.labels.contains_key(REGION));
 }
 
 #[test]
