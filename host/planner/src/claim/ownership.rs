@@ -73,9 +73,9 @@ impl Mismatch {
 /// How much of a machine the claim can know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disks {
-    /// Before its first start, volumes may still be added by ourselves.
-    Growing,
-    /// Every volume must be one that the claim has recorded.
+    /// Between our own clone and the record of what it made.
+    Unrecorded,
+    /// Every volume must be one that the claim has recorded: nothing that we do adds another.
     Recorded,
 }
 

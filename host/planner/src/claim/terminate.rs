@@ -132,7 +132,7 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     let status = subject.status();
     let disks = match &status.smbios_uuid {
         Some(_) => Disks::Recorded,
-        None => Disks::Growing,
+        None => Disks::Unrecorded,
     };
     let proven = match prove(subject, machine, disks) {
         Ok(proven) => proven,

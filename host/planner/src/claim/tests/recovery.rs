@@ -261,6 +261,20 @@ fn a_launch_goes_on_from_configure_to_start() {
 }
 
 #[test]
+fn a_disk_that_somebody_gave_a_new_clone_keeps_it_from_being_configured() {
+    let mut case = Case::new(Phase::Launching).intent(Op::Configure);
+    case.claim.status.smbios_uuid = Some(UUID.into());
+    case.claim.status.disks = vec![DISK.into()];
+    case.observed.machine = visible(|m| {
+        m.power = Power::Off;
+        m.disks.push("nfs:301/vm-301-disk-0.raw".into());
+    });
+    let status = case.recorded();
+    assert!(status.since(Condition::OwnershipMismatch).is_some());
+    assert_eq!(status.disks, [DISK.into()]);
+}
+
+#[test]
 fn an_absent_machine_is_lost() {
     let gone = |case: &mut Case| {
         case.observed.presence = Some(Presence::Free);
