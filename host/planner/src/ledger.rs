@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::claim::Condition;
 use crate::facts::{
     Backoff, ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
 };
@@ -58,17 +59,12 @@ pub fn record_failure(
         Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
         None => 1,
     };
-    let doublings = failures.saturating_sub(1).min(10);
-    let pause = FIRST_BACKOFF
-        .checked_mul(1 << doublings)
-        .unwrap_or(LONGEST_BACKOFF)
-        .min(LONGEST_BACKOFF);
     ledger.backoff.push(Backoff {
         hypervisor: hypervisor.clone(),
         storage: storage.cloned(),
         class: class.into(),
         failures,
-        until: later(now, pause),
+        until: later(now, pause_after(failures)),
     });
     ledger.backoff.sort_by(|a, b| {
         (&a.hypervisor, &a.storage, &a.class).cmp(&(&b.hypervisor, &b.storage, &b.class))
@@ -76,17 +72,26 @@ pub fn record_failure(
     ledger
 }
 
-/// The Ledger after a launch succeeded there: its back-offs are forgotten.
-pub fn record_success(
-    ledger: &LedgerFacts,
-    hypervisor: &HypervisorId,
-    storage: Option<&StorageName>,
-) -> LedgerFacts {
-    let mut ledger = ledger.clone();
-    ledger.backoff.retain(|row| {
-        row.hypervisor != *hypervisor || (row.storage.is_some() && row.storage.as_ref() != storage)
-    });
-    ledger
+fn pause_after(failures: u32) -> SignedDuration {
+    let doublings = failures.saturating_sub(1).min(10);
+    FIRST_BACKOFF
+        .checked_mul(1 << doublings)
+        .unwrap_or(LONGEST_BACKOFF)
+        .min(LONGEST_BACKOFF)
+}
+
+/// A machine made on the same hypervisor and storage has come into service since the last of these failures. Short of that nothing is certain:
+/// one that was merely started says nothing of those that started and never joined.
+fn is_overcome(world: &World, row: &Backoff) -> bool {
+    let Ok(failed_at) = row.until.checked_sub(pause_after(row.failures)) else {
+        return false;
+    };
+    world.claims().values().any(|claim| {
+        let in_service = claim.status.since(Condition::Initialized);
+        claim.spec.hypervisor_id() == row.hypervisor
+            && (row.storage.is_none() || row.storage == claim.spec.storage)
+            && in_service.is_some_and(|since| since > failed_at)
+    })
 }
 
 /// A moment later by so much; the end of time if there is none.
@@ -117,6 +122,9 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     upkeep.adopt(world);
     let wake_at = &mut upkeep.wake_at;
     upkeep.ledger.backoff.retain(|row| {
+        if is_overcome(world, row) {
+            return false;
+        }
         let forgotten = later(row.until, BACKOFF_MEMORY);
         let next = if now < row.until {
             row.until

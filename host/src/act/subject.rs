@@ -49,8 +49,12 @@ impl Surroundings {
     /// `None`: its cluster is gone, so no VM of it can be looked at.
     pub(super) fn of_claim(claim: &ClaimFacts, world: &World, context: &Context) -> Option<Self> {
         let mut surroundings = Self::of_spec(&claim.spec, world, context)?;
-        surroundings.hint = hint(claim, world.inventories().get(&claim.spec.cluster));
-        surroundings.node = world.node_of(claim).map(|node| node.name().clone());
+        let node = world.node_of(claim);
+        surroundings.hint = Hint {
+            node_changed: node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref(),
+            ..hint(claim, world.inventories().get(&claim.spec.cluster))
+        };
+        surroundings.node = node.map(|node| node.name().clone());
         Some(surroundings)
     }
 
@@ -112,7 +116,7 @@ fn hint(claim: &ClaimFacts, inventory: Option<&InventoryFacts>) -> Hint {
             } else {
                 GuestHint::Unknown
             },
-            hypervisor: None,
+            ..Hint::default()
         };
     };
     let online = inventory
@@ -128,6 +132,7 @@ fn hint(claim: &ClaimFacts, inventory: Option<&InventoryFacts>) -> Hint {
     Hint {
         guest: guest_hint,
         hypervisor: Some(guest.hypervisor.clone()),
+        ..Hint::default()
     }
 }
 

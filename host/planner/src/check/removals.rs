@@ -69,12 +69,13 @@ impl<'w> Removals<'w> {
         if armed_at.is_none_or(|moment| self.now < moment) {
             return Some(Violation::NotArmed);
         }
-        let is_protected = claim.paused
-            || world
+        // A paused pool begins no removal; those under way are finished.
+        let is_paused = claim.status.phase <= Phase::Initialized
+            && world
                 .pools()
                 .get(&claim.spec.pool)
                 .is_some_and(|pool| pool.paused);
-        if is_protected || (reason.is_voluntary() && claim.do_not_disrupt) {
+        if claim.paused || is_paused || (reason.is_voluntary() && claim.do_not_disrupt) {
             return Some(Violation::Protected);
         }
         if world.removal_has_begun(&advance.claim, claim) {

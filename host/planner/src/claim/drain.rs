@@ -4,9 +4,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::next::{failed, proven_absent, refuse, soon, unread};
-use super::observed::{Did, MachineLook, NodeLook, Observed, Outcome, PodOnNode, Power, Refusal};
-use super::ownership::{Mismatch, is_another};
+use super::next::{SOON, failed, not_visible, proven_absent, refuse, soon, unread};
+use super::observed::{
+    Did, MachineLook, NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
+};
+use super::ownership::{Disks, Mismatch, is_another, prove};
 use super::step::{Change, NodeRef, PodRef, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, DRAINING_TAINT, Op, Phase};
@@ -20,8 +22,23 @@ const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 /// A drain that is held up is told of after this long.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Write down that the claim is on its way out; nothing is touched before that is written.
-pub(super) fn begin(subject: &Subject<'_>, reason: RemovalReason, now: Timestamp) -> Step {
+/// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
+pub(super) fn begin(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    now: Timestamp,
+) -> Step {
+    if !subject.armed(now) {
+        return unarmed(subject);
+    }
+    if subject.status().phase == Phase::Initialized && is_chosen(subject) {
+        match obstacle(subject, observed, now) {
+            Ok(()) => {}
+            Err(Obstacle::Refused(mismatch)) => return refuse(subject, &mismatch, now),
+            Err(Obstacle::Unknown(step)) => return step,
+        }
+    }
     begin_because(subject, reason, reason.to_string(), now)
 }
 
@@ -69,6 +86,42 @@ enum Course {
     Wait(Step),
 }
 
+/// A machine in service that goes because we, or somebody who wants another one, would rather be without it: it may as well stay.
+pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
+    let is_voluntary = match subject.verdict {
+        Verdict::Remove(reason) => voluntary(*reason),
+        Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
+    };
+    is_voluntary && !subject.deleting() && subject.was_in_service()
+}
+
+/// What would keep the machine from being destroyed, were its Node empty.
+enum Obstacle {
+    Refused(Mismatch),
+    Unknown(Step),
+}
+
+fn obstacle(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Result<(), Obstacle> {
+    if proven_absent(observed) {
+        return Ok(());
+    }
+    match (&observed.machine, observed.presence, observed.quorate) {
+        (Some(MachineLook::Visible(machine)), ..) if is_another(subject, machine) => Ok(()),
+        (Some(MachineLook::Visible(machine)), ..) => {
+            match prove(subject, machine, Disks::Recorded) {
+                Ok(_) => Ok(()),
+                Err(mismatch) => Err(Obstacle::Refused(mismatch)),
+            }
+        }
+        (Some(MachineLook::Invisible), Some(Presence::Taken), Some(true)) => {
+            Err(Obstacle::Refused(Mismatch::Invisible))
+        }
+        (Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None, ..) => {
+            Err(Obstacle::Unknown(not_visible(subject, observed, now)))
+        }
+    }
+}
+
 /// Is this drain still wanted? A deleted claim cannot come back, and one that was never in service has nowhere to go back to.
 fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let late = now >= subject.drain_deadline();
@@ -88,6 +141,9 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         Verdict::GiveUp(why) => Course::Abandon(why.clone()),
         Verdict::Keep => Course::Abandon("it is no longer to be removed".to_owned()),
         Verdict::Hold(why) => Course::Wait(Step::wait(None, why.clone())),
+        Verdict::Remove(RemovalReason::Repair) if has_recovered(subject, observed) => {
+            Course::Abandon("its Node is Ready again".to_owned())
+        }
         Verdict::Remove(
             reason @ (RemovalReason::Repair | RemovalReason::Deleted | RemovalReason::LaunchFailed),
         ) => Course::GoOn(*reason),
@@ -102,9 +158,40 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
                 // Asked for, so it is asked for again at once: better to wait than to come and go.
                 Some(why) if *reason == RemovalReason::Replace => Course::Wait(soon(now, why)),
                 Some(why) => Course::Abandon(why),
-                None => Course::GoOn(*reason),
+                None => last_look(subject, observed, *reason, now),
             }
         }
+    }
+}
+
+/// The Node that was to be repaired is Ready, and no pod was asked to leave it yet.
+fn has_recovered(subject: &Subject<'_>, observed: &Observed) -> bool {
+    let is_ready = match &observed.node {
+        Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
+        Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
+    };
+    is_ready && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
+}
+
+fn evicts(subject: &Subject<'_>) -> bool {
+    let intent = subject.status().intent.as_ref();
+    intent.is_some_and(|intent| intent.op == Op::Evict)
+}
+
+/// The Node is empty and the claim about to be deleted, which cannot be taken back: the machine must still be one that may be destroyed.
+fn last_look(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    now: Timestamp,
+) -> Course {
+    if subject.status().since(Condition::Drained).is_none() {
+        return Course::GoOn(reason);
+    }
+    match obstacle(subject, observed, now) {
+        Ok(()) => Course::GoOn(reason),
+        Err(Obstacle::Refused(mismatch)) => Course::Abandon(mismatch.to_string()),
+        Err(Obstacle::Unknown(step)) => Course::Wait(step),
     }
 }
 
@@ -146,11 +233,16 @@ fn drained_for(subject: &Subject<'_>, reason: RemovalReason) -> bool {
 /// A pod that keeps its Node, and that the simulation of this removal had not seen.
 fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<String> {
     let pods = observed.pods.as_deref().unwrap_or_default();
+    let mut staying = pods.iter().filter(|pod| pod.must_leave() && !pod.deleting);
+    // Nobody has found a place for a pod that came after its Node was found empty.
+    if reason == RemovalReason::Empty {
+        return staying
+            .next()
+            .map(|pod| format!("pod {} has come to it since it was found empty", pod.key));
+    }
     // Whoever asks for a replacement means the pods that would block a removal nobody asked for.
     let rules = (reason != RemovalReason::Replace).then_some(&subject.settings.blocked_by);
-    pods.iter()
-        .filter(|pod| pod.must_leave() && !pod.deleting)
-        .find_map(|pod| Some(format!("pod {} {}", pod.key, blocks(pod, rules)?)))
+    staying.find_map(|pod| Some(format!("pod {} {}", pod.key, blocks(pod, rules)?)))
 }
 
 fn blocks(pod: &PodOnNode, rules: Option<&BlockedBy>) -> Option<&'static str> {
@@ -173,7 +265,7 @@ fn blocks(pod: &PodOnNode, rules: Option<&BlockedBy>) -> Option<&'static str> {
     }
 }
 
-/// Give the Node back, then write that it is back.
+/// Give the Node back, then write that it is back. What follows is for the next plan to say: this one still wants it gone.
 fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
     match &observed.node {
         None => return unread(observed, "the Node", now),
@@ -195,7 +287,10 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
         .condition(Condition::VolumesDetached, false, "GivenUp", "", now)
         .warn("ScaleDownFailed", message);
     change.draining_since = Change::Clear;
-    change.record()
+    if evicts(subject) {
+        change.intent = Change::Clear;
+    }
+    change.record_and_back_off(later(now, SOON), why)
 }
 
 /// Taint, list, evict, detach, delete: the first that is not done.
@@ -243,6 +338,10 @@ fn empty(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted; its removal is simulated again",
         );
+    }
+    // Up to this record a repair is given up when the Node is Ready again.
+    if reason == RemovalReason::Repair && !evicts(subject) {
+        return StatusChange::default().intent(Op::Evict, 1).record();
     }
     evict(subject, observed, &leaving, now)
 }

@@ -42,6 +42,7 @@ pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timesta
             | Op::Resize
             | Op::Start
             | Op::Join
+            | Op::Evict
             | Op::Shutdown
             | Op::Stop
             | Op::Tombstone
@@ -262,7 +263,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             now,
         );
     }
-    match prove(subject, machine, Disks::Growing) {
+    match prove(subject, machine, Disks::Unrecorded) {
         // The pool is added last.
         Err(mismatch) if !expired => Step::back_off(
             later(now, SHORTLY),
@@ -370,7 +371,7 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if is_another(subject, machine) {
         return taken_by_another(subject, now);
     }
-    let proven = match prove(subject, machine, Disks::Growing) {
+    let proven = match prove(subject, machine, Disks::Recorded) {
         Ok(proven) => proven,
         Err(mismatch) => return refuse(subject, &mismatch, now),
     };
@@ -392,13 +393,6 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     }
     if let Some(lock) = &machine.lock {
         return soon(now, format!("the VM is locked ({lock})"));
-    }
-    if machine.disks != subject.status().disks {
-        let change = StatusChange {
-            disks: Some(machine.disks.clone()),
-            ..StatusChange::default()
-        };
-        return change.record();
     }
     let intent = subject.status().intent.as_ref().map(|intent| intent.op);
     // Writing a configuration twice does no harm; the next intent says that it was written.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::observed::{Attempted, Did};
-use super::service;
 use super::subject::{GuestHint, Subject};
-use super::{Op, Phase};
+use super::{Condition, Op, Phase, drain, register, service};
 use crate::facts::Join;
 use crate::plan::{RemovalReason, Verdict};
 
@@ -58,6 +57,7 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
                 | Op::Resize
                 | Op::Start
                 | Op::Join
+                | Op::Evict
                 | Op::Shutdown
                 | Op::Stop
                 | Op::Tombstone
@@ -69,7 +69,7 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
             node: true,
             pods: true,
             attachments: true,
-            ..if vm_is_suspect(subject) {
+            ..if vm_is_suspect(subject) || is_about_to_be_deleted(subject) {
                 machine()
             } else {
                 Looks::default()
@@ -102,10 +102,12 @@ fn in_service(subject: &Subject<'_>) -> Looks {
     let joins_by_guest =
         status.phase == Phase::Launched && subject.settings.join == Join::GuestExec;
     let unsettled = service::restarted(subject);
+    let missing = subject.hint.node_changed || status.since(Condition::NodeMissing).is_some();
     Looks {
-        node: !initialized || unsettled,
+        node: !initialized || unsettled || missing,
         join: joins_by_guest,
-        ..if vm_is_suspect(subject) || joins_by_guest || unsettled {
+        pods: !initialized && register::is_overdue(subject),
+        ..if vm_is_suspect(subject) || joins_by_guest || unsettled || ownership_is_asked(subject) {
             machine()
         } else {
             Looks::default()
@@ -120,6 +122,17 @@ fn machine() -> Looks {
         quorum: Need::IfNeeded,
         ..Looks::default()
     }
+}
+
+/// A removal that could be left undone begins with the proof; and a refusal stands until a proof has succeeded.
+fn ownership_is_asked(subject: &Subject<'_>) -> bool {
+    subject.status().phase == Phase::Initialized
+        && (drain::is_chosen(subject) || service::is_refused(subject))
+}
+
+/// The last moment at which a removal can be left undone.
+fn is_about_to_be_deleted(subject: &Subject<'_>) -> bool {
+    drain::is_chosen(subject) && subject.status().since(Condition::Drained).is_some()
 }
 
 /// There is a reason to doubt that the VM runs.

@@ -87,6 +87,8 @@ pub enum Condition {
     Initialized,
     /// No pod asks for more than this Node's absence would leave: since when it could go.
     Unneeded,
+    /// The machine is there and its Node is not: since when. A Node that registers again takes it back.
+    NodeMissing,
     Drained,
     VolumesDetached,
     InstanceTerminating,
@@ -115,6 +117,7 @@ pub enum Op {
     Resize,
     Start,
     Join,
+    Evict,
     Shutdown,
     Stop,
     Tombstone,

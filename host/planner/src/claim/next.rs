@@ -11,9 +11,9 @@ use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
 
 /// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.
-const SOON: SignedDuration = SignedDuration::from_secs(5);
+pub(super) const SOON: SignedDuration = SignedDuration::from_secs(5);
 /// How long to leave something alone that needs a human.
-const LATER: SignedDuration = SignedDuration::from_secs(60);
+pub(super) const LATER: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do now. Total and pure: the same input gives the same step, and no input is refused.
 ///
@@ -38,7 +38,7 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
         | Phase::Registered
         | Phase::Initialized) => {
             if let Some(reason) = to_be_removed(subject) {
-                return drain::begin(subject, reason, now);
+                return drain::begin(subject, observed, reason, now);
             }
             match phase {
                 Phase::Pending => launch::pending(subject, now),
@@ -125,7 +125,11 @@ pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp)
         | Mismatch::Invisible
         | Mismatch::SeveralNodes(_) => Condition::OwnershipMismatch,
     };
-    let message = format!("VM {} is left alone: {mismatch}", subject.claim.spec.vmid);
+    let message = format!(
+        "VM {} is left alone: {mismatch}; {}",
+        subject.claim.spec.vmid,
+        mismatch.remedy()
+    );
     ask_for_a_human(subject, kind, "Refused", message, now)
 }
 
@@ -156,6 +160,7 @@ pub(super) fn ask_for_a_human(
                 | Condition::Registered
                 | Condition::Initialized
                 | Condition::Unneeded
+                | Condition::NodeMissing
                 | Condition::Drained
                 | Condition::VolumesDetached
                 | Condition::InstanceTerminating

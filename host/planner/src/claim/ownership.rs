@@ -49,12 +49,33 @@ pub enum Mismatch {
     SeveralNodes(String),
 }
 
+impl Mismatch {
+    /// What a human can do about it.
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Marker(_) => {
+                "put back the marker line of its description and the key that signed it, or remove the VM by hand"
+            }
+            Self::Name(_) | Self::Pool(_) | Self::SmbiosUuid(_) => {
+                "put back what kproxide gave it, or remove the VM by hand"
+            }
+            Self::OutOfRange => "widen vmidRange, or remove the VM by hand",
+            Self::Template => "remove the template by hand, if it is not wanted",
+            Self::HaManaged => "take it out of the HA manager's resources",
+            Self::Protected => "clear its protection flag, if it may go",
+            Self::UnknownDisks(_) => "detach them",
+            Self::Invisible => "put it back into the pool, or remove the VM by hand",
+            Self::SeveralNodes(_) => "delete the Nodes that are not this machine",
+        }
+    }
+}
+
 /// How much of a machine the claim can know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disks {
-    /// Before its first start, volumes may still be added by ourselves.
-    Growing,
-    /// Every volume must be one that the claim has recorded.
+    /// Between our own clone and the record of what it made.
+    Unrecorded,
+    /// Every volume must be one that the claim has recorded: nothing that we do adds another.
     Recorded,
 }
 

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::fail;
-use super::next::{failed, refuse, soon, unread};
-use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
+use super::next::{LATER, failed, refuse, soon, unread};
+use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed, PodOnNode};
 use super::ownership::{Disks, Mismatch, prove};
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
@@ -24,6 +24,10 @@ const KUBELET_LABELS: [&str; 3] = [
     "kubernetes.io/os",
 ];
 
+const REGION: &str = "topology.kubernetes.io/region";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+
 /// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some(step) = service::check_power(subject, observed, now) {
@@ -32,13 +36,20 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
     match &observed.node {
         None => unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => several(subject, names, now),
-        Some(NodeLook::One(name, node)) => {
-            match adopt(subject, observed, name, node, now) {
-                Some(step) => step,
-                // The Node is as it should be, and still to be written down.
-                None => registered_as(subject, name, node, now),
-            }
-        }
+        Some(NodeLook::One(name, node)) => match adopt(subject, observed, name, node) {
+            // The Node is as it should be, and still to be written down.
+            Adoption::Complete => registered_as(subject, name, node, now),
+            Adoption::Patch(step) => step,
+            Adoption::Lacking(why) if now >= subject.join_deadline() => overdue(
+                subject,
+                observed,
+                Condition::Registered,
+                "NodeNotLabelled",
+                why,
+                now,
+            ),
+            Adoption::Lacking(why) => soon(now, why),
+        },
         Some(NodeLook::Absent) if now >= subject.join_deadline() => fail(
             Condition::Registered,
             "JoinTimeout",
@@ -81,8 +92,20 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         }
         Some(NodeLook::One(name, node)) => (name, node),
     };
-    if let Some(step) = adopt(subject, observed, name, node, now) {
-        return step;
+    match adopt(subject, observed, name, node) {
+        Adoption::Complete => {}
+        Adoption::Patch(step) => return step,
+        Adoption::Lacking(why) if late => {
+            return overdue(
+                subject,
+                observed,
+                Condition::Initialized,
+                "NodeNotLabelled",
+                why,
+                now,
+            );
+        }
+        Adoption::Lacking(why) => return soon(now, why),
     }
     if subject.status().node_uid.as_ref() != Some(&node.uid) {
         return registered_as(subject, name, node, now);
@@ -99,7 +122,19 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         .iter()
         .find(|taint| has(&subject.settings.startup_taints, taint) || delays_service(taint));
     if let Some(taint) = startup {
-        return Step::wait(None, format!("its Node still has the taint {}", taint.key));
+        let why = format!("Node {name} still has the taint {}", taint.key);
+        return if late {
+            overdue(
+                subject,
+                observed,
+                Condition::Initialized,
+                "StartupTaint",
+                why,
+                now,
+            )
+        } else {
+            Step::wait(Some(subject.join_deadline()), why)
+        };
     }
     StatusChange::default()
         .phase(Phase::Initialized)
@@ -108,32 +143,105 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         .record()
 }
 
-/// Brings a Node that carries the machine's UUID to what the claim says. `None`: it is so.
+/// The deadline is over, and the Node is there but does not come into service; says why. The launch has failed, unless pods run on the Node
+/// already: those are not taken away for it, so it is told and left to whoever can help.
+fn overdue(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    kind: Condition,
+    reason: &'static str,
+    why: String,
+    now: Timestamp,
+) -> Step {
+    let limit = subject.settings.timeouts.join;
+    let message = format!("{why}, {limit:#} after the start of its machine");
+    // Only from this record on the Node's pods are looked at: a fresh list for each look would be dear.
+    if !is_overdue(subject) {
+        return StatusChange::default()
+            .condition(kind, false, reason, message, now)
+            .record();
+    }
+    match &observed.pods {
+        None => return unread(observed, "the pods of its Node", now),
+        Some(pods) if !pods.iter().any(PodOnNode::must_leave) => {
+            return fail(kind, reason, message, now);
+        }
+        Some(_) => {}
+    }
+    let message = format!("{message}; it is not replaced, since pods run on it");
+    let mut conditions = subject.status().conditions.iter();
+    if conditions.any(|c| c.kind == kind && c.message == message) {
+        return Step::back_off(later(now, LATER), message);
+    }
+    StatusChange::default()
+        .condition(kind, false, reason, message.clone(), now)
+        .warn("FailedToScaleUp", message.clone())
+        .record_and_back_off(later(now, LATER), message)
+}
+
+/// It was written down that the Node has not come into service in time.
+pub(super) fn is_overdue(subject: &Subject<'_>) -> bool {
+    subject.status().is_overdue()
+}
+
+/// What is to be done about a Node that carries the machine's UUID.
+pub(super) enum Adoption {
+    /// It is as the claim says.
+    Complete,
+    Patch(Step),
+    /// It cannot be made so now; says why.
+    Lacking(String),
+}
+
+/// Brings a Node that carries the machine's UUID to what the claim says.
 pub(super) fn adopt(
     subject: &Subject<'_>,
     observed: &Observed,
     name: &NodeName,
     node: &NodeFacts,
-    now: Timestamp,
-) -> Option<Step> {
+) -> Adoption {
     if node.deleting {
-        return Some(soon(now, format!("Node {name} is being deleted")));
+        return Adoption::Lacking(format!("Node {name} is being deleted"));
     }
-    let patch = patch(subject, node)?;
+    let Some(patch) = patch(subject, node) else {
+        return Adoption::Complete;
+    };
     if let Some(last) = &observed.last
         && last.did == Did::PatchNode
-        && let Some((_, text)) = failed(Some(last))
     {
-        return Some(soon(
-            now,
-            format!("Node {name} could not be labelled: {text}"),
-        ));
+        return Adoption::Lacking(match failed(Some(last)) {
+            Some((_, text)) => format!("Node {name} could not be labelled: {text}"),
+            None => format!("Node {name} does not keep {}", named(&patch)),
+        });
     }
     let node = NodeRef {
         name: name.clone(),
         uid: node.uid.clone(),
     };
-    Some(Step::PatchNode(node, Box::new(patch)))
+    Adoption::Patch(Step::PatchNode(node, Box::new(patch)))
+}
+
+/// What is in a patch, for people.
+fn named(patch: &NodePatch) -> String {
+    let NodePatch {
+        labels,
+        annotations,
+        add_taints,
+        remove_unregistered,
+        provider_id,
+    } = patch;
+    let mut names: Vec<String> = labels.keys().map(|key| format!("label {key}")).collect();
+    names.extend(annotations.keys().map(|key| format!("annotation {key}")));
+    names.extend(
+        add_taints
+            .iter()
+            .map(|taint| format!("taint {}", taint.key)),
+    );
+    if *remove_unregistered {
+        names.push(format!("itself free of the taint {UNREGISTERED_TAINT}"));
+    }
+    names.extend(provider_id.iter().map(|id| format!("provider ID {id}")));
+    names.join(", ")
 }
 
 /// Writes down which Node the machine became.
@@ -283,32 +391,32 @@ fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
     (patch != NodePatch::default()).then_some(patch)
 }
 
-/// The claim's labels, ours first of all; region, zone and type only where nobody has said them.
+/// The claim's labels, ours first of all. Of region and zone, somebody else's word stays: a cloud controller's labels are what its volumes are
+/// bound to. A label policy that says something else than cluster and hypervisor means it, and is written; where it says the same, that cannot
+/// be told from nobody having said anything. The instance type is ours whatever others call it (k3s writes `k3s`), since pods select by it.
 fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
     let spec = &subject.claim.spec;
     let hypervisor = subject.status().hypervisor.as_ref();
-    let defaults = [
-        ("topology.kubernetes.io/region", spec.cluster.as_str()),
+    let mut labels = spec.labels.clone();
+    labels.retain(|key, _| !KUBELET_LABELS.contains(&key.as_str()));
+    for (key, planned, actual) in [
+        (REGION, spec.cluster.as_str(), spec.cluster.as_str()),
         (
-            "topology.kubernetes.io/zone",
+            ZONE,
+            &*spec.hypervisor,
             hypervisor.unwrap_or(&spec.hypervisor),
         ),
-        (
-            "node.kubernetes.io/instance-type",
-            spec.instance_type.as_str(),
-        ),
-    ];
-    let mut labels: Labels = defaults
-        .into_iter()
-        .filter(|(key, _)| !node.labels.contains_key(*key))
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
-    labels.extend(
-        spec.labels
-            .iter()
-            .filter(|(key, _)| !KUBELET_LABELS.contains(&key.as_str()))
-            .map(|(key, value)| (key.clone(), value.clone())),
-    );
+    ] {
+        if labels.get(key).is_some_and(|chosen| chosen != planned) {
+            continue;
+        }
+        if node.labels.contains_key(key) {
+            labels.remove(key);
+        } else {
+            labels.insert(key.to_owned(), actual.to_owned());
+        }
+    }
+    labels.insert(INSTANCE_TYPE.to_owned(), spec.instance_type.to_string());
     let ours = [
         ("kproxide.dev/pool", spec.pool.as_str()),
         ("kproxide.dev/class", spec.class.as_str()),

@@ -6,6 +6,7 @@ use super::launch::fail;
 use super::next::{failed, not_visible, proven_absent, refuse, settled, soon};
 use super::observed::{Did, MachineLook, NodeLook, Observed, Outcome, Power};
 use super::ownership::{Disks, is_another, prove};
+use super::register::Adoption;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase, drain, register};
@@ -26,23 +27,60 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     if let Some(step) = migrated(subject) {
         return step;
     }
-    if let Some(NodeLook::One(name, node)) = &observed.node {
-        if subject.status().node_uid.as_ref() != Some(&node.uid) {
-            let patched = register::adopt(subject, observed, name, node, now);
-            return patched.unwrap_or_else(|| register::registered_as(subject, name, node, now));
+    match &observed.node {
+        Some(NodeLook::One(name, node)) => {
+            if subject.status().node_uid.as_ref() != Some(&node.uid) {
+                return match register::adopt(subject, observed, name, node) {
+                    Adoption::Complete => register::registered_as(subject, name, node, now),
+                    Adoption::Patch(step) => step,
+                    Adoption::Lacking(why) => soon(now, why),
+                };
+            }
+            if let Some(step) = settled(subject, &[Condition::NodeMissing], now) {
+                return step;
+            }
+            if restarted(subject) && node.ready && now >= recovery(subject) {
+                let change = StatusChange {
+                    intent: Change::Clear,
+                    ..StatusChange::default()
+                };
+                return change.record();
+            }
         }
-        if restarted(subject) && node.ready && now >= recovery(subject) {
-            let change = StatusChange {
-                intent: Change::Clear,
-                ..StatusChange::default()
-            };
-            return change.record();
+        Some(NodeLook::Absent) => {
+            if let Some(step) = node_missing(subject, now) {
+                return step;
+            }
         }
+        Some(NodeLook::Several(_)) | None => {}
+    }
+    if is_refused(subject)
+        && let Some(MachineLook::Visible(machine)) = &observed.machine
+        && let Err(mismatch) = prove(subject, machine, Disks::Recorded)
+    {
+        return refuse(subject, &mismatch, now);
     }
     Step::wait(
         restarted(subject).then(|| recovery(subject).max(later(now, SignedDuration::from_secs(5)))),
         "in service",
     )
+}
+
+/// From this record on the planner counts how long the Node has been away. A kubelet may register again, and then nothing was lost.
+fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
+    if subject.status().since(Condition::NodeMissing).is_some() {
+        return None;
+    }
+    let message = "its Node is gone; the machine is replaced, unless it registers again before the pool's repairAfter is over";
+    let change = StatusChange::default()
+        .condition(Condition::NodeMissing, true, "NodeGone", message, now)
+        .warn("NodeMissing", message);
+    Some(change.record())
+}
+
+/// Something of the machine could not be proven when it was looked at last.
+pub(super) fn is_refused(subject: &Subject<'_>) -> bool {
+    subject.status().refusal().is_some()
 }
 
 /// The machine was found stopped and started again, and has yet to prove itself.

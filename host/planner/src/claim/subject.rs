@@ -58,12 +58,14 @@ pub enum ProviderId {
     None,
 }
 
-/// What the last inventory said of the machine: up to 15 s old, so a reason to look, never evidence.
+/// What the last inventory said of the machine and the watch of its Node: up to 15 s old, so a reason to look, never evidence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hint {
     pub guest: GuestHint,
     /// Where the inventory lists it.
     pub hypervisor: Option<Arc<str>>,
+    /// The Node that the claim has recorded is gone, or another one has taken its place.
+    pub node_changed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

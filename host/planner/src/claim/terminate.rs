@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::launch::VMID_TAKEN;
 use super::next::{
-    ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
+    LATER, ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
 };
 use super::observed::{
     Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
@@ -90,11 +90,9 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
             );
             ended.warn("LeakedVolume", message).record()
         }
-        Some(Outcome::Failed { text, .. }) if destroying => {
+        Some(Outcome::Failed { failure, text }) if destroying => {
             let why = format!("destroying VM {} failed: {text}", subject.claim.spec.vmid);
-            ended
-                .warn("FailedToDestroy", why.clone())
-                .record_and_back_off(later(now, LOCK_PAUSE), why)
+            refused(subject, ended, *failure, why, now)
         }
         Some(
             Outcome::Done
@@ -134,7 +132,7 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     let status = subject.status();
     let disks = match &status.smbios_uuid {
         Some(_) => Disks::Recorded,
-        None => Disks::Growing,
+        None => Disks::Unrecorded,
     };
     let proven = match prove(subject, machine, disks) {
         Ok(proven) => proven,
@@ -260,13 +258,39 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         return Some(soon(now, why));
     }
     Some(match failure {
-        Failure::GiveUp => {
-            ask_for_a_human(subject, Condition::OwnershipMismatch, "Refused", why, now)
-        }
+        Failure::GiveUp => refused(subject, StatusChange::default(), failure, why, now),
         Failure::Retry | Failure::Elsewhere | Failure::VmidTaken | Failure::Freeze => {
             soon(now, why)
         }
     })
+}
+
+/// The VM is ours, and Proxmox would not let it go. It stands with the termination, whose condition lasts as long as that, until another
+/// refusal takes its place; each is told once.
+fn refused(
+    subject: &Subject<'_>,
+    change: StatusChange,
+    failure: Failure,
+    why: String,
+    now: Timestamp,
+) -> Step {
+    let pause = match failure {
+        Failure::GiveUp => LATER,
+        Failure::Retry | Failure::Elsewhere | Failure::VmidTaken | Failure::Freeze => LOCK_PAUSE,
+    };
+    let kind = Condition::InstanceTerminating;
+    let mut conditions = subject.status().conditions.iter();
+    if conditions.any(|c| c.kind == kind && c.message == why) {
+        return if change == StatusChange::default() {
+            Step::back_off(later(now, pause), why)
+        } else {
+            change.record_and_back_off(later(now, pause), why)
+        };
+    }
+    change
+        .condition(kind, true, failure.as_str(), why.clone(), now)
+        .warn("FailedToDestroy", why.clone())
+        .record_and_back_off(later(now, pause), why)
 }
 
 /// Proxmox is at work on the VM, or was and died. `destroyed`: a destroy frees the disks first and the configuration last.
@@ -361,6 +385,7 @@ fn launch_failure(subject: &Subject<'_>) -> Option<std::sync::Arc<str>> {
             Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
             Condition::Reserved
             | Condition::Unneeded
+            | Condition::NodeMissing
             | Condition::Drained
             | Condition::VolumesDetached
             | Condition::InstanceTerminating

@@ -300,6 +300,27 @@ impl ClaimStatus {
             .find(|c| c.kind == condition && c.status)
             .map(|c| c.since)
     }
+
+    /// A Node that should have come into service by now has not.
+    pub fn is_overdue(&self) -> bool {
+        self.conditions
+            .iter()
+            .any(|c| matches!(c.kind, Condition::Registered | Condition::Initialized) && !c.status)
+    }
+
+    /// The VM is not provably the claim's, or protected, and so left alone; says why.
+    pub fn refusal(&self) -> Option<&str> {
+        self.conditions
+            .iter()
+            .filter(|c| {
+                matches!(
+                    c.kind,
+                    Condition::OwnershipMismatch | Condition::ProtectedVM
+                )
+            })
+            .find(|c| c.status)
+            .map(|c| &*c.message)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -145,10 +145,35 @@ fn failures_double_the_pause_up_to_half_an_hour() {
         at(0),
     );
     assert_eq!(other.backoff.len(), 2);
+}
+
+#[test]
+fn a_machine_in_service_since_the_failure_ends_the_back_off_of_its_place() {
+    let left = |hypervisor: &str, storage: Option<&str>, failed: i64| {
+        let mut scene = Scene::default();
+        scene.machine("m", "alpha");
+        let id = HypervisorId::new("pve", hypervisor);
+        let storage = storage.map(StorageName::from);
+        for seconds in [failed - 300, failed] {
+            scene.ledger =
+                record_failure(&scene.ledger, &id, storage.as_ref(), "Refused", at(seconds));
+        }
+        let claim = scene.claim("m");
+        claim.status.conditions = vec![crate::fixtures::condition(
+            Condition::Initialized,
+            at(NOW - 60),
+        )];
+        kept(&scene).ledger.backoff.len()
+    };
+    assert_eq!(left("alpha", Some("shared"), NOW - 61), 0);
+    assert_eq!(left("alpha", None, NOW - 61), 0);
     assert_eq!(
-        record_success(&other, &hypervisor, Some(&"local".into())).backoff,
-        []
+        left("alpha", Some("shared"), NOW - 60),
+        1,
+        "it failed since"
     );
+    assert_eq!(left("alpha", Some("local"), NOW - 61), 1);
+    assert_eq!(left("beta", Some("shared"), NOW - 61), 1);
 }
 
 #[test]

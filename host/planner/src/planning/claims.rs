@@ -47,6 +47,16 @@ impl Row<'_> {
     fn is_under_way(&self) -> bool {
         (self.stage == Stage::Leaving || self.has_begun) && self.claim.status.node_name.is_some()
     }
+
+    /// Its pool is paused, and what would be done is no part of what was under way: a clone not yet asked for, or a removal not yet begun.
+    fn is_paused(&self, removing: bool) -> bool {
+        let would_begin = match self.claim.status.phase {
+            Phase::Pending | Phase::Initialized => true,
+            Phase::Launching | Phase::Launched | Phase::Registered => removing,
+            Phase::Draining | Phase::Terminating => false,
+        };
+        would_begin && self.pool.is_some_and(|pool| pool.paused)
+    }
 }
 
 impl Planning<'_> {
@@ -91,7 +101,9 @@ impl Planning<'_> {
         let mut under_way = self.removals_under_way();
         for (reason, index) in wanted {
             let row = &mut self.rows[index];
-            let Some(pool) = row.pool else { continue };
+            let Some(pool) = row.pool.filter(|pool| !pool.paused) else {
+                continue;
+            };
             let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
             if reason == RemovalReason::Lost {
                 row.remove(reason);
@@ -169,7 +181,7 @@ impl Planning<'_> {
         let touches_proxmox = removing || row.claim.status.phase < Phase::Launched;
         let hold = if row.claim.paused {
             Some("paused by the annotation kproxide.dev/pause".to_owned())
-        } else if row.pool.is_some_and(|pool| pool.paused) {
+        } else if row.is_paused(removing) {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
@@ -223,6 +235,9 @@ impl Planning<'_> {
             return Some("its pool is gone".to_owned());
         };
         let node = row.node?;
+        if pool.paused {
+            return Some(format!("NodePool {} is paused", row.claim.spec.pool));
+        }
         if !pool.scale_down.enabled {
             return Some("scale-down was disabled".to_owned());
         }
@@ -265,7 +280,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         }
     } else if claim.status.phase < Phase::Initialized {
         let is_ready = row.node.is_some_and(|node| node.facts.ready);
-        row.stage = match is_overdue(tick, claim) && !is_ready {
+        row.stage = match is_overdue(tick, claim) && (!is_ready || claim.status.is_overdue()) {
             true => Stage::Overdue,
             false => Stage::Coming,
         };
@@ -304,25 +319,22 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
 
 /// Why this claim should go, if it should, whatever else the pool needs.
 fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
-    if row.claim.status.phase == Phase::Initialized {
-        let is_broken = match &row.node {
-            None => true,
-            Some(node) if node.facts.ready => false,
-            Some(node) => {
-                let pool = row.pool?;
-                is_lost(tick.world, row.claim)
-                    || tick.reached(later(node.facts.ready_since, pool.repair_after))
-            }
+    let is_ready = row.node.is_some_and(|node| node.facts.ready);
+    if row.claim.status.phase == Phase::Initialized && !is_ready {
+        if is_lost(tick.world, row.claim) {
+            return Some(RemovalReason::Lost);
+        }
+        let broken_since = match &row.node {
+            Some(node) => Some(node.facts.ready_since),
+            None => row.claim.status.since(Condition::NodeMissing),
         };
-        if is_broken {
-            return Some(if is_lost(tick.world, row.claim) {
-                RemovalReason::Lost
-            } else {
-                RemovalReason::Repair
-            });
+        let repair_after = row.pool?.repair_after;
+        if broken_since.is_some_and(|since| tick.reached(later(since, repair_after))) {
+            return Some(RemovalReason::Repair);
         }
     }
-    (row.claim.replace && !is_protected(row)).then_some(RemovalReason::Replace)
+    let may_go = !is_protected(row) && row.claim.status.refusal().is_none();
+    (row.claim.replace && may_go).then_some(RemovalReason::Replace)
 }
 
 /// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.

@@ -163,6 +163,9 @@ impl<'w> Planning<'w> {
         if claims::is_protected(row) {
             return Some("the annotation kproxide.dev/do-not-disrupt is set".to_owned());
         }
+        if let Some(reason) = row.claim.status.refusal() {
+            return Some(reason.to_owned());
+        }
         if !node.facts.ready {
             return Some("it is not Ready; it is repaired if it stays so".to_owned());
         }

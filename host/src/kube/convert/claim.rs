@@ -311,12 +311,13 @@ pub(in crate::kube) fn truncated(text: &str, longest: usize) -> String {
     text.chars().take(longest).collect()
 }
 
-const CONDITIONS: [(Condition, &str); 11] = [
+const CONDITIONS: [(Condition, &str); 12] = [
     (Condition::Reserved, "Reserved"),
     (Condition::Launched, "Launched"),
     (Condition::Registered, "Registered"),
     (Condition::Initialized, "Initialized"),
     (Condition::Unneeded, "Unneeded"),
+    (Condition::NodeMissing, "NodeMissing"),
     (Condition::Drained, "Drained"),
     (Condition::VolumesDetached, "VolumesDetached"),
     (Condition::InstanceTerminating, "InstanceTerminating"),
@@ -332,6 +333,7 @@ fn condition_word(condition: Condition) -> &'static str {
         Condition::Registered => "Registered",
         Condition::Initialized => "Initialized",
         Condition::Unneeded => "Unneeded",
+        Condition::NodeMissing => "NodeMissing",
         Condition::Drained => "Drained",
         Condition::VolumesDetached => "VolumesDetached",
         Condition::InstanceTerminating => "InstanceTerminating",
@@ -372,6 +374,7 @@ fn op_facts(op: ClaimOp) -> Op {
         ClaimOp::Resize => Op::Resize,
         ClaimOp::Start => Op::Start,
         ClaimOp::Join => Op::Join,
+        ClaimOp::Evict => Op::Evict,
         ClaimOp::Shutdown => Op::Shutdown,
         ClaimOp::Stop => Op::Stop,
         ClaimOp::Tombstone => Op::Tombstone,
@@ -386,6 +389,7 @@ fn op_object(op: Op) -> ClaimOp {
         Op::Resize => ClaimOp::Resize,
         Op::Start => ClaimOp::Start,
         Op::Join => ClaimOp::Join,
+        Op::Evict => ClaimOp::Evict,
         Op::Shutdown => ClaimOp::Shutdown,
         Op::Stop => ClaimOp::Stop,
         Op::Tombstone => ClaimOp::Tombstone,

@@ -39,7 +39,7 @@ use super::crd::{Amount, Period, Taint, TaintEffect};
 pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
 /// Annotation: the object's machine is replaced as soon as budget allows.
 pub const REPLACE: &str = "kproxide.dev/replace";
-/// Annotation: nothing is done to the object.
+/// Annotation: a NodeClaim is left exactly as it is, whatever was under way; a NodePool is paused as by `spec.paused`.
 pub const PAUSE: &str = "kproxide.dev/pause";
 
 /// Our records are unreadable: written by another version, or by hand. Nothing is done with them.

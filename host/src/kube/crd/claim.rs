@@ -197,6 +197,7 @@ pub enum ClaimOp {
     Resize,
     Start,
     Join,
+    Evict,
     Shutdown,
     Stop,
     Tombstone,

@@ -84,7 +84,7 @@ pub struct NodePoolSpec {
     /// Which policies decide.
     #[serde(default)]
     pub policies: Policies,
-    /// Nothing is launched or removed while this is set; what is under way is finished.
+    /// Nothing is launched or removed while this is set; what is under way is finished, except that a Node emptied only to spare it is put back into service.
     #[serde(default)]
     pub paused: bool,
     /// When machines are added.

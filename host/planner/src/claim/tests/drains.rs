@@ -10,13 +10,103 @@ fn draining() -> Case {
         case.observed.node = cordoned();
         case.observed.pods = Some(vec![]);
         case.observed.attachments = Some(vec![]);
+        case.observed.machine = visible(|_| {});
+    })
+}
+
+fn to_be_removed(reason: RemovalReason) -> Case {
+    Case::new(Phase::Initialized).with(|case| {
+        case.verdict = Verdict::Remove(reason);
+        case.observed.machine = visible(|_| {});
     })
 }
 
 #[test]
+fn a_machine_that_could_not_be_destroyed_is_not_drained_for_nothing() {
+    type Edit = fn(&mut Case);
+    let protected: Edit = |case| case.observed.machine = visible(|m| m.protected = true);
+    let foreign: Edit = |case| case.observed.machine = visible(|m| m.marker = Marker::Foreign);
+    let out_of_range: Edit = |case| case.settings.vmid_first = crate::ids::Vmid(202);
+    let hidden: Edit = |case| {
+        case.observed.machine = Some(MachineLook::Invisible);
+        case.observed.presence = Some(Presence::Taken);
+    };
+    for reason in [
+        RemovalReason::Empty,
+        RemovalReason::Underutilized,
+        RemovalReason::Replace,
+    ] {
+        let mut case = to_be_removed(reason);
+        assert_eq!(looks(&case.subject(), None).machine, Need::Always);
+        assert_eq!(case.recorded().phase, Phase::Draining);
+        case.observed.machine = None;
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{reason:?}");
+        for (edit, why) in [
+            (protected, "clear its protection flag"),
+            (foreign, "belongs to something else"),
+            (out_of_range, "widen vmidRange"),
+            (hidden, "not in our pool"),
+        ] {
+            let mut case = to_be_removed(reason).with(edit);
+            let Step::Record { change, .. } = case.next() else {
+                panic!("{:?}", case.next());
+            };
+            let note = change.note.expect("an Event");
+            assert!(note.message.contains(why), "{}", note.message);
+            case.claim.status = case.recorded();
+            assert_eq!(case.claim.status.phase, Phase::Initialized);
+            // Told once, whatever the plan says by then.
+            assert!(matches!(case.next(), Step::BackOff { .. }));
+            case.verdict = Verdict::Keep;
+            assert_eq!(looks(&case.subject(), None).machine, Need::Always);
+            assert!(matches!(case.next(), Step::BackOff { .. }));
+            let settled = to_be_removed(reason).with(|now| {
+                now.verdict = Verdict::Keep;
+                now.claim.status = case.claim.status.clone();
+            });
+            assert_eq!(settled.recorded().refusal(), None);
+        }
+    }
+    // What cannot stay goes as far as it can.
+    let case = to_be_removed(RemovalReason::Repair).with(protected);
+    assert_eq!(case.recorded().phase, Phase::Draining);
+}
+
+#[test]
+fn the_machine_is_looked_at_once_more_before_the_claim_is_deleted() {
+    let mut case = draining();
+    assert_eq!(looks(&case.subject(), None).machine, Need::No);
+    case.claim.status = case.recorded();
+    assert_eq!(looks(&case.subject(), None).machine, Need::Always);
+    case.observed.machine = visible(|m| m.protected = true);
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+    case.observed.machine = Some(MachineLook::Unreachable("pve1 is offline".into()));
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+}
+
+#[test]
+fn a_pod_that_came_after_its_node_was_found_empty_ends_the_drain() {
+    let case = draining().with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Empty);
+        case.observed.pods = Some(vec![pod("late")]);
+    });
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+    let case = case.with(|case| case.observed.node = node(|_| {}));
+    let Step::Record { change, then } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert!(
+        change
+            .note
+            .is_some_and(|note| note.message.contains("late"))
+    );
+    // The same drive would begin again, for the plan that did not know the pod.
+    assert!(matches!(then, Then::BackOff { .. }));
+}
+
+#[test]
 fn a_removal_is_written_then_the_node_is_tainted_then_pods_go() {
-    let case = Case::new(Phase::Initialized)
-        .with(|case| case.verdict = Verdict::Remove(RemovalReason::Underutilized));
+    let case = to_be_removed(RemovalReason::Underutilized);
     let status = case.recorded();
     assert_eq!(
         (status.phase, status.draining_since),
@@ -151,7 +241,37 @@ fn a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
     precious.do_not_disrupt = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![precious]));
     assert!(matches!(case.next(), Step::Uncordon(_)));
-    let case = case.with(|case| case.verdict = Verdict::Remove(RemovalReason::Repair));
+    let case = case.with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
+    });
+    assert!(matches!(case.intent(Op::Evict).next(), Step::Evict(_)));
+}
+
+fn broken() -> Option<NodeLook> {
+    node(|node| {
+        cordon(node);
+        node.ready = false;
+    })
+}
+
+#[test]
+fn a_repair_is_given_up_while_no_pod_was_asked_to_leave() {
+    let mut case = draining().with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
+        case.observed.pods = Some(vec![pod("a")]);
+    });
+    let evicting = case.recorded();
+    assert_eq!(evicting.intent.as_ref().map(|i| i.op), Some(Op::Evict));
+    case.observed.node = cordoned();
+    assert!(matches!(case.next(), Step::Uncordon(_)));
+    case.observed.node = node(|_| {});
+    assert_eq!(case.recorded().phase, Phase::Initialized);
+
+    // From the first eviction on there is no way back.
+    case.claim.status = evicting;
+    case.observed.node = cordoned();
     assert!(matches!(case.next(), Step::Evict(_)));
 }
 
@@ -178,8 +298,9 @@ fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
 fn pods_of_a_dead_kubelet_are_not_waited_for_forever() {
     let mut leaving = pod("a");
     leaving.deleting = true;
-    let case = draining().with(|case| {
+    let case = draining().intent(Op::Evict).with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
         case.observed.pods = Some(vec![leaving.clone()]);
     });
     assert!(matches!(case.next(), Step::Wait { .. }));

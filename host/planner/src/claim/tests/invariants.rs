@@ -71,6 +71,11 @@ fn check(case: &Case) {
                 empty || gone || case.claim.status.phase == Phase::Terminating,
                 "a claim was deleted with pods left"
             );
+            let is_chosen = case.claim.status.phase == Phase::Draining
+                && case.verdict == Verdict::Remove(RemovalReason::Underutilized);
+            if is_chosen && !gone {
+                proven();
+            }
         }
         Step::Evict(pods) => {
             assert!(!pods.is_empty());

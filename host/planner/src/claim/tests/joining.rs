@@ -4,6 +4,9 @@ use super::fixture::*;
 use crate::claim::*;
 use crate::facts::{Join, NodeFacts, TaintEffect};
 
+const REGION: &str = "topology.kubernetes.io/region";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
 fn launched(change: impl FnOnce(&mut NodeFacts)) -> Case {
     Case::new(Phase::Launched).with(|case| {
         case.claim.status.node_uid = None;
@@ -39,16 +42,22 @@ fn a_bare_node_gets_labels_taints_and_provider_id_at_once() {
 #[test]
 fn what_others_have_said_of_the_node_stays() {
     let mut case = launched(|node| {
-        let zone = "topology.kubernetes.io/zone".to_owned();
-        node.labels.insert(zone, "by-ccm".into());
+        node.labels.insert(ZONE.to_owned(), "by-ccm".into());
+        node.labels.insert(REGION.to_owned(), "by-ccm".into());
         node.labels
             .insert("kubernetes.io/hostname".into(), "k".into());
         node.provider_id = Some("k3s://workers-a".into());
     });
-    case.claim
-        .spec
-        .labels
-        .insert("kubernetes.io/hostname".into(), "x".into());
+    // As every claim's: `claim_labels` of the planning.
+    let labels = [
+        ("kubernetes.io/hostname", "x"),
+        (REGION, "home"),
+        (ZONE, "pve1"),
+        ("node.kubernetes.io/instance-type", "medium"),
+    ];
+    case.claim.spec.labels = labels
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
     let status = case.recorded();
     assert_eq!(status.phase, Phase::Registered);
     let remarks = &status
@@ -58,6 +67,20 @@ fn what_others_have_said_of_the_node_stays() {
         .expect("registered")
         .message;
     assert!(remarks.contains("k3s://workers-a"), "{remarks}");
+}
+
+#[test]
+fn a_zone_that_a_label_policy_chose_is_written_over_others_words() {
+    let mut case = launched(|node| {
+        node.labels.insert(ZONE.to_owned(), "by-ccm".into());
+        let kind = "node.kubernetes.io/instance-type".to_owned();
+        node.labels.insert(kind, "k3s".into());
+    });
+    case.claim.spec.labels.insert(ZONE.into(), "rack-1".into());
+    let patch = patch(&case);
+    assert_eq!(patch.labels[ZONE], "rack-1");
+    assert_eq!(patch.labels["node.kubernetes.io/instance-type"], "medium");
+    assert!(!patch.labels.contains_key(REGION));
 }
 
 #[test]
@@ -214,4 +237,105 @@ fn a_node_that_came_back_with_another_uid_is_labelled_again() {
             });
         });
     assert!(patch(&case).labels.contains_key("kproxide.dev/pool"));
+}
+
+#[test]
+fn f28_a_node_that_was_deleted_is_noted_and_taken_back_when_it_registers_again() {
+    let mut case = Case::new(Phase::Initialized).with(|case| {
+        assert!(!looks(&case.subject(), None).node);
+        case.hint.node_changed = true;
+        case.observed.node = Some(NodeLook::Absent);
+    });
+    assert!(looks(&case.subject(), None).node);
+    case.claim.status = case.recorded();
+    let missing = Condition::NodeMissing;
+    assert_eq!(case.claim.status.since(missing), Some(case.now));
+    assert!(matches!(case.next(), Step::Wait { .. }));
+
+    case.observed.node = node(|node| {
+        node.uid = "new".into();
+        node.labels.clear();
+    });
+    assert!(patch(&case).labels.contains_key("kproxide.dev/pool"));
+    case.observed.node = node(|node| node.uid = "new".into());
+    case.claim.status = case.recorded();
+    assert_eq!(case.claim.status.phase, Phase::Initialized);
+    case.hint.node_changed = false;
+    assert!(looks(&case.subject(), None).node);
+    case.claim.status = case.recorded();
+    assert_eq!(case.claim.status.since(missing), None);
+    assert_eq!(looks(&case.subject(), None), Looks::default());
+}
+
+/// Late, with a Node that cannot be made what the claim says.
+fn hindered() -> [(Case, &'static str); 4] {
+    let late = |phase| {
+        Case::new(phase).with(|case| {
+            case.now = at(600);
+            case.observed.node = node(|node| node.labels.clear());
+            case.observed.last = did(
+                Did::PatchNode,
+                Outcome::Failed {
+                    failure: Failure::GiveUp,
+                    text: "label rack: invalid value".into(),
+                },
+            );
+        })
+    };
+    let unkept =
+        late(Phase::Launched).with(|case| case.observed.last = did(Did::PatchNode, Outcome::Done));
+    let tainted = late(Phase::Registered)
+        .with(|case| case.observed.node = node(|node| node.taints.push(taint("cni"))))
+        .with(|case| case.settings.startup_taints = vec![taint("cni")]);
+    [
+        (late(Phase::Launched), "label rack: invalid value"),
+        (late(Phase::Registered), "label rack: invalid value"),
+        (unkept, "label kproxide.dev/pool"),
+        (tainted, "the taint cni"),
+    ]
+}
+
+#[test]
+fn a_node_that_is_there_but_never_in_service_is_replaced_with_the_reason() {
+    for (mut case, why) in hindered() {
+        let early = case.clone().with(|case| case.now = at(599));
+        assert!(
+            matches!(early.next(), Step::Wait { .. } | Step::BackOff { .. }),
+            "{why}"
+        );
+        assert!(!looks(&case.subject(), None).pods);
+        case.claim.status = case.recorded();
+        assert!(case.claim.status.phase < Phase::Initialized);
+        assert!(looks(&case.subject(), None).pods);
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{why}");
+        let mut daemon = pod("daemon");
+        daemon.daemon_set = true;
+        case.observed.pods = Some(vec![daemon]);
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        assert_eq!(change.phase, Some(Phase::Draining));
+        let note = change.note.expect("an Event");
+        assert!(note.message.contains(why), "{}", note.message);
+    }
+}
+
+#[test]
+fn a_late_node_with_pods_on_it_is_told_of_and_stays() {
+    for (mut case, why) in hindered() {
+        case.claim.status = case.recorded();
+        case.observed.pods = Some(vec![pod("web")]);
+        let phase = case.claim.status.phase;
+        let status = case.recorded();
+        assert!(status.is_overdue());
+        assert_eq!(status.phase, phase, "{why}");
+        case.claim.status = status;
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{why}");
+        // And comes into service if somebody helps.
+        case.observed.node = node(|_| {});
+        while case.claim.status.phase != Phase::Initialized {
+            case.claim.status = case.recorded();
+        }
+        assert!(!case.claim.status.is_overdue());
+    }
 }

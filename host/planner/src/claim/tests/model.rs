@@ -121,6 +121,7 @@ impl World {
                     Some(_) => GuestHint::Running,
                 },
                 hypervisor: None,
+                node_changed: false,
             };
             let subject = Subject {
                 name: &name,

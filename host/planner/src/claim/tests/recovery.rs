@@ -261,6 +261,20 @@ fn a_launch_goes_on_from_configure_to_start() {
 }
 
 #[test]
+fn a_disk_that_somebody_gave_a_new_clone_keeps_it_from_being_configured() {
+    let mut case = Case::new(Phase::Launching).intent(Op::Configure);
+    case.claim.status.smbios_uuid = Some(UUID.into());
+    case.claim.status.disks = vec![DISK.into()];
+    case.observed.machine = visible(|m| {
+        m.power = Power::Off;
+        m.disks.push("nfs:301/vm-301-disk-0.raw".into());
+    });
+    let status = case.recorded();
+    assert!(status.since(Condition::OwnershipMismatch).is_some());
+    assert_eq!(status.disks, [DISK.into()]);
+}
+
+#[test]
 fn an_absent_machine_is_lost() {
     let gone = |case: &mut Case| {
         case.observed.presence = Some(Presence::Free);
@@ -433,6 +447,48 @@ fn volumes_left_behind_are_reported() {
     };
     assert_eq!(change.note.map(|note| note.reason), Some("LeakedVolume"));
     assert_eq!(case.recorded().upid, None);
+}
+
+#[test]
+fn a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
+    let terminating = Case::new(Phase::Terminating)
+        .intent(Op::Destroy)
+        .with(|case| {
+            case.observed.node = cordoned();
+            case.observed.machine = visible(|m| {
+                m.marker = Marker::Tombstoned;
+                m.power = Power::Off;
+            });
+        });
+    // At once, or by the task.
+    let at_once = terminating.clone().with(|case| {
+        case.observed.last = did(Did::Destroy, failure(Failure::GiveUp));
+    });
+    let by_task = terminating.clone().with(|case| {
+        case.claim.status.upid = Some("UPID:9".into());
+        case.observed.task = Some(failure(Failure::GiveUp));
+    });
+    for mut case in [at_once, by_task] {
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        let note = change.note.expect("an Event");
+        assert!(note.message.contains("says why"), "{}", note.message);
+        let status = case.recorded();
+        let told = condition(&status.conditions, Condition::InstanceTerminating);
+        assert_eq!((told.since, &*told.reason), (t0(), "Refused"));
+        assert_eq!(status.since(Condition::OwnershipMismatch), None);
+        // The next drive tries again, and takes nothing back before.
+        let mut again = terminating.clone();
+        again.claim.status = status.clone();
+        assert!(matches!(again.next(), Step::Destroy(_)));
+        case.claim.status.conditions = status.conditions;
+        match case.next() {
+            Step::BackOff { .. } => {}
+            Step::Record { change, .. } => assert_eq!(change.note, None),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

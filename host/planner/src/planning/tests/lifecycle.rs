@@ -149,6 +149,31 @@ fn replacement_waits_for_its_turn() {
 }
 
 #[test]
+fn a_node_whose_machine_may_not_be_touched_stays_and_others_go() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    for name in ["a", "b"] {
+        let unneeded = condition(Condition::Unneeded, at(NOW - 3600));
+        scene.claim(name).status.conditions.push(unneeded);
+    }
+    let conditions = &mut scene.claim("a").status.conditions;
+    conditions.push(ClaimCondition {
+        message: "its protection flag is set".to_owned(),
+        ..condition(Condition::ProtectedVM, at(NOW - 60))
+    });
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["b"]);
+    assert_eq!(
+        kept(&plan, "a"),
+        Ok("its protection flag is set".to_owned())
+    );
+
+    scene.claim("a").replace = true;
+    scene.claim("b").replace = true;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
 fn what_is_paused_is_left_exactly_as_it_is() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
@@ -161,6 +186,49 @@ fn what_is_paused_is_left_exactly_as_it_is() {
     scene.claim("m").paused = false;
     scene.workers().paused = true;
     assert_eq!(hold(&scene.plan(), "m"), "NodePool workers is paused");
+}
+
+#[test]
+fn a_paused_pool_begins_nothing_and_finishes_what_is_under_way() {
+    let mut scene = Scene::default();
+    scene
+        .coming_machine("new", "alpha", Phase::Pending)
+        .coming_machine("young", "alpha", Phase::Launching)
+        .coming_machine("joining", "alpha", Phase::Registered)
+        .machine("serving", "beta");
+    draining(&mut scene, "spared", RemovalReason::Empty);
+    draining(&mut scene, "broken", RemovalReason::Repair);
+    draining(&mut scene, "going", RemovalReason::Empty);
+    scene.claim("going").status.phase = Phase::Terminating;
+    scene.claim("going").deleting_since = Some(at(NOW));
+    for name in ["young", "serving"] {
+        scene.claim(name).replace = true;
+    }
+    scene.workers().paused = true;
+    let plan = scene.plan();
+    check_sound(&plan);
+    let paused = "NodePool workers is paused".to_owned();
+    for (claim, expected) in [
+        ("new", Verdict::Hold(paused.clone())),
+        ("young", Verdict::Keep),
+        ("joining", Verdict::Keep),
+        ("serving", Verdict::Hold(paused.clone())),
+        ("spared", Verdict::GiveUp(paused)),
+        ("broken", Verdict::Remove(RemovalReason::Repair)),
+        ("going", Verdict::Remove(RemovalReason::Empty)),
+    ] {
+        assert_eq!(verdict(&plan, claim), expected, "{claim}");
+    }
+
+    // The annotation on a claim stops even that.
+    for claim in scene.claims.values_mut() {
+        claim.paused = true;
+    }
+    let held = scene.plan().advances.len();
+    assert_eq!(held, 7);
+    for advance in scene.plan().advances {
+        assert!(matches!(advance.verdict, Verdict::Hold(_)), "{advance:?}");
+    }
 }
 
 #[test]
@@ -270,13 +338,29 @@ fn a_ready_node_is_believed_more_than_the_inventory() {
 }
 
 #[test]
-fn a_machine_whose_node_was_deleted_is_repaired() {
+fn a_machine_whose_node_was_deleted_is_repaired_if_it_stays_away() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.nodes.clear();
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+
+    let missing = |seconds| condition(Condition::NodeMissing, at(NOW - seconds));
+    scene.claim("m").status.conditions.push(missing(590));
+    let plan = scene.plan();
+    assert_eq!(verdict(&plan, "m"), Verdict::Keep);
+    assert_eq!(plan.wake_at, Some(at(NOW + 10)));
+
+    scene.claim("m").status.conditions.push(missing(600));
+    scene.claim("m").status.conditions.swap_remove(1);
     assert_eq!(
         verdict(&scene.plan(), "m"),
         Verdict::Remove(RemovalReason::Repair)
+    );
+
+    scene.inventory.guests.clear();
+    assert_eq!(
+        verdict(&scene.plan(), "m"),
+        Verdict::Remove(RemovalReason::Lost)
     );
 }
 
