@@ -194,7 +194,7 @@ impl Sum {
     }
 }
 
-/// Machines that do not run yet, with what the inventory counts for those of them that it lists as stopped.
+/// Machines that do not run yet, with what the inventory counts as committed of them.
 #[derive(Clone, Copy, Default)]
 struct InFlight {
     sum: Sum,
@@ -249,13 +249,14 @@ impl Tally {
         let (all, in_flight) = self.hypervisors.entry(id).or_default();
         all.add(entry);
         match guest.map(|guest| (guest.status, guest)) {
-            Some((GuestStatus::Running | GuestStatus::Unknown, _)) => {}
-            Some((GuestStatus::Stopped, guest)) => {
+            Some((GuestStatus::Running, _)) => {}
+            // Proxmox lists a new VM so, and without a size, for some seconds.
+            Some((GuestStatus::Unknown, guest)) => {
                 in_flight.sum.add(entry);
                 in_flight.listed_milli_cores += u128::from(guest.max_threads) * 1000;
                 in_flight.listed_memory_bytes += u128::from(guest.max_memory_bytes);
             }
-            None => in_flight.sum.add(entry),
+            Some((GuestStatus::Stopped, _)) | None => in_flight.sum.add(entry),
         }
     }
 }

@@ -46,6 +46,26 @@ names! {
     Digest
 }
 
+impl Uid {
+    /// An SMBIOS UUID with its first three fields in the other byte order, as some firmware reports it; `None` if it is no UUID.
+    pub fn swapped(&self) -> Option<Self> {
+        let [a, b, c, d, e] = self.as_str().split('-').collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        if [a, b, c, d, e].map(str::len) != [8, 4, 4, 4, 12] {
+            return None;
+        }
+        let reversed = |field: &str| -> Option<String> {
+            let pairs: Option<Vec<&str>> = (0..field.len())
+                .step_by(2)
+                .map(|at| field.get(at..at + 2))
+                .collect();
+            Some(pairs?.into_iter().rev().collect())
+        };
+        Some(format!("{}-{}-{}-{d}-{e}", reversed(a)?, reversed(b)?, reversed(c)?).into())
+    }
+}
+
 /// A namespaced object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]

@@ -76,7 +76,7 @@ impl Resources {
         Ok(read)
     }
 
-    fn set_extended(&mut self, name: Arc<str>, amount: i64) {
+    pub(crate) fn set_extended(&mut self, name: Arc<str>, amount: i64) {
         if amount == 0 {
             self.extended.remove(&name);
         } else {

@@ -16,11 +16,13 @@ pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
         })
 }
 
-/// May a pod of this spec stand on a Node of this name with these labels, as far as its node selector and its required node affinity say?
+/// May a pod of this spec stand on a Node of this name with these labels, as far as its node selector, its required node affinity and the keys
+/// of its topology spread say?
 pub fn node_matches(spec: &PodSpec, name: &str, labels: &Labels) -> bool {
     spec.node_selector
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
+        && unlabelled(spec, labels).is_none()
         && spec
             .node_affinity
             .as_ref()
@@ -36,6 +38,9 @@ pub fn unmatched(spec: &PodSpec, name: &str, labels: &Labels) -> Option<String> 
     {
         return Some(format!("nodeSelector {key}={value}"));
     }
+    if let Some(key) = unlabelled(spec, labels) {
+        return Some(format!("topologySpreadConstraints over {key}"));
+    }
     let terms = spec.node_affinity.as_ref()?;
     if terms.iter().any(|term| term_matches(term, name, labels)) {
         return None;
@@ -46,6 +51,15 @@ pub fn unmatched(spec: &PodSpec, name: &str, labels: &Labels) -> Option<String> 
         text.push_str(&term_text(term));
     }
     Some(text)
+}
+
+/// A topology that the pods spread over and that these labels do not place the Node in.
+fn unlabelled<'s>(spec: &'s PodSpec, labels: &Labels) -> Option<&'s str> {
+    let keys = spec
+        .spread
+        .iter()
+        .map(|constraint| &*constraint.topology_key);
+    keys.into_iter().find(|key| !labels.contains_key(*key))
 }
 
 /// An empty term matches no Node, as the API says.

@@ -2,24 +2,21 @@
 
 use std::fmt;
 
+use crate::claim::{UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 use crate::facts::{Taint, TaintEffect, Toleration};
 
-/// Set by us on a joining Node until it is registered.
-pub const UNREGISTERED: &str = "kproxide.dev/unregistered";
-/// Set by us on a Node that is being drained.
-pub const DRAINING: &str = "kproxide.dev/draining";
 /// Set by Kubernetes on a cordoned Node.
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Taints that a Node carries only on its way into service: set and removed by its kubelet, by Kubernetes' controllers, by a cloud controller, by us.
 /// A machine to come is looked at as if they were gone.
 const PASSING: [&str; 6] = [
-    UNREGISTERED,
+    UNREGISTERED_TAINT,
     UNSCHEDULABLE,
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
     "node.kubernetes.io/network-unavailable",
-    "node.cloudprovider.kubernetes.io/uninitialized",
+    UNINITIALIZED_TAINT,
 ];
 
 pub fn is_passing(taint: &Taint) -> bool {

@@ -48,10 +48,9 @@ pub fn inventory_facts(
 }
 
 fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> HypervisorFacts {
-    // Stopped guests count: somebody may start them, and then there must be room.
     let guests = inventory
         .guests_on(&hypervisor.name)
-        .filter(|guest| !guest.template);
+        .filter(|guest| !guest.template && takes_room(guest.status));
     let (threads, memory) = guests.fold((0, 0), |(threads, memory): (u64, u64), guest| {
         (
             threads.saturating_add(guest.max_cpu),
@@ -82,6 +81,14 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         committed_threads: threads,
         committed_memory_bytes: memory,
         storages: storages.collect(),
+    }
+}
+
+/// A stopped guest takes nothing; one whose state is unknown may well run.
+fn takes_room(status: GuestStatus) -> bool {
+    match status {
+        GuestStatus::Running | GuestStatus::Unknown => true,
+        GuestStatus::Stopped => false,
     }
 }
 
@@ -184,4 +191,66 @@ fn with_source(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::pve::inventory::GuestKind;
+
+    fn guest(vmid: u32, status: GuestStatus, template: bool) -> Guest {
+        Guest {
+            vmid,
+            hypervisor: "pve1".to_owned(),
+            kind: GuestKind::Qemu,
+            name: None,
+            template,
+            status,
+            pool: None,
+            tags: vec![],
+            lock: None,
+            ha_state: None,
+            uptime: 0,
+            max_cpu: 2,
+            max_mem: 100,
+            max_disk: 0,
+        }
+    }
+
+    #[test]
+    fn guests_that_may_run_are_committed() {
+        let inventory = Inventory {
+            taken_at: Instant::now(),
+            quorate: true,
+            hypervisors: vec![Hypervisor {
+                name: "pve1".to_owned(),
+                online: true,
+                maintenance: false,
+                threads: 8,
+                cpu_usage: 0.0,
+                memory_used: 0,
+                memory_total: 1000,
+                uptime: 0,
+                storages: vec![],
+            }],
+            guests: vec![
+                guest(100, GuestStatus::Running, false),
+                guest(101, GuestStatus::Unknown, false),
+                guest(102, GuestStatus::Stopped, false),
+                guest(103, GuestStatus::Running, true),
+            ],
+            complete: true,
+        };
+        let facts = inventory_facts(&inventory, BTreeMap::new(), Timestamp::UNIX_EPOCH);
+        let hypervisor = &facts.hypervisors["pve1"];
+        assert_eq!(
+            (
+                hypervisor.committed_threads,
+                hypervisor.committed_memory_bytes
+            ),
+            (4, 200)
+        );
+    }
 }

@@ -157,26 +157,9 @@ pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
 /// Equal UUIDs, whatever their letters' case, and in either byte order: SMBIOS before 2.6 and some firmware show the first three groups with
 /// their bytes swapped.
 pub fn same_uuid(a: &Uid, b: &Uid) -> bool {
-    let (a, b) = (hex_digits(a), hex_digits(b));
-    a.len() == 32 && (a == b || swapped(&a) == b)
-}
-
-fn hex_digits(uuid: &Uid) -> Vec<u8> {
-    uuid.as_str()
-        .bytes()
-        .filter(|byte| *byte != b'-')
-        .map(|byte| byte.to_ascii_lowercase())
-        .collect()
-}
-
-/// Bytes 0–3, 4–5 and 6–7 reversed, two digits each.
-fn swapped(digits: &[u8]) -> Vec<u8> {
-    const ORDER: [usize; 16] = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
-    ORDER
-        .iter()
-        .flat_map(|byte| &digits[2 * byte..2 * byte + 2])
-        .copied()
-        .collect()
+    let is_same = |a: &Uid| a.as_str().eq_ignore_ascii_case(b.as_str());
+    a.swapped()
+        .is_some_and(|swapped| is_same(a) || is_same(&swapped))
 }
 
 impl fmt::Display for Mismatch {

@@ -64,9 +64,23 @@ pub struct PodSpec {
     /// Uses `hostPath` or a local volume whose data would be lost.
     pub local_volumes: bool,
     pub empty_dir: bool,
-    /// Fields of the spec that the planner does not evaluate yet, such as `spec.topologySpreadConstraints`, or a value that could not be
-    /// read. A pending pod with any gets "not supported yet: FIELD"; one on a Node keeps that Node from going.
+    /// The constraints of its topology spread that must hold (`DoNotSchedule`).
+    pub spread: Vec<SpreadConstraint>,
+    /// Fields of the spec that the planner does not evaluate yet, such as [`POD_ANTI_AFFINITY`], or a value that could not be read. A
+    /// pending pod with any gets "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
+}
+
+/// A pod's required anti-affinity, as [`PodSpec::unsupported`] names it. It also keeps pods away from the Node where its pod stands.
+pub const POD_ANTI_AFFINITY: &str = "spec.affinity.podAntiAffinity";
+
+/// Pods that the selector selects are counted per value of the Nodes' label, and the counts must not differ by more than `maxSkew`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SpreadConstraint {
+    /// A Node without this label takes no pod with the constraint.
+    pub topology_key: Arc<str>,
+    /// Pods of the namespace; `None` selects none.
+    pub selector: Option<LabelSelector>,
 }
 
 /// All expressions of both lists must hold.
@@ -152,7 +166,7 @@ pub struct DisruptionBudgetFacts {
     pub disruptions_allowed: i32,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelSelector {
     pub match_labels: BTreeMap<String, String>,
     pub match_expressions: Vec<Requirement>,

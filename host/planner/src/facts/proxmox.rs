@@ -37,7 +37,7 @@ pub struct HypervisorFacts {
     pub memory_used_bytes: u64,
     /// 0.0 to 1.0, as Proxmox measures it.
     pub cpu_usage: f64,
-    /// Sum of the configured threads and memory of guests that are not templates; stopped ones count, they may be started.
+    /// Sum of the configured threads and memory of the guests that run, or whose state Proxmox does not tell; no templates.
     pub committed_threads: u64,
     pub committed_memory_bytes: u64,
     pub storages: BTreeMap<StorageName, StorageFacts>,

@@ -8,7 +8,7 @@ use crate::world::{NodeView, PodView};
 
 impl<'w> Planning<'w> {
     /// The first pod by name that must not be evicted, and why.
-    pub(super) fn blocking_pod(&self, node: &NodeView<'w>, pool: &PoolFacts) -> Option<String> {
+    pub(super) fn blocking_pod(&mut self, node: &NodeView<'w>, pool: &PoolFacts) -> Option<String> {
         let mut first: Option<(PodView<'w>, String)> = None;
         for pod in node.pods().filter(PodView::is_movable) {
             if let Some(reason) = self.why_blocking(&pod, pool) {
@@ -25,7 +25,7 @@ impl<'w> Planning<'w> {
         Some(format!("pod {} {reason}", pod.key()))
     }
 
-    fn why_blocking(&self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<String> {
+    fn why_blocking(&mut self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<String> {
         let by = &pool.scale_down.blocked_by;
         let spec = pod.spec();
         if pod.do_not_disrupt() {
@@ -40,7 +40,7 @@ impl<'w> Planning<'w> {
             Some("uses an emptyDir (blockedBy.emptyDir)".to_owned())
         } else if by.kube_system && &**pod.namespace() == "kube-system" {
             Some("is a system pod (blockedBy.kubeSystem)".to_owned())
-        } else if let Some(field) = spec.unsupported.first() {
+        } else if let Some(field) = self.unsupported(pod) {
             Some(format!("uses {field}, which is not supported yet"))
         } else {
             self.blocking_budget(pod)

@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 
 use super::claims::{Row, Stage};
 use super::machines::{self, Face, Learned};
 use super::{Planning, decorate};
-use crate::facts::{EntryState, LedgerEntry, PodSpec};
-use crate::ids::{ClaimName, PodKey, PoolName, Vmid};
+use crate::claim::DRAINING_TAINT;
+use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec};
+use crate::ids::{ClaimName, NodeName, PodKey, PoolName, Vmid};
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
@@ -34,6 +36,8 @@ pub(super) struct Slot<'w> {
     is_open: bool,
     /// Pending pods that this tick's plan counts on it for.
     pub(super) promised: u32,
+    /// Pods of other Nodes that will come to it, because those are being drained or are removed by this tick's plan.
+    pub(super) moved: u32,
 }
 
 /// Machines to come take pods in this order: as packing did when it ordered them, so that pods are counted on the same machine tick by tick. In another
@@ -58,6 +62,27 @@ enum Place<'w> {
 #[derive(Debug, Default)]
 pub(super) struct Moves(Vec<(usize, Resources)>);
 
+/// A pod that must move and fits on no other Node.
+#[derive(Debug)]
+pub(super) struct Stuck {
+    pub(super) pod: PodKey,
+    /// A Node that might take it, see [`Slot::is_shunned`].
+    shunned: Option<NodeName>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pod {} fits on no other Node", self.pod)?;
+        match &self.shunned {
+            Some(node) => write!(
+                f,
+                " (Node {node} is left out: a pod with {POD_ANTI_AFFINITY} stands there, which is not supported yet)"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
 impl<'w> Slot<'w> {
     pub(super) fn is_coming(&self) -> bool {
         matches!(self.place, Place::Coming(..))
@@ -74,8 +99,18 @@ impl<'w> Slot<'w> {
         }
     }
 
+    /// A pod with required anti-affinity stands on it. Which pods that keeps away is not evaluated yet, so that none is counted on it: the scheduler
+    /// might refuse it for ever.
+    pub(super) fn is_shunned(&self) -> bool {
+        self.node().is_some_and(|node| node.repels())
+    }
+
+    fn takes(&self, spec: &PodSpec) -> bool {
+        self.is_open && spec.requests.fits(&self.free) && self.admits(spec)
+    }
+
     /// Takes pods of this spec, as far as labels, taints and cordon say.
-    pub(super) fn admits(&self, spec: &PodSpec) -> bool {
+    fn admits(&self, spec: &PodSpec) -> bool {
         match &self.place {
             Place::Coming(face, _) => face.admits(spec),
             Place::Node(node) => {
@@ -128,6 +163,7 @@ impl<'w> Planning<'w> {
                 free: node.facts.allocatable.minus(&node.requested()),
                 is_open,
                 promised: 0,
+                moved: 0,
             });
         }
         for row in self.rows.iter().filter(|row| row.stage == Stage::Coming) {
@@ -171,6 +207,7 @@ impl<'w> Planning<'w> {
             spec.taints.clone(),
         );
         let daemons = machines::daemons_on(self.tick.world, &face);
+        let size = machines::size_of_claim(class, spec);
         let free = match row.node {
             // The kubelet has said what it offers; DaemonSets may not have taken their part of it yet.
             Some(node) if node.facts.allocatable.milli_cores > 0 => {
@@ -184,16 +221,12 @@ impl<'w> Planning<'w> {
                 let mut used = node.requested().minus(&of_daemons);
                 of_daemons.raise_to(&daemons);
                 used.add(&of_daemons);
-                node.facts.allocatable.minus(&used)
+                machines::promised(node.facts, &size).minus(&used)
             }
             _ => {
-                let size = class
-                    .instance_types
-                    .iter()
-                    .find(|size| size.name == spec.instance_type)?;
                 let disk = spec.disk_bytes.unwrap_or_else(|| self.template_disk(spec));
                 learned
-                    .allocatable(&spec.class, class, size, disk)
+                    .allocatable(&spec.class, class, &size, disk)
                     .minus(&daemons)
             }
         };
@@ -204,6 +237,7 @@ impl<'w> Planning<'w> {
             free,
             is_open: true,
             promised: 0,
+            moved: 0,
         })
     }
 
@@ -258,6 +292,7 @@ impl<'w> Planning<'w> {
                 .minus(&daemons),
             is_open: true,
             promised: 0,
+            moved: 0,
         })
     }
 }
@@ -271,7 +306,7 @@ impl<'w> Board<'w> {
             if left == 0 {
                 break;
             }
-            if !slot.is_open || !spec.requests.fits(&slot.free) || !slot.admits(spec) {
+            if slot.is_shunned() || !slot.takes(spec) {
                 continue;
             }
             let times = spec.requests.times_in(&slot.free);
@@ -284,9 +319,23 @@ impl<'w> Board<'w> {
         put
     }
 
+    /// Nodes that would take pods of this spec if they took any, by [`Slot::is_shunned`].
+    pub(super) fn shunned(&self, spec: &PodSpec) -> impl Iterator<Item = NodeName> {
+        self.slots
+            .iter()
+            .filter(|slot| slot.is_shunned() && slot.takes(spec))
+            .filter_map(|slot| Some(slot.node()?.name().clone()))
+    }
+
+    /// Pods of other Nodes will come to this one.
+    pub(super) fn awaits_pods(&self, node: &NodeView<'w>) -> bool {
+        self.slot_of(node)
+            .is_some_and(|index| self.slots[index].moved > 0)
+    }
+
     /// Whether a pod of this spec would fit on this Node if it were not cordoned.
     pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
-        let own = [taints::DRAINING, taints::UNSCHEDULABLE];
+        let own = [DRAINING_TAINT, taints::UNSCHEDULABLE];
         let taints = node
             .facts
             .taints
@@ -294,6 +343,7 @@ impl<'w> Board<'w> {
             .filter(|taint| !own.contains(&&*taint.key));
         self.slot_of(node).is_some_and(|index| {
             node.facts.ready
+                && !node.repels()
                 && spec.requests.fits(&self.slots[index].free)
                 && selector::node_matches(spec, node.name().as_str(), &node.facts.labels)
                 && taints::untolerated(&spec.tolerations, taints).is_none()
@@ -315,7 +365,7 @@ impl<'w> Board<'w> {
             name: node.name().0.clone(),
             labels: node.facts.labels.clone(),
             taints: taints
-                .filter(|taint| !taints::is_passing(taint) && &*taint.key != taints::DRAINING)
+                .filter(|taint| !taints::is_passing(taint) && &*taint.key != DRAINING_TAINT)
                 .cloned()
                 .collect(),
         };
@@ -326,20 +376,33 @@ impl<'w> Board<'w> {
 
     /// Moves every pod that must leave this Node to other Nodes that exist, and closes it; what was moved can be taken back. The pod that
     /// fits nowhere if one does not; then nothing has changed.
-    pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves, PodKey> {
+    pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves, Stuck> {
         let mut moves = Moves::default();
         let own = self.slot_of(node);
         let was_open = own.map(|index| std::mem::replace(&mut self.slots[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() {
                 self.take_back(moves);
+                let shunned = self.shunned(pod.spec()).next();
                 if let (Some(index), Some(was_open)) = (own, was_open) {
                     self.slots[index].is_open = was_open;
                 }
-                return Err(pod.key());
+                return Err(Stuck {
+                    pod: pod.key(),
+                    shunned,
+                });
             }
         }
         Ok(moves)
+    }
+
+    /// Keeps room for the pods of a Node that goes whether they fit elsewhere or not, as far as there is any.
+    pub(super) fn make_room_for(&mut self, node: &NodeView<'w>) {
+        let mut moves = Moves::default();
+        for pod in in_order(node.pods().filter(PodView::is_movable)) {
+            // What fits nowhere now is pending soon, and gets its machine then.
+            let _ = self.move_pod(&pod, &mut moves);
+        }
     }
 
     /// Undoes moves away from a Node that stays after all.
@@ -358,12 +421,10 @@ impl<'w> Board<'w> {
             .map(|step| (first + step) % count)
             .find(|index| {
                 let slot = &self.slots[*index];
-                slot.is_open
-                    && !slot.is_coming()
-                    && spec.requests.fits(&slot.free)
-                    && slot.admits(spec)
+                !slot.is_coming() && !slot.is_shunned() && slot.takes(spec)
             })?;
         self.slots[target].free.subtract(&spec.requests);
+        self.slots[target].moved += 1;
         self.hints.insert(pod.shape_id(), target);
         moves.0.push((target, spec.requests.clone()));
         Some(())
@@ -372,6 +433,7 @@ impl<'w> Board<'w> {
     fn take_back(&mut self, moves: Moves) {
         for (index, requests) in moves.0 {
             self.slots[index].free.add(&requests);
+            self.slots[index].moved -= 1;
         }
     }
 }

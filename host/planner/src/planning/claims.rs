@@ -9,11 +9,12 @@ use jiff::Timestamp;
 
 use super::{Planning, Tick};
 use crate::claim::{Condition, Phase};
-use crate::facts::{ClaimFacts, EntryState, Join, PoolFacts};
+use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
 use crate::report::Severity;
+use crate::taints;
 use crate::world::{NodeView, World};
 
 /// A claim with everything that is known beside it.
@@ -106,6 +107,8 @@ impl Planning<'_> {
             };
             let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
             if reason == RemovalReason::Lost {
+                // It goes whatever the budget, and takes its part of it.
+                *count += u32::from(row.claim.status.node_name.is_some());
                 row.remove(reason);
             } else if *count < pool.scale_down.budget {
                 *count += 1;
@@ -212,6 +215,12 @@ impl Planning<'_> {
     /// Drains that go on only while the world still wants them, looked at again on this tick's board: the pods must still fit elsewhere, and no
     /// pending pod may have use for the Node.
     pub(super) fn review_drains(&mut self) {
+        // Those that go in any case first: their pods must not meet others in the same room.
+        for row in &self.rows {
+            if let (Verdict::Remove(_), Some(node)) = (&row.verdict, &row.node) {
+                self.board.make_room_for(node);
+            }
+        }
         for index in 0..self.rows.len() {
             let Some(reason) = self.rows[index].reviewed.take() else {
                 continue;
@@ -249,7 +258,7 @@ impl Planning<'_> {
         }
         match self.board.move_away(&node) {
             Ok(_) => None,
-            Err(pod) => Some(format!("pod {pod} no longer fits on another Node")),
+            Err(stuck) => Some(stuck.to_string()),
         }
     }
 }
@@ -279,13 +288,28 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             reason => row.remove(reason),
         }
     } else if claim.status.phase < Phase::Initialized {
-        let is_ready = row.node.is_some_and(|node| node.facts.ready);
-        row.stage = match is_overdue(tick, claim) && (!is_ready || claim.status.is_overdue()) {
+        let comes_now = row
+            .node
+            .is_some_and(|node| node.facts.ready && !awaits_startup(row.pool, node.facts));
+        let is_given_up = !comes_now || claim.status.is_overdue();
+        row.stage = match is_overdue(tick, claim) && is_given_up {
             true => Stage::Overdue,
             false => Stage::Coming,
         };
     }
     row
+}
+
+/// Somebody has yet to remove a taint that keeps the Node out of service, which may never happen.
+fn awaits_startup(pool: Option<&PoolFacts>, node: &NodeFacts) -> bool {
+    let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
+    let is_startup = |taint: &Taint| {
+        startup
+            .iter()
+            .any(|other| (&other.key, other.effect) == (&taint.key, taint.effect))
+    };
+    let mut taints = node.taints.iter();
+    taints.any(|taint| is_startup(taint) || taints::delays_service(taint))
 }
 
 /// The reason that was written down when the removal began.

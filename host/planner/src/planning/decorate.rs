@@ -11,12 +11,19 @@ use crate::question::{Answer, AnswerBody, DecorateQuestion, Decoration};
 use crate::report::{Severity, Why};
 use crate::world::World;
 
-/// Keys that are ours or the kubelet's; the shell refuses them too.
-const RESERVED: [&str; 3] = [
-    "kproxide.dev/",
-    "node-role.kubernetes.io/",
-    "kubernetes.io/hostname",
-];
+/// Keys that are not a policy's to set: ours, the Node's identity, and roles of control planes, which we do not make. The shell, which reads the
+/// answers, refuses the same ones.
+fn is_reserved(key: &str) -> bool {
+    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+    let names = [
+        "kubernetes.io/hostname",
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/controlplane",
+        "node-role.kubernetes.io/master",
+        "node-role.kubernetes.io/etcd",
+    ];
+    prefix == "kproxide.dev" || prefix.ends_with(".kproxide.dev") || names.contains(&key)
+}
 
 /// Decorations in the order of the pool's hypervisors, or why there are none.
 type Decorated = Result<Vec<Decoration>, Why>;
@@ -154,7 +161,6 @@ impl Planning<'_> {
         question: &DecorateQuestion,
         mut decorations: Vec<Decoration>,
     ) -> Vec<Decoration> {
-        let is_reserved = |key: &str| RESERVED.iter().any(|reserved| key.starts_with(reserved));
         let mut dropped = Vec::new();
         for decoration in &mut decorations {
             let mut check = |key: &str| {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::Planning;
 use super::schedule::Need;
+use crate::facts::POD_ANTI_AFFINITY;
 use crate::ids::{ClaimName, PodKey};
-use crate::report::{PendingOutcome, PendingShape};
+use crate::report::{PendingOutcome, PendingShape, Severity};
 
 /// Pods that a row names; it counts all of them.
 const MOST_NAMED: usize = 1000;
@@ -13,6 +14,7 @@ const MOST_NAMED: usize = 1000;
 impl Planning<'_> {
     /// One row per shape and outcome; pods of a shape are told apart by nothing but their names, so the first by name get the first outcome.
     pub(super) fn report_pending(&mut self) {
+        self.report_shunned();
         let has_pools = !self.pools.is_empty();
         for need in &self.needs {
             let mut first = 0;
@@ -43,6 +45,21 @@ impl Planning<'_> {
     }
 }
 
+impl Planning<'_> {
+    /// Says that Nodes were left out, where that decided about pods.
+    fn report_shunned(&mut self) {
+        let shunned = self.needs.iter().find_map(|need| {
+            let pod = need.pods.iter().next()?.key();
+            Some((pod, need.shunned.as_ref()?))
+        });
+        let Some((pod, node)) = shunned else { return };
+        let message = format!(
+            "no pod is counted on Nodes where pods with {POD_ANTI_AFFINITY} stand, which is not supported yet: pod {pod} might fit on Node {node}"
+        );
+        self.tick.found(Severity::Notice, "kproxide", message);
+    }
+}
+
 fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {
     let mut outcomes = Vec::new();
     if let Some((node, count)) = &need.on_nodes {
@@ -69,7 +86,7 @@ fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {
 }
 
 fn unhelped(need: &Need<'_>, has_pools: bool) -> PendingOutcome {
-    if let Some(field) = need.spec.unsupported.first() {
+    if let Some(field) = &need.unsupported {
         PendingOutcome::NotSupported(field.to_string())
     } else if !has_pools {
         PendingOutcome::NoPool

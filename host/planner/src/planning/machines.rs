@@ -1,17 +1,20 @@
 //! A machine as pods will see it: labels and taints of its Node, what it will offer, what DaemonSets will take of it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Planning;
 use super::claims::Stage;
-use crate::facts::{ClassFacts, InstanceType, Labels, PodSpec, PoolFacts, Taint};
+use crate::facts::{
+    ClaimSpec, ClassFacts, InstanceType, Labels, NodeFacts, PodSpec, PoolFacts, Taint,
+};
 use crate::ids::{ClassName, HypervisorId, InstanceTypeName, PoolName};
 use crate::question::Decoration;
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
-use crate::world::World;
+use crate::world::{NodeView, World};
 
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(crate) const REGION: &str = "topology.kubernetes.io/region";
@@ -38,7 +41,7 @@ impl Face {
 }
 
 /// The labels that a claim asks for its Node. Precedence: ours, then the label policy's, then the pool's; of zone and region the policy's win.
-pub(super) fn claim_labels(
+pub(crate) fn claim_labels(
     claim: &str,
     pool_name: &PoolName,
     pool: &PoolFacts,
@@ -73,11 +76,13 @@ pub(super) fn claim_taints(pool: &PoolFacts, decoration: &Decoration) -> Vec<Tai
     all
 }
 
-/// The face of a machine with these labels: its kubelet adds architecture, operating system and host name.
+/// The face of a machine with these labels: its kubelet adds architecture, operating system (under their old names too) and host name.
 pub(super) fn face(name: &str, class: &ClassFacts, mut labels: Labels, taints: Vec<Taint>) -> Face {
     for (key, value) in [
         ("kubernetes.io/arch", &*class.arch),
+        ("beta.kubernetes.io/arch", &*class.arch),
         ("kubernetes.io/os", &*class.os),
+        ("beta.kubernetes.io/os", &*class.os),
         (HOSTNAME, name),
     ] {
         labels.insert(key.to_owned(), value.to_owned());
@@ -100,9 +105,34 @@ pub(super) fn daemons_on(world: &World, face: &Face) -> Resources {
     total
 }
 
-/// What the real Nodes of each instance type have shown to offer: the least of each resource.
+/// The instance type that a claim was made from. Whatever has become of the type, the machine has the size that its claim says.
+pub(super) fn size_of_claim(class: &ClassFacts, spec: &ClaimSpec) -> InstanceType {
+    let mut types = class.instance_types.iter();
+    let named = types.find(|size| size.name == spec.instance_type);
+    InstanceType {
+        name: spec.instance_type.clone(),
+        cores: u32::try_from(spec.milli_cores / 1000).unwrap_or(u32::MAX),
+        memory_bytes: spec.memory_bytes,
+        disk_bytes: spec.disk_bytes,
+        max_pods: named.map_or(110, |size| size.max_pods),
+        extended: named.map(|size| size.extended.clone()).unwrap_or_default(),
+    }
+}
+
+/// What a Node on its way into service offers: device plugins register their resources after the kubelet has said the rest.
+pub(super) fn promised(node: &NodeFacts, size: &InstanceType) -> Resources {
+    let mut offered = node.allocatable.clone();
+    for (name, amount) in &size.extended.extended {
+        if !offered.extended.contains_key(name) {
+            offered.set_extended(name.clone(), *amount);
+        }
+    }
+    offered
+}
+
+/// What the real Nodes of each instance type have shown to offer: the least of each resource. A type of another size is another one.
 #[derive(Debug, Default)]
-pub(super) struct Learned(BTreeMap<(ClassName, InstanceTypeName), (u64, u64, Resources)>);
+pub(super) struct Learned(BTreeMap<(ClassName, InstanceTypeName, u64, u64), Resources>);
 
 impl Learned {
     /// What a machine of this type will offer: as the Nodes of its type and size do, before the first its size less the class's overhead.
@@ -114,10 +144,13 @@ impl Learned {
         template_disk: u64,
     ) -> Resources {
         let milli_cores = u64::from(size.cores) * 1000;
-        let key = (class_name.clone(), size.name.clone());
-        if let Some((cores, memory, offered)) = self.0.get(&key)
-            && (*cores, *memory) == (milli_cores, size.memory_bytes)
-        {
+        let key = (
+            class_name.clone(),
+            size.name.clone(),
+            milli_cores,
+            size.memory_bytes,
+        );
+        if let Some(offered) = self.0.get(&key) {
             return offered.clone();
         }
         Resources {
@@ -134,30 +167,34 @@ impl Learned {
 }
 
 impl Planning<'_> {
+    /// A Node's kubelet says what it offers before anything else is ready.
     pub(super) fn learn(&self) -> Learned {
         let mut learned = Learned::default();
         for row in &self.rows {
-            let Some(node) = row.node.filter(|node| node.facts.ready) else {
-                continue;
-            };
-            let is_settled = match row.stage {
-                Stage::InService | Stage::Leaving => true,
-                Stage::Coming | Stage::Overdue => false,
-            };
-            if !is_settled {
-                continue;
-            }
             let spec = &row.claim.spec;
-            let offered = &node.facts.allocatable;
-            learned
-                .0
-                .entry((spec.class.clone(), spec.instance_type.clone()))
-                .and_modify(|(cores, memory, least)| {
-                    if (*cores, *memory) == (spec.milli_cores, spec.memory_bytes) {
-                        least.lower_to(offered);
-                    }
-                })
-                .or_insert_with(|| (spec.milli_cores, spec.memory_bytes, offered.clone()));
+            let offers = |node: &NodeView<'_>| node.facts.allocatable.milli_cores > 0;
+            let Some(node) = row.node.filter(offers) else {
+                continue;
+            };
+            let class = self.tick.world.classes().get(&spec.class);
+            let offered = match (row.stage, class) {
+                (Stage::Coming, Some(class)) => promised(node.facts, &size_of_claim(class, spec)),
+                (Stage::Coming | Stage::Overdue | Stage::InService | Stage::Leaving, _) => {
+                    node.facts.allocatable.clone()
+                }
+            };
+            let key = (
+                spec.class.clone(),
+                spec.instance_type.clone(),
+                spec.milli_cores,
+                spec.memory_bytes,
+            );
+            match learned.0.entry(key) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(offered);
+                }
+                Entry::Occupied(mut least) => least.get_mut().lower_to(&offered),
+            }
         }
         learned
     }

@@ -14,7 +14,7 @@ mod board;
 mod claims;
 mod decorate;
 mod explain;
-mod machines;
+pub(crate) mod machines;
 mod packing;
 mod placement;
 mod pools;
@@ -23,6 +23,9 @@ mod scale_down;
 mod scale_up;
 mod schedule;
 mod sites;
+mod spread;
+
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -32,7 +35,7 @@ use crate::ledger;
 use crate::plan::{Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict};
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, Report, Severity};
-use crate::world::World;
+use crate::world::{Id, World};
 
 /// Bounds of one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub struct Planning<'w> {
     hypervisors: sites::Hypervisors<'w>,
     decorating: decorate::Decorating,
     board: board::Board<'w>,
+    /// What topology spread counts, by the shape of the pod that spreads.
+    counted: BTreeMap<Id, spread::Counted>,
     needs: Vec<schedule::Need<'w>>,
     placing: placement::Placing,
     scale_down: scale_down::ScaleDown,
@@ -98,7 +103,8 @@ struct Tick<'w> {
 }
 
 impl Tick<'_> {
-    /// Whether this moment has come; if not, the next tick is due then. Every comparison with the clock goes through here.
+    /// Whether this moment has come; if not, the next tick is due then. Comparisons with the clock go through here,
+    /// save for moments of the Ledger: its upkeep tells the next of them.
     fn reached(&mut self, moment: Timestamp) -> bool {
         if self.now >= moment {
             return true;
@@ -137,6 +143,7 @@ impl<'w> Planning<'w> {
             hypervisors: sites::Hypervisors::default(),
             decorating: decorate::Decorating::default(),
             board: board::Board::default(),
+            counted: BTreeMap::new(),
             needs: Vec::new(),
             placing: placement::Placing::default(),
             scale_down: scale_down::ScaleDown::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::pools::{self, Offer, PoolPlan, SiteSet};
 use super::room::Room;
-use crate::facts::{NodeSelectorTerm, PodSpec, Toleration};
+use crate::facts::{NodeSelectorTerm, PodSpec, SpreadConstraint, Toleration};
 use crate::ledger::Usage;
 use crate::question::Size;
 use crate::resources::Resources;
@@ -60,7 +60,7 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    /// More pods placed, then fewer machines, then cheaper ones.
+    /// More pods placed, then cheaper machines, then fewer of them.
     fn is_better_than(&self, other: &Self, pool: &PoolPlan<'_>) -> bool {
         let key = |packing: &Self| {
             let left: u64 = packing.left.iter().map(|left| u64::from(*left)).sum();
@@ -69,7 +69,7 @@ impl Packing {
                 .iter()
                 .map(|order| u128::from(pool.offers[order.offer].cost()))
                 .sum();
-            (left, packing.orders.len(), cost)
+            (left, cost, packing.orders.len())
         };
         key(self) < key(other)
     }
@@ -129,6 +129,7 @@ type Demands<'a> = (
     &'a BTreeMap<String, String>,
     &'a Option<Vec<NodeSelectorTerm>>,
     &'a [Toleration],
+    &'a [SpreadConstraint],
 );
 
 impl Admitting {
@@ -138,7 +139,12 @@ impl Admitting {
         let group_of = demands.iter().map(|demand| {
             let spec = demand.spec;
             *groups
-                .entry((&spec.node_selector, &spec.node_affinity, &spec.tolerations))
+                .entry((
+                    &spec.node_selector,
+                    &spec.node_affinity,
+                    &spec.tolerations,
+                    &spec.spread,
+                ))
                 .or_insert_with(|| {
                     sets.push(
                         pool.offers

@@ -32,7 +32,18 @@ struct HypervisorRoom {
     machines: Option<u32>,
 }
 
-/// Why a site cannot take one more machine now.
+/// What a site has too little of for one more machine.
+enum Lack {
+    Entry,
+    Number,
+    Address,
+    Machine,
+    Cpu,
+    Memory,
+    Storage,
+}
+
+/// Why a site cannot take one more machine now, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     LedgerFull,
@@ -170,56 +181,60 @@ impl Room {
         site: &Site<'_>,
         size: Size,
     ) -> Option<Refusal> {
+        let facts = &hypervisors.all[site.hypervisor].cluster;
         let room = &self.hypervisors[site.hypervisor];
-        let (cores, memory) = (signed(size.milli_cores), signed(size.memory_bytes));
-        if self.entries == 0 {
-            Some(Refusal::LedgerFull)
-        } else if self.numbers[site.cluster] == 0 {
-            let cluster = &hypervisors.all[site.hypervisor].cluster;
-            Some(Refusal::NoNumber {
+        Some(match self.lack(site, size)? {
+            Lack::Entry => Refusal::LedgerFull,
+            Lack::Number => Refusal::NoNumber {
                 cluster: hypervisors.clusters[site.cluster].clone(),
-                first: cluster.vmid_first,
-                last: cluster.vmid_last,
-            })
-        } else if self.addresses[site.class] == Some(0) {
-            Some(Refusal::NoAddress(hypervisors.classes[site.class].clone()))
-        } else if room.machines == Some(0) {
-            let most = hypervisors.all[site.hypervisor]
-                .cluster
-                .max_machines_per_hypervisor;
-            Some(Refusal::TooManyMachines(most.unwrap_or(0)))
-        } else if cores > room.milli_cores {
-            Some(Refusal::Lacks {
+                first: facts.vmid_first,
+                last: facts.vmid_last,
+            },
+            Lack::Address => Refusal::NoAddress(hypervisors.classes[site.class].clone()),
+            Lack::Machine => {
+                Refusal::TooManyMachines(facts.max_machines_per_hypervisor.unwrap_or(0))
+            }
+            Lack::Cpu => Refusal::Lacks {
                 resource: "cpu",
-                asked: cores,
+                asked: signed(size.milli_cores),
                 left: room.milli_cores,
-            })
-        } else if memory > room.memory_bytes {
-            Some(Refusal::Lacks {
+            },
+            Lack::Memory => Refusal::Lacks {
                 resource: "memory",
-                asked: memory,
+                asked: signed(size.memory_bytes),
                 left: room.memory_bytes,
-            })
-        } else if site.disk_bytes > self.storages[site.storage] {
-            Some(Refusal::StorageFull {
+            },
+            Lack::Storage => Refusal::StorageFull {
                 storage: site.storage_name.clone(),
                 asked: signed(site.disk_bytes),
                 left: signed(self.storages[site.storage]),
-            })
+            },
+        })
+    }
+
+    fn lack(&self, site: &Site<'_>, size: Size) -> Option<Lack> {
+        let room = &self.hypervisors[site.hypervisor];
+        if self.entries == 0 {
+            Some(Lack::Entry)
+        } else if self.numbers[site.cluster] == 0 {
+            Some(Lack::Number)
+        } else if self.addresses[site.class] == Some(0) {
+            Some(Lack::Address)
+        } else if room.machines == Some(0) {
+            Some(Lack::Machine)
+        } else if signed(size.milli_cores) > room.milli_cores {
+            Some(Lack::Cpu)
+        } else if signed(size.memory_bytes) > room.memory_bytes {
+            Some(Lack::Memory)
+        } else if site.disk_bytes > self.storages[site.storage] {
+            Some(Lack::Storage)
         } else {
             None
         }
     }
 
     pub(super) fn has_room(&self, site: &Site<'_>, size: Size) -> bool {
-        let room = &self.hypervisors[site.hypervisor];
-        self.entries > 0
-            && self.numbers[site.cluster] > 0
-            && self.addresses[site.class] != Some(0)
-            && room.machines != Some(0)
-            && signed(size.milli_cores) <= room.milli_cores
-            && signed(size.memory_bytes) <= room.memory_bytes
-            && site.disk_bytes <= self.storages[site.storage]
+        self.lack(site, size).is_none()
     }
 
     pub(super) fn take(&mut self, site: &Site<'_>, size: Size) {
@@ -268,7 +283,7 @@ impl Room {
     }
 }
 
-/// VMIDs that nothing uses: no Ledger entry, no claim, no guest.
+/// VMIDs in use: by a Ledger entry, a claim, a guest or a template; and the one that must not be.
 pub(crate) fn used_numbers(
     world: &World,
     ledger: &LedgerFacts,

@@ -176,6 +176,9 @@ impl<'w> Planning<'w> {
         if slot.is_some_and(|slot| slot.promised > 0) {
             return Some("pending pods will run on it".to_owned());
         }
+        if self.board.awaits_pods(node) {
+            return Some("pods of Nodes that are being removed will come to it".to_owned());
+        }
         let is_empty = node.movable_pods() == 0;
         if !is_empty
             && !self
@@ -192,7 +195,7 @@ impl<'w> Planning<'w> {
             return Some(reason);
         }
         match self.board.move_away(node) {
-            Err(pod) => Some(format!("pod {pod} fits on no other Node")),
+            Err(stuck) => Some(stuck.to_string()),
             Ok(moves) => {
                 let lacking = self.pool_headroom_lacks(index, pool);
                 self.board.move_back(node, moves);
@@ -506,6 +509,9 @@ impl<'w> Planning<'w> {
     fn remove_one(&mut self, index: usize) -> Option<String> {
         let node = self.rows[index].node?;
         let pool = self.rows[index].pool?;
+        if self.board.awaits_pods(&node) {
+            return Some("pods of Nodes that this tick removes will come to it".to_owned());
+        }
         if let Some(reason) = self.blocking_pod(&node, pool) {
             return Some(reason);
         }
@@ -521,11 +527,7 @@ impl<'w> Planning<'w> {
         }
         let moves = match self.board.move_away(&node) {
             Ok(moves) => moves,
-            Err(pod) => {
-                return Some(format!(
-                    "after the removals of this tick pod {pod} fits on no other Node"
-                ));
-            }
+            Err(stuck) => return Some(format!("after the removals of this tick {stuck}")),
         };
         if let Some(reason) = self.pool_headroom_lacks(index, pool) {
             self.board.move_back(&node, moves);

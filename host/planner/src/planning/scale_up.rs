@@ -52,7 +52,7 @@ impl Planning<'_> {
         let mut barred: Vec<(usize, Why)> = Vec::new();
         let mut demands: Vec<Demand<'_>> = Vec::new();
         for (number, need) in self.needs.iter().enumerate() {
-            if need.left == 0 || !need.spec.unsupported.is_empty() {
+            if need.left == 0 || need.unsupported.is_some() {
                 continue;
             }
             match bar(&mut self.tick, pool, need) {

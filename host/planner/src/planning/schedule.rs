@@ -16,6 +16,12 @@ pub(super) struct Need<'w> {
     pub(super) pods: PendingPods<'w>,
     /// Pods without a place yet.
     pub(super) left: u32,
+    /// A field that is not evaluated yet: nothing is done for these pods.
+    pub(super) unsupported: Option<Arc<str>>,
+    /// A Node that would have taken them if it took any, see [`Slot::is_shunned`].
+    ///
+    /// [`Slot::is_shunned`]: super::board::Slot::is_shunned
+    pub(super) shunned: Option<NodeName>,
     /// Pods that fit an existing Node, and the first such Node.
     pub(super) on_nodes: Option<(NodeName, u32)>,
     pub(super) on_claims: Option<(ClaimName, u32)>,
@@ -32,7 +38,7 @@ impl<'w> Planning<'w> {
             self.needs = self.pending_by_weight();
         }
         for need in &mut self.needs {
-            if need.left == 0 || !need.spec.unsupported.is_empty() {
+            if need.left == 0 || need.unsupported.is_some() {
                 continue;
             }
             for (index, count) in self.board.put_pending(&need.spec, need.left) {
@@ -48,19 +54,22 @@ impl<'w> Planning<'w> {
                         .1 += count;
                 }
             }
+            if need.left > 0 {
+                need.shunned = self.board.shunned(&need.spec).next();
+            }
         }
     }
 
     /// First-fit decreasing: higher priority first, as the scheduler does; then pods that fit only some Nodes, so that others do not take their
     /// places; then larger ones; then by content.
-    fn pending_by_weight(&self) -> Vec<Need<'w>> {
-        let mut needs: Vec<Need<'w>> = self
-            .tick
-            .world
-            .pending()
+    fn pending_by_weight(&mut self) -> Vec<Need<'w>> {
+        let pending = self.tick.world.pending();
+        let mut needs: Vec<Need<'w>> = pending
             .into_iter()
             .map(|(shape, pods)| Need {
                 spec: shape.spec,
+                unsupported: pods.iter().next().and_then(|pod| self.unsupported(&pod)),
+                shunned: None,
                 left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
                 pods,
                 on_nodes: None,
@@ -82,9 +91,7 @@ impl<'w> Planning<'w> {
     /// A pending pod without a place that this Node could take if it stayed.
     pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
         let need = self.needs.iter().find(|need| {
-            need.left > 0
-                && need.spec.unsupported.is_empty()
-                && self.board.would_fit(&need.spec, node)
+            need.left > 0 && need.unsupported.is_none() && self.board.would_fit(&need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }

@@ -40,7 +40,7 @@ pub(super) struct Hypervisor<'w> {
     cluster_index: usize,
     /// Why no machine at all may be made here.
     closed: Option<String>,
-    /// Guests that run, or that are not ours.
+    /// Guests that run, and those of unknown state that are not ours.
     committed: Size,
     /// Ours that do not run yet.
     in_flight: Size,
@@ -125,10 +125,8 @@ impl<'w> Hypervisors<'w> {
 
     /// Counts a machine of the Ledger where it stands, and as in flight as long as it does not run.
     fn count(&mut self, entry: &LedgerEntry) {
-        let guest = self.guest_of(entry).cloned();
-        let at = guest
-            .as_ref()
-            .map_or(&entry.hypervisor, |guest| &guest.hypervisor);
+        let guest = self.guest_of(entry);
+        let at = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
         let id = HypervisorId {
             cluster: entry.cluster.clone(),
             name: at.clone(),
@@ -141,22 +139,23 @@ impl<'w> Hypervisors<'w> {
             .machines_by_pool
             .entry(entry.pool.clone())
             .or_default() += 1;
-        let has_run = |guest: &GuestFacts| match guest.status {
-            GuestStatus::Running | GuestStatus::Unknown => true,
-            GuestStatus::Stopped => false,
-        };
-        if guest.as_ref().is_some_and(has_run) {
-            return;
-        }
-        if let Some(guest) = guest {
-            // The inventory counts a stopped guest as committed; here it is in flight, with the size that it will have.
-            let committed = &mut hypervisor.committed;
-            committed.milli_cores = committed
-                .milli_cores
-                .saturating_sub(u64::from(guest.max_threads) * 1000);
-            committed.memory_bytes = committed
-                .memory_bytes
-                .saturating_sub(guest.max_memory_bytes);
+        match guest {
+            Some(guest) => match guest.status {
+                GuestStatus::Running => return,
+                GuestStatus::Stopped => {}
+                // Proxmox lists a new VM so, and without a size, for some seconds. The inventory counts it as committed; here it is in flight, with the
+                // size that it will have.
+                GuestStatus::Unknown => {
+                    let committed = &mut hypervisor.committed;
+                    committed.milli_cores = committed
+                        .milli_cores
+                        .saturating_sub(u64::from(guest.max_threads) * 1000);
+                    committed.memory_bytes = committed
+                        .memory_bytes
+                        .saturating_sub(guest.max_memory_bytes);
+                }
+            },
+            None => {}
         }
         let in_flight = &mut hypervisor.in_flight;
         in_flight.milli_cores = in_flight.milli_cores.saturating_add(entry.milli_cores);

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod lifecycle;
+mod machines;
 mod placement;
 mod properties;
 mod scale_down;

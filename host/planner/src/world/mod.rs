@@ -136,6 +136,11 @@ impl World {
         self.pods.iter()
     }
 
+    /// Every pod of a namespace, by name.
+    pub(crate) fn pods_in(&self, namespace: &Arc<str>) -> impl Iterator<Item = PodView<'_>> {
+        self.pods.in_namespace(namespace)
+    }
+
     pub fn pod_count(&self) -> usize {
         self.pods.len()
     }
@@ -170,7 +175,7 @@ impl World {
     /// The Node that runs in the VM with this SMBIOS UUID: kubelets report it in either byte order.
     pub fn node_by_uuid(&self, smbios: &Uid) -> Option<NodeView<'_>> {
         let found = self.pods.node_by_uuid(smbios);
-        found.or_else(|| self.pods.node_by_uuid(&swapped(smbios)?))
+        found.or_else(|| self.pods.node_by_uuid(&smbios.swapped()?))
     }
 
     /// The Node of a claim: the one recorded, else the one with the UUID of its VM.
@@ -267,22 +272,6 @@ fn keys_read<'a>(budgets: impl Iterator<Item = &'a DisruptionBudgetFacts>) -> BT
                 .chain(expressions.map(|requirement| requirement.key.to_string()))
         })
         .collect()
-}
-
-/// A UUID with its first three fields in the other byte order, as some firmware reports it; `None` if it is no UUID.
-fn swapped(uuid: &Uid) -> Option<Uid> {
-    let text = uuid.as_str();
-    let [a, b, c, d, e] = text.split('-').collect::<Vec<_>>()[..] else {
-        return None;
-    };
-    let reversed = |field: &str| -> Option<String> {
-        let pairs: Option<Vec<&str>> = (0..field.len())
-            .step_by(2)
-            .map(|at| field.get(at..at + 2))
-            .collect();
-        Some(pairs?.into_iter().rev().collect())
-    };
-    Some(format!("{}-{}-{}-{d}-{e}", reversed(a)?, reversed(b)?, reversed(c)?).into())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::interner::{Id, Interner};
 use super::views::{NodeView, PendingPods, PodView};
-use crate::facts::{Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
+use crate::facts::{Labels, NodeFacts, Owner, POD_ANTI_AFFINITY, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::resources::ExactSum;
 
@@ -81,6 +81,8 @@ pub(super) struct NodeSlot {
     pub(super) requested: ExactSum,
     pub(super) movable: ExactSum,
     pub(super) movable_pods: u32,
+    /// Pods that have not ended and may keep others away, see [`Pods::repels`].
+    pub(super) repelling: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -200,11 +202,13 @@ impl Pods {
             .as_ref()
             .expect("the pod was just set");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
+        let repels = self.repels(pod);
         if let Some(node) = pod.node {
             let slot = self.nodes[node.0 as usize]
                 .as_mut()
                 .expect("a pod's node has a slot");
             slot.pods.push(ix);
+            slot.repelling += u32::from(repels);
             if pod.is_alive() {
                 slot.requested.add(requests);
             }
@@ -227,10 +231,12 @@ impl Pods {
             .as_ref()
             .expect("an indexed pod exists");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
+        let repels = self.repels(pod);
         if let Some(node) = pod.node {
             let slot = self.nodes[node.0 as usize]
                 .as_mut()
                 .expect("a pod's node has a slot");
+            slot.repelling -= u32::from(repels);
             if let Some(position) = slot.pods.iter().position(|other| *other == ix) {
                 slot.pods.swap_remove(position);
             }
@@ -260,6 +266,18 @@ impl Pods {
             .as_deref()
             .is_none_or(|name| name == "default-scheduler");
         pod.unschedulable_since.is_some() && pod.node.is_none() && pod.is_movable() && ours
+    }
+
+    /// Its required anti-affinity may keep other pods from its Node. That of a DaemonSet is about its own kind, which every Node has once: held
+    /// against one Node, it would be held against each machine made instead.
+    fn repels(&self, pod: &Pod) -> bool {
+        let spec = self.specs.get(self.shapes.get(pod.shape).spec);
+        pod.is_alive()
+            && !pod.of_daemon_set
+            && spec
+                .unsupported
+                .iter()
+                .any(|field| **field == *POD_ANTI_AFFINITY)
     }
 
     pub(crate) fn set_node(&mut self, name: NodeName, facts: Option<Box<NodeFacts>>) {
@@ -302,6 +320,7 @@ impl Pods {
             requested: ExactSum::default(),
             movable: ExactSum::default(),
             movable_pods: 0,
+            repelling: 0,
         });
         ix
     }
@@ -355,6 +374,16 @@ impl Pods {
     /// Every pod, by namespace and name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PodView<'_>> {
         self.by_key.values().map(|ix| self.view(*ix))
+    }
+
+    /// Every pod of a namespace, by name.
+    pub(crate) fn in_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = PodView<'_>> {
+        let first = PodKey::new(namespace, "");
+        let of_namespace = move |(key, _): &(&PodKey, &PodIx)| key.namespace == first.namespace;
+        self.by_key
+            .range(PodKey::new(namespace, "")..)
+            .take_while(of_namespace)
+            .map(|(_, ix)| self.view(*ix))
     }
 
     pub(crate) fn get(&self, key: &PodKey) -> Option<PodView<'_>> {

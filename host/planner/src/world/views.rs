@@ -179,6 +179,11 @@ impl<'w> NodeView<'w> {
         self.slot.movable_pods
     }
 
+    /// Pods stand here whose required anti-affinity may keep others away.
+    pub(crate) fn repels(&self) -> bool {
+        self.slot.repelling > 0
+    }
+
     /// In no order.
     pub fn pods(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
         let pods = self.pods;

@@ -123,6 +123,18 @@ pub fn k3s_addons() -> Vec<(&'static str, Value)> {
         let spec = &mut addon["spec"]["template"]["spec"];
         spec["tolerations"] = critical.clone();
         spec["nodeSelector"] = json!({"kubernetes.io/os": "linux"});
+        if name == "coredns" {
+            let labels = json!({"k8s-app": "kube-dns"});
+            spec["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": labels},
+            }]);
+            addon["spec"]["selector"]["matchLabels"] = labels.clone();
+            addon["spec"]["template"]["metadata"]["labels"] = labels;
+        }
+        let spec = &mut addon["spec"]["template"]["spec"];
         if name != "local-path-provisioner" {
             spec["priorityClassName"] = json!("system-cluster-critical");
         }

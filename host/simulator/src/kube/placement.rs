@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     object::{condition_is_true, entries, items, meta_str},
     quantity::thousandths,
-    selector::Operator,
+    selector::{LabelSelector, Operator},
 };
 
 /// Amounts by resource name, in thousandths of the unit.
@@ -84,8 +84,19 @@ pub(crate) struct PodNeeds {
     selector: BTreeMap<String, String>,
     /// Alternatives; None when the pod has no required node affinity.
     affinity: Option<Vec<Term>>,
+    /// The constraints that must hold.
+    pub(crate) spread: Vec<Spread>,
     /// The first field that needs a filter which is not here.
     pub(crate) unsupported: Option<String>,
+}
+
+/// A topology spread constraint: pods are counted per value of the nodes' label `key`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spread {
+    key: String,
+    max_skew: i64,
+    /// Nothing is counted without one.
+    selector: Option<LabelSelector>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +113,8 @@ pub(crate) enum Misfit {
     AffinityOrSelector,
     TooManyPods,
     Insufficient(String),
+    NotSpread,
+    NoTopology,
 }
 
 impl fmt::Display for Misfit {
@@ -114,6 +127,10 @@ impl fmt::Display for Misfit {
             }
             Self::TooManyPods => f.write_str("Too many pods"),
             Self::Insufficient(resource) => write!(f, "Insufficient {resource}"),
+            Self::NotSpread => f.write_str("node(s) didn't match pod topology spread constraints"),
+            Self::NoTopology => f.write_str(
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+            ),
         }
     }
 }
@@ -134,8 +151,58 @@ impl PodNeeds {
                     .map(term)
                     .collect()
             }),
+            spread: items(spec, "topologySpreadConstraints")
+                .iter()
+                .filter(|constraint| must_hold(constraint))
+                .map(spread)
+                .collect(),
             unsupported: unsupported(spec),
         }
+    }
+
+    /// Whether the spread constraints refuse the node. `nodes` are all there are, and `pods` the labels of the other pods of the namespace, each
+    /// with its node; those that have ended or are about to are not among them.
+    pub(crate) fn spread_misfit(
+        &self,
+        labels: &BTreeMap<String, String>,
+        node: &NodeView,
+        nodes: &[&NodeView],
+        pods: &[(&BTreeMap<String, String>, &str)],
+    ) -> Option<Misfit> {
+        let has_topologies = |node: &NodeView| {
+            self.spread
+                .iter()
+                .all(|constraint| node.labels.contains_key(&constraint.key))
+        };
+        if !has_topologies(node) {
+            return Some(Misfit::NoTopology);
+        }
+        // By default, nodes that the pod could not choose are left out; tainted and cordoned ones are not.
+        let counting: Vec<&NodeView> = nodes
+            .iter()
+            .copied()
+            .filter(|node| has_topologies(node) && self.selects(node))
+            .collect();
+        let holds = |constraint: &Spread| {
+            let is_counted = |labels: &BTreeMap<String, String>| {
+                let selector = constraint.selector.as_ref();
+                selector.is_some_and(|selector| selector.matches(labels))
+            };
+            let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+            for other in &counting {
+                let on_it = pods
+                    .iter()
+                    .filter(|(labels, on)| *on == other.name && is_counted(labels))
+                    .count();
+                *counts.entry(&other.labels[&constraint.key]).or_default() +=
+                    i64::try_from(on_it).unwrap_or(i64::MAX);
+            }
+            let here = counts.get(node.labels[&constraint.key].as_str());
+            let least = counts.values().min().copied().unwrap_or(0);
+            here.copied().unwrap_or(0) + i64::from(is_counted(labels)) - least
+                <= constraint.max_skew
+        };
+        (!self.spread.iter().all(holds)).then_some(Misfit::NotSpread)
     }
 
     /// The first filter that refuses the node, in the scheduler's order, with all reasons of that filter. `used` are the
@@ -280,6 +347,22 @@ fn term(term: &Value) -> Term {
     }
 }
 
+/// `ScheduleAnyway` is a wish.
+fn must_hold(constraint: &Value) -> bool {
+    constraint["whenUnsatisfiable"] != "ScheduleAnyway"
+}
+
+fn spread(constraint: &Value) -> Spread {
+    Spread {
+        key: constraint["topologyKey"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        max_skew: constraint["maxSkew"].as_i64().unwrap_or(1),
+        selector: LabelSelector::from_object(&constraint["labelSelector"]),
+    }
+}
+
 fn amounts(parent: &Value, field: &str) -> Resources {
     entries(parent, field)
         .filter_map(|(name, amount)| {
@@ -336,11 +419,19 @@ fn unsupported(spec: &Value) -> Option<String> {
             return Some(format!("spec.affinity.{kind}"));
         }
     }
-    if items(spec, "topologySpreadConstraints")
-        .iter()
-        .any(|constraint| constraint["whenUnsatisfiable"] != "ScheduleAnyway")
-    {
-        return Some("spec.topologySpreadConstraints".to_owned());
+    for constraint in items(spec, "topologySpreadConstraints") {
+        let not_here = [
+            "minDomains",
+            "matchLabelKeys",
+            "nodeAffinityPolicy",
+            "nodeTaintsPolicy",
+        ];
+        let used = not_here
+            .into_iter()
+            .find(|field| !constraint[field].is_null());
+        if let Some(field) = used.filter(|_| must_hold(constraint)) {
+            return Some(format!("spec.topologySpreadConstraints[*].{field}"));
+        }
     }
     let containers = items(spec, "containers")
         .iter()

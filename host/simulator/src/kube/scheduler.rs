@@ -55,6 +55,8 @@ struct Scheduler {
     queue: BTreeSet<Place>,
     /// What failed; tried again when a node could have become better for it.
     parked: BTreeSet<Place>,
+    /// The same of pods that spread: other pods that come, end or move make a difference to them as well.
+    parked_by_spread: BTreeSet<Place>,
     arrivals: u64,
 }
 
@@ -92,6 +94,7 @@ impl Scheduler {
             pods: BTreeMap::new(),
             queue: BTreeSet::new(),
             parked: BTreeSet::new(),
+            parked_by_spread: BTreeSet::new(),
             arrivals: 0,
         }
     }
@@ -114,10 +117,12 @@ impl Scheduler {
         if state.view.as_ref() != Some(&view) {
             state.view = Some(view);
             self.queue.append(&mut self.parked);
+            self.queue.append(&mut self.parked_by_spread);
         }
     }
 
     fn apply_pod(&mut self, stored: &Stored, kind: ChangeKind) {
+        self.queue.append(&mut self.parked_by_spread);
         let gone = kind == ChangeKind::Deleted || stored.finished();
         let node = stored.node_name.clone().filter(|node| !node.is_empty());
         let known = self.pods.get(&stored.key);
@@ -171,6 +176,7 @@ impl Scheduler {
         };
         self.queue.remove(&state.place);
         self.parked.remove(&state.place);
+        self.parked_by_spread.remove(&state.place);
         if let Some(node) = state.node.and_then(|node| self.nodes.get_mut(&node)) {
             node.pods -= 1;
             for (name, amount) in &state.needs.requests {
@@ -201,12 +207,13 @@ impl Scheduler {
             let Some(needs) = self.pods.get(&key).map(|pod| pod.needs.clone()) else {
                 continue;
             };
+            let spreads = !needs.spread.is_empty();
             if let Some((_, message)) = failed.iter().find(|(other, _)| *other == needs) {
                 self.refuse(&key, message);
                 self.parked.insert(place);
                 continue;
             }
-            match self.choose(&needs) {
+            match self.choose(&key, &needs) {
                 Ok(node) => {
                     let uid = self
                         .pods
@@ -216,7 +223,12 @@ impl Scheduler {
                     // A pod that went away or was bound by somebody else comes back as a change.
                     if self.kube.bind(&key, &uid, &node).is_ok() {
                         self.assign(&key, &node);
+                        self.queue.append(&mut self.parked_by_spread);
                     }
+                }
+                Err(message) if spreads => {
+                    self.refuse(&key, &message);
+                    self.parked_by_spread.insert(place);
                 }
                 Err(message) => {
                     self.refuse(&key, &message);
@@ -227,10 +239,25 @@ impl Scheduler {
         }
     }
 
-    fn choose(&self, needs: &PodNeeds) -> Result<String, String> {
+    fn choose(&self, key: &Key, needs: &PodNeeds) -> Result<String, String> {
         if let Some(field) = &needs.unsupported {
             return Err(format!("the simulated scheduler has no filter for {field}"));
         }
+        let neighbours = match needs.spread.is_empty() {
+            true => Vec::new(),
+            false => self.neighbours(key),
+        };
+        let pods: Vec<_> = neighbours
+            .iter()
+            .filter(|other| other.key != *key && !other.terminating && !other.finished())
+            .filter_map(|other| Some((&other.labels, other.node_name.as_deref()?)))
+            .collect();
+        let own = neighbours.iter().find(|other| other.key == *key);
+        let own_labels = own.map(|own| own.labels.clone()).unwrap_or_default();
+        let views: Vec<&NodeView> = match needs.spread.is_empty() {
+            true => Vec::new(),
+            false => self.nodes.values().flat_map(|node| &node.view).collect(),
+        };
         let mut reasons = BTreeMap::<Misfit, usize>::new();
         let mut best: Option<(i64, &str)> = None;
         let (mut total, mut short) = (0, 0);
@@ -240,7 +267,10 @@ impl Scheduler {
             .filter_map(|state| Some((state.view.as_ref()?, state)));
         for (view, state) in nodes {
             total += 1;
-            let misfits = needs.misfits(view, &state.used, state.pods);
+            let mut misfits = needs.misfits(view, &state.used, state.pods);
+            if misfits.is_empty() && !needs.spread.is_empty() {
+                misfits.extend(needs.spread_misfit(&own_labels, view, &views, &pods));
+            }
             if misfits.is_empty() {
                 let score = self.score(view, state, needs);
                 // Names ascend, so that the first of equal scores has the smallest name.
@@ -248,9 +278,13 @@ impl Scheduler {
                     best = Some((score, &view.name));
                 }
             }
-            let of_resources =
-                |misfit: &Misfit| matches!(misfit, Misfit::Insufficient(_) | Misfit::TooManyPods);
-            short += usize::from(misfits.iter().any(of_resources));
+            let of_pods = |misfit: &Misfit| {
+                matches!(
+                    misfit,
+                    Misfit::Insufficient(_) | Misfit::TooManyPods | Misfit::NotSpread
+                )
+            };
+            short += usize::from(misfits.iter().any(of_pods));
             for misfit in misfits {
                 *reasons.entry(misfit).or_default() += 1;
             }
@@ -260,6 +294,13 @@ impl Scheduler {
             None if total == 0 => Err("no nodes available to schedule pods".to_owned()),
             None => Err(message(&reasons, total, short)),
         }
+    }
+
+    /// The pods of a pod's namespace, itself among them.
+    fn neighbours(&self, key: &Key) -> Vec<Arc<Stored>> {
+        let mut pods = self.kube.objects("pods");
+        pods.retain(|other| other.key.namespace == key.namespace);
+        pods
     }
 
     /// The mean free share of CPU and memory after the placement, in thousandths; negated for the fullest.
@@ -302,7 +343,7 @@ impl Scheduler {
     }
 }
 
-/// kube-scheduler's text for `total` nodes, on `short` of which nothing but resources are missing: only there could the
+/// kube-scheduler's text for `total` nodes, on `short` of which nothing but other pods is in the way: only there could the
 /// eviction of other pods help.
 fn message(reasons: &BTreeMap<Misfit, usize>, total: usize, short: usize) -> String {
     let sorted = |mut texts: Vec<String>| {
@@ -398,6 +439,42 @@ mod tests {
             "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, \
              preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 \
              Preemption is not helpful for scheduling."
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counts_the_pods_that_spread() {
+        let (kube, mut scheduler) = world();
+        for name in ["a", "b"] {
+            fixtures::add_node(&kube, fixtures::node(name, "8", "16Gi")).unwrap();
+        }
+        let spread = |name: &str| {
+            let mut pod = fixtures::pod(name, "1", "1Gi");
+            pod["metadata"]["labels"] = json!({"app": "web"});
+            pod["spec"]["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "web"}},
+            }]);
+            pod
+        };
+        // The emptier node would be b.
+        kube.create("pods", fixtures::pod("other", "4", "8Gi"))
+            .unwrap();
+        for name in ["p1", "p2"] {
+            kube.create("pods", spread(name)).unwrap();
+        }
+        pass(&kube, &mut scheduler);
+        let nodes = ["other", "p1", "p2"].map(|pod| node_of(&kube, pod).unwrap());
+        assert_eq!(nodes, ["a", "b", "a"]);
+
+        // A node without room counts as one without pods: the third would be the second one more on the others.
+        fixtures::add_node(&kube, fixtures::node("c", "0", "0")).unwrap();
+        kube.create("pods", spread("p3")).unwrap();
+        pass(&kube, &mut scheduler);
+        assert_eq!(
+            message_of(&kube, "p3"),
+            "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 2 node(s) didn't match pod topology spread constraints. no new \
+             claims to deallocate, preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
         );
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    DaemonSetFacts, NodeSelectorTerm, Operator, Owner, PodFacts, PodPhase, PodSpec, Requirement,
-    TaintEffect, Toleration,
+    DaemonSetFacts, LabelSelector, NodeSelectorTerm, Operator, Owner, POD_ANTI_AFFINITY, PodFacts,
+    PodPhase, PodSpec, Requirement, SpreadConstraint, TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
@@ -166,13 +166,15 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         unsupported.field("spec.affinity.podAffinity");
     }
     if !pod_anti_affinity.required.is_empty() {
-        unsupported.field("spec.affinity.podAntiAffinity");
+        unsupported.field(POD_ANTI_AFFINITY);
     }
     // `ScheduleAnyway` is a wish.
-    let demands = |one: &SpreadView| one.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
-    if topology_spread_constraints.iter().any(demands) {
-        unsupported.field("spec.topologySpreadConstraints");
-    }
+    let demands = |one: &&SpreadView| one.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
+    let spread = topology_spread_constraints
+        .iter()
+        .filter(demands)
+        .map(|one| spread_facts(one, &mut unsupported))
+        .collect();
     let all_containers = || containers.iter().chain(init_containers);
     if all_containers()
         .flat_map(|container| &container.ports)
@@ -213,6 +215,7 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         scheduler_name: scheduler_name.as_deref().map(Arc::from),
         local_volumes,
         empty_dir,
+        spread,
         unsupported: unsupported.sorted(),
     }
 }
@@ -352,6 +355,34 @@ pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Require
     })
 }
 
+/// Keys (`matchLabelKeys`) only narrow down what is counted, and numbers and policies on Nodes make no difference to a pod that is counted alone:
+/// the planner has no use for them.
+fn spread_facts(constraint: &SpreadView, unsupported: &mut Unsupported) -> SpreadConstraint {
+    let SpreadView {
+        topology_key,
+        when_unsatisfiable: _,
+        label_selector,
+    } = constraint;
+    let selector = label_selector.as_ref().map(|selector| {
+        let read: Vec<Requirement> = selector
+            .match_expressions
+            .iter()
+            .filter_map(requirement_facts)
+            .collect();
+        if read.len() < selector.match_expressions.len() {
+            unsupported.field("spec.topologySpreadConstraints.labelSelector");
+        }
+        LabelSelector {
+            match_labels: selector.match_labels.clone(),
+            match_expressions: read,
+        }
+    });
+    SpreadConstraint {
+        topology_key: topology_key.as_str().into(),
+        selector,
+    }
+}
+
 fn toleration_facts(
     toleration: &TolerationView,
     unsupported: &mut Unsupported,
@@ -484,18 +515,29 @@ mod tests {
     }
 
     #[test]
+    fn constraints_of_topology_spread_that_must_hold_are_kept() {
+        let selector = json!({"matchLabels": {"k8s-app": "kube-dns"}});
+        let spec = spec(json!({"topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector},
+            {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector},
+        ]}));
+        let [one] = &spec.spread[..] else {
+            panic!("{:?}", spec.spread);
+        };
+        assert_eq!(&*one.topology_key, "kubernetes.io/hostname");
+        let labels = &one.selector.as_ref().unwrap().match_labels;
+        assert_eq!(labels["k8s-app"], "kube-dns");
+        assert_eq!(spec.unsupported, []);
+    }
+
+    #[test]
     fn what_is_not_evaluated_is_named_by_its_field() {
+        let odd = json!([{"key": "a", "operator": "Like"}]);
         assert_eq!(
             unsupported(
-                json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]})
+                json!({"topologySpreadConstraints": [{"labelSelector": {"matchExpressions": odd}}]})
             ),
-            ["spec.topologySpreadConstraints"]
-        );
-        assert!(
-            unsupported(
-                json!({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]})
-            )
-            .is_empty()
+            ["spec.topologySpreadConstraints.labelSelector"]
         );
         let terms = "requiredDuringSchedulingIgnoredDuringExecution";
         assert_eq!(

@@ -8,6 +8,7 @@ use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::policy::SelectorView;
 use super::{narrow_meta, or_default, view_of};
 use crate::kube::crd::Amount;
 
@@ -101,7 +102,9 @@ pub(in crate::kube) struct PortView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct SpreadView {
+    pub(in crate::kube) topology_key: String,
     pub(in crate::kube) when_unsatisfiable: Option<String>,
+    pub(in crate::kube) label_selector: Option<SelectorView>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -51,7 +51,7 @@ fn a_drain_goes_on_while_its_pods_fit_elsewhere() {
     let plan = scene.plan();
     assert_eq!(
         verdict(&plan, "m"),
-        Verdict::GiveUp("pod default/web-00000 no longer fits on another Node".to_owned())
+        Verdict::GiveUp("pod default/web-00000 fits on no other Node".to_owned())
     );
 
     scene.node("static", node("cpu=4 memory=8Gi"));

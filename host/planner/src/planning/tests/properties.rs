@@ -10,9 +10,13 @@ use crate::check;
 use crate::claim::Phase;
 use crate::facts::*;
 use crate::ids::*;
+use crate::plan::RemovalReason;
 use crate::planning::{Limits, Planning};
 use crate::question::*;
 use crate::report::Finding;
+use crate::resources::Resources;
+use crate::selector::node_matches;
+use crate::taints::untolerated;
 use crate::world::World;
 
 fn any_spec() -> impl Strategy<Value = PodSpec> {
@@ -97,6 +101,9 @@ struct Machine {
     is_ready: bool,
     is_deleted: bool,
     is_reserved: bool,
+    guest: Option<GuestStatus>,
+    /// Less than its type's size.
+    is_small: bool,
 }
 
 fn any_machine() -> impl Strategy<Value = Machine> {
@@ -116,14 +123,23 @@ fn any_machine() -> impl Strategy<Value = Machine> {
         prop::bool::weighted(0.8),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.1),
+        0..10usize,
+        prop::bool::weighted(0.3),
     )
         .prop_map(
-            |(hypervisor, phase, is_ready, is_deleted, is_reserved)| Machine {
+            |(hypervisor, phase, is_ready, is_deleted, is_reserved, guest, is_small)| Machine {
                 hypervisor,
                 phase,
                 is_ready,
                 is_deleted,
                 is_reserved,
+                guest: match guest {
+                    0 => None,
+                    1 => Some(GuestStatus::Unknown),
+                    2 => Some(GuestStatus::Stopped),
+                    _ => Some(GuestStatus::Running),
+                },
+                is_small,
             },
         )
 }
@@ -174,6 +190,7 @@ prop_compose! {
         most_machines in prop::option::of(1..4u32),
         last_vmid in 1000..1020u32,
         statics in 0..2usize,
+        daemons in 0..3usize,
     ) -> Scene {
         let mut scene = Scene::default();
         let names = ["alpha", "beta", "gamma"];
@@ -193,6 +210,10 @@ prop_compose! {
                 let node = scene.nodes.get_mut(name.as_str()).unwrap();
                 node.ready = machine.is_ready;
                 node.unschedulable = machine.phase >= Phase::Draining;
+                if machine.is_small {
+                    node.allocatable.subtract(&amounts("cpu=300m memory=500Mi"));
+                }
+                scene.guest(&name, machine.guest);
                 nodes.push(name.clone());
             } else {
                 scene.coming_machine(&name, on, machine.phase);
@@ -208,6 +229,11 @@ prop_compose! {
             let name = format!("static{index}");
             scene.node(&name, node("cpu=4 memory=8Gi"));
             nodes.push(name);
+        }
+        for (name, selector) in [("agent", ""), ("driver", "topology.kubernetes.io/zone=beta")].into_iter().take(daemons) {
+            let mut spec = spec("cpu=100m memory=64Mi");
+            spec.node_selector = labels(selector);
+            scene.daemon_sets.insert(ObjectKey::new("kube-system", name), DaemonSetFacts { spec });
         }
         for (index, group) in groups.iter().enumerate() {
             let name = format!("g{index}");
@@ -446,6 +472,13 @@ proptest! {
     }
 
     #[test]
+    fn pods_of_removed_nodes_all_fit_on_the_nodes_that_stay(scene in any_scene()) {
+        let plan = scene.plan_with(racks);
+        let (pods, mut free) = moving(&scene, &plan);
+        prop_assert!(all_fit(&pods, &mut free, &mut 0), "{pods:#?} on {free:#?}");
+    }
+
+    #[test]
     fn a_full_or_tainted_node_more_does_not_change_what_is_launched(scene in any_scene(), full in any::<bool>()) {
         let mut more = scene.clone();
         let node = more.node("zz-useless", node("cpu=4 memory=8Gi"));
@@ -482,6 +515,89 @@ proptest! {
         }
         prop_assert_eq!(planning.finish(), scene.plan_with(racks));
     }
+}
+
+/// Pods that must find a place when a plan has been carried out (those of Nodes that nobody had to remove, and pending ones that it counts on Nodes
+/// for), and the Nodes that stay, with what is free on each.
+fn moving<'s>(
+    scene: &'s Scene,
+    plan: &Plan,
+) -> (Vec<&'s PodSpec>, Vec<(&'s NodeFacts, Resources)>) {
+    let going = |wanted: fn(&RemovalReason) -> bool| -> Vec<&NodeName> {
+        let advances = plan.advances.iter();
+        advances
+            .filter(|advance| matches!(&advance.verdict, Verdict::Remove(reason) if wanted(reason)))
+            .filter_map(|advance| scene.claims[&advance.claim].status.node_name.as_ref())
+            .collect()
+    };
+    let (by_choice, all) = (going(|reason| reason.is_voluntary()), going(|_| true));
+    let fitting: Vec<&PodKey> = plan
+        .report
+        .pending
+        .iter()
+        .filter(|row| matches!(row.outcome, PendingOutcome::FitsNode(_)))
+        .flat_map(|row| &row.pods)
+        .collect();
+    let mut pods: Vec<&PodSpec> = scene
+        .pods
+        .iter()
+        .filter(|(key, pod)| match &pod.node {
+            Some(node) => by_choice.contains(&node),
+            None => fitting.contains(key),
+        })
+        .map(|(_, pod)| &pod.spec)
+        .collect();
+    pods.sort_by_key(|spec| {
+        std::cmp::Reverse((spec.requests.memory_bytes, spec.requests.milli_cores))
+    });
+    let serves = |name: &&NodeName| {
+        let claim = scene.claims.get(name.as_str());
+        claim.is_none_or(|claim| claim.status.phase == Phase::Initialized)
+    };
+    let nodes = scene
+        .nodes
+        .keys()
+        .filter(serves)
+        .filter(|name| !all.contains(name));
+    let free = nodes.map(|name| {
+        let mut free = scene.nodes[name].allocatable.clone();
+        for pod in scene
+            .pods
+            .values()
+            .filter(|pod| pod.node.as_ref() == Some(name))
+        {
+            free.subtract(&pod.spec.requests);
+        }
+        (&scene.nodes[name], free)
+    });
+    (
+        pods,
+        free.filter(|(node, _)| node.ready && !node.unschedulable)
+            .collect(),
+    )
+}
+
+/// Whether some arrangement holds all pods; where the search takes too long, the answer is yes.
+fn all_fit(pods: &[&PodSpec], free: &mut [(&NodeFacts, Resources)], steps: &mut u32) -> bool {
+    let Some((first, rest)) = pods.split_first() else {
+        return true;
+    };
+    *steps += 1;
+    for index in 0..free.len() {
+        let (node, left) = &mut free[index];
+        if !first.requests.fits(left)
+            || !node_matches(first, "", &node.labels)
+            || untolerated(&first.tolerations, &node.taints).is_some()
+        {
+            continue;
+        }
+        left.subtract(&first.requests);
+        if all_fit(rest, free, steps) {
+            return true;
+        }
+        free[index].1.add(&first.requests);
+    }
+    *steps > 100_000
 }
 
 /// The fewest machines of six cores for these pods.

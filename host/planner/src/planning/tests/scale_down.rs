@@ -304,10 +304,14 @@ fn pods_block_whatever_the_pool_says() {
 fn k3s_add_ons_do_not_block() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
-    scene.node("server", node("cpu=4 memory=8Gi"));
+    scene.node("server", node("cpu=4 memory=8Gi")).labels = labels("kubernetes.io/hostname=server");
     for name in ["coredns", "metrics-server", "local-path-provisioner"] {
         let mut pod = running_pod("m", spec("cpu=100m memory=70Mi"));
         pod.spec.empty_dir = name == "metrics-server";
+        if name == "coredns" {
+            pod.labels = labels("k8s-app=kube-dns");
+            pod.spec.spread = vec![spread("k8s-app=kube-dns")];
+        }
         scene.pods.insert(ObjectKey::new("kube-system", name), pod);
     }
     assert_eq!(removed(&scene.plan()), ["m"]);
@@ -316,6 +320,97 @@ fn k3s_add_ons_do_not_block() {
         kept(&scene.plan(), "m").unwrap(),
         "pod kube-system/coredns is a system pod (blockedBy.kubeSystem)"
     );
+}
+
+fn spread(selector: &str) -> SpreadConstraint {
+    SpreadConstraint {
+        topology_key: "kubernetes.io/hostname".into(),
+        selector: Some(LabelSelector {
+            match_labels: labels(selector),
+            match_expressions: vec![],
+        }),
+    }
+}
+
+#[test]
+fn a_pod_that_spreads_moves_only_where_no_other_counts() {
+    let mut scene = idle();
+    scene.pod("web-b-00000").labels = labels("app=web");
+    scene.pod("web-b-00000").spec.spread = vec![spread("app=web")];
+    assert_eq!(removed(&scene.plan()), ["b"]);
+    scene.pod("web-a-00000").labels = labels("app=web");
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 uses spec.topologySpreadConstraints, which is not supported yet"
+    );
+    scene.pod("web-a-00000").deleting = true;
+    assert_eq!(
+        removed(&scene.plan()),
+        ["b"],
+        "the scheduler does not count it"
+    );
+
+    let a = scene.nodes.get_mut("a").unwrap();
+    a.labels.remove("kubernetes.io/hostname");
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 fits on no other Node"
+    );
+}
+
+#[test]
+fn a_node_that_receives_pods_in_thought_stays() {
+    // With budget for both, the pod of one must not be moved to the other while that one goes.
+    let mut scene = idle();
+    scene.workers().scale_down.budget = 2;
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene.node("full", node("cpu=20 memory=20Gi"));
+    scene.nodes.get_mut("full").unwrap().taints = vec![taint("full", TaintEffect::NoSchedule)];
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["b"]);
+    assert_eq!(
+        kept(&plan, "a").unwrap(),
+        "pods of Nodes that this tick removes will come to it"
+    );
+    let later = acted(&scene, &plan).plan();
+    assert_eq!(removed(&later), ["b"]);
+    assert_eq!(
+        kept(&later, "a").unwrap(),
+        "pods of Nodes that are being removed will come to it"
+    );
+}
+
+#[test]
+fn pods_of_replaced_nodes_keep_their_room() {
+    let check = |cores: u32, expected: &[&str]| {
+        let mut scene = Scene::default();
+        scene.workers().scale_down.budget = 2;
+        scene.workers().scale_down.load_headroom = 0.0;
+        scene.node("far", node("cpu=40 memory=80Gi")).taints =
+            vec![taint("far", TaintEffect::NoSchedule)];
+        for name in ["a", "b", "c"] {
+            scene.machine(name, "alpha");
+            scene.running(&format!("web-{name}"), 1, name, spec("cpu=1"));
+        }
+        scene.running("web-a", 1, "a", spec(&format!("cpu={cores}")));
+        scene.claim("a").replace = true;
+        assert_eq!(removed(&scene.plan()), expected, "{cores} cores");
+    };
+    check(2, &["a", "c"]);
+    check(3, &["a"]);
+}
+
+#[test]
+fn no_pod_is_counted_on_a_node_with_an_anti_affine_pod() {
+    let mut scene = idle();
+    scene.pod("web-a-00000").spec.unsupported = vec![POD_ANTI_AFFINITY.into()];
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 fits on no other Node (Node a is left out: a pod with spec.affinity.podAntiAffinity stands there, which is not \
+         supported yet)"
+    );
+    scene.pod("web-a-00000").owner = Some(owner("DaemonSet"));
+    assert_eq!(removed(&scene.plan()), ["b"], "each Node has one of those");
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Machines to come, as pods will see them.
+
+use super::*;
+use crate::facts::*;
+use crate::plan::RemovalReason;
+use crate::resources::Resources;
+
+/// A machine whose kubelet has registered and that is not in service yet.
+fn joining(scene: &mut Scene, name: &str) {
+    scene.machine(name, "alpha");
+    let claim = scene.claim(name);
+    claim.status.phase = Phase::Registered;
+    claim.created = at(NOW - 60);
+    claim.status.started_at = Some(at(NOW - 50));
+    claim.status.conditions.clear();
+}
+
+#[test]
+fn a_joining_node_teaches_what_its_type_offers() {
+    let mut scene = Scene::default();
+    joining(&mut scene, "first");
+    scene
+        .nodes
+        .get_mut("first")
+        .unwrap()
+        .allocatable
+        .milli_cores = 3_500;
+    scene.pending("web", 9, spec("cpu=1"));
+    assert_eq!(launches(&scene), 2, "three pods each");
+}
+
+#[test]
+fn an_edited_type_is_learned_anew_beside_its_old_machines() {
+    let mut scene = Scene::default();
+    scene.machine("old", "alpha");
+    scene.class.instance_types = vec![instance_type("medium", 8, 16)];
+    scene.machine("new", "alpha");
+    for (name, cores) in [("old", 3), ("new", 6)] {
+        scene.nodes.get_mut(name).unwrap().allocatable.milli_cores = cores * 1000;
+        scene.running(name, 1, name, spec(&format!("cpu={cores}")));
+    }
+    scene.pending("web", 12, spec("cpu=1"));
+    assert_eq!(launches(&scene), 2, "six pods each");
+}
+
+#[test]
+fn a_machine_on_its_way_keeps_its_size_when_its_type_goes() {
+    let mut scene = Scene::default();
+    scene.coming_machine("m", "alpha", Phase::Launching);
+    scene.class.instance_types = vec![instance_type("other", 4, 8)];
+    scene.pending("web", 4, spec("cpu=1"));
+    assert_eq!(launches(&scene), 0);
+    scene.class.instance_types = vec![instance_type("medium", 2, 2)];
+    assert_eq!(launches(&scene), 0, "nor when it is made smaller");
+}
+
+#[test]
+fn a_node_that_never_loses_its_startup_taint_is_no_capacity() {
+    let mut scene = Scene::default();
+    let startup = taint("cni.example.com/not-ready", TaintEffect::NoExecute);
+    scene.workers().startup_taints = vec![startup.clone()];
+    joining(&mut scene, "m");
+    scene.nodes.get_mut("m").unwrap().taints = vec![startup];
+    scene.pending("web", 1, spec("cpu=1"));
+    assert_eq!(launches(&scene), 0);
+    scene.claim("m").status.started_at = Some(at(NOW - 600));
+    assert_eq!(launches(&scene), 1);
+    scene.nodes.get_mut("m").unwrap().taints.clear();
+    assert_eq!(launches(&scene), 0, "it comes into service now");
+}
+
+#[test]
+fn a_device_that_registers_late_is_expected() {
+    let mut scene = Scene::default();
+    scene.class.instance_types[0].extended = amounts("example.com/gpu=2");
+    joining(&mut scene, "m");
+    scene.pending("train", 2, spec("example.com/gpu=1"));
+    assert_eq!(launches(&scene), 0);
+    assert_eq!(
+        scene.nodes["m"].allocatable.extended,
+        Resources::default().extended
+    );
+}
+
+#[test]
+fn machines_carry_the_old_names_of_architecture_and_system() {
+    let mut scene = Scene::default();
+    let mut old = spec("cpu=1");
+    old.node_selector = labels("beta.kubernetes.io/os=linux beta.kubernetes.io/arch=amd64");
+    scene.pending("web", 1, old);
+    assert_eq!(launches(&scene), 1);
+}
+
+#[test]
+fn a_label_policy_may_give_a_role_that_is_no_control_planes() {
+    let mut scene = Scene::default();
+    scene.pending("web", 1, spec("cpu=1"));
+    let plan = scene.plan_with(|question| {
+        decorate(question, |_| {
+            labels(
+                "node-role.kubernetes.io/worker=true node-role.kubernetes.io/control-plane=true x.kproxide.dev/y=z",
+            )
+        })
+    });
+    let labels = &plan.launches[0].spec.labels;
+    assert!(labels.contains_key("node-role.kubernetes.io/worker"));
+    assert!(!labels.contains_key("node-role.kubernetes.io/control-plane"));
+    assert!(!labels.contains_key("x.kproxide.dev/y"));
+}
+
+#[test]
+fn lost_machines_take_their_part_of_the_budget() {
+    let mut scene = Scene::default();
+    scene.machine("lost", "alpha").machine("worn", "alpha");
+    scene.nodes.get_mut("lost").unwrap().ready = false;
+    scene.guest("lost", None);
+    scene.claim("worn").replace = true;
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(removed(&plan), ["lost"]);
+    assert_eq!(verdict(&plan, "lost"), Verdict::Remove(RemovalReason::Lost));
+}
