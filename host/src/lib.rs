@@ -35,6 +35,9 @@ pub mod clock;
 pub mod metrics;
 pub mod telemetry;
 
+pub mod chain;
+pub mod hex;
+
 #[cfg(feature = "simulator")]
 pub mod lab;
 

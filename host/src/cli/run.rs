@@ -115,7 +115,7 @@ fn connect(config: &Config) -> Connect {
                     .iter()
                     .map(|text| text.parse())
                     .collect::<Result<_, _>>()
-                    .map_err(|error| crate::app::chain(&error))?,
+                    .map_err(|error| crate::chain::chain(&error))?,
             ),
         };
         PveClient::https(
@@ -124,7 +124,7 @@ fn connect(config: &Config) -> Connect {
             mounted(credentials.join(&connection.credentials)),
             concurrency,
         )
-        .map_err(|error| crate::app::chain(&error))
+        .map_err(|error| crate::chain::chain(&error))
     })
 }
 

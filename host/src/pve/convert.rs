@@ -13,6 +13,8 @@ use sha2::{Digest as _, Sha256};
 use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
 use super::template::{Template, TemplateError, Templates};
 use super::vm_config::Disk;
+use crate::chain::chain;
+use crate::hex::hex;
 
 /// The facts of one inventory; `templates` are those that classes name, by name.
 pub fn inventory_facts(
@@ -120,7 +122,7 @@ pub fn template_facts(
             storage: None,
             disk_bytes: 0,
             digest: String::new(),
-            problem: Some(with_source(&error)),
+            problem: Some(chain(&error)),
             smbios_uuid: None,
         }],
     }
@@ -168,20 +170,5 @@ fn configuration_digest(template: &Template) -> String {
             hash.update([0]);
         }
     }
-    hash.finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-fn with_source(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    hex(&hash.finalize()[..8])
 }

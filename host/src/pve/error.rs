@@ -376,17 +376,7 @@ impl Error {
 
     /// The error and its causes in one line, for conditions and Events.
     pub fn chain(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let words = error.to_string();
-            if !line.contains(&words) {
-                line.push_str(": ");
-                line.push_str(&words);
-            }
-            cause = error.source();
-        }
-        line
+        crate::chain::chain(self)
     }
 
     /// The status of the answer, if there was one.

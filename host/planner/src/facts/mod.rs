@@ -53,4 +53,6 @@ pub struct HostFacts {
     pub dry_run: bool,
     /// The key for ownership proofs is at hand. Without it nothing is launched or destroyed.
     pub key_known: bool,
+    /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
+    pub failing_watches: Vec<String>,
 }

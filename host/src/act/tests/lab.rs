@@ -386,6 +386,7 @@ fn configure(world: &mut World, clusters: &Clusters, machines: &Machines) {
         armed_at: Some(epoch() - SignedDuration::from_secs(1)),
         dry_run: false,
         key_known: true,
+        failing_watches: Vec::new(),
     }));
 }
 

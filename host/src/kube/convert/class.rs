@@ -355,7 +355,7 @@ fn digest(spec: &NodeClassSpec) -> Digest {
     } = spec;
     let shown = serde_json::to_vec(&(template, arch, os, cloud_init, join))
         .expect("a specification is plain data");
-    Digest::from(super::hex(&sha2::Sha256::digest(shown)))
+    Digest::from(crate::hex::hex(&sha2::Sha256::digest(shown)))
 }
 
 #[cfg(test)]

@@ -149,7 +149,3 @@ pub(super) fn created(meta: &ObjectMeta) -> Timestamp {
 pub(super) fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
