@@ -245,6 +245,7 @@ impl App {
             },
             notes,
             machines: machines.clone(),
+            metrics: metrics.clone(),
         });
         let reporter = Reporter::new(
             events,

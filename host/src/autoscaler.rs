@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
-use crate::observe::Clusters;
+use crate::observe::{Clusters, wanted_templates};
 use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::pve::limits::Concurrency;
 use crate::reporter::Reporter;
@@ -241,7 +241,11 @@ impl Autoscaler {
         let started = Instant::now();
         for delta in self
             .clusters
-            .refresh(self.timing.inventory_max_age, &self.clock)
+            .refresh(
+                self.timing.inventory_max_age,
+                wanted_templates(&self.world),
+                &self.clock,
+            )
             .await
         {
             self.world.apply(delta);
@@ -366,12 +370,6 @@ impl Autoscaler {
     fn take_change(&mut self, change: Change) -> bool {
         match change {
             Change::Delta(delta) => {
-                if let Delta::Class(class, facts) = &delta {
-                    let template = facts
-                        .as_ref()
-                        .map(|facts| (facts.template.clone(), facts.local_template));
-                    self.clusters.want_template(class, template);
-                }
                 if let Delta::Cluster(cluster, Some(facts)) = &delta {
                     self.clusters.limit(
                         cluster,
@@ -384,6 +382,7 @@ impl Autoscaler {
                 if let Delta::Pool(pool, None) = &delta {
                     self.policies.forget_pool(pool);
                 }
+                self.reporter.forget_gone(&delta);
                 let news = is_news(&delta);
                 self.world.apply(delta);
                 news

@@ -37,6 +37,7 @@ pub mod telemetry;
 
 pub mod chain;
 pub mod hex;
+mod labels;
 
 #[cfg(feature = "simulator")]
 pub mod lab;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::PoolFacts;
+use kproxide_planner::facts::{Delta, PoolFacts};
 use kproxide_planner::ids::{ClaimName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
@@ -108,6 +108,17 @@ impl Reporter {
     /// Our term as leader begins: whoever led before may have written other statuses than this process did last.
     pub fn begin_term(&mut self) {
         self.statuses = StatusWriter::default();
+    }
+
+    /// A status that was written went with its object: one that is made anew under the same name has none.
+    pub fn forget_gone(&mut self, delta: &Delta) {
+        if let Delta::Pool(name, None) = delta {
+            self.statuses.forget("nodepools", name.as_str());
+        } else if let Delta::Class(name, None) = delta {
+            self.statuses.forget("nodeclasses", name.as_str());
+        } else if let Delta::Cluster(name, None) = delta {
+            self.statuses.forget("proxmoxclusters", name.as_str());
+        }
     }
 
     /// Tells of one tick, of whose launches those have begun.

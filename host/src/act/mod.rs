@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::MachineSettings;
+use crate::metrics::Metrics;
 use crate::observe::Clusters;
 use crate::pve::ownership::Key;
 
@@ -130,6 +131,7 @@ pub struct Context {
     pub notes: mpsc::Sender<ClaimNote>,
     /// How machines of each class are configured and join.
     pub machines: Machines,
+    pub metrics: Metrics,
 }
 
 /// What each class says about its machines beyond the planner's facts. Clones share it.

@@ -105,6 +105,10 @@ pub async fn ownership_key_or_create(
     match created {
         Ok(_) => Ok(key),
         // Another replica was faster: its key counts.
+        Err(Error::NotFound { request }) => Err(Error::NamespaceMissing {
+            request,
+            namespace: namespace.to_owned(),
+        }),
         Err(Error::AlreadyExists { .. }) => ownership_key(client, namespace, name)
             .await?
             .ok_or_else(|| unexpected("secrets", name, "was there and is gone again")),

@@ -155,6 +155,11 @@ impl StatusWriter {
         .await
     }
 
+    /// The object is gone, and its status with it.
+    pub fn forget(&mut self, resource: &'static str, name: &str) {
+        self.known.remove(&(resource, name.to_owned()));
+    }
+
     async fn write<K, S>(
         &mut self,
         client: &Client,

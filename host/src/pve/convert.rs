@@ -11,7 +11,7 @@ use kproxide_planner::ids::Vmid;
 use sha2::{Digest as _, Sha256};
 
 use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
-use super::template::{Template, TemplateError, Templates};
+use super::template::{Template, TemplateError, Templates, holds_linked_clones};
 use super::vm_config::Disk;
 use crate::chain::chain;
 use crate::hex::hex;
@@ -42,6 +42,7 @@ pub fn inventory_facts(
         reachable: true,
         problem: None,
         quorate: inventory.quorate,
+        version: None,
         complete: inventory.complete,
         hypervisors,
         guests,
@@ -67,6 +68,7 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         .map(|storage| {
             let facts = StorageFacts {
                 kind: storage.kind.as_str().into(),
+                linked_clones: holds_linked_clones(&storage.kind),
                 shared: storage.shared,
                 active: storage.active,
                 available_bytes: storage.available,

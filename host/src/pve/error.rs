@@ -280,12 +280,10 @@ impl Meaning {
 fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'static, str> {
     match (path, privilege) {
         (Some(path), Some(privilege)) => format!(
-            "missing privilege {privilege} on {path}: grant it to the user and to its token (`kproxide doctor` prints the commands)"
+            "missing privilege {privilege} on {path}: grant it to the user and to its token"
         )
         .into(),
-        (_, _) => {
-            "a privilege is missing, Proxmox does not say which: run `kproxide doctor`".into()
-        }
+        (_, _) => "a privilege is missing, Proxmox does not say which".into(),
     }
 }
 

@@ -112,7 +112,7 @@ fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> Clus
     ClusterSighting {
         reachable: inventory.reachable,
         quorate: inventory.reachable.then_some(inventory.quorate),
-        version: None,
+        version: inventory.version.as_deref().map(str::to_owned),
         hypervisors: inventory
             .hypervisors
             .iter()
