@@ -3,6 +3,8 @@
 //! What comes from the operating system (certificates, randomness, signals, sockets, files) is injected by `main`; the demo and the simulation inject their own,
 //! and run this very program.
 
+mod ownership;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +20,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::act::{Actor, Context, Fence as ActFence, Identity, Machines, Rules};
 use crate::admin::Vitals;
-use crate::autoscaler::{Autoscaler, Inputs, Term};
+use crate::autoscaler::{Autoscaler, Inputs, Reloading, Term};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::hex::hex;
 use crate::kube::client::Client;
-use crate::kube::error::Error as KubeError;
 use crate::kube::events;
 use crate::kube::lease::{self, Fence, LeaseSettings};
-use crate::kube::{identity, ledger, watch as kube_watch};
+use crate::kube::watch as kube_watch;
 use crate::metrics::Metrics;
 use crate::observe::{Clusters, Connect};
 use crate::policy::{Library, LoadError, PolicyFiles};
-use crate::pve::ownership::{Key, KeyTooShort};
+use crate::pve::ownership::Key;
 use crate::reporter::Reporter;
+use ownership::{Identified, Ownership};
 
 /// Batches of watch events that wait for the loop; the watches slow down when it is full.
 const WATCH_BATCHES_MAX: usize = 64;
@@ -64,8 +67,6 @@ pub enum AppError {
     Policies(#[source] LoadError),
     #[error("metrics cannot be registered")]
     Metrics(#[source] prometheus::Error),
-    #[error("the key for ownership proofs cannot be used")]
-    Key(#[source] KeyTooShort),
     #[error("the task {0} ended, though nobody stopped it")]
     TaskEnded(String),
     #[error("a task failed")]
@@ -143,11 +144,31 @@ impl App {
             policy_files,
             stop,
         } = host;
-        let Some((cluster_id, key)) = identify(&kube, &config, &random, &ends.turned, &stop).await
-        else {
-            return Ok(());
+        let turned = || {
+            ends.turned.send_replace(Instant::now());
         };
-        let keys = key.map(Key::new).transpose().map_err(AppError::Key)?;
+        let identified = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            identified = ownership::identify(&kube, &config, &random, turned) => identified,
+        };
+        let Identified {
+            cluster_id,
+            ownership,
+        } = identified;
+        let (key, key_problem) = match ownership {
+            Ownership::Known(key) => (Some(key), None),
+            Ownership::Unknown => {
+                tracing::info!(
+                    "there is no key for ownership proofs yet: which machines are ours is unknown"
+                );
+                (None, None)
+            }
+            Ownership::ReadOnly(problem) => {
+                tracing::error!(problem, "nothing is launched or destroyed");
+                (None, Some(problem))
+            }
+        };
 
         // Tasks of the host end when the loop has ended, not when the stop is asked for: drives need the Lease until then.
         let ended = CancellationToken::new();
@@ -199,13 +220,15 @@ impl App {
         let (notes, notes_taken) = mpsc::channel(NOTES_MAX);
         let clusters = Clusters::new(connect);
         let machines = Machines::default();
-        let key_fingerprint = keys.as_ref().map(Key::fingerprint);
+        let key_fingerprint = key.as_ref().map(Key::fingerprint);
         let host_facts = HostFacts {
             cluster_id: cluster_id.clone(),
             own_node: config.own_node.as_deref().map(Into::into),
             armed_at: None,
             dry_run: config.dry_run,
-            key_known: keys.is_some(),
+            // A dry run acts on nothing, so it plans as if it had one.
+            key_known: key.is_some() || config.dry_run,
+            failing_watches: Vec::new(),
             removing: BTreeMap::new(),
         };
         let actor = Actor::new(Context {
@@ -214,7 +237,7 @@ impl App {
             clock,
             identity: Identity {
                 cluster_id,
-                keys: keys.into_iter().collect(),
+                keys: key.into_iter().collect(),
             },
             fence: act_fence(&fence),
             nonces: nonces(&random),
@@ -224,12 +247,14 @@ impl App {
             },
             notes,
             machines: machines.clone(),
+            metrics: metrics.clone(),
         });
         let reporter = Reporter::new(
             events,
             (!config.dry_run).then_some(kube),
             metrics.clone(),
             key_fingerprint,
+            key_problem,
         );
         let mut autoscaler = Autoscaler {
             clock,
@@ -250,6 +275,7 @@ impl App {
             turned: ends.turned,
             synced: ends.synced,
             term: Term::default(),
+            reloading: Reloading::default(),
         };
         autoscaler.world.apply(Delta::Host(host_facts));
         autoscaler.tell_policies();
@@ -291,48 +317,6 @@ impl App {
     }
 }
 
-/// The cluster's identity and the ownership key, tried until they can be read: without them nothing may be done. `None`: told to stop meanwhile.
-async fn identify(
-    kube: &Client,
-    config: &Config,
-    random: &Random,
-    turned: &watch::Sender<Instant>,
-    stop: &CancellationToken,
-) -> Option<(String, Option<Vec<u8>>)> {
-    loop {
-        match identity_once(kube, config, random).await {
-            Ok(identity) => return Some(identity),
-            Err(error) => {
-                tracing::warn!(error = %chain(&error), "Kubernetes cannot be read; trying again")
-            }
-        }
-        turned.send_replace(Instant::now());
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return None,
-            () = tokio::time::sleep(RETRY) => {}
-        }
-    }
-}
-
-async fn identity_once(
-    kube: &Client,
-    config: &Config,
-    random: &Random,
-) -> Result<(String, Option<Vec<u8>>), KubeError> {
-    let cluster_id = identity::cluster_id(kube).await?;
-    let secret = format!("{}-ownership-key", config.name);
-    let key = if config.dry_run {
-        identity::ownership_key(kube, &config.namespace, &secret).await?
-    } else {
-        ledger::get_or_create(kube).await?;
-        let mut fresh = [0; 32];
-        random(&mut fresh);
-        Some(identity::ownership_key_or_create(kube, &config.namespace, &secret, fresh).await?)
-    };
-    Ok((cluster_id, key.map(|key| key.bytes().to_vec())))
-}
-
 fn act_fence(fence: &Fence) -> ActFence {
     let fence = fence.clone();
     ActFence::new(move || fence.leads().then(|| fence.epoch()))
@@ -347,16 +331,8 @@ fn nonces(random: &Random) -> crate::act::Nonces {
 fn text(random: &Random, bytes: usize) -> String {
     let mut buffer = vec![0; bytes];
     random(&mut buffer);
-    buffer.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&buffer)
 }
 
-/// An error with its causes, for logs.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
+#[cfg(all(test, feature = "simulator"))]
+mod tests;

@@ -1,7 +1,8 @@
 //! The loop: something changed, or time passed → observe → plan → act.
 //!
-//! Events are hints to look sooner; a tick takes no input but the world, so that a missed one costs latency, never correctness. Nothing that waits for Proxmox or
-//! for a drain is awaited here: claims are driven by [`Actor`] beside the loop.
+//! Events are hints to look sooner; a tick takes no input but the world, so that a missed one costs latency, never correctness. What a tick awaits has a
+//! deadline: Proxmox's inventories, the policies' answers, the Ledger's write, the writes of statuses. What may take longer goes on beside the loop: claims
+//! are driven by [`Actor`], new policy files are compiled and tested by a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,15 +14,16 @@ use kproxide_planner::planning::{Limits, Planning};
 use kproxide_planner::world::World;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Actor, ClaimNote, Machines};
+use crate::act::{Actor, ClaimNote, Machines, Started};
 use crate::clock::Clock;
 use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
-use crate::observe::Clusters;
+use crate::observe::{Clusters, wanted_templates};
 use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::pve::limits::Concurrency;
 use crate::reporter::Reporter;
@@ -71,6 +73,42 @@ pub struct Autoscaler {
     /// Tells them that every watch has delivered its first list.
     pub synced: watch::Sender<bool>,
     pub term: Term,
+    pub reloading: Reloading,
+}
+
+/// New policy files that are being compiled and tested, one set at a time.
+#[derive(Debug, Default)]
+pub struct Reloading {
+    task: JoinSet<Vec<Reload>>,
+    is_later: bool,
+}
+
+impl Reloading {
+    fn begin(&mut self, policies: &Library, files: PolicyFiles) {
+        let policies = policies.clone();
+        self.task.spawn(async move { policies.sync(files).await });
+    }
+
+    fn is_idle(&self) -> bool {
+        self.task.is_empty()
+    }
+
+    /// The files that were there at the start are not taken yet: pools that use them would be planned for without them.
+    fn is_first(&self) -> bool {
+        !self.is_idle() && !self.is_later
+    }
+
+    /// What came of it; never, if nothing is under way. Safe to drop and to call again.
+    async fn ended(&mut self) -> Vec<Reload> {
+        let Some(ended) = self.task.join_next().await else {
+            return std::future::pending().await;
+        };
+        self.is_later = true;
+        ended.unwrap_or_else(|error| {
+            tracing::error!(%error, "policy files could not be taken");
+            Vec::new()
+        })
+    }
 }
 
 /// Our present term as leader.
@@ -81,12 +119,14 @@ pub struct Term {
     since: jiff::Timestamp,
     ticks: u32,
     kinds_synced: BTreeSet<kube_watch::Kind>,
+    kinds_failing: BTreeSet<kube_watch::Kind>,
 }
 
 /// Everything that can make the loop turn.
 enum Event {
     Watched(Report),
     Files(PolicyFiles),
+    Reloaded(Vec<Reload>),
     Leadership,
     Acted,
     Note(ClaimNote),
@@ -146,8 +186,9 @@ impl Autoscaler {
                         schedule.nudge();
                     }
                 }
-                Event::Files(files) => {
-                    if self.take_policies(files).await {
+                Event::Files(files) => self.reloading.begin(&self.policies, files),
+                Event::Reloaded(reloads) => {
+                    if self.take_policies(&reloads) {
                         schedule.nudge();
                     }
                 }
@@ -183,11 +224,12 @@ impl Autoscaler {
             () = inputs.stop.cancelled() => Event::Stop,
             () = inputs.fence.changed() => Event::Leadership,
             Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
-            Some(files) = inputs.policy_files.recv() => Event::Files(files),
+            Some(files) = inputs.policy_files.recv(), if self.reloading.is_idle() => Event::Files(files),
+            reloads = self.reloading.ended() => Event::Reloaded(reloads),
             Some(note) = inputs.notes.recv() => Event::Note(note),
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
-            () = tokio::time::sleep_until(due) => Event::Due,
+            () = tokio::time::sleep_until(due), if !self.reloading.is_first() => Event::Due,
         }
     }
 
@@ -199,7 +241,11 @@ impl Autoscaler {
         let started = Instant::now();
         for delta in self
             .clusters
-            .refresh(self.timing.inventory_max_age, &self.clock)
+            .refresh(
+                self.timing.inventory_max_age,
+                wanted_templates(&self.world),
+                &self.clock,
+            )
             .await
         {
             self.world.apply(delta);
@@ -217,12 +263,16 @@ impl Autoscaler {
             .tick_seconds
             .observe(started.elapsed().as_secs_f64());
         self.world.remember(&plan);
-        self.reporter.report(&plan, &self.world, now).await;
-        if !self.host.dry_run
-            && let Some(ledger) = self.actor.start(&plan, &self.world).await
-        {
-            self.world.apply(Delta::Ledger(Some(Box::new(ledger))));
+        let mut started = Started::default();
+        if !self.host.dry_run {
+            started = self.actor.start(&plan, &self.world).await;
+            if let Some(ledger) = started.ledger.take() {
+                self.world.apply(Delta::Ledger(Some(ledger)));
+            }
         }
+        self.reporter
+            .report(&plan, &started.launched, &self.world, now)
+            .await;
         Some(plan)
     }
 
@@ -296,24 +346,35 @@ impl Autoscaler {
             }
             Report::Failed(kind, problem) => {
                 tracing::warn!(%kind, problem, "a watch failed and is tried again");
+                self.term.kinds_failing.insert(kind);
+                self.tell_failing_watches();
                 false
             }
             Report::Recovered(kind) => {
                 tracing::info!(%kind, "a watch works again");
+                self.term.kinds_failing.remove(&kind);
+                self.tell_failing_watches();
                 true
             }
         }
     }
 
+    /// Of the kinds that say who is on a Node and who may leave it: nothing is removed while one of them may be old.
+    fn tell_failing_watches(&mut self) {
+        use kube_watch::Kind;
+        self.host.failing_watches = self
+            .term
+            .kinds_failing
+            .iter()
+            .filter(|kind| matches!(kind, Kind::Pods | Kind::Nodes | Kind::DisruptionBudgets))
+            .map(ToString::to_string)
+            .collect();
+        self.world.apply(Delta::Host(self.host.clone()));
+    }
+
     fn take_change(&mut self, change: Change) -> bool {
         match change {
             Change::Delta(delta) => {
-                if let Delta::Class(class, facts) = &delta {
-                    let template = facts
-                        .as_ref()
-                        .map(|facts| (facts.template.clone(), facts.local_template));
-                    self.clusters.want_template(class, template);
-                }
                 if let Delta::Cluster(cluster, Some(facts)) = &delta {
                     self.clusters.limit(
                         cluster,
@@ -326,11 +387,16 @@ impl Autoscaler {
                 if let Delta::Pool(pool, None) = &delta {
                     self.policies.forget_pool(pool);
                 }
+                self.reporter.forget_gone(&delta);
                 let news = is_news(&delta);
                 self.world.apply(delta);
                 news
             }
             Change::Connection(cluster, connection) => {
+                if connection.is_none() {
+                    // Nobody asks it any more, so nothing is known of it any more.
+                    self.world.apply(Delta::Inventory(cluster.clone(), None));
+                }
                 self.clusters.configure(&cluster, connection);
                 true
             }
@@ -350,9 +416,8 @@ impl Autoscaler {
         }
     }
 
-    async fn take_policies(&mut self, files: PolicyFiles) -> bool {
-        let reloads: Vec<Reload> = self.policies.sync(files).await;
-        for reload in &reloads {
+    fn take_policies(&mut self, reloads: &[Reload]) -> bool {
+        for reload in reloads {
             self.reporter.policy_reloaded(reload, &self.world);
         }
         self.tell_policies();

@@ -45,6 +45,12 @@ pub enum ConfigError {
         "--lease-retry {retry:?} must be shorter than --lease-renew-deadline {renew:?}: otherwise a single failure loses the Lease"
     )]
     Retry { retry: Duration, renew: Duration },
+    #[error(
+        "--lease-duration {0:?} must be whole seconds, at least 1s: a Lease holds nothing finer"
+    )]
+    LeaseDuration(Duration),
+    #[error("--lease-retry must be longer than 0: write it like 2s")]
+    LeaseRetry,
     #[error("--batch-idle {idle:?} must not be longer than --batch-max {max:?}")]
     Batch { idle: Duration, max: Duration },
     #[error("--poll-interval must be longer than 0: write it like 10s")]
@@ -83,6 +89,12 @@ impl Config {
             lease_retry,
             max_launches_per_tick,
         } = timing.clone();
+        if lease_duration.is_zero() || lease_duration.subsec_nanos() != 0 {
+            return Err(ConfigError::LeaseDuration(lease_duration));
+        }
+        if lease_retry.is_zero() {
+            return Err(ConfigError::LeaseRetry);
+        }
         if lease_renew_deadline >= lease_duration {
             return Err(ConfigError::RenewDeadline {
                 renew: lease_renew_deadline,
@@ -154,6 +166,14 @@ mod tests {
         check(
             &["--lease-retry", "20s"],
             "--lease-retry 20s must be shorter than --lease-renew-deadline 10s: otherwise a single failure loses the Lease",
+        );
+        check(
+            &["--lease-duration", "15500ms"],
+            "--lease-duration 15.5s must be whole seconds, at least 1s: a Lease holds nothing finer",
+        );
+        check(
+            &["--lease-retry", "0s"],
+            "--lease-retry must be longer than 0: write it like 2s",
         );
         check(
             &["--batch-idle", "2s"],

@@ -35,6 +35,10 @@ pub mod clock;
 pub mod metrics;
 pub mod telemetry;
 
+pub mod chain;
+pub mod hex;
+mod labels;
+
 #[cfg(feature = "simulator")]
 pub mod lab;
 

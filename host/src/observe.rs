@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kproxide_planner::facts::{Delta, InventoryFacts, TemplateFacts};
-use kproxide_planner::ids::{ClassName, ClusterName};
+use kproxide_planner::ids::ClusterName;
+use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::kube::convert::ClusterConnection;
 use crate::pve::client::Client;
 use crate::pve::convert::{inventory_facts, template_facts};
+use crate::pve::error::Meaning;
 use crate::pve::inventory::Inventory;
 use crate::pve::limits::Concurrency;
+use crate::pve::preflight::Scope;
 use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster ever takes; a hung one must not hold the others up.
@@ -24,6 +27,9 @@ const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
 
 /// Templates change when people change them; each costs a request.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
+
+/// Between two tries to build a client that could not be built, or whose trust the endpoint does not have: a CA file may have been put right.
+const REBUILD: Duration = Duration::from_secs(30);
 
 /// The templates under each name that a class wants.
 type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
@@ -43,8 +49,6 @@ pub struct Clusters {
 struct State {
     clusters: BTreeMap<ClusterName, Cluster>,
     concurrency: BTreeMap<ClusterName, Concurrency>,
-    /// Which template each class wants, and whether one per hypervisor.
-    wanted: BTreeMap<ClassName, (Arc<str>, bool)>,
 }
 
 struct Cluster {
@@ -52,6 +56,9 @@ struct Cluster {
     concurrency: Concurrency,
     /// The reason why there is no client.
     client: Result<Client, String>,
+    built: Instant,
+    /// A certificate was not trusted: a new client reads the CA file again.
+    is_untrusted: bool,
     /// When the facts were last asked for, whatever came of it.
     asked: Option<Instant>,
     /// The last good look, for those who need Proxmox's own words (clone routes).
@@ -59,6 +66,34 @@ struct Cluster {
     /// The same in the planner's words.
     facts: InventoryFacts,
     templates: Option<(Instant, Lookups)>,
+    /// What those are the templates of.
+    wanted: BTreeSet<Wanted>,
+    version: Option<Arc<str>>,
+}
+
+/// A template by its name, and whether there is one per hypervisor.
+type Wanted = (Arc<str>, bool);
+
+/// The templates that each cluster must have: those of the classes whose pools use it.
+pub fn wanted_templates(world: &World) -> BTreeMap<ClusterName, BTreeSet<Wanted>> {
+    let mut wanted: BTreeMap<ClusterName, BTreeSet<Wanted>> = BTreeMap::new();
+    for pool in world.pools().values() {
+        let Some(class) = world.classes().get(&pool.class) else {
+            continue;
+        };
+        let template = (class.template.clone(), class.local_template);
+        let of_pool = world
+            .clusters()
+            .keys()
+            .filter(|cluster| pool.clusters.is_empty() || pool.clusters.contains(cluster));
+        for cluster in of_pool {
+            wanted
+                .entry(cluster.clone())
+                .or_default()
+                .insert(template.clone());
+        }
+    }
+    wanted
 }
 
 impl Clusters {
@@ -87,10 +122,14 @@ impl Clusters {
             connection,
             concurrency,
             client,
+            built: Instant::now(),
+            is_untrusted: false,
             asked: None,
             inventory: None,
             facts: InventoryFacts::default(),
             templates: None,
+            wanted: BTreeSet::new(),
+            version: None,
         };
         state.clusters.insert(name.clone(), cluster);
     }
@@ -110,22 +149,6 @@ impl Clusters {
         }
     }
 
-    /// Takes over which template a class uses.
-    pub fn want_template(&self, class: &ClassName, template: Option<(Arc<str>, bool)>) {
-        let mut state = self.lock();
-        let changed = match template {
-            Some(template) => {
-                state.wanted.insert(class.clone(), template.clone()) != Some(template)
-            }
-            None => state.wanted.remove(class).is_some(),
-        };
-        if changed {
-            for cluster in state.clusters.values_mut() {
-                (cluster.templates, cluster.asked) = (None, None);
-            }
-        }
-    }
-
     pub fn client(&self, name: &ClusterName) -> Option<Client> {
         self.lock().clusters.get(name)?.client.clone().ok()
     }
@@ -135,10 +158,22 @@ impl Clusters {
         self.lock().clusters.get(name)?.inventory.clone()
     }
 
-    /// Asks every cluster whose facts are older than `max_age`, all at once.
-    pub async fn refresh(&self, max_age: Duration, clock: &Clock) -> Vec<Delta> {
+    /// Asks every cluster whose facts are older than `max_age` or of other templates than those wanted now, all at once.
+    pub async fn refresh(
+        &self,
+        max_age: Duration,
+        mut wanted: BTreeMap<ClusterName, BTreeSet<Wanted>>,
+        clock: &Clock,
+    ) -> Vec<Delta> {
         let due: Vec<_> = {
-            let state = self.lock();
+            let mut state = self.lock();
+            for (name, cluster) in &mut state.clusters {
+                let wanted = wanted.remove(name).unwrap_or_default();
+                if cluster.wanted != wanted {
+                    cluster.wanted = wanted;
+                    (cluster.templates, cluster.asked) = (None, None);
+                }
+            }
             let old =
                 |cluster: &Cluster| cluster.asked.is_none_or(|asked| asked.elapsed() >= max_age);
             state
@@ -159,14 +194,18 @@ impl Clusters {
     async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
         let (client, known, wanted) = {
             let mut state = self.lock();
-            let wanted: BTreeSet<_> = state.wanted.values().cloned().collect();
             let cluster = state.clusters.get_mut(name)?;
             cluster.asked = Some(Instant::now());
+            let is_useless = cluster.client.is_err() || cluster.is_untrusted;
+            if is_useless && cluster.built.elapsed() >= REBUILD {
+                cluster.client = (self.connect)(&cluster.connection, cluster.concurrency);
+                (cluster.built, cluster.is_untrusted) = (Instant::now(), false);
+            }
             let known = cluster
                 .templates
                 .clone()
                 .filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
-            (cluster.client.clone(), known, wanted)
+            (cluster.client.clone(), known, cluster.wanted.clone())
         };
         let client = match client {
             Ok(client) => client,
@@ -175,20 +214,28 @@ impl Clusters {
         let taken_at = clock.now();
         let look = async {
             let inventory = client.inventory().await?;
-            let templates = match known {
-                Some(templates) => templates,
+            let (templates, version) = match known {
+                Some(templates) => (templates, None),
                 None => (
-                    Instant::now(),
-                    read_templates(&client, &inventory, &wanted).await,
+                    (
+                        Instant::now(),
+                        read_templates(&client, &inventory, &wanted).await,
+                    ),
+                    // For people; what was known of it stands if it cannot be read.
+                    client.version().await.ok(),
                 ),
             };
-            Ok::<_, crate::pve::error::Error>((inventory, templates))
+            Ok::<_, crate::pve::error::Error>((inventory, templates, version))
         };
         match timeout(INVENTORY_DEADLINE, look).await {
-            Ok(Ok((inventory, (read, templates)))) => {
-                let facts = inventory_facts(&inventory, templates.clone(), taken_at);
+            Ok(Ok((inventory, (read, templates), version))) => {
+                let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
+                if let Some(version) = version {
+                    cluster.version = Some(version.version.into());
+                }
+                facts.version.clone_from(&cluster.version);
                 cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
@@ -199,7 +246,19 @@ impl Clusters {
                 cluster.templates = sound.then_some((read, templates));
                 Some(facts)
             }
-            Ok(Err(error)) => self.unreachable(name, error.chain()),
+            Ok(Err(error)) => {
+                if error.meaning == Meaning::Untrusted
+                    && let Some(cluster) = self.lock().clusters.get_mut(name)
+                {
+                    cluster.is_untrusted = true;
+                }
+                let nothing_but_looking = Scope::default();
+                let problem = timeout(
+                    INVENTORY_DEADLINE,
+                    client.explained(&error, &nothing_but_looking),
+                );
+                self.unreachable(name, problem.await.unwrap_or_else(|_| error.chain()))
+            }
             Err(_) => self.unreachable(
                 name,
                 format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()),
@@ -243,3 +302,6 @@ async fn read_templates(
     }));
     found.await.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,17 +6,18 @@ mod gauges;
 mod reload;
 mod statuses;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::facts::PoolFacts;
-use kproxide_planner::ids::{PodKey, PoolName};
+use kproxide_planner::claim::Phase;
+use kproxide_planner::facts::{Delta, PoolFacts};
+use kproxide_planner::ids::{ClaimName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    Finding, NodeOutcome, PendingOutcome, PendingShape, PlacementReport, RejectedHypervisor,
-    Report, Severity,
+    Finding, NodeOutcome, NodeReport, PendingOutcome, PendingShape, PlacementReport,
+    RejectedHypervisor, Report, Severity,
 };
 use kproxide_planner::world::World;
 
@@ -28,6 +29,8 @@ use crate::metrics::Metrics;
 use crate::policy::Reload;
 use reload::ReloadNews;
 
+/// Nothing is launched or destroyed: the key for ownership proofs is gone, or is another one.
+const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Events for the pods of one shape per tick: the others have the same reason.
@@ -46,8 +49,39 @@ pub struct Reporter {
     metrics: Metrics,
     statuses: StatusWriter,
     key_fingerprint: Option<String>,
-    /// What was last said about an object under a reason, and when.
-    said: BTreeMap<(About, &'static str), (String, Timestamp)>,
+    /// Why there is no key that may be used, and what to do; nothing is launched or destroyed then.
+    key_problem: Option<String>,
+    /// What was last said about an object under a reason.
+    said: Said<(About, &'static str)>,
+    /// Findings that were logged.
+    logged: Said<(String, String)>,
+    /// Claims whose removal has begun and was counted.
+    counted: BTreeSet<ClaimName>,
+}
+
+/// What was last said of each subject, and when.
+struct Said<K>(BTreeMap<K, (String, Timestamp)>);
+
+impl<K: Ord> Said<K> {
+    /// True if this was not said of it lately.
+    fn is_news(&mut self, subject: K, message: &str, now: Timestamp) -> bool {
+        let Self(said) = self;
+        let lately = |at: &Timestamp| now.duration_since(*at) < REPEAT;
+        if said
+            .get(&subject)
+            .is_some_and(|(words, at)| words == message && lately(at))
+        {
+            return false;
+        }
+        if said.len() >= SAID_MAX {
+            said.retain(|_, (_, at)| lately(at));
+            if said.len() >= SAID_MAX {
+                said.clear();
+            }
+        }
+        said.insert(subject, (message.to_owned(), now));
+        true
+    }
 }
 
 impl Reporter {
@@ -56,6 +90,7 @@ impl Reporter {
         kube: Option<Client>,
         metrics: Metrics,
         key_fingerprint: Option<String>,
+        key_problem: Option<String>,
     ) -> Self {
         Self {
             events,
@@ -63,7 +98,10 @@ impl Reporter {
             metrics,
             statuses: StatusWriter::default(),
             key_fingerprint,
-            said: BTreeMap::new(),
+            key_problem,
+            said: Said(BTreeMap::new()),
+            logged: Said(BTreeMap::new()),
+            counted: BTreeSet::new(),
         }
     }
 
@@ -72,8 +110,25 @@ impl Reporter {
         self.statuses = StatusWriter::default();
     }
 
-    /// Tells of one tick.
-    pub async fn report(&mut self, plan: &Plan, world: &World, now: Timestamp) {
+    /// A status that was written went with its object: one that is made anew under the same name has none.
+    pub fn forget_gone(&mut self, delta: &Delta) {
+        if let Delta::Pool(name, None) = delta {
+            self.statuses.forget("nodepools", name.as_str());
+        } else if let Delta::Class(name, None) = delta {
+            self.statuses.forget("nodeclasses", name.as_str());
+        } else if let Delta::Cluster(name, None) = delta {
+            self.statuses.forget("proxmoxclusters", name.as_str());
+        }
+    }
+
+    /// Tells of one tick, of whose launches those have begun.
+    pub async fn report(
+        &mut self,
+        plan: &Plan,
+        launched: &BTreeSet<ClaimName>,
+        world: &World,
+        now: Timestamp,
+    ) {
         let Report {
             pending,
             placements,
@@ -82,20 +137,18 @@ impl Reporter {
             findings,
         } = &plan.report;
         for shape in pending {
-            self.pending(shape, world, now);
+            self.pending(shape, launched, world, now);
         }
         for placement in placements {
-            self.placement(placement, rejected, world, now);
+            self.placement(placement, launched, rejected, world, now);
         }
+        self.obstacles(world, now);
+        self.count_removals(nodes, world);
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
                 let about = About::node(&node.node);
                 if self.news(&about, "ScaleDown", reason.as_str(), now) {
                     tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), "removing");
-                    self.metrics
-                        .removals
-                        .with_label_values(&[node.pool.as_str(), reason.as_str()])
-                        .inc();
                     self.events.say(Event::normal(
                         about,
                         "ScaleDown",
@@ -119,6 +172,10 @@ impl Reporter {
                 .findings
                 .with_label_values(&[severity_word])
                 .inc();
+            let subject = (about.clone(), message.clone());
+            if !self.logged.is_news(subject, "", now) {
+                continue;
+            }
             match severity {
                 Severity::Notice => tracing::debug!(about, message, "finding"),
                 Severity::Warning => tracing::warn!(about, message, "finding"),
@@ -181,10 +238,76 @@ impl Reporter {
         }
     }
 
-    fn pending(&mut self, shape: &PendingShape, world: &World, now: Timestamp) {
+    /// What keeps kproxide from looking after its machines at all.
+    fn obstacles(&mut self, world: &World, now: Timestamp) {
+        if let Some(problem) = self.key_problem.clone() {
+            for (name, pool) in world.pools() {
+                self.warn(About::pool(name, &pool.uid), KEY_PROBLEM, &problem, now);
+            }
+        }
+        for (name, claim) in world.claims() {
+            let cluster = &claim.spec.cluster;
+            if !world.clusters().contains_key(cluster) {
+                let problem = format!(
+                    "there is no ProxmoxCluster {cluster}: nothing is known of VM {}, and nothing is done about it; create the object again",
+                    claim.spec.vmid
+                );
+                self.warn(
+                    About::claim(name, &claim.uid),
+                    "ClusterMissing",
+                    &problem,
+                    now,
+                );
+            }
+        }
+    }
+
+    fn warn(&mut self, about: About, reason: &'static str, message: &str, now: Timestamp) {
+        if self.news(&about, reason, message, now) {
+            tracing::warn!(?about, reason, message, "obstacle");
+            self.events
+                .say(Event::warning(about, reason, message.to_owned()));
+        }
+    }
+
+    /// A removal is counted when it begins, however long it takes.
+    fn count_removals(&mut self, nodes: &[NodeReport], world: &World) {
+        let mut removing = BTreeSet::new();
+        for node in nodes {
+            if let NodeOutcome::Removing(reason) = &node.outcome {
+                removing.insert(&node.claim);
+                if self.counted.insert(node.claim.clone()) {
+                    self.metrics
+                        .removals
+                        .with_label_values(&[node.pool.as_str(), reason.as_str()])
+                        .inc();
+                }
+            }
+        }
+        self.counted.retain(|name| {
+            let claim = world.claims().get(name);
+            claim.is_some_and(|claim| {
+                removing.contains(name) || claim.status.phase > Phase::Initialized
+            })
+        });
+    }
+
+    fn pending(
+        &mut self,
+        shape: &PendingShape,
+        launched: &BTreeSet<ClaimName>,
+        world: &World,
+        now: Timestamp,
+    ) {
         let (reason, message) = match &shape.outcome {
             // The scheduler, or a machine on its way, will see to it: that was said before.
             PendingOutcome::FitsNode(_) | PendingOutcome::FitsClaim(_) => return,
+            // The plan was not carried out; the next one is told.
+            PendingOutcome::Launching(claims)
+                if self.kube.is_some() && !claims.iter().any(|claim| launched.contains(claim)) =>
+            {
+                return;
+            }
             PendingOutcome::Launching(claims) => {
                 let names: Vec<_> = claims.iter().map(|claim| claim.to_string()).collect();
                 (
@@ -229,6 +352,7 @@ impl Reporter {
     fn placement(
         &mut self,
         placement: &PlacementReport,
+        launched: &BTreeSet<ClaimName>,
         rejected: &[RejectedHypervisor],
         world: &World,
         now: Timestamp,
@@ -241,11 +365,15 @@ impl Reporter {
             reason,
             fallback,
         } = placement;
+        if launched.contains(claim) {
+            self.metrics
+                .launches
+                .with_label_values(&[pool.as_str(), &hypervisor.to_string()])
+                .inc();
+        } else if self.kube.is_some() {
+            return;
+        }
         tracing::info!(%claim, %pool, %hypervisor, score, reason, "placed");
-        self.metrics
-            .launches
-            .with_label_values(&[pool.as_str(), &hypervisor.to_string()])
-            .inc();
         let Some(facts) = world.pools().get(pool) else {
             return;
         };
@@ -270,22 +398,7 @@ impl Reporter {
 
     /// True if this was not said about it lately.
     fn news(&mut self, about: &About, reason: &'static str, message: &str, now: Timestamp) -> bool {
-        let key = (about.clone(), reason);
-        if let Some((said, at)) = self.said.get(&key)
-            && said == message
-            && now.duration_since(*at) < REPEAT
-        {
-            return false;
-        }
-        if self.said.len() >= SAID_MAX {
-            self.said
-                .retain(|_, (_, at)| now.duration_since(*at) < REPEAT);
-            if self.said.len() >= SAID_MAX {
-                self.said.clear();
-            }
-        }
-        self.said.insert(key, (message.to_owned(), now));
-        true
+        self.said.is_news((about.clone(), reason), message, now)
     }
 }
 

@@ -5,7 +5,7 @@ use kproxide_planner::claim::{NodePatch, NodeRef, Outcome, PodRef, Refusal};
 
 use super::drive::Drive;
 use super::outcome::of_kubernetes;
-use super::reserve::chain;
+use crate::chain::chain;
 use crate::kube::claims;
 use crate::kube::error::Error;
 use crate::kube::evict::{self, Eviction};

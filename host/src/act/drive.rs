@@ -160,7 +160,7 @@ impl Drive {
             tracing::debug!(claim = %self.name(), ?step, "step");
             if let Step::Follow { upid, .. } = &step {
                 match self.follow(upid).await {
-                    Some(outcome) => last = Some(Attempted { did, outcome }),
+                    Some(outcome) => last = Some(self.attempted(did, outcome)),
                     None => return self.wait("kproxide is stopping"),
                 }
                 continue;
@@ -179,10 +179,7 @@ impl Drive {
                 self.give_back_clone_turn();
                 match then {
                     Then::Continue => {
-                        last = Some(Attempted {
-                            did,
-                            outcome: Outcome::Done,
-                        })
+                        last = Some(self.attempted(did, Outcome::Done));
                     }
                     Then::BackOff { until, why } => {
                         return Pause::BackOff {
@@ -208,10 +205,28 @@ impl Drive {
                     Err(pause) => return pause,
                 }
             }
-            last = Some(Attempted { did, outcome });
+            last = Some(self.attempted(did, outcome));
         }
         tracing::error!(claim = %self.name(), "a drive took too many steps; it goes on with the next tick");
         self.wait("too many steps at once")
+    }
+
+    /// Counts the step, if it has ended.
+    fn attempted(&self, did: Did, outcome: Outcome) -> Attempted {
+        let result = match &outcome {
+            Outcome::Running(_) => None,
+            Outcome::Done | Outcome::Warnings(_) | Outcome::Evicted { .. } => Some("done"),
+            Outcome::Failed { .. } => Some("failed"),
+            Outcome::Unknown(_) => Some("unknown"),
+        };
+        if let Some(result) = result {
+            self.context
+                .metrics
+                .steps
+                .with_label_values(&[&format!("{did:?}"), result])
+                .inc();
+        }
+        Attempted { did, outcome }
     }
 
     async fn perform(&mut self, step: Step) -> Outcome {

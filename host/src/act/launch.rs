@@ -1,7 +1,5 @@
 //! Steps on the way up: clone, configure, grow, start.
 
-use std::net::IpAddr;
-
 use kproxide_planner::claim::{Failure, Outcome, Proven};
 use kproxide_planner::facts::ClaimSpec;
 
@@ -13,6 +11,7 @@ use crate::pve::error::Error;
 use crate::pve::limits::CloneSlot;
 use crate::pve::machine::CloneRequest;
 use crate::pve::ownership::Marker;
+use crate::pve::preflight::Scope;
 use crate::pve::task::Upid;
 use crate::pve::template::{CloneKind, CloneWish, Placement, Route, TemplateError};
 
@@ -150,7 +149,22 @@ impl Drive {
             description: marker.sign(key),
             format: None,
         };
-        begun(client.clone_vm(&request).await)
+        let scope = Scope {
+            pool: request.pool.clone(),
+            templates: vec![request.route.template],
+            storages: request.route.storage.iter().cloned().collect(),
+            ..Scope::default()
+        };
+        match client.clone_vm(&request).await {
+            Err(error) => {
+                let mut outcome = of_proxmox(&error);
+                if let Outcome::Failed { text, .. } = &mut outcome {
+                    *text = client.explained(&error, &scope).await;
+                }
+                outcome
+            }
+            begun_task => begun(begun_task),
+        }
     }
 
     pub(super) async fn configure(&self, proven: &Proven) -> Outcome {
@@ -172,7 +186,10 @@ impl Drive {
         };
         // VMIDs are unique within a Proxmox cluster only.
         let origin = format!("{}/{}", self.context.identity.cluster_id, spec.cluster);
-        let params = config.params(&clone, &origin, vmid);
+        let params = match config.params(&clone, &origin, vmid) {
+            Ok(params) => params,
+            Err(problem) => return failed(Failure::GiveUp, problem.to_string()),
+        };
         match client
             .configure(hypervisor, vmid, params, Some(proven.digest()))
             .await
@@ -235,8 +252,8 @@ fn machine_config(spec: &ClaimSpec, settings: &MachineSettings) -> Result<Machin
         provider_id: _,
     } = settings;
     let cloud_init = match cloud_init {
-        Some(settings) => cloud_init_of(spec, settings)?,
-        None => CloudInit::default(),
+        Some(settings) => Some(cloud_init_of(spec, settings)?),
+        None => None,
     };
     Ok(MachineConfig {
         cores: u32::try_from(spec.milli_cores.div_ceil(1000))
@@ -252,7 +269,7 @@ fn cloud_init_of(spec: &ClaimSpec, settings: &CloudInitSettings) -> Result<Cloud
         user,
         ssh_keys,
         addressing,
-        nameserver,
+        nameservers,
         search_domain,
     } = settings;
     let address = match addressing {
@@ -272,22 +289,10 @@ fn cloud_init_of(spec: &ClaimSpec, settings: &CloudInitSettings) -> Result<Cloud
             })
         }
     };
-    let servers = nameserver
-        .as_deref()
-        .unwrap_or_default()
-        .split([' ', ','])
-        .filter(|part| !part.is_empty());
-    let nameservers = servers
-        .map(|server| {
-            server
-                .parse::<IpAddr>()
-                .map_err(|_| format!("cloudInit.nameserver: {server:?} is not an address"))
-        })
-        .collect::<Result<_, _>>()?;
     Ok(CloudInit {
         ssh_keys: ssh_keys.clone(),
         address,
-        nameservers,
+        nameservers: nameservers.clone(),
         search_domain: search_domain.clone(),
         user: user.clone(),
     })

@@ -7,7 +7,7 @@
 //! Nothing here decides. What to read is [`kproxide_planner::claim::looks`], what to do is [`kproxide_planner::claim::next`]; this module reads and does
 //! it, and keeps the one thing that the claim does not: which claims are being driven, so that none is driven twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::MachineSettings;
+use crate::metrics::Metrics;
 use crate::observe::Clusters;
 use crate::pve::ownership::Key;
 
@@ -130,6 +131,7 @@ pub struct Context {
     pub notes: mpsc::Sender<ClaimNote>,
     /// How machines of each class are configured and join.
     pub machines: Machines,
+    pub metrics: Metrics,
 }
 
 /// What each class says about its machines beyond the planner's facts. Clones share it.
@@ -162,6 +164,14 @@ pub struct Actor {
     /// Claims that are driven, or rest until something changes or a moment comes.
     claims: BTreeMap<ClaimName, Claim>,
     stopping: watch::Sender<bool>,
+}
+
+/// What was begun of a plan.
+#[derive(Debug, Default)]
+pub struct Started {
+    /// As it was written, for the world to know before its watch says so. `None`: there was nothing to write, or the write was refused.
+    pub ledger: Option<Box<LedgerFacts>>,
+    pub launched: BTreeSet<ClaimName>,
 }
 
 /// A drive's end.
@@ -200,15 +210,19 @@ impl Actor {
 
     /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
     ///
-    /// Returns the Ledger as it was written, for the world to know before its watch says so. `None`: there was nothing to write, or the write was
-    /// refused, and then no launch of this plan takes place.
-    pub async fn start(&mut self, plan: &Plan, world: &World) -> Option<LedgerFacts> {
-        self.context.fence.epoch()?;
+    /// If the Ledger's write is refused, no launch of this plan takes place.
+    pub async fn start(&mut self, plan: &Plan, world: &World) -> Started {
+        let mut started = Started::default();
+        if self.context.fence.epoch().is_none() {
+            return started;
+        }
         let now = self.context.clock.now();
         let reservation = reserve::write_ledger(&self.context.kube, plan).await;
         if let Reservation::Stands(_) | Reservation::Unneeded = reservation {
             for launch in &plan.launches {
-                self.launch(launch, world);
+                if self.launch(launch, world) {
+                    started.launched.insert(launch.claim.clone());
+                }
             }
         }
         self.claims.retain(|name, claim| {
@@ -229,10 +243,10 @@ impl Actor {
                 now,
             );
         }
-        match reservation {
-            Reservation::Stands(ledger) => Some(*ledger),
-            Reservation::Unneeded | Reservation::Refused => None,
+        if let Reservation::Stands(ledger) = reservation {
+            started.ledger = Some(ledger);
         }
+        started
     }
 
     /// Resolves when a drive has changed something, or a rest is over: a reason to tick. Safe to drop and to call again.
@@ -282,10 +296,11 @@ impl Actor {
         begun.collect()
     }
 
-    fn launch(&mut self, launch: &Launch, world: &World) {
+    /// False if there is nothing to begin with.
+    fn launch(&mut self, launch: &Launch, world: &World) -> bool {
         let Some(surroundings) = Surroundings::of_launch(&launch.spec, world, &self.context) else {
             tracing::warn!(claim = %launch.claim, "not launched: its pool, class or cluster is gone");
-            return;
+            return false;
         };
         if self
             .claims
@@ -293,7 +308,7 @@ impl Actor {
             .is_some()
         {
             tracing::error!(claim = %launch.claim, "a claim of this name is being driven already");
-            return;
+            return false;
         }
         tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, "launching");
         let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
@@ -308,6 +323,7 @@ impl Actor {
                 Err(pause) => Driven::idle(pause),
             }
         });
+        true
     }
 
     fn advance(

@@ -9,7 +9,7 @@ use kproxide_planner::ids::NodeName;
 
 use super::drive::Drive;
 use super::outcome::of_task;
-use super::reserve::chain;
+use crate::chain::chain;
 use crate::kube::{ledger, nodes, pods};
 use crate::pve::client::Client;
 use crate::pve::error::{Error, Meaning};

@@ -2,7 +2,7 @@
 
 use kproxide_planner::claim::{Failure, Outcome};
 
-use super::reserve::chain;
+use crate::chain::chain;
 use crate::kube::error::Error as KubeError;
 use crate::pve::error::{Error as PveError, Executed, Meaning, Reaction};
 use crate::pve::task;

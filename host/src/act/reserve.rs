@@ -7,6 +7,7 @@ use kproxide_planner::plan::{Launch, Plan};
 
 use super::Context;
 use super::drive::Pause;
+use crate::chain::chain;
 use crate::kube::claims::{self, Creation, StoredClaim};
 use crate::kube::client::Client;
 use crate::kube::error::{Cas, Error};
@@ -93,16 +94,4 @@ fn later(context: &Context, error: &Error) -> Pause {
         until,
         why: chain(error),
     }
-}
-
-/// An error and its causes in one line.
-pub(super) fn chain(error: &Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }

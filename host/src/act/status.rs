@@ -4,7 +4,8 @@ use kproxide_planner::claim::{Change, StatusChange};
 
 use super::ClaimNote;
 use super::drive::{Drive, Pause};
-use super::reserve::{chain, read_claim};
+use super::reserve::read_claim;
+use crate::chain::chain;
 use crate::kube::claims;
 use crate::kube::error::Cas;
 

@@ -35,7 +35,13 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(EX_USAGE));
         }
     };
-    telemetry::start(args.log_format, &args.log)?;
+    if let Err(error) = telemetry::start(args.log_format, &args.log) {
+        eprintln!(
+            "kproxide: --log {:?} (KPROXIDE_LOG): {error}: give a level, or directives such as info,kproxide::act=debug",
+            args.log
+        );
+        return Ok(ExitCode::from(EX_USAGE));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -67,10 +73,21 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let running = app.run();
     tokio::pin!(running);
+    let stopping = stop.clone();
+    let watched = async move {
+        watch_directories(policy_dirs, files).await;
+        // It ends with the app, which may still have its Lease to release.
+        if stopping.is_cancelled() {
+            std::future::pending::<()>().await;
+        }
+    };
     let aside = async {
         // Neither ends by itself; whatever made one end, the process cannot do without it.
-        let (served, ()) = tokio::join!(admin.into_future(), watch_directories(policy_dirs, files));
-        served
+        tokio::select! {
+            biased;
+            served = admin.into_future() => served.map(|()| "the admin endpoints ended"),
+            () = watched => Ok("the watch of the policy directories ended"),
+        }
     };
     tokio::pin!(aside);
     let mut asked = 0;
@@ -83,10 +100,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
             }
             _ = terminate.recv() => asked += 1,
             _ = interrupt.recv() => asked += 1,
-            served = &mut aside => {
-                served?;
-                return Err("the admin endpoints ended".into());
-            }
+            ended = &mut aside => return Err(ended?.into()),
         }
         // The first signal lets running steps reach a safe point; whoever asks twice cannot wait.
         if asked > 1 {
@@ -115,7 +129,7 @@ fn connect(config: &Config) -> Connect {
                     .iter()
                     .map(|text| text.parse())
                     .collect::<Result<_, _>>()
-                    .map_err(|error| crate::app::chain(&error))?,
+                    .map_err(|error| crate::chain::chain(&error))?,
             ),
         };
         PveClient::https(
@@ -124,7 +138,7 @@ fn connect(config: &Config) -> Connect {
             mounted(credentials.join(&connection.credentials)),
             concurrency,
         )
-        .map_err(|error| crate::app::chain(&error))
+        .map_err(|error| crate::chain::chain(&error))
     })
 }
 

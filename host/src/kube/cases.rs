@@ -396,6 +396,12 @@ pub(super) async fn the_key_is_made_once_and_told_from_others(client: &Client) {
             .unwrap(),
         None
     );
+    let nowhere = identity::ownership_key_or_create(client, "nowhere", "key", [1; 32]).await;
+    let problem = nowhere.unwrap_err().to_string();
+    assert!(
+        problem.contains("kubectl create namespace nowhere"),
+        "{problem}"
+    );
     let first = identity::ownership_key_or_create(client, "kproxide", "key", [1; 32])
         .await
         .unwrap();
@@ -413,7 +419,7 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     let pool = json!({
         "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "workers"}, "spec": {"nodeClass": "default"},
     });
-    create(client, &format!("{OURS}/nodepools"), pool).await;
+    create(client, &format!("{OURS}/nodepools"), pool.clone()).await;
     let read = async || {
         send(
             client,
@@ -457,6 +463,23 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         .pool(client, &"missing".into(), 0, &Readiness::ready(), now)
         .await
         .unwrap();
+
+    // One that is made anew under the same name has no status yet.
+    send(
+        client,
+        "DELETE",
+        &format!("{OURS}/nodepools/workers"),
+        &Value::Null,
+    )
+    .await
+    .unwrap();
+    create(client, &format!("{OURS}/nodepools"), pool).await;
+    writer.forget("nodepools", "workers");
+    writer
+        .pool(client, &name, 2, &Readiness::ready(), now)
+        .await
+        .unwrap();
+    assert_eq!(read().await["status"]["nodes"], json!(2));
 
     let scale = json!({"spec": {"replicas": 2}});
     merge(client, &format!("{OURS}/nodepools/workers/scale"), scale).await;

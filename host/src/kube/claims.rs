@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{ClaimName, Uid};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -81,14 +81,15 @@ pub async fn get(client: &Client, claim: &ClaimName) -> Result<Option<StoredClai
     Ok(found.as_ref().map(StoredClaim::read).transpose()?)
 }
 
-/// All claims as they stand, by a quorum read, by name.
+/// For tests: all claims as they stand, by a quorum read, by name.
 ///
 /// # Errors
 /// [`Error::Unreadable`] if any of them cannot be read: the list would not be whole.
+#[cfg(test)]
 pub async fn list(client: &Client) -> Result<Vec<StoredClaim>, Error> {
     let found = client
         .all::<NodeClaim>()
-        .list(&ListParams::default())
+        .list(&kube::api::ListParams::default())
         .await
         .map_err(Error::of("list", RESOURCE, ""))?;
     let mut claims = found

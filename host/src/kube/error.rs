@@ -12,6 +12,10 @@ use super::convert::Unreadable;
 pub enum Error {
     #[error("{request}: there is no such object")]
     NotFound { request: Request },
+    #[error(
+        "{request}: there is no namespace {namespace}: make it with `kubectl create namespace {namespace}`, or give --namespace another"
+    )]
+    NamespaceMissing { request: Request, namespace: String },
     /// Somebody else changed the object since it was read, or another object has its name now: read it again.
     #[error("{request}: the object has changed: {message}")]
     Conflict { request: Request, message: String },
@@ -128,6 +132,7 @@ impl Error {
             | Self::Conflict { .. } => true,
             Self::Unexpected { code, .. } => *code >= 500,
             Self::NotFound { .. }
+            | Self::NamespaceMissing { .. }
             | Self::AlreadyExists { .. }
             | Self::Forbidden { .. }
             | Self::Unauthorized { .. }

@@ -1,12 +1,17 @@
 //! Who we are: the cluster's identity and the key that proves which machines are ours.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{ListParams, ObjectMeta, PostParams};
 
 use super::client::Client;
+use super::crd::{NodeClaim, ProxmoxCluster};
 use super::error::{Error, Request};
+use super::ledger;
+use super::view::CustomView;
 
 /// Field of the Secret that holds the key.
 const KEY_FIELD: &str = "key";
@@ -19,17 +24,11 @@ impl OwnershipKey {
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
-
-    /// The first 8 bytes of the key's SHA-256 in hex: enough to tell keys apart, useless to forge proofs.
-    pub fn fingerprint(&self) -> String {
-        use sha2::Digest as _;
-        super::convert::hex(&sha2::Sha256::digest(self.0)[..8])
-    }
 }
 
 impl std::fmt::Debug for OwnershipKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OwnershipKey({})", self.fingerprint())
+        f.write_str("OwnershipKey(..)")
     }
 }
 
@@ -106,11 +105,52 @@ pub async fn ownership_key_or_create(
     match created {
         Ok(_) => Ok(key),
         // Another replica was faster: its key counts.
+        Err(Error::NotFound { request }) => Err(Error::NamespaceMissing {
+            request,
+            namespace: namespace.to_owned(),
+        }),
         Err(Error::AlreadyExists { .. }) => ownership_key(client, namespace, name)
             .await?
             .ok_or_else(|| unexpected("secrets", name, "was there and is gone again")),
         Err(other) => Err(other),
     }
+}
+
+/// What was made under the key, and would be foreign under another one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Dependents {
+    pub claims: bool,
+    pub ledger_entries: bool,
+    /// The key's fingerprint, as the statuses of ProxmoxClusters have it, by their names.
+    pub fingerprints: BTreeMap<String, String>,
+}
+
+/// Looks at what has been made under a key so far; creates the Ledger if there is none.
+///
+/// # Errors
+/// Without it no new key may be made.
+pub async fn dependents(client: &Client) -> Result<Dependents, Error> {
+    let ledger = ledger::get_or_create(client).await?;
+    // Undecoded: one that cannot be read was made under a key as well.
+    let claims = client
+        .all::<CustomView<NodeClaim>>()
+        .list(&ListParams::default().limit(1))
+        .await
+        .map_err(Error::of("list", "nodeclaims", ""))?;
+    let clusters = client
+        .all::<CustomView<ProxmoxCluster>>()
+        .list(&ListParams::default())
+        .await
+        .map_err(Error::of("list", "proxmoxclusters", ""))?;
+    let fingerprint = |cluster: CustomView<ProxmoxCluster>| {
+        let fingerprint = cluster.status.get("keyFingerprint")?.as_str()?.to_owned();
+        Some((cluster.metadata.name?, fingerprint))
+    };
+    Ok(Dependents {
+        claims: !claims.items.is_empty(),
+        ledger_entries: !ledger.entries.is_empty(),
+        fingerprints: clusters.into_iter().filter_map(fingerprint).collect(),
+    })
 }
 
 fn read_key(secret: &Secret, name: &str) -> Result<OwnershipKey, Error> {
@@ -135,16 +175,6 @@ fn unexpected(resource: &'static str, name: &str, message: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_is_told_by_its_fingerprint_alone() {
-        let key = OwnershipKey([7; 32]);
-        assert_eq!(
-            format!("{key:?}"),
-            format!("OwnershipKey({})", key.fingerprint())
-        );
-        assert_eq!(key.fingerprint().len(), 16);
-    }
 
     #[test]
     fn a_secret_without_a_key_is_no_key() {

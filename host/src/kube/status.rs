@@ -53,7 +53,7 @@ pub struct ClusterSighting {
     pub quorate: Option<bool>,
     pub version: Option<String>,
     pub hypervisors: Vec<SeenHypervisor>,
-    /// [`super::identity::OwnershipKey::fingerprint`].
+    /// That of the key that new machines are marked with. `None` if we have none that may be used: what stands there is then a person's to change.
     pub key_fingerprint: Option<String>,
 }
 
@@ -148,11 +148,16 @@ impl StatusWriter {
                 } else {
                     hypervisor_rows(hypervisors)
                 },
-                key_fingerprint,
+                key_fingerprint: key_fingerprint.or(before.key_fingerprint),
                 conditions: with_ready(before.conditions, ready, now),
             },
         )
         .await
+    }
+
+    /// The object is gone, and its status with it.
+    pub fn forget(&mut self, resource: &'static str, name: &str) {
+        self.known.remove(&(resource, name.to_owned()));
     }
 
     async fn write<K, S>(

@@ -77,6 +77,16 @@ struct Record {
     last: String,
 }
 
+impl Record {
+    /// What another call might not come to, as on a machine that is too busy, is not held against the module.
+    fn fail(&mut self, error: &CallError) {
+        if error.is_deterministic() {
+            self.failures += 1;
+            self.last = error.to_string();
+        }
+    }
+}
+
 /// Why the policy asked for gave no answer.
 struct Failure {
     /// The module, if there is one.
@@ -204,10 +214,7 @@ impl Library {
             }
             Err(error) => {
                 let reason = error.to_string();
-                self.record(key, |record| {
-                    record.failures += 1;
-                    record.last.clone_from(&reason);
-                });
+                self.record(key, |record| record.fail(&error));
                 Err(failed(reason))
             }
         }

@@ -12,7 +12,6 @@ mod engine;
 mod files;
 #[cfg(test)]
 mod fixtures;
-mod labels;
 mod library;
 mod self_test;
 mod watch;

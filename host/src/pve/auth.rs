@@ -241,7 +241,7 @@ pub(super) enum Unauthorized {
     /// The source gives nothing usable.
     Unusable(CredentialsError),
     /// Refused a moment ago.
-    Refused { again_in: Duration },
+    Refused,
 }
 
 /// The state of being logged in.
@@ -300,9 +300,7 @@ impl Auth {
         if let Some(refused_at) = known.refused_at
             && now - refused_at < REFUSED_PAUSE
         {
-            return Err(Unauthorized::Refused {
-                again_in: REFUSED_PAUSE - (now - refused_at),
-            });
+            return Err(Unauthorized::Refused);
         }
         match (&known.credentials, &known.ticket) {
             (Credentials::Token { id, secret }, _) => Ok(Authorization::Headers {

@@ -236,12 +236,11 @@ impl Client {
                 };
                 Err(self.fail(endpoint, call, failure))
             }
-            Err(Unauthorized::Refused { again_in }) => {
-                let text = format!(
-                    "refused a moment ago; tried again in {} s, or when the credentials change",
-                    again_in.as_secs()
-                );
-                Err(self.unauthorized(endpoint, call, text))
+            // No time: the same text is told once, not with each tick.
+            Err(Unauthorized::Refused) => {
+                let text =
+                    "refused a moment ago; tried again before long, or when the credentials change";
+                Err(self.unauthorized(endpoint, call, text.to_owned()))
             }
         }
     }
@@ -253,7 +252,7 @@ impl Client {
             Ok(Authorization::Login { username, password }) => (username, password),
             // Another call has logged in while this one waited for its turn.
             Ok(Authorization::Headers { .. }) => return Ok(()),
-            Err(Unauthorized::Unusable(_) | Unauthorized::Refused { .. }) => {
+            Err(Unauthorized::Unusable(_) | Unauthorized::Refused) => {
                 return Err(self.unauthorized(endpoint, call, String::new()));
             }
         };

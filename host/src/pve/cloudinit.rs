@@ -19,8 +19,8 @@ pub struct MachineConfig {
     pub memory_mib: u64,
     /// For people; compared as lower-case sets, and never evidence of ownership.
     pub tags: Vec<String>,
-    /// First-boot configuration.
-    pub cloud_init: CloudInit,
+    /// First-boot configuration; `None` leaves the template's.
+    pub cloud_init: Option<CloudInit>,
 }
 
 /// NodeClass's `cloudInit`, with the claim's own address.
@@ -54,11 +54,26 @@ pub enum Address {
     },
 }
 
+/// Which bridge it should be on, only the template can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the template has no network interface net0, but cloudInit.dhcp or cloudInit.ipPool gives it an address: add a network device to the template, or leave both out"
+)]
+pub struct NoInterface;
+
 impl MachineConfig {
     /// The parameters that turn the clone with configuration `clone` into this machine.
     ///
     /// `cluster_id` and `vmid` make its MAC address, so that a machine has the same one however often this is done.
-    pub fn params(&self, clone: &VmConfig, cluster_id: &str, vmid: u32) -> Params {
+    ///
+    /// # Errors
+    /// The machine is to have an address, but no interface.
+    pub fn params(
+        &self,
+        clone: &VmConfig,
+        cluster_id: &str,
+        vmid: u32,
+    ) -> Result<Params, NoInterface> {
         let MachineConfig {
             cores,
             memory_mib,
@@ -79,18 +94,23 @@ impl MachineConfig {
         if !tags.is_empty() {
             params.push("tags", tags.join(";"));
         }
-        params.push(
-            "net0",
-            net0(clone.raw.get("net0").map(String::as_str), cluster_id, vmid),
-        );
+        match clone.raw.get("net0") {
+            Some(template) => params.push("net0", net0(template, cluster_id, vmid)),
+            None if cloud_init.as_ref().is_some_and(|it| it.address.is_some()) => {
+                return Err(NoInterface);
+            }
+            None => {}
+        }
         for disk in clone.disks.iter().filter(|disk| disk.is_data()) {
             let mut disk = disk.clone();
             disk.options.retain(|(name, _)| name != "backup");
             disk.options.push(("backup".to_owned(), "0".to_owned()));
             params.push(disk.key.clone(), disk.value());
         }
-        cloud_init.add_to(&mut params);
-        params
+        if let Some(cloud_init) = cloud_init {
+            cloud_init.add_to(&mut params);
+        }
+        Ok(params)
     }
 }
 
@@ -170,11 +190,8 @@ pub fn mac_address(cluster_id: &str, vmid: u32) -> String {
 }
 
 /// The template's first interface with our address: `virtio=02:…,bridge=vmbr0,tag=7`.
-fn net0(template: Option<&str>, cluster_id: &str, vmid: u32) -> String {
+fn net0(template: &str, cluster_id: &str, vmid: u32) -> String {
     let mac = mac_address(cluster_id, vmid);
-    let Some(template) = template else {
-        return format!("virtio={mac},bridge=vmbr0");
-    };
     /// The keys of an interface that are not models.
     const OPTIONS: [&str; 9] = [
         "bridge",
@@ -217,18 +234,20 @@ mod tests {
         VmConfig::from_data(&serde_json::from_str(json).unwrap())
     }
 
-    fn machine(cloud_init: CloudInit) -> MachineConfig {
+    fn machine(cloud_init: impl Into<Option<CloudInit>>) -> MachineConfig {
         MachineConfig {
             cores: 4,
             memory_mib: 8192,
             tags: vec!["kproxide".to_owned(), "pool-a".to_owned()],
-            cloud_init,
+            cloud_init: cloud_init.into(),
         }
     }
 
     #[test]
     fn a_machine_is_configured_completely() {
-        let params = machine(CloudInit::default()).params(&clone(), "cluster", 101);
+        let params = machine(CloudInit::default())
+            .params(&clone(), "cluster", 101)
+            .unwrap();
         let mac = mac_address("cluster", 101);
         let expected = [
             ("cores", "4"),
@@ -255,9 +274,33 @@ mod tests {
     #[test]
     fn the_agent_is_enabled_where_the_template_forgot_it() {
         let bare = VmConfig::default();
-        let params = machine(CloudInit::default()).params(&bare, "cluster", 101);
+        let params = machine(None::<CloudInit>)
+            .params(&bare, "cluster", 101)
+            .unwrap();
         assert_eq!(params.get("agent"), Some("1"));
-        assert!(params.get("net0").unwrap().ends_with(",bridge=vmbr0"));
+    }
+
+    #[test]
+    fn without_cloud_init_a_template_keeps_its_own() {
+        let params = machine(None::<CloudInit>)
+            .params(&clone(), "cluster", 101)
+            .unwrap();
+        assert_eq!(params.get("ciupgrade"), None);
+    }
+
+    #[test]
+    fn an_interface_is_never_made_up() {
+        let bare = VmConfig::default();
+        let params = machine(None::<CloudInit>)
+            .params(&bare, "cluster", 101)
+            .unwrap();
+        assert_eq!(params.get("net0"), None);
+        let wants_address = CloudInit {
+            address: Some(Address::Dhcp),
+            ..CloudInit::default()
+        };
+        let refused = machine(wants_address).params(&bare, "cluster", 101);
+        assert_eq!(refused.unwrap_err(), NoInterface);
     }
 
     /// kproximate's B10: a key with a comment, `+`, `/` and `=` broke every scale-up.
@@ -268,7 +311,9 @@ mod tests {
             ssh_keys: vec![key.to_owned(), "\nssh-ed25519 AAAA b\n".to_owned()],
             ..CloudInit::default()
         };
-        let params = machine(cloud_init).params(&clone(), "cluster", 101);
+        let params = machine(cloud_init)
+            .params(&clone(), "cluster", 101)
+            .unwrap();
         let value = params.get("sshkeys").unwrap();
         assert_eq!(
             value,
@@ -313,7 +358,9 @@ mod tests {
             user: Some("ops".to_owned()),
             ..CloudInit::default()
         };
-        let params = machine(cloud_init).params(&clone(), "cluster", 101);
+        let params = machine(cloud_init)
+            .params(&clone(), "cluster", 101)
+            .unwrap();
         assert_eq!(params.get("ipconfig0"), Some("ip=dhcp"));
         assert_eq!(params.get("nameserver"), Some("10.0.0.53 fd00::53"));
         assert_eq!(params.get("searchdomain"), Some("lab.example"));
@@ -337,7 +384,7 @@ mod tests {
                 format!("virtio={mac},bridge=vmbr1,trunks=2;3"),
             ),
         ] {
-            assert_eq!(net0(Some(template), "cluster", 101), expected);
+            assert_eq!(net0(template, "cluster", 101), expected);
         }
     }
 

@@ -11,8 +11,10 @@ use kproxide_planner::ids::Vmid;
 use sha2::{Digest as _, Sha256};
 
 use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
-use super::template::{Template, TemplateError, Templates};
+use super::template::{Template, TemplateError, Templates, holds_linked_clones};
 use super::vm_config::Disk;
+use crate::chain::chain;
+use crate::hex::hex;
 
 /// The facts of one inventory; `templates` are those that classes name, by name.
 pub fn inventory_facts(
@@ -40,6 +42,7 @@ pub fn inventory_facts(
         reachable: true,
         problem: None,
         quorate: inventory.quorate,
+        version: None,
         complete: inventory.complete,
         hypervisors,
         guests,
@@ -64,6 +67,7 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         .map(|storage| {
             let facts = StorageFacts {
                 kind: storage.kind.as_str().into(),
+                linked_clones: holds_linked_clones(&storage.kind),
                 shared: storage.shared,
                 active: storage.active,
                 available_bytes: storage.available,
@@ -127,7 +131,7 @@ pub fn template_facts(
             storage: None,
             disk_bytes: 0,
             digest: String::new(),
-            problem: Some(with_source(&error)),
+            problem: Some(chain(&error)),
             smbios_uuid: None,
         }],
     }
@@ -175,22 +179,7 @@ fn configuration_digest(template: &Template) -> String {
             hash.update([0]);
         }
     }
-    hash.finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-fn with_source(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    hex(&hash.finalize()[..8])
 }
 
 #[cfg(test)]

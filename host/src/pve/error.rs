@@ -280,12 +280,10 @@ impl Meaning {
 fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'static, str> {
     match (path, privilege) {
         (Some(path), Some(privilege)) => format!(
-            "missing privilege {privilege} on {path}: grant it to the user and to its token (`kproxide doctor` prints the commands)"
+            "missing privilege {privilege} on {path}: grant it to the user and to its token"
         )
         .into(),
-        (_, _) => {
-            "a privilege is missing, Proxmox does not say which: run `kproxide doctor`".into()
-        }
+        (_, _) => "a privilege is missing, Proxmox does not say which".into(),
     }
 }
 
@@ -376,17 +374,7 @@ impl Error {
 
     /// The error and its causes in one line, for conditions and Events.
     pub fn chain(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let words = error.to_string();
-            if !line.contains(&words) {
-                line.push_str(": ");
-                line.push_str(&words);
-            }
-            cause = error.source();
-        }
-        line
+        crate::chain::chain(self)
     }
 
     /// The status of the answer, if there was one.

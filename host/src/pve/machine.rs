@@ -88,13 +88,6 @@ pub struct ExecStatus {
     pub truncated: bool,
 }
 
-impl ExecStatus {
-    /// True if it ended well.
-    pub fn succeeded(&self) -> bool {
-        self.exited && self.exit_code == Some(0)
-    }
-}
-
 /// Privileges by path: `/pool/k8s` → `VM.Allocate`, ….
 pub type Permissions = BTreeMap<String, BTreeMap<String, Value>>;
 
@@ -301,11 +294,6 @@ impl Client {
             ha_managed: current.ha.get("managed").is_some_and(types::as_flag),
             template: current.template,
         })
-    }
-
-    /// Does Proxmox's HA manage the VM? Then starting and stopping it is not ours.
-    pub async fn ha_managed(&self, hypervisor: &str, vmid: u32) -> Result<bool, Error> {
-        Ok(self.status_current(hypervisor, vmid).await?.ha_managed)
     }
 
     /// Does the guest's agent answer? If not, a worker of the hypervisor is busy for three seconds: poll slowly.

@@ -13,6 +13,8 @@ use hmac::{Hmac, Mac as _};
 use secrecy::{ExposeSecret as _, SecretSlice};
 use sha2::{Digest as _, Sha256};
 
+use crate::hex::hex;
+
 const MARKER: &str = "kproxide:";
 const TOMBSTONE: &str = "kproxide-tombstone:";
 const VERSION: &str = "v1";
@@ -249,10 +251,6 @@ fn parse(line: &str, kind: &'static str) -> Option<SignedMarker> {
         .next()
         .is_none()
         .then_some(SignedMarker { marker, mac, kind })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(text: &str) -> Option<[u8; MAC_BYTES]> {

@@ -122,15 +122,15 @@ fn configurations() -> Vec<Params> {
             cores: 4,
             memory_mib: 8192,
             tags: vec!["kproxide".to_owned()],
-            cloud_init: CloudInit {
+            cloud_init: Some(CloudInit {
                 ssh_keys: vec!["ssh-ed25519 AAAA a@b".to_owned()],
                 address: Some(address),
                 nameservers: vec!["10.0.0.53".parse().unwrap()],
                 search_domain: Some("lab.example".to_owned()),
                 user: Some("ops".to_owned()),
-            },
+            }),
         };
-        machine.params(&clone, "cluster", 101)
+        machine.params(&clone, "cluster", 101).unwrap()
     })
     .collect()
 }

@@ -1,4 +1,4 @@
-//! What our token may not do yet, and the commands that change that. Used by `kproxide doctor` and at start.
+//! What our token may not do yet, and the commands that change that: what is said when Proxmox refuses a call for want of a privilege.
 //!
 //! Proxmox: a fresh token has no rights of its own (privilege separation), its rights are the intersection of the user's
 //! and its own, and version 9 split the guest agent's privilege from `VM.Monitor`.
@@ -12,7 +12,7 @@ use super::machine::{Permissions, Version};
 /// What a cluster's configuration makes us do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scope {
-    /// ProxmoxCluster's `pool`.
+    /// ProxmoxCluster's `pool`; none if no machine is to be made.
     pub pool: Option<String>,
     /// VMIDs of templates.
     pub templates: Vec<u32>,
@@ -47,13 +47,10 @@ impl std::fmt::Display for Missing {
         } = self;
         write!(
             out,
-            "{path}: {} is missing ({purpose})",
-            privileges.join(", ")
-        )?;
-        for command in pveum {
-            write!(out, "\n    {command}")?;
-        }
-        Ok(())
+            "{path}: {} is missing ({purpose}): `{}`",
+            privileges.join(", "),
+            pveum.join("; ")
+        )
     }
 }
 
@@ -66,6 +63,19 @@ struct Need {
 }
 
 impl Client {
+    /// The error in one line; where a privilege is missing, with the commands that grant what `scope` needs.
+    pub async fn explained(&self, error: &Error, scope: &Scope) -> String {
+        let mut line = error.chain();
+        if !matches!(error.meaning, Meaning::PermissionDenied { .. }) {
+            return line;
+        }
+        // Best effort: whoever may not do things may not be told either.
+        for missing in self.missing_privileges(scope).await.unwrap_or_default() {
+            line.push_str(&format!("; {missing}"));
+        }
+        line
+    }
+
     /// Everything that `scope` needs and the token lacks, by path; empty if all is well.
     ///
     /// # Errors
@@ -144,26 +154,21 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
     } else {
         machines.push("VM.Monitor");
     }
-    if pool.is_some() {
-        machines.push("Pool.Audit");
-    }
-    let mut needs = vec![
-        Need {
-            path: "/".to_owned(),
-            role: "KproxideAudit",
-            purpose: "to know whether the cluster has quorum, and how loaded its hypervisors are",
-            privileges: vec!["Sys.Audit"],
-        },
-        Need {
-            path: match pool {
-                Some(pool) => format!("/pool/{pool}"),
-                None => "/vms".to_owned(),
-            },
+    machines.push("Pool.Audit");
+    let mut needs = vec![Need {
+        path: "/".to_owned(),
+        role: "KproxideAudit",
+        purpose: "to know whether the cluster has quorum, and how loaded its hypervisors are",
+        privileges: vec!["Sys.Audit"],
+    }];
+    if let Some(pool) = pool {
+        needs.push(Need {
+            path: format!("/pool/{pool}"),
             role: "KproxideMachines",
             purpose: "to make, start, stop and remove machines",
             privileges: machines,
-        },
-    ];
+        });
+    }
     let unique = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
     for template in templates.iter().collect::<BTreeSet<_>>() {
         needs.push(Need {
@@ -262,9 +267,9 @@ mod tests {
         );
         assert_eq!(
             all[2].to_string(),
-            "/vms/9000: VM.Audit, VM.Clone is missing (to clone the template)\n    \
-             pveum role add KproxideTemplate --privs 'VM.Audit VM.Clone' || pveum role modify KproxideTemplate --privs 'VM.Audit VM.Clone'\n    \
-             pveum acl modify /vms/9000 --roles KproxideTemplate --users 'aut@pve' --tokens 'aut@pve!full'"
+            "/vms/9000: VM.Audit, VM.Clone is missing (to clone the template): \
+             `pveum role add KproxideTemplate --privs 'VM.Audit VM.Clone' || pveum role modify KproxideTemplate --privs 'VM.Audit VM.Clone'; \
+             pveum acl modify /vms/9000 --roles KproxideTemplate --users 'aut@pve' --tokens 'aut@pve!full'`"
         );
     }
 

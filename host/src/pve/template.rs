@@ -24,6 +24,11 @@ const LINKABLE: [&str; 10] = [
     "zfspool",
 ];
 
+/// Whether volumes on a storage of this type can be the base of linked clones.
+pub(super) fn holds_linked_clones(kind: &str) -> bool {
+    LINKABLE.contains(&kind)
+}
+
 /// NodeClass's `template.placement`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
@@ -386,7 +391,7 @@ impl Template {
                 let kind = source
                     .storage(storage)
                     .map_or("unknown", |storage| &storage.kind);
-                (!LINKABLE.contains(&kind)).then(|| NoRoute::NotLinkable {
+                (!holds_linked_clones(kind)).then(|| NoRoute::NotLinkable {
                     storage: storage.to_owned(),
                     kind: kind.to_owned(),
                 })

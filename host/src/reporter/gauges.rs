@@ -40,6 +40,7 @@ impl Reporter {
                 .with_label_values(&[claim.spec.pool.as_str(), phase])
                 .inc();
         }
+        self.metrics.clusters.reset();
         for (cluster, inventory) in world.inventories() {
             let usable = inventory.reachable && inventory.quorate;
             self.metrics

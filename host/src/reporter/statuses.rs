@@ -5,7 +5,7 @@ use kproxide_planner::facts::{InventoryFacts, PoolFacts};
 use kproxide_planner::ids::{ClusterName, PoolName};
 use kproxide_planner::world::World;
 
-use super::Reporter;
+use super::{KEY_PROBLEM, Reporter};
 use crate::kube::client::Client;
 use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor};
 
@@ -20,13 +20,13 @@ impl Reporter {
             let ready = pool_readiness(name, pool, world);
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             if let Err(error) = self.statuses.pool(kube, name, nodes, &ready, now).await {
-                tracing::warn!(pool = %name, error = %crate::app::chain(&error), "status not written");
+                tracing::warn!(pool = %name, error = %crate::chain::chain(&error), "status not written");
             }
         }
         for (name, class) in world.classes() {
             let ready = readiness("InvalidSettings", class.problem.as_ref());
             if let Err(error) = self.statuses.class(kube, name, &ready, now).await {
-                tracing::warn!(class = %name, error = %crate::app::chain(&error), "status not written");
+                tracing::warn!(class = %name, error = %crate::chain::chain(&error), "status not written");
             }
         }
         for (name, cluster) in world.clusters() {
@@ -36,9 +36,10 @@ impl Reporter {
                     .await;
                 continue;
             };
-            let ready = match &cluster.problem {
-                Some(problem) => Readiness::not_ready("InvalidSettings", problem.clone()),
-                None => inventory_readiness(inventory),
+            let ready = match (&cluster.problem, &self.key_problem) {
+                (Some(problem), _) => Readiness::not_ready("InvalidSettings", problem.clone()),
+                (None, Some(problem)) => Readiness::not_ready(KEY_PROBLEM, problem.clone()),
+                (None, None) => inventory_readiness(inventory),
             };
             let seen = sighting(inventory, self.key_fingerprint.clone());
             self.cluster(kube, name, &seen, &ready, now).await;
@@ -54,7 +55,7 @@ impl Reporter {
         now: Timestamp,
     ) {
         if let Err(error) = self.statuses.cluster(kube, name, seen, ready, now).await {
-            tracing::warn!(cluster = %name, error = %crate::app::chain(&error), "status not written");
+            tracing::warn!(cluster = %name, error = %crate::chain::chain(&error), "status not written");
         }
     }
 }
@@ -111,7 +112,7 @@ fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> Clus
     ClusterSighting {
         reachable: inventory.reachable,
         quorate: inventory.reachable.then_some(inventory.quorate),
-        version: None,
+        version: inventory.version.as_deref().map(str::to_owned),
         hypervisors: inventory
             .hypervisors
             .iter()

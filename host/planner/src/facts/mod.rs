@@ -59,4 +59,6 @@ pub struct HostFacts {
     /// Removals that have begun, whether or not their claims say so yet.
     #[serde(default)]
     pub removing: BTreeMap<ClaimName, RemovalReason>,
+    /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
+    pub failing_watches: Vec<String>,
 }

@@ -19,6 +19,8 @@ pub struct InventoryFacts {
     pub problem: Option<String>,
     /// Writes are possible. Without quorum nothing is launched or destroyed.
     pub quorate: bool,
+    /// Proxmox VE's version, if it is known.
+    pub version: Option<Arc<str>>,
     /// Every hypervisor's part is known: only then is "not listed" a hint of absence (never a proof).
     pub complete: bool,
     pub hypervisors: BTreeMap<Arc<str>, HypervisorFacts>,
@@ -46,6 +48,8 @@ pub struct HypervisorFacts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageFacts {
     pub kind: Arc<str>,
+    /// A template's disks on it can be the base of linked clones.
+    pub linked_clones: bool,
     pub shared: bool,
     pub active: bool,
     pub available_bytes: u64,

@@ -194,6 +194,8 @@ impl Planning<'_> {
             Some("the key for ownership proofs is missing".to_owned())
         } else if touches_proxmox && let Some(reason) = out_of_reach(world, row.claim) {
             Some(reason)
+        } else if removing && let Some(reason) = blind(world) {
+            Some(reason)
         } else if removing && !is_armed(&mut self.tick) {
             Some(
                 "kproxide has just started: nothing is removed before two full ticks and 60 s"
@@ -407,6 +409,9 @@ pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
 
 fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
     let cluster = &claim.spec.cluster;
+    if !world.clusters().contains_key(cluster) {
+        return Some(format!("there is no ProxmoxCluster {cluster}"));
+    }
     match world.inventories().get(cluster) {
         Some(inventory) if !inventory.reachable => {
             Some(format!("Proxmox cluster {cluster} cannot be reached"))
@@ -417,6 +422,12 @@ fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
         Some(_) => None,
         None => Some(format!("nothing is known of Proxmox cluster {cluster} yet")),
     }
+}
+
+/// Which watch fails: who is on a Node, or may leave it, may be another by now.
+pub(super) fn blind(world: &World) -> Option<String> {
+    let kind = world.host().failing_watches.first()?;
+    Some(format!("the watch of {kind} is failing"))
 }
 
 pub(super) fn is_armed(tick: &mut Tick<'_>) -> bool {

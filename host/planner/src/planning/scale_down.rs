@@ -249,6 +249,8 @@ impl<'w> Planning<'w> {
             Some("its Proxmox cluster cannot be reached or has no quorum".to_owned())
         } else if !self.tick.world.host().key_known {
             Some("the key for ownership proofs is missing".to_owned())
+        } else if let Some(reason) = claims::blind(self.tick.world) {
+            Some(reason)
         } else if !claims::is_armed(&mut self.tick) {
             Some(
                 "kproxide has just started: nothing is removed before two full ticks and 60 s"

@@ -373,13 +373,13 @@ impl<'w> Hypervisor<'w> {
         }
     }
 
-    /// Whether the template's storage makes linked clones. Thick LVM and plain devices cannot.
+    /// Whether the template's storage makes linked clones.
     fn links(&self, template: &TemplateFacts) -> bool {
         let storage = template
             .storage
             .as_ref()
             .and_then(|name| self.facts.storages.get(name));
-        storage.is_some_and(|storage| !matches!(&*storage.kind, "lvm" | "iscsi" | "iscsidirect"))
+        storage.is_some_and(|storage| storage.linked_clones)
     }
 }
 

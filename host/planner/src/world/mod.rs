@@ -93,6 +93,7 @@ impl World {
                 reachable,
                 problem,
                 quorate,
+                version,
                 complete,
                 hypervisors,
                 guests,
@@ -101,6 +102,7 @@ impl World {
             new.reachable == *reachable
                 && new.problem == *problem
                 && new.quorate == *quorate
+                && new.version == *version
                 && new.complete == *complete
                 && new.hypervisors == *hypervisors
                 && new.guests == *guests

@@ -24,7 +24,8 @@ use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
 use crate::kube::crd::crds;
 use crate::kube::{claims, ledger, nodes};
-use crate::observe::Clusters;
+use crate::metrics::Metrics;
+use crate::observe::{Clusters, wanted_templates};
 use crate::pve::auth::{CredentialSource, Credentials};
 use crate::pve::client::Client as PveClient;
 use crate::pve::limits::Concurrency;
@@ -169,6 +170,7 @@ impl Lab {
             rules: Rules::default(),
             notes,
             machines,
+            metrics: Metrics::new().unwrap(),
         });
         Host {
             actor,
@@ -294,7 +296,11 @@ pub(super) async fn turn(
 async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
     for delta in host
         .clusters
-        .refresh(Duration::from_secs(5), &host.clock)
+        .refresh(
+            Duration::from_secs(5),
+            wanted_templates(&host.world),
+            &host.clock,
+        )
         .await
     {
         host.world.apply(delta);
@@ -370,7 +376,6 @@ fn configure(world: &mut World, clusters: &Clusters, machines: &Machines) {
     })));
     assert_eq!(class.problem, None);
     let name = ClassName::from("standard");
-    clusters.want_template(&name, Some((class.template.clone(), class.local_template)));
     machines.configure(&name, Some(settings));
     world.apply(Delta::Class(name, Some(Box::new(class))));
 

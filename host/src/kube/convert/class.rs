@@ -28,7 +28,7 @@ pub struct CloudInitSettings {
     pub user: Option<String>,
     pub ssh_keys: Vec<String>,
     pub addressing: Addressing,
-    pub nameserver: Option<String>,
+    pub nameservers: Vec<IpAddr>,
     pub search_domain: Option<String>,
 }
 
@@ -85,6 +85,11 @@ pub fn class_facts(spec: &NodeClassSpec) -> (ClassFacts, MachineSettings) {
             "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
         );
     }
+    problems.label_value(
+        "spec.template.name",
+        "kproxide.dev/template",
+        &template.name,
+    );
     if instance_types.is_empty() {
         problems.add("instanceTypes", "is empty: give at least one size");
     }
@@ -334,9 +339,24 @@ fn cloud_init_settings(
             None if *dhcp == Some(true) => Addressing::Dhcp,
             None => Addressing::Template,
         },
-        nameserver: nameserver.clone(),
+        nameservers: nameservers(nameserver.as_deref().unwrap_or_default(), problems),
         search_domain: search_domain.clone(),
     }
+}
+
+/// Separated by blanks or commas.
+fn nameservers(text: &str, problems: &mut Problems) -> Vec<IpAddr> {
+    let mut servers = Vec::new();
+    for server in text.split([' ', ',']).filter(|part| !part.is_empty()) {
+        match server.parse() {
+            Ok(server) => servers.push(server),
+            Err(_) => problems.add(
+                "cloudInit.nameserver",
+                format_args!("{server:?} is not an address; write it like 10.0.0.53"),
+            ),
+        }
+    }
+    servers
 }
 
 /// Of what a machine would show: not of how long things may take, of sizes on offer (each claim records its own), or of tags.
@@ -355,7 +375,7 @@ fn digest(spec: &NodeClassSpec) -> Digest {
     } = spec;
     let shown = serde_json::to_vec(&(template, arch, os, cloud_init, join))
         .expect("a specification is plain data");
-    Digest::from(super::hex(&sha2::Sha256::digest(shown)))
+    Digest::from(crate::hex::hex(&sha2::Sha256::digest(shown)))
 }
 
 #[cfg(test)]

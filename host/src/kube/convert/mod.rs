@@ -34,6 +34,7 @@ use kproxide_planner::quantity::Quantity;
 use kube::api::ObjectMeta;
 
 use super::crd::{Amount, Period, Taint, TaintEffect};
+use crate::labels::{check_key, check_value};
 
 /// Annotation: the object's Node stays.
 pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
@@ -59,6 +60,21 @@ pub(super) struct Problems(Vec<String>);
 impl Problems {
     pub(super) fn add(&mut self, field: &str, problem: impl std::fmt::Display) {
         self.0.push(format!("spec.{field}: {problem}"));
+    }
+
+    /// A label or a taint that Nodes will carry.
+    fn label(&mut self, field: &str, what: &'static str, key: &str, value: &str) {
+        let checked = check_key(what, key).and_then(|()| check_value(what, key, value));
+        if let Err(problem) = checked {
+            self.add(field, problem);
+        }
+    }
+
+    /// A name at `path` that Nodes will carry as a label's value.
+    fn label_value(&mut self, path: &str, key: &str, name: &str) {
+        if let Err(problem) = check_value("label", key, name) {
+            self.0.push(format!("{path}: {problem}"));
+        }
     }
 
     /// 0 s if unreadable: whoever reads the facts looks at the problem first.
@@ -148,8 +164,4 @@ pub(super) fn created(meta: &ObjectMeta) -> Timestamp {
 
 pub(super) fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -45,6 +45,16 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
             format_args!("minNodes {min_nodes} is larger than maxNodes {max_nodes}"),
         );
     }
+    problems.label_value("metadata.name", "kproxide.dev/pool", super::name(meta));
+    problems.label_value("spec.nodeClass", "kproxide.dev/class", node_class);
+    for (key, value) in labels {
+        problems.label("labels", "label", key, value);
+    }
+    for (field, taints) in [("taints", taints), ("startupTaints", startup_taints)] {
+        for taint in taints {
+            problems.label(field, "taint", &taint.key, &taint.value);
+        }
+    }
     let crd::Policies {
         host_selection,
         scale_down: scale_down_policy,
@@ -255,6 +265,34 @@ mod tests {
                 &serde_json::from_value(json!({"nodeClass": "c"})).unwrap()
             )
             .paused
+        );
+    }
+
+    #[test]
+    fn labels_and_taints_are_checked_before_a_machine_is_made() {
+        let check = |field: &str, value: Value, expected: &str| {
+            let problem = read(|spec| spec[field] = value).problem.unwrap_or_default();
+            assert!(problem.starts_with(expected), "{problem}");
+        };
+        check(
+            "labels",
+            json!({"rack": "a b"}),
+            r#"spec.labels: the value "a b" of label "rack" is invalid: it must be"#,
+        );
+        check(
+            "labels",
+            json!({"kubernetes.io/hostname": "x"}),
+            r#"spec.labels: the label key "kubernetes.io/hostname" is reserved"#,
+        );
+        check(
+            "startupTaints",
+            json!([{"key": "a b", "value": "", "effect": "NoSchedule"}]),
+            r#"spec.startupTaints: the taint key "a b" is invalid"#,
+        );
+        check(
+            "nodeClass",
+            json!("c".repeat(64)),
+            r#"spec.nodeClass: the value "cccc"#,
         );
     }
 

@@ -200,7 +200,7 @@ pub struct ProxmoxClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub hypervisors: Vec<HypervisorStatus>,
-    /// SHA-256 of the key for ownership proofs, shortened. Machines marked with another key are foreign to this kproxide.
+    /// Tells the key for ownership proofs from others. Machines marked with another key are foreign: a kproxide whose key differs changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_fingerprint: Option<String>,
     /// Ready, with the reason if not.

@@ -147,7 +147,7 @@ fn event_name(event: &Event, now: Timestamp) -> String {
     format!(
         "{}.{}",
         kept.trim_end_matches(['.', '-']),
-        crate::kube::convert::hex(&digest[..8])
+        crate::hex::hex(&digest[..8])
     )
 }
 

@@ -23,6 +23,7 @@ use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
     CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
 };
+use crate::chain::chain;
 use backoff::Backoff;
 use kinds::Watched;
 
@@ -137,78 +138,92 @@ pub fn tasks(
 }
 
 async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
-    let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
-    // A closed channel is the end of the program, not an error.
-    let _ = follow::<K>(std::pin::pin!(events), &reports).await;
+    let mut follower = Follower::new(reports);
+    loop {
+        // Begun anew after a failure, with a list: a watch alone would not say that it works again before something changes.
+        let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
+        match follower.follow::<K>(std::pin::pin!(events)).await {
+            Ok(()) => {}
+            // The end of the program, not an error.
+            Err(Closed) => return,
+        }
+    }
 }
 
 /// The receiver is gone.
 struct Closed;
 
-async fn follow<K: Watched>(
-    mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,
-    reports: &mpsc::Sender<Report>,
-) -> Result<(), Closed> {
-    let send = async |report: Report| reports.send(report).await.map_err(|_| Closed);
-    let mut known = Known::default();
-    let mut backoff = Backoff::default();
-    let mut failing = false;
-    let mut synced = false;
-    while let Some(first) = events.next().await {
-        let mut changes = Vec::new();
-        let mut listed = false;
-        let mut failure = None;
-        let mut next = Some(first);
-        while let Some(event) = next.take() {
-            match event {
-                Ok(event) => listed |= known.take(event, &mut changes),
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
-            }
-            if changes.len() < CHANGES_ENOUGH {
-                next = events.next().now_or_never().flatten();
-            }
-        }
-        if failing && (listed || !changes.is_empty()) {
-            failing = false;
-            backoff = Backoff::default();
-            send(Report::Recovered(K::KIND)).await?;
-        }
-        if !changes.is_empty() {
-            send(Report::Changes(K::KIND, changes)).await?;
-        }
-        if listed && !synced {
-            synced = true;
-            send(Report::Synced(K::KIND)).await?;
-        }
-        let Some(error) = failure else { continue };
-        if is_expired(&error) {
-            // Ordinary: the server keeps history for a few minutes only. The watcher lists again.
-            tracing::debug!(resource = K::KIND.resource(), "watch expired");
-            continue;
-        }
-        failing = true;
-        send(Report::Failed(K::KIND, text(&error))).await?;
-        tokio::time::sleep(backoff.next_delay()).await;
-    }
-    Ok(())
+/// One watch, over its failures.
+struct Follower {
+    reports: mpsc::Sender<Report>,
+    known: Known,
+    backoff: Backoff,
+    failing: bool,
+    synced: bool,
 }
 
-/// The error with its causes, for people.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // kube's errors repeat their source.
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+impl Follower {
+    fn new(reports: mpsc::Sender<Report>) -> Self {
+        Self {
+            reports,
+            known: Known::default(),
+            backoff: Backoff::default(),
+            failing: false,
+            synced: false,
         }
-        source = cause.source();
     }
-    text
+
+    /// Until the watch fails and the time has come to begin it anew.
+    async fn follow<K: Watched>(
+        &mut self,
+        mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,
+    ) -> Result<(), Closed> {
+        while let Some(first) = events.next().await {
+            let mut changes = Vec::new();
+            let mut listed = false;
+            let mut failure = None;
+            let mut next = Some(first);
+            while let Some(event) = next.take() {
+                match event {
+                    Ok(event) => listed |= self.known.take(event, &mut changes),
+                    Err(error) => {
+                        failure = Some(error);
+                        break;
+                    }
+                }
+                if changes.len() < CHANGES_ENOUGH {
+                    next = events.next().now_or_never().flatten();
+                }
+            }
+            if !changes.is_empty() {
+                self.send(Report::Changes(K::KIND, changes)).await?;
+            }
+            if listed && self.failing {
+                self.failing = false;
+                self.backoff = Backoff::default();
+                self.send(Report::Recovered(K::KIND)).await?;
+            }
+            if listed && !self.synced {
+                self.synced = true;
+                self.send(Report::Synced(K::KIND)).await?;
+            }
+            let Some(error) = failure else { continue };
+            if is_expired(&error) {
+                // Ordinary: the server keeps history for a few minutes only. The watcher lists again.
+                tracing::debug!(resource = K::KIND.resource(), "watch expired");
+                continue;
+            }
+            self.failing = true;
+            self.send(Report::Failed(K::KIND, chain(&error))).await?;
+            tokio::time::sleep(self.backoff.next_delay()).await;
+            break;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, report: Report) -> Result<(), Closed> {
+        self.reports.send(report).await.map_err(|_| Closed)
+    }
 }
 
 fn is_expired(error: &watcher::Error) -> bool {

@@ -14,7 +14,7 @@ use super::bindings::host_selection::exports::kproxide::policy::host_selection a
 use super::bindings::host_selection::kproxide::policy::types;
 use super::bindings::labels::exports::kproxide::policy::labels;
 use super::bindings::scale_down::exports::kproxide::policy::scale_down as sd;
-use crate::policy::labels::{LabelError, check_key, check_value};
+use crate::labels::{LabelError, check_key, check_value};
 
 const STATE_BYTES_MAX: usize = 4096;
 const REASON_BYTES_MAX: usize = 300;

@@ -101,14 +101,7 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
 
 /// SHA-256 in lower-case hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> Digest {
-    use std::fmt::Write;
-    let text = Sha256::digest(bytes)
-        .iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-    text.into()
+    crate::hex::hex(&Sha256::digest(bytes)).into()
 }
 
 fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {

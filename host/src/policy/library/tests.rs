@@ -298,3 +298,14 @@ async fn a_policy_that_spins_costs_the_tick_its_fuel() {
         "{budget:?}"
     );
 }
+
+#[test]
+fn what_a_busy_machine_cuts_short_is_not_held_against_a_policy() {
+    let mut record = Record::default();
+    for _ in 0..FAILURES_MAX {
+        record.fail(&CallError::Interrupted);
+    }
+    assert_eq!(record.failures, 0);
+    record.fail(&CallError::OutOfFuel);
+    assert_eq!(record.failures, 1);
+}

@@ -83,7 +83,7 @@ async fn a_wrong_token_says_what_to_check_and_rests() {
 
     let again = client.version().await.unwrap_err();
     assert!(
-        again.chain().contains("tried again in 30 s"),
+        again.chain().contains("tried again before long"),
         "{}",
         again.chain()
     );
@@ -383,7 +383,7 @@ async fn a_missing_privilege_is_named_with_the_way_to_it() {
     let error = client.read_config("pve1", 301).await.unwrap_err();
     assert_eq!(error.reaction(), Reaction::GiveUp);
     assert!(error.to_string().ends_with(
-        "missing privilege VM.Audit on /vms/301: grant it to the user and to its token (`kproxide doctor` prints the commands)"
+        "missing privilege VM.Audit on /vms/301: grant it to the user and to its token"
     ));
 }
 

@@ -284,6 +284,11 @@ async fn missing_privileges_come_with_their_commands() {
         matches!(refused.meaning, Meaning::PermissionDenied { .. }),
         "{refused}"
     );
+    let explained = lab.client.explained(&refused, &scope).await;
+    assert!(
+        explained.contains("pveum acl modify /storage/local-lvm --roles KproxideStorage"),
+        "{explained}"
+    );
     let missing = lab.client.missing_privileges(&scope).await.unwrap();
     let paths: Vec<&str> = missing
         .iter()

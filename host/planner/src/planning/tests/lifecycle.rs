@@ -274,6 +274,22 @@ fn without_key_or_quorum_nothing_is_done_to_machines() {
 }
 
 #[test]
+fn nothing_is_removed_while_a_watch_fails() {
+    let mut scene = Scene::default();
+    scene
+        .machine("gone", "alpha")
+        .coming_machine("young", "alpha", Phase::Launching);
+    scene.claim("gone").deleting_since = Some(at(NOW));
+    scene.host.failing_watches = vec!["poddisruptionbudgets".to_owned()];
+    let plan = scene.plan();
+    assert_eq!(
+        hold(&plan, "gone"),
+        "the watch of poddisruptionbudgets is failing"
+    );
+    assert_eq!(verdict(&plan, "young"), Verdict::Keep);
+}
+
+#[test]
 fn b13_the_node_that_runs_kproxide_is_never_removed() {
     let mut scene = Scene::default();
     scene.machine("own", "alpha");

@@ -535,6 +535,10 @@ fn nodes_stay_for_reasons_that_say_so() {
         "key for ownership proofs is missing",
     );
     check(
+        |scene| scene.host.failing_watches = vec!["pods".to_owned()],
+        "the watch of pods is failing",
+    );
+    check(
         |scene| scene.claim("m").status.phase = Phase::Registered,
         "not in service yet",
     );

@@ -1,10 +1,10 @@
-//! Kubernetes' syntax for labels, and the keys that are not a policy's to set.
+//! Kubernetes' syntax for labels, and the keys that are neither a policy's nor a pool's to set.
 
 use thiserror::Error;
 
 /// What is wrong with a label, annotation or taint.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(super) enum LabelError {
+pub(crate) enum LabelError {
     #[error("the {what} key {key:?} is invalid: {why}")]
     Key {
         what: &'static str,
@@ -39,11 +39,11 @@ pub(super) enum LabelError {
 const NAME_RULE: &str = "a name is 1 to 63 letters, digits, '-', '_' or '.', and begins and ends with a letter or digit";
 const PREFIX_RULE: &str = "a prefix is a lower-case DNS name of at most 253 characters";
 
-/// A qualified name (`[prefix/]name`) that a policy may set.
+/// A qualified name (`[prefix/]name`) that a policy or a pool may set.
 ///
 /// # Errors
 /// Says what is wrong, or who owns the key.
-pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError> {
+pub(crate) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError> {
     let error = |why| LabelError::Key {
         what,
         key: key.chars().take(320).collect(),
@@ -84,7 +84,7 @@ pub(super) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError>
 ///
 /// # Errors
 /// Says what is wrong.
-pub(super) fn check_value(what: &'static str, key: &str, value: &str) -> Result<(), LabelError> {
+pub(crate) fn check_value(what: &'static str, key: &str, value: &str) -> Result<(), LabelError> {
     if value.is_empty() || is_name(value) {
         return Ok(());
     }

@@ -1,0 +1,135 @@
+//! A whole host in a whole world.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::autoscaler::Timing;
+use crate::config::{Config, LeaseTiming};
+use crate::lab::{Lab, Setting};
+
+fn config() -> Config {
+    Config {
+        dry_run: false,
+        namespace: "kube-system".to_owned(),
+        identity: "kproxide-0".to_owned(),
+        name: "kproxide".to_owned(),
+        own_node: None,
+        policy_dirs: Vec::new(),
+        credentials_dir: "/nowhere".into(),
+        timing: Timing {
+            poll_interval: Duration::from_secs(10),
+            batch_idle: Duration::from_millis(50),
+            batch_max: Duration::from_secs(1),
+            inventory_max_age: Duration::from_secs(5),
+            cold_start: Duration::from_secs(60),
+        },
+        quarantine: jiff::SignedDuration::from_hours(24),
+        lease: LeaseTiming {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        },
+        max_launches_per_tick: 20,
+    }
+}
+
+/// Two hypervisors and a pool that wants one machine.
+fn lab() -> Lab {
+    let lab = Lab::new(Setting::new(1, 2));
+    let object = |kind: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec,
+        })
+    };
+    let cluster = json!({
+        "endpoints": ["https://pve1:8006"], "tls": { "insecureSkipVerify": true }, "credentials": "home",
+        "pool": "k8s", "vmidRange": { "first": 500, "last": 599 },
+    });
+    let class = json!({
+        "template": { "name": "k8s-node", "placement": "local" },
+        "instanceTypes": [{ "name": "medium", "cores": 4, "memoryMiB": 8192 }],
+        "cloudInit": { "dhcp": true },
+        "join": { "template": {} },
+    });
+    let pool = json!({ "nodeClass": "debian", "limits": { "minNodes": 1, "maxNodes": 3 } });
+    lab.apply([
+        (
+            "proxmoxclusters.kproxide.dev",
+            object("ProxmoxCluster", "home", cluster),
+        ),
+        (
+            "nodeclasses.kproxide.dev",
+            object("NodeClass", "debian", class),
+        ),
+        (
+            "nodepools.kproxide.dev",
+            object("NodePool", "workers", pool),
+        ),
+    ]);
+    lab
+}
+
+/// Lets a host run for so long, then stops it.
+async fn run(lab: &Lab, time: Duration) {
+    let (app, host) = lab.host("kproxide-0", config()).unwrap();
+    let running = tokio::spawn(app.run());
+    sleep(time).await;
+    host.stop.cancel();
+    running.await.unwrap().unwrap();
+}
+
+fn cluster_status(lab: &Lab) -> Value {
+    lab.kube
+        .get("proxmoxclusters.kproxide.dev", "", "home")
+        .unwrap()["status"]
+        .clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_key_is_never_replaced() {
+    const MACHINE: Duration = Duration::from_secs(10 * 60);
+    let lab = lab();
+    run(&lab, MACHINE).await;
+    assert_eq!(lab.kube.list("nodeclaims.kproxide.dev").len(), 1);
+    let fingerprint = cluster_status(&lab)["keyFingerprint"].clone();
+    assert!(fingerprint.is_string(), "{fingerprint}");
+
+    lab.kube
+        .delete("secrets", "kube-system", "kproxide-ownership-key")
+        .unwrap();
+    run(&lab, MACHINE).await;
+    assert!(lab.kube.list("secrets").is_empty());
+    let status = cluster_status(&lab);
+    assert_eq!(status["keyFingerprint"], fingerprint);
+    let ready = &status["conditions"][0];
+    assert_eq!(ready["reason"], "OwnershipKeyUnusable", "{status}");
+    let message = ready["message"].as_str().unwrap();
+    assert!(message.contains("Restore the Secret"), "{message}");
+    let told = |event: &Value| event["reason"] == "OwnershipKeyUnusable";
+    assert!(lab.kube.list("events.events.k8s.io").iter().any(told));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_before_the_first_real_one_plans() {
+    let lab = lab();
+    let config = Config {
+        dry_run: true,
+        ..config()
+    };
+    let (app, host) = lab.host("kproxide-0", config).unwrap();
+    let vitals = app.vitals();
+    let running = tokio::spawn(app.run());
+    sleep(Duration::from_secs(30)).await;
+    let (ask, answer) = oneshot::channel();
+    vitals.debug_plan.send(ask).await.unwrap();
+    let shown: Value = serde_json::from_slice(&answer.await.unwrap()).unwrap();
+    assert_eq!(shown["plan"]["launches"][0]["spec"]["pool"], "workers");
+    host.stop.cancel();
+    running.await.unwrap().unwrap();
+    for resource in ["secrets", "nodeclaims.kproxide.dev"] {
+        assert!(lab.kube.list(resource).is_empty(), "{resource}");
+    }
+}

@@ -1,0 +1,95 @@
+use kproxide_planner::ids::{ClassName, PoolName};
+use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
+
+fn cluster(name: &str) -> (Delta, ClusterConnection) {
+    let (facts, connection) = cluster_facts(
+        &serde_json::from_value(json!({
+            "endpoints": ["https://pve1:8006"], "credentials": "home", "vmidRange": {"first": 200, "last": 299},
+        }))
+        .unwrap(),
+    );
+    let delta = Delta::Cluster(name.into(), Some(Box::new(facts)));
+    (delta, connection.unwrap())
+}
+
+fn class(name: &str, template: &str) -> Delta {
+    let spec = json!({
+        "template": {"name": template}, "instanceTypes": [{"name": "small", "cores": 2, "memoryMiB": 2048}],
+    });
+    let (facts, _) = class_facts(&serde_json::from_value(spec).unwrap());
+    Delta::Class(ClassName::from(name), Some(Box::new(facts)))
+}
+
+fn pool(name: &str, spec: Value) -> Delta {
+    let facts = pool_facts(
+        &ObjectMeta::default(),
+        &serde_json::from_value(spec).unwrap(),
+    );
+    Delta::Pool(PoolName::from(name), Some(Box::new(facts)))
+}
+
+#[test]
+fn a_cluster_needs_the_templates_of_its_own_pools_alone() {
+    let mut world = World::default();
+    for delta in [
+        cluster("home").0,
+        cluster("lab").0,
+        class("debian", "debian-12"),
+        class("gpu", "debian-gpu"),
+        class("unused", "alpine"),
+        pool("everywhere", json!({"nodeClass": "debian"})),
+        pool("gpus", json!({"nodeClass": "gpu", "clusters": ["lab"]})),
+    ] {
+        world.apply(delta);
+    }
+    let names = |wanted: &BTreeSet<Wanted>| -> Vec<String> {
+        wanted.iter().map(|(name, _)| name.to_string()).collect()
+    };
+    let wanted = wanted_templates(&world);
+    assert_eq!(names(&wanted["home"]), ["debian-12"]);
+    assert_eq!(names(&wanted["lab"]), ["debian-12", "debian-gpu"]);
+}
+
+#[tokio::test(start_paused = true)]
+#[cfg(feature = "simulator")]
+async fn a_client_that_could_not_be_built_is_built_later() {
+    use crate::pve::auth::Credentials;
+    use crate::pve::transport::Endpoint;
+    use kproxide_simulator::clock::Clock as SimulatedClock;
+    use kproxide_simulator::pve::{Pve, Topology};
+
+    let epoch = jiff::Timestamp::UNIX_EPOCH;
+    let pve = Pve::new(Topology::of(2), SimulatedClock::starting_at(epoch), 1);
+    let clock = Clock::starting_at(epoch);
+    // The CA file is mounted some seconds after the start.
+    let mounted_at = Instant::now() + Duration::from_secs(5);
+    let clusters = Clusters::new(Arc::new(move |_, concurrency| {
+        if Instant::now() < mounted_at {
+            return Err("ca.crt: no such file".to_owned());
+        }
+        let endpoint = Endpoint::new("lab", pve.service());
+        let credentials = Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+        Ok(Client::new(vec![endpoint], credentials, concurrency))
+    }));
+    clusters.configure(&"home".into(), Some(cluster("home").1));
+    let reachable = async || {
+        let deltas = clusters
+            .refresh(Duration::from_secs(5), BTreeMap::new(), &clock)
+            .await;
+        match deltas.into_iter().next() {
+            Some(Delta::Inventory(_, Some(facts))) => (facts.reachable, facts.version),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(!reachable().await.0);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!reachable().await.0);
+    tokio::time::sleep(REBUILD).await;
+    let (is_reachable, version) = reachable().await;
+    assert!(is_reachable);
+    assert!(version.is_some());
+}
