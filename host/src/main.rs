@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     match cli::main(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("kproxide: {}", kproxide::app::chain(error.as_ref()));
+            eprintln!("kproxide: {}", kproxide::chain::chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

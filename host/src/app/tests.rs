@@ -6,35 +6,8 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::autoscaler::Timing;
-use crate::config::{Config, LeaseTiming};
-use crate::lab::{Lab, Setting};
-
-fn config() -> Config {
-    Config {
-        dry_run: false,
-        namespace: "kube-system".to_owned(),
-        identity: "kproxide-0".to_owned(),
-        name: "kproxide".to_owned(),
-        own_node: None,
-        policy_dirs: Vec::new(),
-        credentials_dir: "/nowhere".into(),
-        timing: Timing {
-            poll_interval: Duration::from_secs(10),
-            batch_idle: Duration::from_millis(50),
-            batch_max: Duration::from_secs(1),
-            inventory_max_age: Duration::from_secs(5),
-            cold_start: Duration::from_secs(60),
-        },
-        quarantine: jiff::SignedDuration::from_hours(24),
-        lease: LeaseTiming {
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        },
-        max_launches_per_tick: 20,
-    }
-}
+use crate::config::Config;
+use crate::lab::{Lab, Setting, config};
 
 /// Two hypervisors and a pool that wants one machine.
 fn lab() -> Lab {
@@ -74,7 +47,7 @@ fn lab() -> Lab {
 
 /// Lets a host run for so long, then stops it.
 async fn run(lab: &Lab, time: Duration) {
-    let (app, host) = lab.host("kproxide-0", config()).unwrap();
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
     let running = tokio::spawn(app.run());
     sleep(time).await;
     host.stop.cancel();
@@ -117,7 +90,7 @@ async fn a_dry_run_before_the_first_real_one_plans() {
     let lab = lab();
     let config = Config {
         dry_run: true,
-        ..config()
+        ..config("kproxide-0")
     };
     let (app, host) = lab.host("kproxide-0", config).unwrap();
     let vitals = app.vitals();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kproxide_planner::facts::{EntryState, LedgerEntry};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 
 use super::client::Client;
@@ -146,9 +147,14 @@ pub async fn dependents(client: &Client) -> Result<Dependents, Error> {
         let fingerprint = cluster.status.get("keyFingerprint")?.as_str()?.to_owned();
         Some((cluster.metadata.name?, fingerprint))
     };
+    // What rests in quarantine is a number whose machine is proven gone.
+    let has_machine = |entry: &LedgerEntry| match entry.state {
+        EntryState::Reserved { .. } | EntryState::Live => true,
+        EntryState::Quarantined { .. } => false,
+    };
     Ok(Dependents {
         claims: !claims.items.is_empty(),
-        ledger_entries: !ledger.entries.is_empty(),
+        ledger_entries: ledger.entries.iter().any(has_machine),
         fingerprints: clusters.into_iter().filter_map(fingerprint).collect(),
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::Violation;
+use crate::claim::Phase;
 use crate::facts::{ClaimFacts, PoolFacts};
 use crate::ids::{ClaimName, PoolName};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
