@@ -47,17 +47,21 @@ fn lab() -> Lab {
 
 /// Lets a host run for so long, then stops it.
 async fn run(lab: &Lab, time: Duration) {
-    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
-    let running = tokio::spawn(app.run());
-    sleep(time).await;
-    host.stop.cancel();
-    running.await.unwrap().unwrap();
+    let (app, host) = lab
+        .host("kproxide-0", config("kproxide-0"))
+        .expect("policies run here");
+    let stop = async {
+        sleep(time).await;
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(stop, app.run());
+    ended.expect("it ends because it was told to");
 }
 
 fn cluster_status(lab: &Lab) -> Value {
     lab.kube
         .get("proxmoxclusters.kproxide.dev", "", "home")
-        .unwrap()["status"]
+        .expect("nobody deletes it")["status"]
         .clone()
 }
 
@@ -94,14 +98,17 @@ async fn a_dry_run_before_the_first_real_one_plans() {
     };
     let (app, host) = lab.host("kproxide-0", config).unwrap();
     let vitals = app.vitals();
-    let running = tokio::spawn(app.run());
-    sleep(Duration::from_secs(30)).await;
-    let (ask, answer) = oneshot::channel();
-    vitals.debug_plan.send(ask).await.unwrap();
-    let shown: Value = serde_json::from_slice(&answer.await.unwrap()).unwrap();
+    let look = async {
+        sleep(Duration::from_secs(30)).await;
+        let (ask, answer) = oneshot::channel();
+        vitals.debug_plan.send(ask).await.unwrap();
+        let shown: Value = serde_json::from_slice(&answer.await.unwrap()).unwrap();
+        host.stop.cancel();
+        shown
+    };
+    let (shown, ended) = tokio::join!(look, app.run());
+    ended.unwrap();
     assert_eq!(shown["plan"]["launches"][0]["spec"]["pool"], "workers");
-    host.stop.cancel();
-    running.await.unwrap().unwrap();
     for resource in ["secrets", "nodeclaims.kproxide.dev"] {
         assert!(lab.kube.list(resource).is_empty(), "{resource}");
     }

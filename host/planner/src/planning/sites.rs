@@ -139,8 +139,8 @@ impl<'w> Hypervisors<'w> {
             .machines_by_pool
             .entry(entry.pool.clone())
             .or_default() += 1;
-        match guest {
-            Some(guest) => match guest.status {
+        if let Some(guest) = guest {
+            match guest.status {
                 GuestStatus::Running => return,
                 GuestStatus::Stopped => {}
                 // Proxmox lists a new VM so, and without a size, for some seconds. The inventory counts it as committed; here it is in flight, with the
@@ -154,8 +154,7 @@ impl<'w> Hypervisors<'w> {
                         .memory_bytes
                         .saturating_sub(guest.max_memory_bytes);
                 }
-            },
-            None => {}
+            }
         }
         let in_flight = &mut hypervisor.in_flight;
         in_flight.milli_cores = in_flight.milli_cores.saturating_add(entry.milli_cores);
