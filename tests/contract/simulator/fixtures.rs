@@ -7,7 +7,7 @@ use kproxide_simulator::pve::topology::VmSpec;
 use kproxide_simulator::rng::Spread;
 
 use super::lab::{bare, lab, local_source, machine, pair, source, world};
-use super::replay::{As, Fixture, Replay, finish};
+use super::replay::{As, Fixture, Replay, finish, pass};
 
 pub(crate) const ALL: &[(&str, Fixture)] = &[
     ("one server", |replay| Box::pin(one_server(replay))),
@@ -382,7 +382,7 @@ async fn status_broadcasts(replay: &mut Replay<'_>) {
         .await;
     finish(&pve, upid.as_str().unwrap()).await;
     replay.check(&pve, ADMIN, "st-start st-start-task").await;
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    pass(Duration::from_secs(20)).await;
     replay
         .check(&pve, ADMIN, "st-nodes st-resources st-stop st-stop-task")
         .await;
@@ -603,7 +603,7 @@ async fn quorum_lost(replay: &mut Replay<'_>) {
         .act(&pve, ADMIN, "PUT /nodes/pve1/qemu/201/config -d cores=2")
         .await;
     pve.set_quorate(false);
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    pass(Duration::from_secs(30)).await;
     replay
         .check(
             &pve,
@@ -627,5 +627,5 @@ async fn quorum_lost(replay: &mut Replay<'_>) {
 
 /// Lets the tasks begin that were just started.
 async fn tick() {
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    pass(Duration::from_millis(300)).await;
 }

@@ -1,6 +1,9 @@
 //! What a tick decides, scene by scene. Properties over many worlds are in [`properties`].
 
 mod acceptance;
+mod blockers;
+mod drawn;
+mod headroom;
 mod lifecycle;
 mod machines;
 mod placement;

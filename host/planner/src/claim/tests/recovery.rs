@@ -419,18 +419,23 @@ fn a_machine_that_somebody_changed_is_frozen() {
     }
 }
 
-#[test]
-fn a_disk_of_a_persistent_volume_delays_the_destruction() {
-    let case = Case::new(Phase::Terminating)
+/// Switched off and marked, with nothing left to do but to destroy it.
+fn about_to_destroy(change: impl Fn(&mut Machine)) -> Case {
+    Case::new(Phase::Terminating)
         .intent(Op::Destroy)
         .with(|case| {
             case.observed.node = cordoned();
             case.observed.machine = visible(|m| {
                 m.marker = Marker::Tombstoned;
                 m.power = Power::Off;
-                m.persistent = vec!["local-lvm:vm-9999-pvc-1".into()];
+                change(m);
             });
-        });
+        })
+}
+
+#[test]
+fn a_disk_of_a_persistent_volume_delays_the_destruction() {
+    let case = about_to_destroy(|m| m.persistent = vec!["local-lvm:vm-9999-pvc-1".into()]);
     assert!(matches!(case.next(), Step::BackOff { .. }));
 }
 
@@ -451,15 +456,7 @@ fn volumes_left_behind_are_reported() {
 
 #[test]
 fn a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
-    let terminating = Case::new(Phase::Terminating)
-        .intent(Op::Destroy)
-        .with(|case| {
-            case.observed.node = cordoned();
-            case.observed.machine = visible(|m| {
-                m.marker = Marker::Tombstoned;
-                m.power = Power::Off;
-            });
-        });
+    let terminating = about_to_destroy(|_| {});
     // At once, or by the task.
     let at_once = terminating.clone().with(|case| {
         case.observed.last = did(Did::Destroy, failure(Failure::GiveUp));

@@ -1,0 +1,245 @@
+//! What keeps a Node that could be spared: its pods, and those that will come to it.
+
+use super::scale_down::idle;
+use super::*;
+use crate::facts::*;
+use crate::ids::ObjectKey;
+
+fn budget(selector: &str, allowed: i32) -> DisruptionBudgetFacts {
+    DisruptionBudgetFacts {
+        selector: Some(LabelSelector {
+            match_labels: labels(selector),
+            match_expressions: vec![],
+        }),
+        disruptions_allowed: allowed,
+    }
+}
+
+#[test]
+fn pods_block_as_the_pool_says() {
+    let check = |change: fn(&mut PodFacts), expected: &str, lift: fn(&mut BlockedBy)| {
+        let mut scene = idle();
+        change(scene.pod("web-b-00000"));
+        let reason = kept(&scene.plan(), "b").unwrap();
+        assert!(
+            reason.starts_with("pod default/web-b-00000 ") && reason.contains(expected),
+            "{reason}"
+        );
+        lift(&mut scene.workers().scale_down.blocked_by);
+        assert_eq!(removed(&scene.plan()), ["b"]);
+    };
+    check(
+        |pod| pod.owner = None,
+        "blockedBy.barePods",
+        |by| by.bare_pods = false,
+    );
+    check(
+        |pod| pod.owner = Some(owner("Job")),
+        "blockedBy.unfinishedJobs",
+        |by| by.unfinished_jobs = false,
+    );
+    check(
+        |pod| pod.spec.local_volumes = true,
+        "blockedBy.localVolumes",
+        |by| by.local_volumes = false,
+    );
+}
+
+#[test]
+fn pods_block_whatever_the_pool_says() {
+    let check = |change: fn(&mut PodFacts), expected: &str| {
+        let mut scene = idle();
+        scene.workers().scale_down.blocked_by.bare_pods = false;
+        change(scene.pod("web-b-00000"));
+        let plan = scene.plan();
+        assert_eq!(removed(&plan), ["a"]);
+        let reason = kept(&plan, "b").unwrap();
+        assert!(reason.contains(expected), "{reason}");
+    };
+    check(|pod| pod.do_not_disrupt = true, "must not be disrupted");
+    check(
+        |pod| pod.spec.unsupported = vec!["spec.affinity.podAffinity".into()],
+        "uses spec.affinity.podAffinity, which is not supported yet",
+    );
+}
+
+#[test]
+fn k3s_add_ons_do_not_block() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    scene.node("server", node("cpu=4 memory=8Gi")).labels = labels("kubernetes.io/hostname=server");
+    for name in ["coredns", "metrics-server", "local-path-provisioner"] {
+        let mut pod = running_pod("m", spec("cpu=100m memory=70Mi"));
+        pod.spec.empty_dir = name == "metrics-server";
+        if name == "coredns" {
+            pod.labels = labels("k8s-app=kube-dns");
+            pod.spec.spread = vec![spread("k8s-app=kube-dns")];
+        }
+        scene.pods.insert(ObjectKey::new("kube-system", name), pod);
+    }
+    assert_eq!(removed(&scene.plan()), ["m"]);
+    scene.workers().scale_down.blocked_by.kube_system = true;
+    assert_eq!(
+        kept(&scene.plan(), "m").unwrap(),
+        "pod kube-system/coredns is a system pod (blockedBy.kubeSystem)"
+    );
+}
+
+fn spread(selector: &str) -> SpreadConstraint {
+    SpreadConstraint {
+        topology_key: "kubernetes.io/hostname".into(),
+        selector: Some(LabelSelector {
+            match_labels: labels(selector),
+            match_expressions: vec![],
+        }),
+    }
+}
+
+#[test]
+fn a_pod_that_spreads_moves_only_where_no_other_counts() {
+    let mut scene = idle();
+    scene.pod("web-b-00000").labels = labels("app=web");
+    scene.pod("web-b-00000").spec.spread = vec![spread("app=web")];
+    assert_eq!(removed(&scene.plan()), ["b"]);
+    scene.pod("web-a-00000").labels = labels("app=web");
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 uses spec.topologySpreadConstraints, which is not supported yet"
+    );
+    scene.pod("web-a-00000").deleting = true;
+    assert_eq!(
+        removed(&scene.plan()),
+        ["b"],
+        "the scheduler does not count it"
+    );
+
+    let a = scene.nodes.get_mut("a").unwrap();
+    a.labels.remove("kubernetes.io/hostname");
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 fits on no other Node"
+    );
+}
+
+#[test]
+fn a_node_that_receives_pods_in_thought_stays() {
+    // With budget for both, the pod of one must not be moved to the other while that one goes.
+    let mut scene = idle();
+    scene.workers().scale_down.budget = 2;
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene.node("full", node("cpu=20 memory=20Gi"));
+    scene.nodes.get_mut("full").unwrap().taints = vec![taint("full", TaintEffect::NoSchedule)];
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["b"]);
+    assert_eq!(
+        kept(&plan, "a").unwrap(),
+        "pods of Nodes that this tick removes will come to it"
+    );
+    let later = acted(&scene, &plan).plan();
+    assert_eq!(removed(&later), ["b"]);
+    assert_eq!(
+        kept(&later, "a").unwrap(),
+        "pods of Nodes that are being removed will come to it"
+    );
+}
+
+#[test]
+fn pods_of_replaced_nodes_keep_their_room() {
+    let check = |cores: u32, expected: &[&str]| {
+        let mut scene = Scene::default();
+        scene.workers().scale_down.budget = 2;
+        scene.workers().scale_down.load_headroom = 0.0;
+        scene.node("far", node("cpu=40 memory=80Gi")).taints =
+            vec![taint("far", TaintEffect::NoSchedule)];
+        for name in ["a", "b", "c"] {
+            scene.machine(name, "alpha");
+            scene.running(&format!("web-{name}"), 1, name, spec("cpu=1"));
+        }
+        scene.running("web-a", 1, "a", spec(&format!("cpu={cores}")));
+        scene.claim("a").replace = true;
+        assert_eq!(removed(&scene.plan()), expected, "{cores} cores");
+    };
+    check(2, &["a", "c"]);
+    check(3, &["a"]);
+}
+
+#[test]
+fn no_pod_is_counted_on_a_node_with_an_anti_affine_pod() {
+    let mut scene = idle();
+    scene.pod("web-a-00000").spec.unsupported = vec![POD_ANTI_AFFINITY.into()];
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 fits on no other Node (Node a is left out: a pod with spec.affinity.podAntiAffinity stands there, which is not \
+         supported yet)"
+    );
+    scene.pod("web-a-00000").owner = Some(owner("DaemonSet"));
+    assert_eq!(removed(&scene.plan()), ["b"], "each Node has one of those");
+}
+
+#[test]
+fn pods_that_end_leave_or_stay_with_the_node_do_not_block() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    for (name, change) in [
+        (
+            "done",
+            (|pod| pod.phase = PodPhase::Succeeded) as fn(&mut PodFacts),
+        ),
+        ("leaving", |pod| pod.deleting = true),
+        ("static", |pod| pod.mirror = true),
+        ("agent", |pod| pod.owner = Some(owner("DaemonSet"))),
+    ] {
+        let mut pod = running_pod("m", spec("cpu=1"));
+        pod.owner = None;
+        change(&mut pod);
+        scene.pods.insert(ObjectKey::new("default", name), pod);
+    }
+    let plan = scene.plan();
+    assert_eq!(kept(&plan, "m").unwrap_err(), "no pod needs it");
+}
+
+#[test]
+fn b14_a_disruption_budget_without_disruptions_keeps_the_node() {
+    let mut scene = idle();
+    scene.pod("web-b-00000").labels = labels("app=web");
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 0));
+    assert_eq!(
+        kept(&scene.plan(), "b").unwrap(),
+        "pod default/web-b-00000 is protected by PodDisruptionBudget web"
+    );
+
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 1));
+    assert_eq!(removed(&scene.plan()), ["b"]);
+
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "all"), budget("", 1));
+    assert!(
+        kept(&scene.plan(), "b")
+            .unwrap()
+            .contains("has several PodDisruptionBudgets")
+    );
+
+    scene.budgets = [(ObjectKey::new("elsewhere", "web"), budget("app=web", 0))].into();
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
+fn one_disruption_is_not_spent_twice() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.budget = 2;
+    scene.node("static", node("cpu=40 memory=80Gi"));
+    for name in ["a", "b"] {
+        scene.machine(name, "alpha");
+        scene.running(&format!("web-{name}"), 1, name, spec("cpu=1"));
+        scene.pod(&format!("web-{name}-00000")).labels = labels("app=web");
+    }
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 1));
+    assert_eq!(removed(&scene.plan()).len(), 1);
+}
