@@ -27,9 +27,24 @@ use serde::{Deserialize, Deserializer};
 pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<ObjectMeta, D::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Narrow {
+    narrow::<D, OurAnnotations>(deserializer)
+}
+
+/// With every annotation: a label policy may give a Node any, and whether it has them must be seen.
+pub(super) fn node_meta<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
+    narrow::<D, BTreeMap<String, String>>(deserializer)
+}
+
+fn narrow<'de, D, A>(deserializer: D) -> Result<ObjectMeta, D::Error>
+where
+    D: Deserializer<'de>,
+    A: Deserialize<'de> + Into<BTreeMap<String, String>>,
+{
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Narrow<A> {
         name: Option<String>,
         namespace: Option<String>,
         uid: Option<String>,
@@ -37,7 +52,7 @@ pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
         creation_timestamp: Option<Timestamp>,
         deletion_timestamp: Option<Timestamp>,
         labels: Option<BTreeMap<String, String>>,
-        annotations: Option<Annotations>,
+        annotations: Option<A>,
         owner_references: Option<Vec<OwnerReference>>,
         finalizers: Option<Vec<String>>,
     }
@@ -52,7 +67,7 @@ pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
         annotations,
         owner_references,
         finalizers,
-    } = Narrow::deserialize(deserializer)?;
+    } = Narrow::<A>::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name,
         namespace,
@@ -61,7 +76,7 @@ pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
         creation_timestamp: creation_timestamp.map(Time),
         deletion_timestamp: deletion_timestamp.map(Time),
         labels,
-        annotations: annotations.map(|Annotations(kept)| kept),
+        annotations: annotations.map(Into::into),
         owner_references,
         finalizers,
         ..ObjectMeta::default()
@@ -69,7 +84,7 @@ pub(super) fn narrow_meta<'de, D: Deserializer<'de>>(
 }
 
 /// Annotations that mean something to us; the others (a whole applied manifest, say) are not kept.
-struct Annotations(BTreeMap<String, String>);
+struct OurAnnotations(BTreeMap<String, String>);
 
 const KEPT_ANNOTATIONS: [&str; 3] = [
     "kproxide.dev/",
@@ -77,7 +92,13 @@ const KEPT_ANNOTATIONS: [&str; 3] = [
     "kubernetes.io/config.mirror",
 ];
 
-impl<'de> Deserialize<'de> for Annotations {
+impl From<OurAnnotations> for BTreeMap<String, String> {
+    fn from(OurAnnotations(kept): OurAnnotations) -> Self {
+        kept
+    }
+}
+
+impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut all = BTreeMap::<String, String>::deserialize(deserializer)?;
         all.retain(|key, _| {

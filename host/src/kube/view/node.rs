@@ -7,13 +7,13 @@ use kube::core::ClusterResourceScope;
 use serde::{Deserialize, Serialize};
 
 use super::pod::ConditionView;
-use super::{narrow_meta, or_default, view_of};
+use super::{node_meta, or_default, view_of};
 use crate::kube::crd::Amount;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct NodeView {
-    #[serde(deserialize_with = "narrow_meta")]
+    #[serde(deserialize_with = "node_meta")]
     pub(in crate::kube) metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) spec: NodeSpecView,
