@@ -29,6 +29,10 @@ pub enum FilesError {
     #[error("{first} and {second} are both of this policy: remove one")]
     Twice { first: String, second: String },
     #[error(
+        "{path} cannot be named by a NodePool, whose policies have lower-case letters, digits and dashes in their names: rename it {name}.wasm"
+    )]
+    Name { path: String, name: String },
+    #[error(
         "{path} is not read: the policies of one directory are at most {FILES_MAX}, with {TOTAL_BYTES_MAX} bytes together"
     )]
     TooMany { path: String },
@@ -45,6 +49,8 @@ struct Directory {
     path: PathBuf,
     /// What lay in it when it could be read last.
     files: PolicyFiles,
+    /// It was not there, and that is said once.
+    is_missed: bool,
 }
 
 impl Directories {
@@ -55,6 +61,7 @@ impl Directories {
                 .map(|path| Directory {
                     path: path.clone(),
                     files: PolicyFiles::new(),
+                    is_missed: false,
                 })
                 .collect(),
         )
@@ -66,9 +73,20 @@ impl Directories {
     /// seen for a moment is no reason to decide without them.
     pub fn read(&mut self) -> PolicyFiles {
         let mut files = PolicyFiles::new();
-        for Directory { path, files: last } in &mut self.0 {
+        for Directory {
+            path,
+            files: last,
+            is_missed,
+        } in &mut self.0
+        {
             match read_directory(path) {
-                Ok(found) => *last = found,
+                Ok(Some(found)) => (*last, *is_missed) = (found, false),
+                Ok(None) => {
+                    if !*is_missed {
+                        tracing::warn!(directory = %path.display(), "policy directory is not there; it is empty until it is");
+                    }
+                    (*last, *is_missed) = (PolicyFiles::new(), true);
+                }
                 Err(error) => {
                     tracing::warn!(directory = %path.display(), %error, "policy directory cannot be read; what was read last still counts");
                 }
@@ -79,9 +97,10 @@ impl Directories {
     }
 }
 
-fn read_directory(directory: &Path) -> io::Result<PolicyFiles> {
+/// `None`: it is not there.
+fn read_directory(directory: &Path) -> io::Result<Option<PolicyFiles>> {
     if !directory.try_exists()? {
-        return Ok(PolicyFiles::new());
+        return Ok(None);
     }
     // The swap takes microseconds: three tries end on a whole version, or it is swapped in a loop and the next poll has another go.
     let mut tries = 3;
@@ -92,7 +111,7 @@ fn read_directory(directory: &Path) -> io::Result<PolicyFiles> {
         // The old version is removed right after the swap: it may be gone while it is read.
         let read = read_files(target.as_deref().unwrap_or(directory));
         if target == fs::canonicalize(&data).ok() {
-            return read;
+            return read.map(Some);
         }
         if tries == 0 {
             return Err(io::Error::other("it is being replaced all the time"));
@@ -123,7 +142,13 @@ fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
             files.insert(name.into(), Err(error));
             continue;
         }
-        let mut file = read_file(path, packing);
+        let mut file = match legal_name(name) {
+            legal if legal == name => read_file(path, packing),
+            legal => Err(FilesError::Name {
+                path: path.display().to_string(),
+                name: legal,
+            }),
+        };
         let size = file.as_ref().map_or(0, |bytes| bytes.len());
         match bytes_left.checked_sub(size) {
             Some(left) if files.len() < FILES_MAX => bytes_left = left,
@@ -157,6 +182,20 @@ fn policy_name(file_name: &str) -> Option<(&str, Packing)> {
     .into_iter()
     .find_map(|(suffix, packing)| Some((file_name.strip_suffix(suffix)?, packing)))
     .filter(|(name, _)| !name.is_empty())
+}
+
+/// The name that a NodePool could give to this policy (cargo makes `my_policy.wasm` of a crate `my-policy`): itself, if it is legal.
+pub(crate) fn legal_name(name: &str) -> String {
+    let dashed = name.to_ascii_lowercase().replace(
+        |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()),
+        "-",
+    );
+    // As long as the CRD allows; all of it is ASCII now.
+    let short = &dashed[..dashed.len().min(63)];
+    match short.trim_matches('-') {
+        "" => "policy".to_owned(),
+        legal => legal.to_owned(),
+    }
 }
 
 fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {

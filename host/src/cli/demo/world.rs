@@ -9,7 +9,7 @@ use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, Setting};
-use crate::policy::{FilesError, PolicyFiles};
+use crate::policy::{FilesError, PolicyFiles, legal_name};
 
 /// The pool's name.
 pub(super) const POOL: &str = "workers";
@@ -46,15 +46,17 @@ pub(super) fn policy(text: &str) -> Result<Policy, String> {
         });
     }
     let bytes = fs::read(text).map_err(|error| format!("--policy {text}: {error}"))?;
-    let name = text
-        .rsplit('/')
-        .next()
-        .unwrap_or(text)
-        .trim_end_matches(".wasm");
+    // Here, unlike in a directory of policies, the name matters to nobody else: any file will do.
+    let name = legal_name(
+        text.rsplit('/')
+            .next()
+            .unwrap_or(text)
+            .trim_end_matches(".wasm"),
+    );
     let module: Result<Arc<[u8]>, FilesError> = Ok(bytes.into());
     Ok(Policy {
-        name: name.to_owned(),
-        files: PolicyFiles::from([(name.into(), module)]),
+        files: PolicyFiles::from([(name.as_str().into(), module)]),
+        name,
     })
 }
 

@@ -38,6 +38,19 @@ fn a_configmap_mount_is_read_through_its_swap() {
 }
 
 #[test]
+fn a_name_that_no_pool_can_give_is_refused_with_one_that_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("my_Policy.wasm"), b"").unwrap();
+    let files = read(folder.path());
+    let said = files["my_Policy"].as_ref().unwrap_err().to_string();
+    assert!(said.ends_with("rename it my-policy.wasm"), "{said}");
+    for (name, legal) in [("spread", "spread"), ("_x_", "x"), ("é", "policy")] {
+        assert_eq!(legal_name(name), legal);
+    }
+    assert_eq!(legal_name(&"a".repeat(70)).len(), 63);
+}
+
+#[test]
 fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
