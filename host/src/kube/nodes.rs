@@ -44,7 +44,7 @@ pub enum NodeWrite {
 pub struct Marks {
     pub labels: Labels,
     pub annotations: Labels,
-    /// Added where they are missing. Startup taints, which somebody else is going to remove, belong to the first marking only.
+    /// Added where they are missing.
     pub taints: Vec<Taint>,
     /// `kproxide.dev/unregistered` goes with the same write.
     pub registered: bool,

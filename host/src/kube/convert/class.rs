@@ -269,6 +269,16 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<Network> {
         if gateway.is_some_and(|gateway| range.first <= gateway && gateway <= range.last) {
             problems.add(&field, "holds the gateway: leave it out of the range");
         }
+        for reserved in reserved_addresses(network, prefix_length) {
+            if range.first <= reserved && reserved <= range.last {
+                problems.add(
+                    &field,
+                    format_args!(
+                        "holds {reserved}, the network's own or broadcast address: leave it out of the range"
+                    ),
+                );
+            }
+        }
         if ranges[..index]
             .iter()
             .any(|other| range.first <= other.last && other.first <= range.last)
@@ -281,6 +291,20 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<Network> {
         gateway,
         ranges,
     })
+}
+
+/// The first and the last address of an IPv4 network that has more than two: no machine can have them.
+fn reserved_addresses(network: IpAddr, prefix_length: u8) -> Vec<IpAddr> {
+    match network {
+        IpAddr::V4(network) if prefix_length <= 30 => {
+            let hosts = u32::MAX.checked_shr(u32::from(prefix_length)).unwrap_or(0);
+            let first = network.to_bits() & !hosts;
+            [first, first | hosts]
+                .map(|address| IpAddr::from(std::net::Ipv4Addr::from_bits(address)))
+                .into()
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => Vec::new(),
+    }
 }
 
 fn bits(address: IpAddr) -> u8 {
@@ -439,6 +463,8 @@ mod tests {
             "ranges[0]: holds the gateway",
         );
         check(range("10.0.0.9", "10.0.0.5"), "10.0.0.9-10.0.0.5 is empty");
+        check(range("10.0.0.200", "10.0.0.255"), "holds 10.0.0.255");
+        check(range("10.0.0.0", "10.0.0.0"), "holds 10.0.0.0");
         check(
             range("10.0.1.1", "10.0.1.9"),
             "\"10.0.1.1\" is outside of 10.0.0.0/24",

@@ -49,6 +49,12 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
     problems.label_value("spec.nodeClass", "kproxide.dev/class", node_class);
     for (key, value) in labels {
         problems.label("labels", "label", key, value);
+        if let Some(fix) = written_anyway(key) {
+            problems.add(
+                "labels",
+                format_args!("{key:?} cannot be given to all Nodes of a pool: {fix}"),
+            );
+        }
     }
     for (field, taints) in [("taints", taints), ("startupTaints", startup_taints)] {
         for taint in taints {
@@ -118,6 +124,21 @@ fn policy_use(kind: PolicyKind, choice: &PolicyChoice, settings: &Map<String, Va
         // Keys are sorted, so equal settings are equal texts.
         settings: Arc::from(serde_json::to_string(settings).expect("JSON values are plain data")),
     }
+}
+
+/// Labels that every machine gets from somebody else, so that the pool's would be lost without a word. The text says from whom.
+fn written_anyway(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "topology.kubernetes.io/zone" => {
+            "it is the name of the hypervisor; for another one set it in labelTemplates"
+        }
+        "topology.kubernetes.io/region" => {
+            "it is the name of the ProxmoxCluster; for another one set it in labelTemplates"
+        }
+        "node.kubernetes.io/instance-type" => "it is the name in the NodeClass's instanceTypes",
+        "kubernetes.io/arch" | "kubernetes.io/os" => "the kubelet writes it",
+        _ => return None,
+    })
 }
 
 /// `labelTemplates` become the setting `labels`, where they win over templates given there.
@@ -283,6 +304,11 @@ mod tests {
             "labels",
             json!({"kubernetes.io/hostname": "x"}),
             r#"spec.labels: the label key "kubernetes.io/hostname" is reserved"#,
+        );
+        check(
+            "labels",
+            json!({"topology.kubernetes.io/zone": "rack-1"}),
+            r#"spec.labels: "topology.kubernetes.io/zone" cannot be given to all Nodes of a pool: it is the name of the hypervisor"#,
         );
         check(
             "startupTaints",

@@ -266,7 +266,7 @@ pub struct JoinByTemplate {}
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinByGuestExec {
-    /// Path of the mounted file that holds the script; it usually holds a join token, hence a file from a Secret.
+    /// Path of the mounted file that holds the script, in the folder of `--join-dir`; it usually holds a join token, hence a file from a Secret.
     #[schemars(length(min = 1, max = 4096))]
     pub command_secret_file: String,
 }

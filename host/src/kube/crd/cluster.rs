@@ -38,7 +38,7 @@ pub struct ProxmoxClusterSpec {
     /// Base URLs of the API, such as `https://pve1.example:8006`. Any of them may serve; the next one is tried when one fails.
     #[schemars(
         length(min = 1, max = 16),
-        inner(regex(pattern = "^https?://[^/?#]+/?$"), length(max = 255))
+        inner(regex(pattern = "^https://[^/?#]+/?$"), length(max = 255))
     )]
     pub endpoints: Vec<String>,
     /// Which certificates are trusted. Not given: those that the system's CA certificates vouch for.

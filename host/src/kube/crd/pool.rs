@@ -74,7 +74,8 @@ pub struct NodePoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub taints: Vec<Taint>,
-    /// Taints that its Nodes begin with and that something else removes (a CNI, say) before they count as initialized.
+    /// Taints that its Nodes begin with and that something else removes (a CNI, say) before they count as initialized. The kubelet of the template registers
+    /// with them; kproxide waits until they are gone, and puts none on a Node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub startup_taints: Vec<Taint>,
