@@ -3,14 +3,18 @@
 //! Alive means that the loop turns, not that it succeeds: restarting cannot mend a Proxmox server that is down. Ready means that the watches are
 //! synced. Nothing here changes anything, and nothing secret is known to what is shown.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::{mpsc, oneshot, watch};
+use futures::{StreamExt, stream};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
@@ -20,6 +24,8 @@ pub const TURN_MAX: Duration = Duration::from_secs(300);
 
 /// How long `/debug/plan` waits for the loop.
 const DEBUG_DEADLINE: Duration = Duration::from_secs(10);
+/// The loop writes the whole world down for each answer: not more often than this.
+const DEBUG_PAUSE: Duration = Duration::from_secs(1);
 
 /// The endpoints' view of the loop.
 #[derive(Clone, Debug)]
@@ -36,6 +42,8 @@ pub struct Vitals {
 struct Admin {
     vitals: Vitals,
     metrics: Metrics,
+    /// When `/debug/plan` was answered last. Held until the answer is sent: there is one in memory at a time, however slowly it is read.
+    shown: Arc<Mutex<Option<Instant>>>,
 }
 
 pub fn router(vitals: Vitals, metrics: Metrics) -> Router {
@@ -44,7 +52,11 @@ pub fn router(vitals: Vitals, metrics: Metrics) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(render))
         .route("/debug/plan", get(debug_plan))
-        .with_state(Admin { vitals, metrics })
+        .with_state(Admin {
+            vitals,
+            metrics,
+            shown: Arc::default(),
+        })
 }
 
 async fn healthz(State(admin): State<Admin>) -> Response {
@@ -80,16 +92,30 @@ async fn render(State(admin): State<Admin>) -> Response {
 }
 
 async fn debug_plan(State(admin): State<Admin>) -> Response {
+    let busy = |text: &'static str| (StatusCode::TOO_MANY_REQUESTS, text).into_response();
+    let Ok(mut shown) = admin.shown.try_lock_owned() else {
+        return busy("somebody else is being shown the plan; try again\n");
+    };
+    if shown.is_some_and(|at| at.elapsed() < DEBUG_PAUSE) {
+        return busy("the plan was shown less than a second ago; try again\n");
+    }
     let (answer, answered) = oneshot::channel();
     if admin.vitals.debug_plan.try_send(answer).is_err() {
-        return (
-            StatusCode::TOO_MANY_REQUESTS,
-            "others are waiting for the plan; try again\n",
-        )
-            .into_response();
+        return busy("the loop has not answered the last one who asked; try again\n");
     }
     match tokio::time::timeout(DEBUG_DEADLINE, answered).await {
-        Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok(Ok(json)) => {
+            *shown = Some(Instant::now());
+            let body = stream::iter([Ok::<_, Infallible>(json)]).map(move |json| {
+                let _held = &shown;
+                json
+            });
+            (
+                [(header::CONTENT_TYPE, "application/json")],
+                Body::from_stream(body),
+            )
+                .into_response()
+        }
         Ok(Err(_)) | Err(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the loop is busy; try again\n",
@@ -101,7 +127,7 @@ async fn debug_plan(State(admin): State<Admin>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::{Body, to_bytes};
+    use axum::body::to_bytes;
     use axum::http::Request;
     use tower::ServiceExt;
 
@@ -188,9 +214,39 @@ mod tests {
                 .unwrap();
         });
         assert_eq!(answered, (StatusCode::OK, "{}".to_owned()));
+        tokio::time::advance(DEBUG_PAUSE).await;
         assert_eq!(
             get(&host.router, "/debug/plan").await.0,
             StatusCode::SERVICE_UNAVAILABLE
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_plan_is_shown_to_one_at_a_time_and_once_a_second() {
+        let mut host = start();
+        let ask = || {
+            let request = Request::get("/debug/plan").body(Body::empty()).unwrap();
+            host.router.clone().oneshot(request)
+        };
+        let (unread, ()) = tokio::join!(ask(), async {
+            let asked = host.debug_plan.recv().await.unwrap();
+            asked.send(b"{}".to_vec()).unwrap();
+        });
+        tokio::time::advance(DEBUG_PAUSE).await;
+        let (status, text) = get(&host.router, "/debug/plan").await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(text.contains("somebody else"), "{text}");
+
+        to_bytes(unread.unwrap().into_body(), 100).await.unwrap();
+        let asked = async {
+            let asked = host.debug_plan.recv().await.unwrap();
+            asked.send(b"{}".to_vec()).unwrap();
+        };
+        let (again, ()) = tokio::join!(get(&host.router, "/debug/plan"), asked);
+        assert_eq!(again.0, StatusCode::OK);
+        assert_eq!(
+            get(&host.router, "/debug/plan").await.0,
+            StatusCode::TOO_MANY_REQUESTS
         );
     }
 

@@ -39,8 +39,6 @@ use ownership::{Identified, Ownership};
 const WATCH_BATCHES_MAX: usize = 64;
 /// Notes of drives that wait for the loop; more are dropped, the claims' conditions say the same.
 const NOTES_MAX: usize = 256;
-/// Others that may wait for `/debug/plan`.
-const DEBUG_MAX: usize = 4;
 /// Between two tries to read what nothing can be done without.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -97,7 +95,7 @@ impl App {
         let metrics = Metrics::new().map_err(AppError::Metrics)?;
         let (turned, turned_seen) = watch::channel(Instant::now());
         let (synced, synced_seen) = watch::channel(false);
-        let (ask, debug_plan) = mpsc::channel(DEBUG_MAX);
+        let (ask, debug_plan) = mpsc::channel(1);
         let vitals = Vitals {
             turned: turned_seen,
             synced: synced_seen,
@@ -247,6 +245,7 @@ impl App {
             },
             notes,
             machines: machines.clone(),
+            join_dir: config.join_dir.clone(),
             metrics: metrics.clone(),
         });
         let reporter = Reporter::new(
@@ -275,7 +274,7 @@ impl App {
             turned: ends.turned,
             synced: ends.synced,
             term: Term::default(),
-            reloading: Reloading::default(),
+            reloading: Reloading::new(!config.policy_dirs.is_empty()),
         };
         autoscaler.world.apply(Delta::Host(host_facts));
         autoscaler.tell_policies();

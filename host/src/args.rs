@@ -47,7 +47,7 @@ pub struct Run {
     /// Plan and report as if leader, but write nothing anywhere: no Lease, no Secret, no object, no Proxmox request that changes anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Namespace for the Lease, the ownership key and Events about kproxide itself
+    /// Namespace of the Lease and of the Secret with the ownership key
     #[arg(
         long,
         env = "POD_NAMESPACE",
@@ -55,7 +55,7 @@ pub struct Run {
         value_name = "NAME"
     )]
     pub namespace: String,
-    /// Name of this replica in the Lease
+    /// Name of this replica, in the Lease and as the reporting instance of Events
     #[arg(
         long,
         env = "POD_NAME",
@@ -66,7 +66,7 @@ pub struct Run {
     /// The Node that this process runs on: never drained
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Name of the Lease, of the Secret with the ownership key (NAME-ownership-key) and of the reporting instance
+    /// Name of the Lease, of the Secret with the ownership key (NAME-ownership-key) and of the controller that Events name
     #[arg(long, default_value = "kproxide", value_name = "NAME")]
     pub name: String,
     /// A folder with more policies: NAME.wasm (or .wasm.gz, .wasm.zst) overrides the built-in of that name. Watched. Repeatable
@@ -75,6 +75,9 @@ pub struct Run {
     /// Folder with one sub-folder of credentials for each ProxmoxCluster's `credentials`
     #[arg(long, default_value = "/etc/kproxide/credentials", value_name = "DIR")]
     pub credentials_dir: PathBuf,
+    /// Folder with the scripts that NodeClasses name in `join.guestExec.commandSecretFile`; none is read from elsewhere
+    #[arg(long, default_value = "/etc/kproxide/join", value_name = "DIR")]
+    pub join_dir: PathBuf,
     /// Where /healthz, /readyz, /metrics and /debug/plan are served
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,
@@ -191,16 +194,25 @@ pub enum Policy {
     List,
     /// Write the built-in policies as NAME.wasm into a folder
     Export {
+        /// The folder; made if it is not there
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
 }
 
+/// What is longer is a slip; it is added to clocks without a check.
+const DURATION_MAX: std::time::Duration = std::time::Duration::from_hours(365 * 24);
+
 fn duration(text: &str) -> Result<std::time::Duration, String> {
     let parsed: jiff::SignedDuration = text
         .parse()
         .map_err(|_| format!("{text:?} is not a duration: write it like 10s, 5m or 250ms"))?;
-    std::time::Duration::try_from(parsed).map_err(|_| format!("{text:?} is negative"))
+    let parsed =
+        std::time::Duration::try_from(parsed).map_err(|_| format!("{text:?} is negative"))?;
+    if parsed > DURATION_MAX {
+        return Err(format!("{text:?} is more than a year (8760h)"));
+    }
+    Ok(parsed)
 }
 
 #[cfg(test)]
@@ -230,5 +242,13 @@ mod tests {
             error.contains("--poll-interval") && error.contains("write it like 10s"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_absurd_duration_is_refused_before_it_is_added_to_a_clock() {
+        let error = Cli::try_parse_from(["kproxide", "run", "--poll-interval", "99999999999999h"])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("more than a year"), "{error}");
     }
 }

@@ -77,13 +77,21 @@ pub struct Autoscaler {
 }
 
 /// New policy files that are being compiled and tested, one set at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reloading {
     task: JoinSet<Vec<Reload>>,
-    is_later: bool,
+    /// The files that are there at the start are not taken yet: pools that use them would be planned for without them.
+    awaits_first: bool,
 }
 
 impl Reloading {
+    pub fn new(has_directories: bool) -> Self {
+        Self {
+            task: JoinSet::new(),
+            awaits_first: has_directories,
+        }
+    }
+
     fn begin(&mut self, policies: &Library, files: PolicyFiles) {
         let policies = policies.clone();
         self.task.spawn(async move { policies.sync(files).await });
@@ -93,17 +101,12 @@ impl Reloading {
         self.task.is_empty()
     }
 
-    /// The files that were there at the start are not taken yet: pools that use them would be planned for without them.
-    fn is_first(&self) -> bool {
-        !self.is_idle() && !self.is_later
-    }
-
     /// What came of it; never, if nothing is under way. Safe to drop and to call again.
     async fn ended(&mut self) -> Vec<Reload> {
         let Some(ended) = self.task.join_next().await else {
             return std::future::pending().await;
         };
-        self.is_later = true;
+        self.awaits_first = false;
         ended.unwrap_or_else(|error| {
             tracing::error!(%error, "policy files could not be taken");
             Vec::new()
@@ -223,13 +226,14 @@ impl Autoscaler {
             biased;
             () = inputs.stop.cancelled() => Event::Stop,
             () = inputs.fence.changed() => Event::Leadership,
-            Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
             Some(files) = inputs.policy_files.recv(), if self.reloading.is_idle() => Event::Files(files),
             reloads = self.reloading.ended() => Event::Reloaded(reloads),
             Some(note) = inputs.notes.recv() => Event::Note(note),
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
-            () = tokio::time::sleep_until(due), if !self.reloading.is_first() => Event::Due,
+            () = tokio::time::sleep_until(due), if !self.reloading.awaits_first => Event::Due,
+            // Last: whoever looks on does not keep the loop from its work.
+            Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
         }
     }
 

@@ -21,6 +21,7 @@ pub struct Config {
     pub own_node: Option<String>,
     pub policy_dirs: Vec<PathBuf>,
     pub credentials_dir: PathBuf,
+    pub join_dir: PathBuf,
     pub timing: Timing,
     pub quarantine: SignedDuration,
     pub lease: LeaseTiming,
@@ -72,6 +73,7 @@ impl Config {
             name,
             policy_dir,
             credentials_dir,
+            join_dir,
             admin_address: _,
             timing,
             log_format: _,
@@ -124,6 +126,7 @@ impl Config {
             own_node: node_name.clone(),
             policy_dirs: policy_dir.clone(),
             credentials_dir: credentials_dir.clone(),
+            join_dir: join_dir.clone(),
             timing: Timing {
                 poll_interval,
                 batch_idle,

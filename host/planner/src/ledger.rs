@@ -26,6 +26,9 @@ pub const FORBIDDEN_VMID: u32 = 9999;
 /// A reservation whose claim has not appeared by then never becomes one: `act` re-reads its entry before the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
+/// For how long a number rests whose claim never appeared: longer than a request that is on its way can take.
+const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_mins(10);
+
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 /// So long after a back-off ended, its failures are forgotten.
@@ -164,7 +167,11 @@ impl Upkeep {
                 let end = later(since, RESERVATION_LASTS);
                 wake(&mut self.wake_at, end, now);
                 if now >= end {
-                    entry.state = quarantined;
+                    // Without a claim there was no machine. Were every refused claim's number to rest as long as a machine's, a webhook that refuses
+                    // claims would use up the range within minutes.
+                    entry.state = EntryState::Quarantined {
+                        until: later(now, quarantine.min(UNCLAIMED_RESTS)),
+                    };
                 }
             }
             EntryState::Live if claimed => {}

@@ -53,7 +53,7 @@ impl Drive {
     pub(super) async fn evict(&self, pods: &[PodRef]) -> Outcome {
         let mut refused = Vec::new();
         for batch in pods.chunks(EVICTIONS_AT_ONCE) {
-            if self.context.fence.epoch().is_none() {
+            if !self.leads() {
                 break;
             }
             let asked = batch

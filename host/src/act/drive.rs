@@ -98,6 +98,8 @@ pub(super) struct Drive {
     pub(super) surroundings: Surroundings,
     pub(super) clone_turn: CloneTurn,
     verdict: Verdict,
+    /// The leadership that it began in. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
+    epoch: Option<Arc<str>>,
     stopping: watch::Receiver<bool>,
     /// The condition `Unneeded` has to change to this.
     unneeded: Option<bool>,
@@ -113,6 +115,7 @@ impl Drive {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         Self {
+            epoch: context.fence.epoch(),
             context,
             claim,
             surroundings,
@@ -191,8 +194,8 @@ impl Drive {
                 continue;
             }
             // As late as possible: what was observed may have taken a while.
-            if self.context.fence.epoch().is_none() {
-                return self.wait("somebody else leads");
+            if !self.leads() {
+                return self.wait("somebody else leads, or did in between");
             }
             self.acted = true;
             let outcome = self.perform(step).await;
@@ -326,6 +329,12 @@ impl Drive {
             | Did::DeleteNode
             | Did::Quarantine => false,
         }
+    }
+
+    /// As when the drive began.
+    pub(super) fn leads(&self) -> bool {
+        let epoch = self.context.fence.epoch();
+        epoch.is_some() && epoch == self.epoch
     }
 
     fn wait(&self, why: &str) -> Pause {

@@ -4,6 +4,7 @@
 //! code. Asking for its state is a command of its own, which prints one line (`none`, `booting`, `running` or `done CODE`) and then the
 //! output's end. The commands carry their purpose as `$0`: `kproxide-join` and `kproxide-join-status`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use kproxide_planner::claim::{Failure, JoinLook, Outcome, Proven};
@@ -40,6 +41,9 @@ else
 fi
 "#;
 
+/// As much as Proxmox writes into a guest at once (`agent/file-write`).
+const SCRIPT_BYTES_MAX: u64 = 60 << 10;
+
 /// The status command answers at once, or the guest is in trouble.
 const STATUS_TRIES: u32 = 5;
 const STATUS_PAUSE: Duration = Duration::from_millis(500);
@@ -57,11 +61,11 @@ impl Drive {
             .map(|machine| &machine.join)
         {
             Some(JoinMethod::GuestExec { script_file }) => {
-                match std::fs::read_to_string(script_file) {
+                match read_script(&self.context.join_dir, script_file) {
                     Ok(script) => script,
-                    Err(error) => {
+                    Err(problem) => {
                         let text = format!(
-                            "join.guestExec.commandSecretFile {}: {error}",
+                            "join.guestExec.commandSecretFile {}: {problem}",
                             script_file.display()
                         );
                         return failed(Failure::Retry, text);
@@ -127,6 +131,32 @@ impl Drive {
     }
 }
 
+/// Scripts come from one folder: who may write a NodeClass shall not have any other file of ours (a token, say) sent into a machine.
+fn read_script(folder: &Path, file: &Path) -> Result<String, String> {
+    let io = |error: std::io::Error| error.to_string();
+    let folder = folder
+        .canonicalize()
+        .map_err(|error| format!("--join-dir {}: {error}", folder.display()))?;
+    let file = folder.join(file).canonicalize().map_err(io)?;
+    if !file.starts_with(&folder) {
+        return Err(format!(
+            "it is not in --join-dir {}: mount the Secret with the script there",
+            folder.display()
+        ));
+    }
+    let found = file.metadata().map_err(io)?;
+    if !found.is_file() {
+        return Err("it is not a file".to_owned());
+    }
+    if found.len() > SCRIPT_BYTES_MAX {
+        return Err(format!(
+            "it has {} bytes; a script has at most {SCRIPT_BYTES_MAX}: let it fetch the rest",
+            found.len()
+        ));
+    }
+    std::fs::read_to_string(file).map_err(io)
+}
+
 fn read_status(output: &str) -> JoinLook {
     let (first, rest) = output.split_once('\n').unwrap_or((output, ""));
     match first.trim() {
@@ -171,6 +201,33 @@ mod tests {
             assert_eq!(read_status(output), expected, "{output}");
         }
         assert!(matches!(read_status(""), JoinLook::AgentSilent(_)));
+    }
+
+    #[test]
+    fn a_script_is_read_from_its_folder_only() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, outside) = (root.path().join("join"), root.path().join("token"));
+        std::fs::create_dir_all(folder.join("..data")).unwrap();
+        std::fs::write(folder.join("..data/default"), "join").unwrap();
+        std::os::unix::fs::symlink("..data/default", folder.join("default")).unwrap();
+        std::fs::write(&outside, "secret").unwrap();
+        std::fs::write(folder.join("long"), vec![b' '; 60 * 1024 + 1]).unwrap();
+        let read = |file: &Path| read_script(&folder, file);
+
+        // As a Secret is mounted.
+        assert_eq!(read(Path::new("default")).unwrap(), "join");
+        assert_eq!(read(&folder.join("default")).unwrap(), "join");
+        for (file, problem) in [
+            (outside.as_path(), "it is not in --join-dir"),
+            (Path::new("../token"), "it is not in --join-dir"),
+            (Path::new("/dev/zero"), "it is not in --join-dir"),
+            (Path::new("..data"), "it is not a file"),
+            (Path::new("long"), "it has 61441 bytes"),
+            (Path::new("other"), "No such file"),
+        ] {
+            let said = read(file).unwrap_err();
+            assert!(said.contains(problem), "{}: {said}", file.display());
+        }
     }
 
     /// In a real shell, in a folder of its own.

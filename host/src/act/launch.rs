@@ -137,7 +137,7 @@ impl Drive {
             return no_client();
         };
         // The turn may have taken long to come.
-        if self.context.fence.epoch().is_none() {
+        if !self.leads() {
             return failed(Failure::Retry, "somebody else leads".to_owned());
         }
         let spec = &self.facts().spec;

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -131,6 +132,8 @@ pub struct Context {
     pub notes: mpsc::Sender<ClaimNote>,
     /// How machines of each class are configured and join.
     pub machines: Machines,
+    /// Where scripts for [`crate::kube::convert::JoinMethod::GuestExec`] are read from.
+    pub join_dir: PathBuf,
     pub metrics: Metrics,
 }
 

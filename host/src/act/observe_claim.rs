@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use kproxide_planner::claim::{
     Attempted, ClaimLook, EntryLook, JoinLook, Looks, Machine, MachineLook, Marker, Need, NodeLook,
-    Observed, Outcome, PodOnNode, Power, Presence, entry_of, same_uuid,
+    Observed, Outcome, PodOnNode, Power, Presence, entry_of, is_proven, same_uuid,
 };
 use kproxide_planner::ids::NodeName;
 
@@ -36,6 +36,8 @@ struct Proxmox {
 struct Kubernetes {
     entry: Option<EntryLook>,
     node: Option<NodeLook>,
+    /// Names under which a Node was looked for, and another machine's was found.
+    of_others: Vec<NodeName>,
     pods: Option<Vec<PodOnNode>>,
     attachments: Option<Vec<String>>,
     unread: Vec<String>,
@@ -55,6 +57,7 @@ impl Drive {
         let Kubernetes {
             entry,
             node,
+            of_others: _,
             pods,
             attachments,
             unread: more,
@@ -62,7 +65,7 @@ impl Drive {
         unread.extend(more);
         let join = match (&node, &machine) {
             (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) if looks.join => {
-                self.join_state(&machine.hypervisor, &mut unread).await
+                self.join_state(machine, &mut unread).await
             }
             (_, _) => None,
         };
@@ -260,9 +263,13 @@ impl Drive {
         (size < wanted).then_some(wanted)
     }
 
-    async fn join_state(&self, hypervisor: &str, unread: &mut Vec<String>) -> Option<JoinLook> {
+    async fn join_state(&self, machine: &Machine, unread: &mut Vec<String>) -> Option<JoinLook> {
+        if !is_proven(&self.subject(), machine) {
+            // The guest is not asked, and it will not be told: before the command is run, the same proof is missing.
+            return Some(JoinLook::NotRun);
+        }
         let client = self.proxmox()?;
-        match self.look_at_join(&client, hypervisor).await {
+        match self.look_at_join(&client, &machine.hypervisor).await {
             Ok(look) => Some(look),
             // An agent that begins to answer does not always answer the second question.
             Err(error) if error.meaning == Meaning::AgentDown => {
@@ -361,7 +368,8 @@ impl Drive {
                 {
                     matching.push((name, node));
                 }
-                Ok(Some(_) | None) => {}
+                Ok(Some(_)) => seen.of_others.push(name),
+                Ok(None) => {}
                 Err(error) => {
                     seen.unread.push(chain(&error));
                     return;
@@ -379,11 +387,13 @@ impl Drive {
     }
 }
 
-/// The pods of a Node that was deleted are still bound to its name.
+/// The pods of a Node that was deleted are still bound to its name; unless another machine is the Node of that name now, and they are its pods.
 fn node_to_empty(seen: &Kubernetes, recorded: Option<&NodeName>) -> Option<NodeName> {
     match seen.node.as_ref()? {
         NodeLook::One(name, _) => Some(name.clone()),
-        NodeLook::Absent => recorded.cloned(),
+        NodeLook::Absent => recorded
+            .filter(|name| !seen.of_others.contains(name))
+            .cloned(),
         NodeLook::Several(_) => None,
     }
 }

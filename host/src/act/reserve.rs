@@ -30,6 +30,16 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
     let Some(wanted) = &plan.ledger else {
         return Reservation::Unneeded;
     };
+    if wanted.resource_version.is_empty() {
+        // Somebody deleted it, or no watch has told of it yet. It is made empty, and the next plan fills it with the claims that there are.
+        match ledger::get_or_create(kube).await {
+            Ok(_) => tracing::warn!("there was no Ledger; it is made anew from the claims"),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the Ledger could not be made");
+            }
+        }
+        return Reservation::Refused;
+    }
     match ledger::replace(kube, wanted).await {
         Ok(Cas::Written(written)) => Reservation::Stands(Box::new(written)),
         Ok(Cas::Conflict | Cas::Gone) => {

@@ -19,7 +19,7 @@ pub(super) enum Recorded {
 
 impl Drive {
     pub(super) async fn record(&mut self, change: &StatusChange) -> Recorded {
-        let Some(epoch) = self.context.fence.epoch() else {
+        let Some(epoch) = self.context.fence.epoch().filter(|_| self.leads()) else {
             return Recorded::Ended(Pause::Wait {
                 until: None,
                 why: "somebody else leads".to_owned(),

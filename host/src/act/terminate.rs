@@ -84,7 +84,7 @@ impl Drive {
                 Err(error) => return of_kubernetes(&error),
             };
             let closed = close(&stands, &closing, self.context.clock.now());
-            if self.context.fence.epoch().is_none() {
+            if !self.leads() {
                 break;
             }
             match ledger::replace(&self.context.kube, &closed).await {

@@ -2,6 +2,12 @@
 
 mod lab;
 
+mod guest;
+
 mod lives;
+
+mod joins;
+
+mod drains;
 
 mod crashes;

@@ -46,7 +46,7 @@ pub use observed::{
     Attempted, ClaimLook, Did, EntryLook, Failure, JoinLook, Machine, MachineLook, Marker,
     NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
 };
-pub use ownership::{Mismatch, Proven, same_uuid};
+pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
 pub use register::provider_id;
 pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};

@@ -38,8 +38,9 @@ fn a_reservation_turns_live_with_its_claim_and_rests_without_one() {
             EntryState::Reserved {
                 since: at(NOW - 59)
             },
+            // Not as long as the number of a machine: nothing was made.
             EntryState::Quarantined {
-                until: at(NOW + 86_400)
+                until: at(NOW + 600)
             },
         ]
     );

@@ -1,5 +1,6 @@
 //! One host process between a simulated Proxmox and a simulated Kubernetes, with a loop that plans what the test says.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use super::guest::Guest;
 use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Machines, Rules};
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
@@ -48,6 +50,8 @@ pub(super) struct Lab {
     booting: Vec<(Instant, String, String)>,
     pub client: KubeClient,
     pub joins: bool,
+    /// Of machines that join when they are told to; otherwise they do by themselves.
+    pub guest: Option<Guest>,
 }
 
 /// One process: it is dropped when it crashes.
@@ -79,7 +83,11 @@ pub(super) fn spec() -> ClaimSpec {
         disk_bytes: Some(20 << 30),
         address: None,
         labels: [("rack".to_owned(), "a".to_owned())].into(),
-        annotations: Default::default(),
+        annotations: [(
+            "example.com/made-by".to_owned(),
+            "a label policy".to_owned(),
+        )]
+        .into(),
         taints: vec![],
         template_digest: "t".into(),
         policy_digest: "p".into(),
@@ -119,6 +127,7 @@ impl Lab {
             booting: Vec::new(),
             client,
             joins: true,
+            guest: None,
         }
     }
 
@@ -151,7 +160,8 @@ impl Lab {
         ));
         let machines = Machines::default();
         let mut world = World::default();
-        configure(&mut world, &clusters, &machines);
+        let script = self.guest.as_ref().map(Guest::script);
+        configure(&mut world, &clusters, &machines, script);
         let (notes, told) = mpsc::channel(100);
         let drawn = AtomicU32::new(0);
         let leadership: Arc<str> = format!("epoch-{number}").into();
@@ -170,6 +180,10 @@ impl Lab {
             rules: Rules::default(),
             notes,
             machines,
+            join_dir: self
+                .guest
+                .as_ref()
+                .map_or_else(PathBuf::new, Guest::join_dir),
             metrics: Metrics::new().unwrap(),
         });
         Host {
@@ -193,6 +207,9 @@ impl Lab {
                 let at = Instant::now() + Duration::from_secs(15);
                 self.booting.push((at, name, smbios_uuid));
             }
+        }
+        if self.guest.as_ref().is_some_and(|guest| !guest.has_joined()) {
+            return;
         }
         let now = Instant::now();
         let (due, later) = std::mem::take(&mut self.booting)
@@ -358,7 +375,7 @@ async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
     host.actor.start(&plan, &host.world).await;
 }
 
-fn configure(world: &mut World, clusters: &Clusters, machines: &Machines) {
+fn configure(world: &mut World, clusters: &Clusters, machines: &Machines, script: Option<PathBuf>) {
     let (cluster, connection) = cluster_facts(&from_json(json!({
         "endpoints": ["https://pve1:8006"], "credentials": "home", "pool": "k8s",
         "vmidRange": {"first": 200, "last": 299},
@@ -373,6 +390,10 @@ fn configure(world: &mut World, clusters: &Clusters, machines: &Machines) {
         "instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20}],
         "cloudInit": {"dhcp": true, "user": "ops"},
         "tags": ["kproxide"],
+        "join": match script {
+            Some(script) => json!({"guestExec": {"commandSecretFile": script}}),
+            None => json!({"template": {}}),
+        },
     })));
     assert_eq!(class.problem, None);
     let name = ClassName::from("standard");

@@ -12,13 +12,13 @@ use tokio::time::sleep;
 
 use super::lab::{CLAIM, Lab, VMID, turn};
 
-async fn in_service(lab: &Lab) -> bool {
+pub(super) async fn in_service(lab: &Lab) -> bool {
     lab.claim()
         .await
         .is_some_and(|claim| claim.facts.status.phase == Phase::Initialized)
 }
 
-async fn closed(lab: &Lab) -> bool {
+pub(super) async fn closed(lab: &Lab) -> bool {
     lab.claim().await.is_none() && matches!(lab.entry().await, Some(EntryState::Quarantined { .. }))
 }
 
@@ -30,6 +30,7 @@ async fn a_claim_becomes_a_node_and_goes_again() {
 
     let node = lab.node().await.unwrap();
     assert_eq!(node.labels["rack"], "a");
+    assert_eq!(node.annotations["example.com/made-by"], "a label policy");
     assert_eq!(node.labels["kproxide.dev/claim"], CLAIM);
     assert_eq!(node.labels["topology.kubernetes.io/zone"], "pve2");
     assert_eq!(node.provider_id.as_deref(), Some("proxmox://home/201"));
@@ -197,7 +198,7 @@ async fn a_guest_that_ignores_the_shutdown_is_stopped() {
 }
 
 /// A pod on the claim's Node, kept by a PodDisruptionBudget that allows nothing.
-fn kept_pod(lab: &Lab) {
+pub(super) fn kept_pod(lab: &Lab) {
     let pod = json!({
         "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true}]},

@@ -1,0 +1,71 @@
+//! Drains whose ground gives way: what cannot be read is not empty, and a drain that is no longer wanted leaves no trace.
+
+use http::Method;
+use kproxide_planner::claim::{DRAINING_TAINT, Phase};
+use kproxide_planner::plan::{RemovalReason, Verdict};
+use kproxide_simulator::faults::Fault;
+use kproxide_simulator::matcher::Matcher;
+use serde_json::json;
+
+use super::lab::{Lab, VMID, turn};
+use super::lives::{closed, in_service, kept_pod};
+
+async fn draining(lab: &Lab) -> bool {
+    lab.claim()
+        .await
+        .is_some_and(|claim| claim.facts.status.phase == Phase::Draining)
+}
+
+/// kproxide takes a list of pods that failed for what it is, at the API, not only in the planner.
+#[tokio::test(start_paused = true)]
+async fn b16_pods_that_cannot_be_listed_are_not_gone() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    kept_pod(&lab);
+    let down = Verdict::Remove(RemovalReason::Underutilized);
+    assert!(turn(&mut lab, &mut host, &down, draining).await);
+
+    // As an API server that is overloaded: every list of pods fails, and the answer to every eviction is lost.
+    let pods = Matcher::new(Method::GET, "/api/v1/pods");
+    let evictions = Matcher::new(Method::POST, "/pods/*/eviction");
+    lab.faults.inject(pods, Fault::Fail, 30);
+    lab.faults.inject(evictions, Fault::LoseAnswer, 30);
+    let seen = async |lab: &Lab| lab.faults.happened().len() >= 30;
+    assert!(turn(&mut lab, &mut host, &down, seen).await);
+    assert!(lab.kube.get("pods", "default", "web").is_some());
+    assert!(lab.claim().await.unwrap().facts.deleting_since.is_none());
+    assert!(lab.pve.snapshot().vms.iter().any(|vm| vm.vmid == VMID));
+    assert!(lab.node().await.is_some());
+
+    // It ends, and that is seen.
+    let done = json!({"status": {"phase": "Succeeded"}});
+    lab.kube
+        .patch("pods", "status", "default", "web", done)
+        .unwrap();
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b15_a_node_whose_removal_is_no_longer_wanted_takes_pods_again() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    kept_pod(&lab);
+    let down = Verdict::Remove(RemovalReason::Underutilized);
+    let cordoned = async |lab: &Lab| lab.node().await.is_some_and(|node| node.unschedulable);
+    assert!(turn(&mut lab, &mut host, &down, cordoned).await);
+
+    let back = async |lab: &Lab| {
+        lab.node().await.is_some_and(|node| {
+            !node.unschedulable
+                && node
+                    .taints
+                    .iter()
+                    .all(|taint| &*taint.key != DRAINING_TAINT)
+        })
+    };
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, back).await);
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    assert!(lab.kube.get("pods", "default", "web").is_some());
+}

@@ -1,0 +1,88 @@
+//! Guests whose agent runs what it is told in a real shell, each in a folder that stands for its disk.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use kproxide_simulator::pve::{CommandResult, MachineEvent, Pve};
+use tempfile::TempDir;
+
+/// The class's script, and the one machine that runs it.
+pub(super) struct Guest(TempDir);
+
+impl Guest {
+    /// `script` runs in the guest's folder, as the working directory; the machine joins once there is a file `joined`.
+    pub(super) fn new(pve: &Pve, script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("join")).unwrap();
+        fs::create_dir(folder.path().join("disk")).unwrap();
+        let guest = Self(folder);
+        fs::write(guest.script(), script).unwrap();
+        let (disk, pve, mut events) = (guest.disk(), pve.clone(), pve.machine_events());
+        tokio::spawn(async move {
+            while let Some(event) = events.recv().await {
+                if let MachineEvent::Started { vmid, .. } = &event {
+                    pve.set_agent_ready(*vmid, true).unwrap();
+                }
+                if let MachineEvent::AgentExec {
+                    vmid,
+                    pid,
+                    command,
+                    input,
+                    ..
+                } = &event
+                {
+                    let result = shell(&disk, command, input);
+                    pve.complete_exec(*vmid, *pid, result).unwrap();
+                }
+            }
+        });
+        guest
+    }
+
+    /// What a NodeClass names as `--join-dir`'s file.
+    pub(super) fn script(&self) -> PathBuf {
+        self.join_dir().join("script")
+    }
+
+    pub(super) fn join_dir(&self) -> PathBuf {
+        self.0.path().join("join")
+    }
+
+    pub(super) fn disk(&self) -> PathBuf {
+        self.0.path().join("disk")
+    }
+
+    pub(super) fn has_joined(&self) -> bool {
+        self.disk().join("joined").exists()
+    }
+}
+
+fn shell(disk: &Path, command: &[String], input: &str) -> CommandResult {
+    let [program, arguments @ ..] = command else {
+        panic!("an empty command");
+    };
+    let inside = |text: &String| {
+        text.replace(
+            "/var/lib/kproxide",
+            &disk.join("kproxide").display().to_string(),
+        )
+    };
+    let mut child = Command::new(program)
+        .args(arguments.iter().map(inside))
+        .current_dir(disk)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A run that finds the lock does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let ended = child.wait_with_output().unwrap();
+    CommandResult {
+        exitcode: ended.status.code().unwrap(),
+        out: String::from_utf8(ended.stdout).unwrap(),
+        err: String::from_utf8(ended.stderr).unwrap(),
+    }
+}
