@@ -3,8 +3,8 @@
 # guest agent installed, cloud-init drive attached, no machine identity in it.
 #
 # How a clone becomes a Node is one of:
-#   - kproxide runs your script in it through the guest agent (nodeClass.join.guestExec). The template
-#     needs no secret then. This is the default here.
+#   - kproxide runs your script in it through the guest agent (nodeClass.join.guestExec, and a token made
+#     with create-token.sh --guest-exec). The template needs no secret then. This is the default here.
 #   - --first-boot FILE: the template runs that script at its first boot. A join token in it can be read
 #     by everybody who can read the template's disk.
 #
@@ -20,8 +20,9 @@ usage: create-template.sh --image URL|FILE --vmid VMID --name NAME --storage NAM
   --sha256 HEX        its checksum; strongly advised for a URL
   --vmid VMID         the template's number; outside kproxide's vmidRange
   --name NAME         the template's name: nodeClass.template.name
-  --storage NAME      a storage for its disk; a shared one lets every server clone it
-  --pool NAME         put it into this pool
+  --storage NAME      a storage for its disk. A shared one lets every server clone it (placement: shared);
+                      with a local one each server needs a template of this name (placement: local)
+  --pool NAME         put it into this pool; whoever may destroy its VMs may then destroy the template
   --bridge NAME       the bridge of its network card (default: vmbr0)
   --vlan TAG          a VLAN for it
   --disk SIZE         the disk's size (default: 20G); instance types can enlarge it
@@ -131,3 +132,6 @@ qm template "$vmid"
 made=false
 
 echo "Template $name ($vmid) is ready: nodeClass.template.name=$name"
+if [[ -z $first_boot ]]; then
+  echo "Its clones do not join by themselves: set nodeClass.join.guestExec, and give create-token.sh --guest-exec"
+fi

@@ -162,6 +162,7 @@ async fn permissions(cluster: &ControlPlane) {
     };
     for (verb, group, resource, namespace, name) in [
         ("watch", "", "pods", "", ""),
+        ("get", "", "namespaces", "", "kube-system"),
         ("create", "", "pods/eviction", "default", "any"),
         ("delete", "", "nodes", "", "any"),
         ("patch", "kproxide.dev", "nodeclaims/status", "", "any"),
@@ -192,6 +193,8 @@ async fn permissions(cluster: &ControlPlane) {
             "kube-system",
             "kproxide-ownership-key",
         ),
+        ("get", "", "namespaces", "", "default"),
+        ("list", "", "persistentvolumes", "", ""),
         ("delete", "", "pods", "default", "any"),
         ("create", "", "pods", NAMESPACE, ""),
         ("create", "", "nodes", "", ""),

@@ -27,6 +27,45 @@ async fn defaults_leave_the_decision_to_the_api() {
 }
 
 #[tokio::test]
+async fn a_limit_of_zero_is_a_limit() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let limits = json!({ "maxNodes": 5, "cpuCores": 0, "memoryMiB": 0 });
+    let more = json!({ "nodePool": { "limits": limits, "repairAfter": "1h" } });
+    let objects = render(&programs, &values(more)).await.unwrap();
+    let pool = &the(&objects, "NodePool")["spec"];
+    assert_eq!(pool["limits"], limits);
+    assert_eq!(pool["repairAfter"], "1h");
+}
+
+#[tokio::test]
+async fn the_admin_port_is_for_those_who_are_named() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let monitoring = json!({ "namespaceSelector": { "matchLabels": { "name": "monitoring" } } });
+    for (from, ingress) in [
+        // A rule without `from` would be for everybody.
+        (json!([]), json!([])),
+        (
+            json!([monitoring]),
+            json!([{ "from": [monitoring], "ports": [{ "port": "admin", "protocol": "TCP" }] }]),
+        ),
+    ] {
+        let more = json!({ "networkPolicy": { "enabled": true, "from": from } });
+        let objects = render(&programs, &values(more)).await.unwrap();
+        let policy = &the(&objects, "NetworkPolicy")["spec"];
+        assert_eq!(policy["ingress"], ingress);
+        assert_eq!(policy["policyTypes"], json!(["Ingress"]));
+        assert_eq!(
+            policy["podSelector"],
+            the(&objects, "Deployment")["spec"]["selector"]
+        );
+    }
+}
+
+#[tokio::test]
 async fn templates_for_labels_are_not_rendered_by_helm() {
     let Some(programs) = require_controlplane() else {
         return;

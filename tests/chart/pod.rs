@@ -102,7 +102,7 @@ async fn the_flags_and_mounts_follow_the_values() {
         "proxmox": { "tls": { "caConfigMap": { "name": "pve-ca" } } },
         "nodeClass": { "join": { "guestExec": { "existingSecret": "join" } } },
         "policies": { "configMaps": [{ "name": "mine" }, { "name": "ours", "optional": false }] },
-        "admin": { "port": 9090 },
+        "admin": { "address": "[::]", "port": 9090 },
         "dryRun": true,
         "extraArgs": ["--cold-start=0s"],
     }));
@@ -111,7 +111,7 @@ async fn the_flags_and_mounts_follow_the_values() {
     let args = container["args"].as_array().unwrap();
     for flag in [
         "--policy-dir=/etc/kproxide/policies",
-        "--admin-address=0.0.0.0:9090",
+        "--admin-address=[::]:9090",
         "--dry-run",
         "--cold-start=0s",
     ] {
@@ -143,6 +143,24 @@ async fn the_flags_and_mounts_follow_the_values() {
         the(&full, "NodeClass")["spec"]["join"],
         json!({ "guestExec": { "commandSecretFile": "/etc/kproxide/join/default" } })
     );
+}
+
+#[tokio::test]
+async fn another_clusters_credentials_are_mounted_beside_the_charts() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let volume = json!({ "name": "lab", "secret": { "secretName": "proxmox-lab" } });
+    let mount =
+        json!({ "name": "lab", "mountPath": "/etc/kproxide/credentials/lab", "readOnly": true });
+    let more = json!({ "extraVolumes": [volume], "extraVolumeMounts": [mount] });
+    let objects = render(&programs, &values(more)).await.unwrap();
+    let pod = pod(&objects);
+    assert_eq!(
+        mounted(&pod["containers"][0]),
+        ["/etc/kproxide/credentials", "/etc/kproxide/credentials/lab"]
+    );
+    assert_eq!(pod["volumes"][1], volume);
 }
 
 #[tokio::test]

@@ -5,40 +5,22 @@ use serde_json::{Value, json};
 
 use crate::render::{render, required_values, the, values};
 
-/// All that kproxide may do anywhere: a verb, an API group and a resource. A line more here is a decision.
+/// All that kproxide may do anywhere: a verb, an API group, a resource and, if there is only one, its name. A line more here is a decision.
 const EVERYWHERE: &str = "
     create / pods/eviction
     delete / nodes
-    get / namespaces
+    get / namespaces kube-system
     get / nodes
-    get / persistentvolumeclaims
-    get / persistentvolumes
-    get / pods
-    list / namespaces
     list / nodes
-    list / persistentvolumeclaims
-    list / persistentvolumes
     list / pods
     patch / nodes
-    watch / namespaces
     watch / nodes
-    watch / persistentvolumeclaims
-    watch / persistentvolumes
     watch / pods
-    get apps/ daemonsets
     list apps/ daemonsets
     watch apps/ daemonsets
-    get policy/ poddisruptionbudgets
     list policy/ poddisruptionbudgets
     watch policy/ poddisruptionbudgets
-    get storage.k8s.io/ csinodes
-    get storage.k8s.io/ storageclasses
-    get storage.k8s.io/ volumeattachments
-    list storage.k8s.io/ csinodes
-    list storage.k8s.io/ storageclasses
     list storage.k8s.io/ volumeattachments
-    watch storage.k8s.io/ csinodes
-    watch storage.k8s.io/ storageclasses
     watch storage.k8s.io/ volumeattachments
     create events.k8s.io/ events
     patch events.k8s.io/ events
@@ -98,7 +80,6 @@ async fn the_roles_go_to_the_service_account_of_the_pod() {
         (json!({}), "kproxide"),
         (json!({ "name": "mine" }), "mine"),
         (json!({ "create": false, "name": "given" }), "given"),
-        (json!({ "create": false }), "default"),
     ] {
         let objects = render(&programs, &values(json!({ "serviceAccount": account })))
             .await

@@ -97,6 +97,10 @@ async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
             json!({ "proxmox": { "endpoints": ["https://pve1.example:8006/api2/json"] } }),
         ),
         (
+            "/proxmox/endpoints/0",
+            json!({ "proxmox": { "endpoints": ["http://pve1.example:8006"] } }),
+        ),
+        (
             "/proxmox/credentials/tokenId",
             json!({ "proxmox": { "credentials": { "tokenId": "kproxide@pve" } } }),
         ),
@@ -115,6 +119,23 @@ async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
         (
             "/nodePool/drainTimeout",
             json!({ "nodePool": { "drainTimeout": 15 } }),
+        ),
+        (
+            "/nodePool/repairAfter",
+            json!({ "nodePool": { "repairAfter": "soon" } }),
+        ),
+        // The API server takes a fraction as text only.
+        (
+            "/nodePool/headroom/cpu",
+            json!({ "nodePool": { "headroom": { "cpu": 0.5 } } }),
+        ),
+        (
+            "/admin/address",
+            json!({ "admin": { "address": "localhost" } }),
+        ),
+        (
+            "/networkPolicy/from/0",
+            json!({ "networkPolicy": { "from": [{}] } }),
         ),
         (
             "/image/digest",
@@ -136,11 +157,46 @@ async fn values_that_contradict_each_other_are_refused() {
         return;
     };
     let token = json!({ "tokenId": "kproxide@pve!autoscaler", "tokenSecret": "s" });
+    // Instead of the Secret among the required values.
+    let given = |mut credentials: Value| {
+        credentials["existingSecret"] = json!("");
+        json!({ "proxmox": { "credentials": credentials } })
+    };
     let fingerprint = "00".repeat(32);
     let contradictions = [
         (
             "proxmox.credentials: either existingSecret",
             json!({ "proxmox": { "credentials": token } }),
+        ),
+        (
+            "proxmox.credentials: either existingSecret",
+            json!({ "proxmox": { "credentials": { "password": "s" } } }),
+        ),
+        (
+            "proxmox.credentials: either tokenId",
+            given(
+                json!({ "tokenId": "kproxide@pve!autoscaler", "tokenSecret": "s", "password": "s" }),
+            ),
+        ),
+        (
+            "proxmox.credentials: tokenId and tokenSecret, both",
+            given(json!({ "tokenId": "kproxide@pve!autoscaler" })),
+        ),
+        (
+            "proxmox.credentials: username and password, both",
+            given(json!({ "password": "s" })),
+        ),
+        (
+            "serviceAccount.name: needed",
+            json!({ "serviceAccount": { "create": false } }),
+        ),
+        (
+            "extraArgs: --admin-address is set by the chart: use admin.address",
+            json!({ "extraArgs": ["--poll-interval=30s", "--admin-address=[::]:8080"] }),
+        ),
+        (
+            "extraArgs: --dry-run is set by the chart: use dryRun",
+            json!({ "extraArgs": ["--dry-run"] }),
         ),
         (
             "proxmox.tls: at most one",

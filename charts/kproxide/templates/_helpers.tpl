@@ -31,11 +31,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "kproxide.serviceAccountName" -}}
-{{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "kproxide.fullname" .) -}}
-{{- else -}}
-{{- .Values.serviceAccount.name | default "default" -}}
-{{- end -}}
 {{- end -}}
 
 {{/* The Secret with Proxmox's credentials. */}}
@@ -76,28 +72,46 @@ token
 {{- end -}}
 
 {{/*
+The flags that the chart sets, each with the value to use in its place: `kproxide run` takes none of them twice.
+*/}}
+{{- define "kproxide.ownFlags" -}}
+--name: fullnameOverride
+--credentials-dir: extraVolumeMounts below /etc/kproxide/credentials
+--admin-address: admin.address and admin.port
+--log: log
+--log-format: logFormat
+--dry-run: dryRun
+{{- end -}}
+
+{{/*
 Fails with all that is missing or contradictory at once, so that nobody has to run into one after the other.
 What a value may look like is said by values.schema.json; this is about values that depend on each other.
 */}}
 {{- define "kproxide.check" -}}
 {{- $problems := list -}}
 {{- $credentials := .Values.proxmox.credentials -}}
-{{- $token := and $credentials.tokenId $credentials.tokenSecret -}}
-{{- $password := and $credentials.username $credentials.password -}}
+{{- $token := or $credentials.tokenId $credentials.tokenSecret -}}
+{{- $password := or $credentials.username $credentials.password -}}
 {{- if not .Values.proxmox.endpoints -}}
 {{- $problems = append $problems "proxmox.endpoints: where Proxmox VE answers, such as {https://pve1.example:8006}" -}}
 {{- end -}}
-{{- if not (or $credentials.existingSecret $token $password) -}}
+{{- if and $credentials.existingSecret (or $token $password) -}}
+{{- $problems = append $problems "proxmox.credentials: either existingSecret or the credentials themselves, not both" -}}
+{{- else if and $token $password -}}
+{{- $problems = append $problems "proxmox.credentials: either tokenId and tokenSecret or username and password, not both" -}}
+{{- else if $token -}}
+{{- if not (and $credentials.tokenId $credentials.tokenSecret) -}}
+{{- $problems = append $problems "proxmox.credentials: tokenId and tokenSecret, both of them" -}}
+{{- end -}}
+{{- else if $password -}}
+{{- if not (and $credentials.username $credentials.password) -}}
+{{- $problems = append $problems "proxmox.credentials: username and password, both of them" -}}
+{{- end -}}
+{{- else if not $credentials.existingSecret -}}
 {{- $problems = append $problems "proxmox.credentials: an API token, as existingSecret (keys token-id and token-secret) or as tokenId and tokenSecret" -}}
 {{- end -}}
 {{- if not .Values.nodeClass.template.name -}}
 {{- $problems = append $problems "nodeClass.template.name: the name of the VM template to clone" -}}
-{{- end -}}
-{{- if and $credentials.existingSecret (or $token $password) -}}
-{{- $problems = append $problems "proxmox.credentials: either existingSecret or the credentials themselves, not both" -}}
-{{- end -}}
-{{- if and $token $password -}}
-{{- $problems = append $problems "proxmox.credentials: either tokenId and tokenSecret or username and password, not both" -}}
 {{- end -}}
 {{- $tls := .Values.proxmox.tls -}}
 {{- if or (and $tls.fingerprints $tls.caConfigMap.name) (and $tls.insecureSkipVerify (or $tls.fingerprints $tls.caConfigMap.name)) -}}
@@ -105,6 +119,16 @@ What a value may look like is said by values.schema.json; this is about values t
 {{- end -}}
 {{- if and .Values.nodeClass.join.guestExec.existingSecret .Values.nodeClass.join.guestExec.command -}}
 {{- $problems = append $problems "nodeClass.join.guestExec: either existingSecret or command, not both" -}}
+{{- end -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- $problems = append $problems "serviceAccount.name: needed with create: false; otherwise every pod of the namespace that names no ServiceAccount would get kproxide's rights" -}}
+{{- end -}}
+{{- $own := include "kproxide.ownFlags" . | fromYaml -}}
+{{- range .Values.extraArgs -}}
+{{- $flag := splitList "=" . | first -}}
+{{- with get $own $flag -}}
+{{- $problems = append $problems (printf "extraArgs: %s is set by the chart: use %s" $flag .) -}}
+{{- end -}}
 {{- end -}}
 {{- if $problems -}}
 {{- fail (printf "\n\nkproxide cannot be installed with these values. Missing or contradictory:\n  - %s\n" (join "\n  - " $problems)) -}}

@@ -1,7 +1,7 @@
 //! What the tick found, in the conditions and counts of our own objects.
 
 use jiff::Timestamp;
-use kproxide_planner::facts::{InventoryFacts, PoolFacts};
+use kproxide_planner::facts::{InventoryFacts, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::{ClusterName, PoolName};
 use kproxide_planner::world::World;
 
@@ -83,8 +83,45 @@ fn pool_readiness(name: &PoolName, pool: &PoolFacts, world: &World) -> Readiness
             "ClassNotReady",
             format!("NodeClass {}: {problem}", pool.class),
         ),
-        (None, None) => Readiness::ready(),
+        (None, None) => match missing(name, pool, world) {
+            Some((reason, text)) => Readiness::not_ready(reason, text),
+            None => Readiness::ready(),
+        },
     }
+}
+
+/// What the pool names and nobody has. A policy that is missing need not stop it, but is not what its owner wanted.
+fn missing(name: &PoolName, pool: &PoolFacts, world: &World) -> Option<(&'static str, String)> {
+    let clusters = &mut pool.clusters.iter();
+    if let Some(gone) = clusters.find(|cluster| !world.clusters().contains_key(*cluster)) {
+        return Some((
+            "ClusterMissing",
+            format!(
+                "spec.clusters: there is no ProxmoxCluster {gone}; create it or correct the name in NodePool {name}"
+            ),
+        ));
+    }
+    let PoolPolicies {
+        host_selection,
+        scale_down,
+        labels,
+    } = &pool.policies;
+    [
+        ("hostSelection", host_selection),
+        ("scaleDown", scale_down),
+        ("labels", labels),
+    ]
+    .into_iter()
+    .find(|(_, used)| !world.policies().contains_key(&used.policy))
+    .map(|(field, used)| {
+        let text = format!(
+            "spec.policies.{field}: there is no {} policy {}; mount {}.wasm or correct the name in NodePool {name}",
+            used.policy.kind.as_str(),
+            used.policy.name,
+            used.policy.name
+        );
+        ("PolicyMissing", text)
+    })
 }
 
 fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {
@@ -123,5 +160,63 @@ fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> Clus
             })
             .collect(),
         key_fingerprint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kproxide_planner::facts::Delta;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
+
+    /// The reason and the text of a pool that names these things; empty if it is ready.
+    fn said(change: impl FnOnce(&mut Value)) -> String {
+        let mut world = World::default();
+        let class = json!({"template": {"name": "t"}, "instanceTypes": [{"name": "m", "cores": 1, "memoryMiB": 1024}]});
+        let (class, _) = class_facts(&serde_json::from_value(class).unwrap());
+        world.apply(Delta::Class("standard".into(), Some(Box::new(class))));
+        let cluster = json!({"endpoints": ["https://pve1"], "credentials": "c", "pool": "p", "vmidRange": {"first": 200, "last": 299}});
+        let (cluster, _) = cluster_facts(&serde_json::from_value(cluster).unwrap());
+        world.apply(Delta::Cluster("home".into(), Some(Box::new(cluster))));
+        let engine = crate::policy::Engine::new(crate::policy::Execution::Inline).unwrap();
+        let policies: BTreeMap<_, _> = crate::policy::Library::new(engine).facts();
+        for (policy, facts) in policies {
+            world.apply(Delta::Policy(policy, Some(facts)));
+        }
+        let mut spec = json!({"nodeClass": "standard", "clusters": ["home"]});
+        change(&mut spec);
+        let pool = pool_facts(
+            &kube::api::ObjectMeta::default(),
+            &serde_json::from_value(spec).unwrap(),
+        );
+        format!("{:?}", pool_readiness(&"workers".into(), &pool, &world))
+    }
+
+    #[test]
+    fn a_pool_that_names_what_nobody_has_is_not_ready() {
+        let ready = format!("{:?}", Readiness::ready());
+        assert_eq!(said(|_| {}), ready);
+        for (change, expected) in [
+            (json!({"nodeClass": "other"}), "there is no NodeClass other"),
+            (
+                json!({"clusters": ["typo"]}),
+                "there is no ProxmoxCluster typo",
+            ),
+            (
+                json!({"policies": {"hostSelection": {"use": "mine"}}}),
+                "there is no host-selection policy mine; mount mine.wasm",
+            ),
+        ] {
+            let text = said(|spec| {
+                for (field, value) in change.as_object().unwrap() {
+                    spec[field] = value.clone();
+                }
+            });
+            assert!(text.contains(expected), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     Settings,
 };
 
-/// What a policy says of itself; shown by `kproxide policy list` and `inspect`.
+/// What a policy says of itself.
 pub struct About {
     /// By convention the name of the `.wasm` file.
     pub name: &'static str,
