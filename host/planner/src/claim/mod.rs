@@ -24,13 +24,23 @@ mod next;
 
 mod launch;
 
+mod clone;
+
 mod register;
+
+mod overdue;
 
 mod service;
 
+mod power;
+
 mod drain;
 
+mod empty;
+
 mod terminate;
+
+mod closing;
 
 mod ledger;
 

@@ -3,12 +3,14 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::fail;
-use super::next::{LATER, failed, refuse, soon, unread};
-use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed, PodOnNode};
+use super::next::{failed, refuse, soon, unread};
+use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
+use super::overdue::overdue;
 use super::ownership::{Disks, Mismatch, prove};
+use super::power::check_power;
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
-use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
+use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
 use crate::ledger::later;
@@ -30,7 +32,7 @@ const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    if let Some(step) = service::check_power(subject, observed, now) {
+    if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
     match &observed.node {
@@ -68,7 +70,7 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
 
 /// Its Node is known; it comes into service once it is Ready and free of startup taints.
 pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    if let Some(step) = service::check_power(subject, observed, now) {
+    if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
     let not_ready = || {
@@ -141,47 +143,6 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         .condition(Condition::Initialized, true, "Ready", "", now)
         .say("Initialized", format!("Node {name} is in service"))
         .record()
-}
-
-/// The deadline is over, and the Node is there but does not come into service; says why. The launch has failed, unless pods run on the Node
-/// already: those are not taken away for it, so it is told and left to whoever can help.
-fn overdue(
-    subject: &Subject<'_>,
-    observed: &Observed,
-    kind: Condition,
-    reason: &'static str,
-    why: String,
-    now: Timestamp,
-) -> Step {
-    let limit = subject.settings.timeouts.join;
-    let message = format!("{why}, {limit:#} after the start of its machine");
-    // Only from this record on the Node's pods are looked at: a fresh list for each look would be dear.
-    if !is_overdue(subject) {
-        return StatusChange::default()
-            .condition(kind, false, reason, message, now)
-            .record();
-    }
-    match &observed.pods {
-        None => return unread(observed, "the pods of its Node", now),
-        Some(pods) if !pods.iter().any(PodOnNode::must_leave) => {
-            return fail(kind, reason, message, now);
-        }
-        Some(_) => {}
-    }
-    let message = format!("{message}; it is not replaced, since pods run on it");
-    let mut conditions = subject.status().conditions.iter();
-    if conditions.any(|c| c.kind == kind && c.message == message) {
-        return Step::back_off(later(now, LATER), message);
-    }
-    StatusChange::default()
-        .condition(kind, false, reason, message.clone(), now)
-        .warn("FailedToScaleUp", message.clone())
-        .record_and_back_off(later(now, LATER), message)
-}
-
-/// It was written down that the Node has not come into service in time.
-pub(super) fn is_overdue(subject: &Subject<'_>) -> bool {
-    subject.status().is_overdue()
 }
 
 /// What is to be done about a Node that carries the machine's UUID.

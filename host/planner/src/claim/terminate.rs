@@ -2,7 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::launch::VMID_TAKEN;
+use super::clone::VMID_TAKEN;
+use super::closing::{close, quarantine};
 use super::next::{
     LATER, ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
 };
@@ -10,7 +11,7 @@ use super::observed::{
     Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
     Presence,
 };
-use super::ownership::{Disks, Mismatch, Proven, is_another, prove};
+use super::ownership::{Disks, Proven, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, drain};
@@ -332,70 +333,4 @@ fn stuck(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) 
         Some(EntryLook::Ours | EntryLook::Quarantined | EntryLook::Missing) | None => {}
     }
     ask_for_a_human(subject, Condition::StuckLocked, "StuckLocked", message, now)
-}
-
-/// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
-fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    let last = observed.last.as_ref();
-    if let Some((_, text)) = failed(last.filter(|last| {
-        matches!(
-            last.did,
-            Did::DeleteNode | Did::Quarantine | Did::RemoveFinalizer
-        )
-    })) {
-        return soon(now, format!("the claim could not be closed: {text}"));
-    }
-    match &observed.node {
-        None => return unread(observed, "the Node", now),
-        Some(NodeLook::Several(names)) => {
-            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
-        }
-        Some(NodeLook::One(name, node)) if node.deleting => {
-            return soon(now, format!("Node {name} is being deleted"));
-        }
-        Some(NodeLook::One(name, node)) => return Step::DeleteNode(drain::node_ref(name, node)),
-        Some(NodeLook::Absent) => {}
-    }
-    match observed.entry {
-        None => unread(observed, "the Ledger", now),
-        Some(EntryLook::Quarantined) => Step::RemoveFinalizer,
-        // An entry that is missing is made: the number and the address must rest either way.
-        Some(EntryLook::Ours | EntryLook::Missing) => quarantine(subject, now),
-    }
-}
-
-fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
-    Step::Quarantine {
-        until: later(now, subject.settings.quarantine),
-        failure: launch_failure(subject),
-    }
-}
-
-/// The class of error that ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
-fn launch_failure(subject: &Subject<'_>) -> Option<std::sync::Arc<str>> {
-    let status = subject.status();
-    if status.since(Condition::Initialized).is_some() {
-        return None;
-    }
-    status
-        .conditions
-        .iter()
-        .filter(|c| match c.kind {
-            Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
-            Condition::Reserved
-            | Condition::Unneeded
-            | Condition::NodeMissing
-            | Condition::Drained
-            | Condition::VolumesDetached
-            | Condition::InstanceTerminating
-            | Condition::StuckLocked
-            | Condition::OwnershipMismatch
-            | Condition::ProtectedVM => false,
-        })
-        .map(|c| c.reason.as_str())
-        .find(|class| {
-            !class.is_empty() && !matches!(*class, VMID_TAKEN | "ReservationLost" | "Lost")
-        })
-        .map(Into::into)
 }
