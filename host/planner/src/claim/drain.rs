@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::empty::empty;
 use super::next::{SOON, failed, not_visible, proven_absent, refuse, soon, unread};
-use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode, Power, Presence};
+use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode, Presence};
 use super::ownership::{Disks, Mismatch, is_another, prove};
 use super::step::{Change, NodeRef, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
@@ -160,11 +160,14 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
 
 /// The Node that was to be repaired is Ready, and no pod was asked to leave it yet.
 fn has_recovered(subject: &Subject<'_>, observed: &Observed) -> bool {
-    let is_ready = match &observed.node {
+    is_ready(observed) && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
+}
+
+fn is_ready(observed: &Observed) -> bool {
+    match &observed.node {
         Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
         Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
-    };
-    is_ready && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
+    }
 }
 
 pub(super) fn evicts(subject: &Subject<'_>) -> bool {
@@ -192,16 +195,15 @@ fn last_look(
 /// The VM is said to be gone; the inventory alone is not believed.
 fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let gone = Course::GoOn(RemovalReason::Lost);
+    if is_ready(observed) {
+        return Course::Abandon("its Node is Ready".to_owned());
+    }
     if proven_absent(observed) {
         return gone;
     }
     match &observed.machine {
         Some(MachineLook::Visible(machine)) if is_another(subject, machine) => gone,
-        Some(MachineLook::Visible(machine)) => match machine.power {
-            Power::Off if drained_for(subject, RemovalReason::Lost) => gone,
-            Power::On | Power::Off => Course::Abandon("its VM is there after all".to_owned()),
-            Power::Unknown => Course::Wait(soon(now, "whether the VM runs is not known")),
-        },
+        Some(MachineLook::Visible(_)) => Course::Abandon("its VM is there after all".to_owned()),
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
             Course::Wait(unread(observed, "the machine", now))
         }

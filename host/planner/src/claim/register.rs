@@ -32,6 +32,17 @@ const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
+        return fail(
+            Condition::Registered,
+            "JoinTimeout",
+            format!(
+                "no Node joined within {:#} of its start",
+                subject.settings.timeouts.join
+            ),
+            now,
+        );
+    }
     if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
@@ -52,15 +63,6 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
             ),
             Adoption::Lacking(why) => soon(now, why),
         },
-        Some(NodeLook::Absent) if now >= subject.join_deadline() => fail(
-            Condition::Registered,
-            "JoinTimeout",
-            format!(
-                "no Node joined within {:#} of its start",
-                subject.settings.timeouts.join
-            ),
-            now,
-        ),
         Some(NodeLook::Absent) => match subject.settings.join {
             Join::Template => Step::wait(Some(subject.join_deadline()), "its Node is awaited"),
             Join::GuestExec => join(subject, observed, now),

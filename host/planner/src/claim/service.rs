@@ -95,11 +95,7 @@ fn recovery(subject: &Subject<'_>) -> Timestamp {
 /// Somebody has migrated the VM: the claim follows. From the inventory alone, since nothing is done to the VM for it.
 fn migrated(subject: &Subject<'_>) -> Option<Step> {
     let listed = subject.hint.hypervisor.as_ref()?;
-    let status = subject.status();
-    let known = status
-        .hypervisor
-        .as_ref()
-        .unwrap_or(&subject.claim.spec.hypervisor);
+    let known = subject.claim.hypervisor();
     if listed == known {
         return None;
     }

@@ -8,6 +8,8 @@ mod drains;
 
 mod joining;
 
+mod power;
+
 mod invariants;
 
 mod model;

@@ -292,6 +292,14 @@ pub struct ClaimStatus {
     pub conditions: Vec<ClaimCondition>,
 }
 
+impl ClaimFacts {
+    /// Where its VM was last known to stand.
+    pub fn hypervisor(&self) -> &Arc<str> {
+        let followed = self.status.hypervisor.as_ref();
+        followed.unwrap_or(&self.spec.hypervisor)
+    }
+}
+
 impl ClaimStatus {
     /// The condition is present and true; since when.
     pub fn since(&self, condition: Condition) -> Option<Timestamp> {

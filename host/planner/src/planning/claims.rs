@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Planning, Tick};
-use crate::claim::{Condition, Phase};
+use crate::claim::{Condition, GuestHint, Phase};
 use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
@@ -365,15 +365,8 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
 
 /// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.
 fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
-    world
-        .inventories()
-        .get(&claim.spec.cluster)
-        .is_some_and(|inventory| {
-            inventory.reachable
-                && inventory.quorate
-                && inventory.complete
-                && !inventory.guests.contains_key(&claim.spec.vmid)
-        })
+    let inventory = world.inventories().get(&claim.spec.cluster);
+    inventory.is_some_and(|inventory| GuestHint::of(claim, inventory) == GuestHint::Absent)
 }
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`.

@@ -181,7 +181,8 @@ async fn a_machine_that_somebody_destroyed_is_lost() {
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     lab.pve.human_destroys(VMID).unwrap();
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+    let lost = Verdict::Remove(RemovalReason::Lost);
+    assert!(turn(&mut lab, &mut host, &lost, closed).await);
     assert!(lab.node().await.is_none());
 }
 

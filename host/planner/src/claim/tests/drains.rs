@@ -315,6 +315,7 @@ fn pods_of_a_dead_kubelet_are_not_waited_for_forever() {
 fn the_pods_of_a_lost_machine_are_not_waited_for() {
     let case = draining().with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Lost);
+        case.observed.node = broken();
         case.observed.pods = Some(vec![pod("a")]);
         case.observed.machine = Some(MachineLook::Invisible);
         case.observed.presence = Some(Presence::Free);
