@@ -26,6 +26,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 
 /// For claims whose pool is gone: as the pool's defaults.
 const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(10);
 const BLOCKED_BY: BlockedBy = BlockedBy {
     local_volumes: true,
     bare_pods: true,
@@ -89,6 +90,7 @@ impl Surroundings {
                 .unwrap_or_default(),
             blocked_by: pool.map_or(BLOCKED_BY, |pool| pool.scale_down.blocked_by),
             drain_timeout: pool.map_or(DRAIN_TIMEOUT, |pool| pool.drain_timeout),
+            repair_after: pool.map_or(REPAIR_AFTER, |pool| pool.repair_after),
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
             armed_at: world.host().armed_at,

@@ -3,14 +3,14 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::fail;
-use super::next::{failed, refuse, soon, unread};
+use super::next::{failed, refuse, settled, soon, unread};
 use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
-use super::overdue::overdue;
+use super::overdue::{NOT_READY, broken, is_broken, overdue};
 use super::ownership::{Disks, Mismatch, prove};
 use super::power::check_power;
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
-use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
+use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
 use crate::ledger::later;
@@ -43,6 +43,9 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
             now,
         );
     }
+    if is_broken(subject, observed, now) {
+        return broken(subject, Condition::Registered, now);
+    }
     if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
@@ -58,7 +61,7 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
                 observed,
                 Condition::Registered,
                 "NodeNotLabelled",
-                why,
+                &why,
                 now,
             ),
             Adoption::Lacking(why) => soon(now, why),
@@ -72,27 +75,35 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
 
 /// Its Node is known; it comes into service once it is Ready and free of startup taints.
 pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if is_broken(subject, observed, now) {
+        return broken(subject, Condition::Initialized, now);
+    }
     if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
-    let not_ready = || {
-        fail(
+    let late = now >= subject.join_deadline();
+    let not_ready = |why: &str| {
+        overdue(
+            subject,
+            observed,
             Condition::Initialized,
-            "NotReadyTimeout",
-            format!(
-                "its Node was not Ready within {:#} of its start",
-                subject.settings.timeouts.join
-            ),
+            NOT_READY,
+            why,
             now,
         )
     };
-    let late = now >= subject.join_deadline();
     let (name, node) = match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => return several(subject, names, now),
-        Some(NodeLook::Absent) if late => return not_ready(),
         Some(NodeLook::Absent) => {
-            return Step::wait(Some(subject.join_deadline()), "its Node has gone again");
+            let why = "its Node has gone again";
+            return if let Some(step) = service::node_missing(subject, now) {
+                step
+            } else if late {
+                not_ready(why)
+            } else {
+                Step::wait(Some(subject.join_deadline()), why)
+            };
         }
         Some(NodeLook::One(name, node)) => (name, node),
     };
@@ -105,7 +116,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
                 observed,
                 Condition::Initialized,
                 "NodeNotLabelled",
-                why,
+                &why,
                 now,
             );
         }
@@ -114,9 +125,12 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     if subject.status().node_uid.as_ref() != Some(&node.uid) {
         return registered_as(subject, name, node, now);
     }
+    if let Some(step) = settled(subject, &[Condition::NodeMissing], now) {
+        return step;
+    }
     if !node.ready {
         return if late {
-            not_ready()
+            not_ready("its Node is not Ready")
         } else {
             Step::wait(Some(subject.join_deadline()), "its Node is not Ready yet")
         };
@@ -133,7 +147,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
                 observed,
                 Condition::Initialized,
                 "StartupTaint",
-                why,
+                &why,
                 now,
             )
         } else {
@@ -267,26 +281,31 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         .last
         .as_ref()
         .is_some_and(|last| last.did == Did::Join);
+    let intent = subject.status().intent.as_ref().map(|intent| intent.op);
     match &observed.join {
         Some(JoinLook::NotRun) if begun => {
             Step::back_off(again, "the join command is about to run")
         }
         None => unread(observed, "the join command's result", now),
-        Some(JoinLook::AgentSilent(why)) if now >= subject.agent_deadline() => fail(
-            Condition::Registered,
-            "AgentTimeout",
-            format!(
-                "the guest agent did not answer within {:#}: {why}",
-                subject.settings.timeouts.agent
-            ),
-            now,
-        ),
+        // An agent that answered once may be silent while the command takes the whole machine.
+        Some(JoinLook::AgentSilent(why))
+            if now >= subject.agent_deadline() && intent != Some(Op::Join) =>
+        {
+            fail(
+                Condition::Registered,
+                "AgentTimeout",
+                format!(
+                    "the guest agent did not answer within {:#}: {why}",
+                    subject.settings.timeouts.agent
+                ),
+                now,
+            )
+        }
         Some(JoinLook::AgentSilent(why)) => {
             Step::back_off(again, format!("the guest agent does not answer yet: {why}"))
         }
         Some(JoinLook::Booting) => Step::back_off(again, "cloud-init has not finished"),
         Some(JoinLook::NotRun) => {
-            let intent = subject.status().intent.as_ref().map(|intent| intent.op);
             if intent != Some(Op::Join) {
                 return StatusChange::default().intent(Op::Join, 1).record();
             }

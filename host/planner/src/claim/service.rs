@@ -62,7 +62,7 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
 }
 
 /// From this record on the planner counts how long the Node has been away. A kubelet may register again, and then nothing was lost.
-fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
+pub(super) fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
     if subject.status().since(Condition::NodeMissing).is_some() {
         return None;
     }

@@ -39,6 +39,8 @@ pub struct Settings {
     pub startup_taints: Vec<Taint>,
     pub blocked_by: BlockedBy,
     pub drain_timeout: SignedDuration,
+    /// The pool's: a Node that is not Ready for so long is replaced.
+    pub repair_after: SignedDuration,
     /// From the tombstone to a hard stop.
     pub shutdown_timeout: SignedDuration,
     /// For how long the VMID and address of a closed claim are not used again.
