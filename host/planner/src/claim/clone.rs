@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::{fail, too_late};
-use super::next::{soon, unread};
+use super::next::{proven_absent, soon, unread};
 use super::observed::{Did, EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
-use super::ownership::{Disks, is_another, prove};
+use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
@@ -14,6 +14,11 @@ use crate::ledger::later;
 /// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";
 
+/// The reason of `StuckLocked`.
+pub(super) const STUCK_LOCKED: &str = "StuckLocked";
+/// The same, where the marker or the number of our own task says that the VM is the clone we asked for.
+pub(super) const CLONE_INTERRUPTED: &str = "CloneInterrupted";
+
 /// A clone that has just been asked for may take a moment to show.
 const SHORTLY: SignedDuration = SignedDuration::from_secs(2);
 
@@ -21,6 +26,13 @@ const SHORTLY: SignedDuration = SignedDuration::from_secs(2);
 pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if subject.status().upid.is_some() {
         return match &observed.task {
+            // Its hypervisor may be gone for good, and with it the task's end: a number that is certainly free says as much.
+            None if proven_absent(observed) => cloned(subject, observed, now),
+            None if now >= subject.provision_deadline() => too_late(
+                subject,
+                "the end of the clone's task, which cannot be read",
+                now,
+            ),
             None => unread(observed, "the clone's task", now),
             Some(Outcome::Running(upid)) => {
                 if now >= subject.provision_deadline() {
@@ -55,7 +67,7 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
                 clone_failed(subject, observed, *failure, text, now)
             }
             Outcome::Unknown(text) => Step::back_off(
-                later(now, SHORTLY),
+                later(now, pause(subject)),
                 format!("whether the clone was begun is not known ({text})"),
             ),
             Outcome::Done | Outcome::Warnings(_) | Outcome::Evicted { .. } => {
@@ -71,6 +83,12 @@ fn cloned(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     match observed.presence {
         None => unread(observed, "whether the VMID is free", now),
         Some(Presence::Free) => ask_for_clone(subject, observed, now),
+        Some(Presence::Taken)
+            if observed.machine == Some(MachineLook::Invisible)
+                && nobody_has_asked(subject, observed) =>
+        {
+            taken_by_another(subject, now)
+        }
         Some(Presence::Taken) => read_back(subject, observed, now),
     }
 }
@@ -140,11 +158,23 @@ fn clone_failed(
             if now >= subject.provision_deadline() {
                 return fail(Condition::Launched, failure.as_str(), message, now);
             }
-            let attempt = attempt(subject);
-            let pause = SignedDuration::from_secs(5 * i64::from(attempt.min(12)));
-            again(subject).record_and_back_off(later(now, pause), message)
+            again(subject).record_and_back_off(later(now, pause(subject)), message)
         }
     }
+}
+
+/// Before the next try, longer with each one.
+fn pause(subject: &Subject<'_>) -> SignedDuration {
+    SignedDuration::from_secs(5 * i64::from(attempt(subject).clamp(1, 12)))
+}
+
+/// The first intent was written a moment ago, by ourselves: whatever has our number is no clone of ours.
+fn nobody_has_asked(subject: &Subject<'_>, observed: &Observed) -> bool {
+    let just_written = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Record);
+    just_written && attempt(subject) == 1 && subject.status().upid.is_none()
 }
 
 /// Nobody can have asked for this clone but ourselves, once: a refusal because of the VMID means that ours was never made.
@@ -174,6 +204,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
         Some(MachineLook::Invisible) if expired => {
             return stuck(
                 subject,
+                STUCK_LOCKED,
                 "VMID is taken by a VM that our credentials do not show: an interrupted clone, or somebody else's",
                 now,
             );
@@ -194,14 +225,24 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
         if !expired {
             return Step::back_off(later(now, SHORTLY), format!("the VM is locked ({lock})"));
         }
-        return if matches!(&**lock, "clone" | "create") {
+        if !matches!(&**lock, "clone" | "create") {
+            return too_late(subject, "the clone", now);
+        }
+        let is_marked = matches!(machine.marker, Marker::Ours | Marker::Tombstoned);
+        return if is_marked || subject.status().upid.is_some() {
             stuck(
                 subject,
+                CLONE_INTERRUPTED,
                 "clone was interrupted and left a locked VM that only root@pam can unlock or remove (`qm unlock`, `qm destroy`)",
                 now,
             )
         } else {
-            too_late(subject, "the clone", now)
+            stuck(
+                subject,
+                STUCK_LOCKED,
+                "VMID is taken by a locked VM that nothing shows to be ours: find out whose it is before you unlock or remove it",
+                now,
+            )
         };
     }
     if machine.marker == Marker::Tombstoned {
@@ -212,7 +253,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             now,
         );
     }
-    match prove(subject, machine, Disks::Unrecorded) {
+    match prove(subject, machine, Made::Cloned) {
         // The pool is added last.
         Err(mismatch) if !expired => Step::back_off(
             later(now, SHORTLY),
@@ -256,24 +297,18 @@ pub(super) fn taken_by_another(subject: &Subject<'_>, now: Timestamp) -> Step {
     )
 }
 
-fn stuck(subject: &Subject<'_>, what: &str, now: Timestamp) -> Step {
+fn stuck(subject: &Subject<'_>, reason: &'static str, what: &str, now: Timestamp) -> Step {
     let message = format!("{}: {what}", subject.claim.spec.vmid);
     let mut change = StatusChange::default()
         .phase(Phase::Draining)
         .condition(
             Condition::Launched,
             false,
-            "StuckLocked",
+            STUCK_LOCKED,
             message.clone(),
             now,
         )
-        .condition(
-            Condition::StuckLocked,
-            true,
-            "StuckLocked",
-            message.clone(),
-            now,
-        )
+        .condition(Condition::StuckLocked, true, reason, message.clone(), now)
         .condition(
             Condition::Drained,
             false,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::empty::empty;
 use super::next::{SOON, failed, not_visible, proven_absent, refuse, soon, unread};
 use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode, Presence};
-use super::ownership::{Disks, Mismatch, is_another, prove};
+use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, NodeRef, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, DRAINING_TAINT, Op, Phase};
@@ -102,7 +102,7 @@ fn obstacle(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Resul
     match (&observed.machine, observed.presence, observed.quorate) {
         (Some(MachineLook::Visible(machine)), ..) if is_another(subject, machine) => Ok(()),
         (Some(MachineLook::Visible(machine)), ..) => {
-            match prove(subject, machine, Disks::Recorded) {
+            match prove(subject, machine, Made::Configured) {
                 Ok(_) => Ok(()),
                 Err(mismatch) => Err(Obstacle::Refused(mismatch)),
             }

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::clone::{clone, taken_by_another};
-use super::next::{failed, not_visible, proven_absent, refuse, settled, soon};
+use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
 use super::observed::{Did, Failure, MachineLook, Observed, Outcome, Power};
-use super::ownership::{Disks, is_another, prove};
+use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
@@ -94,7 +94,19 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if is_another(subject, machine) {
         return taken_by_another(subject, now);
     }
-    let proven = match prove(subject, machine, Disks::Recorded) {
+    let intent = subject.status().intent.as_ref().map(|intent| intent.op);
+    // Writing a configuration twice does no harm; the next intent says that it was written.
+    let configured = intent != Some(Op::Configure)
+        || observed
+            .last
+            .as_ref()
+            .is_some_and(|last| last.did == Did::Configure && last.outcome == Outcome::Done);
+    let made = if configured {
+        Made::Configured
+    } else {
+        Made::Recorded
+    };
+    let proven = match prove(subject, machine, made) {
         Ok(proven) => proven,
         Err(mismatch) => return refuse(subject, &mismatch, now),
     };
@@ -117,13 +129,10 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some(lock) = &machine.lock {
         return soon(now, format!("the VM is locked ({lock})"));
     }
-    let intent = subject.status().intent.as_ref().map(|intent| intent.op);
-    // Writing a configuration twice does no harm; the next intent says that it was written.
-    let configured = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Configure && last.outcome == Outcome::Done);
-    if intent == Some(Op::Configure) && !configured {
+    if let Some(step) = no_quorum(observed, now) {
+        return step;
+    }
+    if !configured {
         return Step::Configure(proven);
     }
     if let Some(bytes) = machine.grow_to {

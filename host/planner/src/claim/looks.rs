@@ -92,6 +92,11 @@ fn cloning(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
         task: subject.status().upid.clone(),
         presence: Need::Always,
         machine: Need::IfNeeded,
+        // A task that cannot be read has ended, if the VMID is certainly free.
+        quorum: match &subject.status().upid {
+            Some(_) => Need::Always,
+            None => Need::No,
+        },
         ..Looks::default()
     }
 }

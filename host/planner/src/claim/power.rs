@@ -4,9 +4,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::fail;
-use super::next::{failed, not_visible, proven_absent, refuse, settled, soon};
+use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
 use super::observed::{Did, Machine, MachineLook, NodeLook, Observed, Outcome, Power};
-use super::ownership::{Disks, is_another, prove};
+use super::ownership::{Made, is_another, prove};
 use super::step::{StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, Op, Phase, drain};
@@ -50,6 +50,18 @@ pub(super) fn check_power(
     }
 }
 
+/// The machine certainly does not run: it is switched off, or not there at all.
+pub(super) fn is_down(subject: &Subject<'_>, observed: &Observed) -> bool {
+    match &observed.machine {
+        Some(MachineLook::Visible(machine)) => {
+            machine.power == Power::Off || is_another(subject, machine)
+        }
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
+            proven_absent(observed)
+        }
+    }
+}
+
 fn runs(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -57,7 +69,7 @@ fn runs(
     now: Timestamp,
 ) -> Option<Step> {
     let status = subject.status();
-    if status.phase == Phase::Initialized && prove(subject, machine, Disks::Recorded).is_ok() {
+    if status.phase == Phase::Initialized && prove(subject, machine, Made::Configured).is_ok() {
         let asked = [Condition::OwnershipMismatch, Condition::ProtectedVM];
         if let Some(step) = settled(subject, &asked, now) {
             return Some(step);
@@ -99,10 +111,13 @@ fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Tim
     if let Some(lock) = &machine.lock {
         return soon(now, format!("the VM is locked ({lock})"));
     }
-    let proven = match prove(subject, machine, Disks::Recorded) {
+    let proven = match prove(subject, machine, Made::Configured) {
         Ok(proven) => proven,
         Err(mismatch) => return refuse(subject, &mismatch, now),
     };
+    if let Some(step) = no_quorum(observed, now) {
+        return step;
+    }
     let ran_at = subject.started_at();
     let just_written = observed
         .last

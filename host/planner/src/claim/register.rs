@@ -6,7 +6,7 @@ use super::launch::fail;
 use super::next::{failed, refuse, settled, soon, unread};
 use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
 use super::overdue::{NOT_READY, broken, is_broken, overdue};
-use super::ownership::{Disks, Mismatch, prove};
+use super::ownership::{Made, Mismatch, prove};
 use super::power::check_power;
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
@@ -311,7 +311,7 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
             }
             match &observed.machine {
                 Some(MachineLook::Visible(machine)) => {
-                    match prove(subject, machine, Disks::Recorded) {
+                    match prove(subject, machine, Made::Configured) {
                         Ok(proven) => Step::Join(proven),
                         Err(mismatch) => refuse(subject, &mismatch, now),
                     }

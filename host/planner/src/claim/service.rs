@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::next::{refuse, settled, soon};
 use super::observed::{MachineLook, NodeLook, Observed};
-use super::ownership::{Disks, prove};
+use super::ownership::{Made, prove};
 use super::power::check_power;
 use super::register::Adoption;
 use super::step::{Change, StatusChange, Step};
@@ -51,7 +51,7 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     }
     if is_refused(subject)
         && let Some(MachineLook::Visible(machine)) = &observed.machine
-        && let Err(mismatch) = prove(subject, machine, Disks::Recorded)
+        && let Err(mismatch) = prove(subject, machine, Made::Configured)
     {
         return refuse(subject, &mismatch, now);
     }

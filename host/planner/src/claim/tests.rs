@@ -6,6 +6,10 @@ mod recovery;
 
 mod drains;
 
+mod endings;
+
+mod clones;
+
 mod joining;
 
 mod power;

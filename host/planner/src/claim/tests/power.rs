@@ -85,6 +85,35 @@ fn a_machine_that_never_stays_up_while_it_joins_is_not_waited_for_for_ever() {
     assert_eq!(case.recorded().phase, Phase::Draining);
 }
 
+#[test]
+fn nothing_is_configured_grown_or_started_without_quorum() {
+    let launching = |op| {
+        let mut case = stopped(Phase::Launching).intent(op);
+        case.claim.status.smbios_uuid = Some(UUID.into());
+        case.claim.status.disks = vec![DISK.into()];
+        case
+    };
+    let growing = launching(Op::Resize).with(|case| {
+        case.observed.machine = visible(|machine| {
+            machine.power = Power::Off;
+            machine.grow_to = Some(1 << 35);
+        });
+    });
+    let starting = stopped(Phase::Initialized)
+        .intent(Op::Start)
+        .with(|case| case.observed.last = did(Did::Record, Outcome::Done));
+    for case in [
+        launching(Op::Configure),
+        growing,
+        launching(Op::Start),
+        starting,
+    ] {
+        assert!(!matches!(case.next(), Step::BackOff { .. }));
+        let case = case.with(|case| case.observed.quorate = Some(false));
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+    }
+}
+
 fn absent(phase: Phase) -> Case {
     Case::new(phase).with(|case| {
         case.observed.presence = Some(Presence::Free);
