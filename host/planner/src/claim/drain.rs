@@ -8,9 +8,10 @@ use super::empty::empty;
 use super::next::{SOON, failed, not_visible, proven_absent, refuse, soon, unread};
 use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode, Presence};
 use super::ownership::{Made, Mismatch, is_another, prove};
+use super::power::is_down;
 use super::step::{Change, NodeRef, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, DRAINING_TAINT, Op, Phase};
+use super::{Condition, DRAINING_TAINT, GIVEN_UP, Op, Phase};
 use crate::facts::{BlockedBy, NodeFacts};
 use crate::ids::NodeName;
 use crate::ledger::later;
@@ -51,6 +52,11 @@ pub(super) fn begin_because(
         .condition(Condition::Drained, false, reason.as_str(), why, now)
         .say("ScaleDown", message);
     change.draining_since = Change::Set(now);
+    if voluntary(reason) {
+        // It turns when the drain is given up: the moment from which the planner waits before it tries again.
+        let unneeded = super::unneeded(true, now);
+        change.conditions.extend(unneeded.conditions);
+    }
     change.record()
 }
 
@@ -120,7 +126,15 @@ fn obstacle(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Resul
 fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let late = now >= subject.drain_deadline();
     if subject.deleting() {
-        return Course::GoOn(RemovalReason::Deleted);
+        // Nobody leaves a machine that is gone.
+        let is_lost = drained_for(subject, RemovalReason::Lost)
+            && is_down(subject, observed)
+            && !is_ready(observed);
+        return Course::GoOn(if is_lost {
+            RemovalReason::Lost
+        } else {
+            RemovalReason::Deleted
+        });
     }
     if !subject.was_in_service() {
         return Course::GoOn(RemovalReason::LaunchFailed);
@@ -279,8 +293,9 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
     let message = format!("{} stays: {why}", subject.name);
     let mut change = StatusChange::default()
         .phase(subject.phase_before_drain())
-        .condition(Condition::Drained, false, "GivenUp", why, now)
-        .condition(Condition::VolumesDetached, false, "GivenUp", "", now)
+        .condition(Condition::Drained, false, GIVEN_UP, why, now)
+        .condition(Condition::VolumesDetached, false, GIVEN_UP, "", now)
+        .condition(Condition::Unneeded, false, GIVEN_UP, "", now)
         .warn("ScaleDownFailed", message);
     change.draining_since = Change::Clear;
     if evicts(subject) {

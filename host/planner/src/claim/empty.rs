@@ -5,8 +5,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::drain::{evicts, is_cordoned, node_ref, recorded_word, voluntary};
-use super::next::{failed, soon, unread};
+use super::next::{LATER, SOON, failed, no_finalizer, soon, unread};
 use super::observed::{Did, NodeLook, Observed, Outcome, PodOnNode, Refusal};
+use super::power::is_down;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
@@ -49,10 +50,10 @@ pub(super) fn empty(
     let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
     let late = now >= subject.drain_deadline();
     if leaving.is_empty() || (late && subject.deleting()) {
-        return detach(subject, observed, &leaving, now);
+        return detach(subject, observed, reason, &leaving, now);
     }
     if late && stuck(reason, &leaving) {
-        return detach(subject, observed, &leaving, now);
+        return detach(subject, observed, reason, &leaving, now);
     }
     // The removal is simulated again with the Node tainted, before the first pod has to go.
     let just_cordoned = observed
@@ -120,12 +121,16 @@ fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
         .status()
         .draining_since
         .is_some_and(|since| now < later(since, PATIENCE));
-    let said = subject
-        .status()
-        .conditions
-        .iter()
-        .any(|c| c.kind == Condition::Drained && c.message == why);
-    if patient || said {
+    if patient {
+        return Step::back_off(again, why);
+    }
+    tell(subject, why, again, now)
+}
+
+/// Something keeps the Node from being given up, until a human helps or it passes: said once.
+fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) -> Step {
+    let mut conditions = subject.status().conditions.iter();
+    if conditions.any(|c| c.kind == Condition::Drained && c.message == why) {
         return Step::back_off(again, why);
     }
     StatusChange::default()
@@ -141,16 +146,33 @@ fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
 }
 
 /// No pod is left that has to leave. The volumes' turn.
-fn detach(subject: &Subject<'_>, observed: &Observed, left: &[&PodOnNode], now: Timestamp) -> Step {
+fn detach(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    left: &[&PodOnNode],
+    now: Timestamp,
+) -> Step {
     let Some(attachments) = &observed.attachments else {
         return unread(observed, "the volumes of its Node", now);
     };
-    let forced = now >= subject.drain_deadline() && subject.deleting();
+    let late = now >= subject.drain_deadline();
+    let must_go = subject.deleting() || !voluntary(reason);
+    // Kubernetes keeps the volumes of a dead Node attached as long as there is the Node. A machine that does not run writes to none of them.
+    let forced = late && (subject.deleting() || (must_go && is_down(subject, observed)));
     if !attachments.is_empty() && !forced {
-        return soon(
-            now,
-            format!("volumes are still attached: {}", attachments.join(", ")),
+        let why = format!("volumes are still attached: {}", attachments.join(", "));
+        if !(late && must_go) {
+            return soon(now, why);
+        }
+        let why = format!(
+            "{why}; its machine may still write to them: stop VM {}, or delete NodeClaim {}",
+            subject.claim.spec.vmid, subject.name
         );
+        return tell(subject, why, later(now, SOON), now);
+    }
+    if let Some(step) = unguarded(subject, now) {
+        return step;
     }
     if subject.status().since(Condition::Drained).is_none() {
         let mut change = StatusChange::default();
@@ -182,6 +204,12 @@ fn detach(subject: &Subject<'_>, observed: &Observed, left: &[&PodOnNode], now: 
     emptied(subject, observed, now)
 }
 
+/// The claim could be deleted, and nothing would be left that knows of its machine.
+fn unguarded(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
+    let unguarded = !subject.deleting() && !subject.claim.has_finalizer;
+    unguarded.then(|| tell(subject, no_finalizer(), later(now, LATER), now))
+}
+
 /// The point of no return, and the first step after it.
 fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let last = observed
@@ -190,6 +218,9 @@ fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         .filter(|last| last.did == Did::DeleteClaim);
     if let Some((_, text)) = failed(last) {
         return soon(now, format!("the claim could not be deleted: {text}"));
+    }
+    if let Some(step) = unguarded(subject, now) {
+        return step;
     }
     if !subject.deleting() {
         return Step::DeleteClaim;

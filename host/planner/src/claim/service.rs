@@ -2,10 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::next::{refuse, settled, soon};
+use super::next::{LATER, refuse, settled, soon};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
-use super::power::check_power;
+use super::power::{check_power, is_down};
 use super::register::Adoption;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
@@ -54,6 +54,13 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
         && let Err(mismatch) = prove(subject, machine, Made::Configured)
     {
         return refuse(subject, &mismatch, now);
+    }
+    // The plan's word on it ends the pause.
+    if is_down(subject, observed) {
+        return Step::back_off(
+            later(now, LATER),
+            "its VM is not there, and not given up yet",
+        );
     }
     Step::wait(
         restarted(subject).then(|| recovery(subject).max(later(now, SignedDuration::from_secs(5)))),

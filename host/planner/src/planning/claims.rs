@@ -17,6 +17,10 @@ use crate::report::Severity;
 use crate::taints;
 use crate::world::{NodeView, World};
 
+/// Of a claim that is not removed before somebody has put it back.
+pub(super) const NO_FINALIZER: &str =
+    "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";
+
 /// A claim with everything that is known beside it.
 pub(super) struct Row<'w> {
     pub(super) name: &'w ClaimName,
@@ -75,6 +79,10 @@ impl Planning<'_> {
                     format!("NodeClaim/{name}"),
                     "kproxide itself runs on this Node, which is therefore never drained: keep kproxide off the Nodes that it manages",
                 );
+            }
+            if is_unguarded(claim) {
+                let claim = format!("NodeClaim/{name}");
+                self.tick.found(Severity::Warning, claim, NO_FINALIZER);
             }
             self.rows.push(row);
         }
@@ -186,6 +194,8 @@ impl Planning<'_> {
             Some("paused by the annotation kproxide.dev/pause".to_owned())
         } else if row.is_paused(removing) {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
+        } else if removing && is_unguarded(row.claim) {
+            Some(NO_FINALIZER.to_owned())
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
         {
@@ -360,7 +370,20 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
         }
     }
     let may_go = !is_protected(row) && row.claim.status.refusal().is_none();
-    (row.claim.replace && may_go).then_some(RemovalReason::Replace)
+    let wanted = row.claim.replace && may_go && !rests(tick, row.claim);
+    wanted.then_some(RemovalReason::Replace)
+}
+
+/// A drain that was given up is not tried again at once: meanwhile the pool's budget is others'.
+pub(super) fn rests(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
+    let until = claim.status.rests_until();
+    until.is_some_and(|until| !tick.reached(until))
+}
+
+/// Deleting the claim would leave nothing that knows of its machine.
+pub(super) fn is_unguarded(claim: &ClaimFacts) -> bool {
+    let has_machine = claim.status.phase > Phase::Pending;
+    has_machine && !claim.has_finalizer && claim.deleting_since.is_none()
 }
 
 /// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.

@@ -128,14 +128,14 @@ fn a_machine_in_service_is_lost_only_if_the_plan_says_so() {
     for verdict in [Verdict::Keep, Verdict::GiveUp("frozen".into())] {
         let mut case = absent(Phase::Initialized).with(|case| case.verdict = verdict);
         assert!(
-            matches!(case.next(), Step::Wait { .. }),
+            matches!(case.next(), Step::BackOff { .. }),
             "{:?}",
             case.next()
         );
         let another = "11111111-1b04-4b04-ba4f-c09d2b1c5a16";
         case.observed.machine = visible(|m| m.smbios_uuid = Some(another.into()));
         assert!(
-            matches!(case.next(), Step::Wait { .. }),
+            matches!(case.next(), Step::BackOff { .. }),
             "{:?}",
             case.next()
         );
