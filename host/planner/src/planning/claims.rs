@@ -215,7 +215,18 @@ impl Planning<'_> {
             None
         };
         if let Some(reason) = hold {
+            let claim = row.claim;
+            // What is held before its clone was asked for may never come.
+            let is_forgotten = row.stage == Stage::Coming
+                && claim.status.phase == Phase::Pending
+                && world.classes().get(&claim.spec.class).is_some_and(|class| {
+                    let end = later(claim.created, class.timeouts.provision);
+                    self.tick.reached(end)
+                });
             let row = &mut self.rows[index];
+            if is_forgotten {
+                row.stage = Stage::Overdue;
+            }
             row.verdict = Verdict::Hold(reason);
             row.reviewed = None;
             if row.stage == Stage::Leaving && !row.has_begun {
@@ -344,7 +355,12 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     };
     let timeouts = &class.timeouts;
     let end = match claim.status.started_at {
-        None => later(claim.created, timeouts.provision),
+        None => match claim.status.since(Condition::Reserved) {
+            Some(began) => later(began, timeouts.provision),
+            // It waits for its turn to be cloned, which is no failure of its own.
+            None if claim.status.phase == Phase::Pending && claim.has_finalizer => return false,
+            None => later(claim.created, timeouts.provision),
+        },
         Some(started) => match class.join {
             Join::Template => later(started, timeouts.join),
             Join::GuestExec => later(later(started, timeouts.agent), timeouts.join),
