@@ -170,9 +170,12 @@ impl Drive {
             }
             steps += 1;
             if let Step::Record { change, then } = &step {
-                // The turn may take minutes to come: it is waited for before the clock of the launch runs.
-                if is_clone_next(change, then) && !self.take_clone_turn().await {
-                    return self.wait("kproxide is stopping");
+                // The turn may take minutes to come: the launch's clock runs from the record that is decided on after it.
+                if is_clone_next(change, then) && self.clone_turn.is_awaited() {
+                    if !self.take_clone_turn().await {
+                        return self.wait("kproxide is stopping");
+                    }
+                    continue;
                 }
                 match self.record(change).await {
                     Recorded::Written => {}
@@ -283,9 +286,6 @@ impl Drive {
 
     /// Waits for the right to clone; false: we are to stop.
     async fn take_clone_turn(&mut self) -> bool {
-        if self.clone_turn.is_taken() {
-            return true;
-        }
         let mut stopping = self.stopping.clone();
         let turn = tokio::select! {
             biased;

@@ -31,10 +31,11 @@ pub(super) enum CloneTurn {
 }
 
 impl CloneTurn {
-    pub(super) fn is_taken(&self) -> bool {
+    /// It was not asked for yet.
+    pub(super) fn is_awaited(&self) -> bool {
         match self {
-            Self::Taken { .. } => true,
-            Self::None | Self::Refused(_) => false,
+            Self::None => true,
+            Self::Taken { .. } | Self::Refused(_) => false,
         }
     }
 }

@@ -7,7 +7,7 @@ use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Subject, looks, next,
 };
 use kproxide_planner::facts::{
-    BlockedBy, ClaimFacts, ClaimSpec, ClassFacts, GuestStatus, InventoryFacts, Join, Timeouts,
+    BlockedBy, ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, Join, Timeouts,
 };
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
@@ -26,6 +26,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 
 /// For claims whose pool is gone: as the pool's defaults.
 const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(10);
 const BLOCKED_BY: BlockedBy = BlockedBy {
     local_volumes: true,
     bare_pods: true,
@@ -89,6 +90,7 @@ impl Surroundings {
                 .unwrap_or_default(),
             blocked_by: pool.map_or(BLOCKED_BY, |pool| pool.scale_down.blocked_by),
             drain_timeout: pool.map_or(DRAIN_TIMEOUT, |pool| pool.drain_timeout),
+            repair_after: pool.map_or(REPAIR_AFTER, |pool| pool.repair_after),
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
             armed_at: world.host().armed_at,
@@ -108,30 +110,10 @@ fn hint(claim: &ClaimFacts, inventory: Option<&InventoryFacts>) -> Hint {
     let Some(inventory) = inventory.filter(|inventory| inventory.reachable) else {
         return Hint::default();
     };
-    let Some(guest) = inventory.guests.get(&claim.spec.vmid) else {
-        let absent = inventory.complete && inventory.quorate;
-        return Hint {
-            guest: if absent {
-                GuestHint::Absent
-            } else {
-                GuestHint::Unknown
-            },
-            ..Hint::default()
-        };
-    };
-    let online = inventory
-        .hypervisors
-        .get(&guest.hypervisor)
-        .is_some_and(|hypervisor| hypervisor.online);
-    let guest_hint = match guest.status {
-        _ if !online => GuestHint::Unknown,
-        GuestStatus::Running => GuestHint::Running,
-        GuestStatus::Stopped => GuestHint::Stopped,
-        GuestStatus::Unknown => GuestHint::Unknown,
-    };
+    let guest = inventory.guests.get(&claim.spec.vmid);
     Hint {
-        guest: guest_hint,
-        hypervisor: Some(guest.hypervisor.clone()),
+        guest: GuestHint::of(claim, inventory),
+        hypervisor: guest.map(|guest| guest.hypervisor.clone()),
         ..Hint::default()
     }
 }

@@ -76,7 +76,10 @@ impl<'w> Removals<'w> {
                 .pools()
                 .get(&claim.spec.pool)
                 .is_some_and(|pool| pool.paused);
-        if claim.paused || is_paused || (reason.is_voluntary() && claim.do_not_disrupt) {
+        // Once the claim is deleted there is nothing left to protect: half a termination would only stay half.
+        let is_protected =
+            reason.is_voluntary() && claim.do_not_disrupt && claim.deleting_since.is_none();
+        if claim.paused || is_paused || is_protected {
             return Some(Violation::Protected);
         }
         if world.removal_has_begun(&advance.claim, claim) {

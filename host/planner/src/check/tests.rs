@@ -232,6 +232,16 @@ fn removals_are_held_against_every_limit() {
 }
 
 #[test]
+fn a_termination_under_way_goes_on_whatever_is_protected_by_then() {
+    let (mut scene, plan) = scene();
+    scene.claim("m").do_not_disrupt = true;
+    scene.claim("m").deleting_since = Some(at(NOW - 60));
+    scene.claim("m").status.phase = crate::claim::Phase::Terminating;
+    let found = violations(&scene.world(), at(NOW), &Limits::default(), &plan);
+    assert_eq!(found, []);
+}
+
+#[test]
 fn a_tick_begins_no_more_launches_than_it_may() {
     let (scene, mut plan) = scene();
     let limits = Limits {

@@ -2,25 +2,20 @@
 //!
 //! Every error counts as "still there".
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::empty::empty;
 use super::next::{SOON, failed, not_visible, proven_absent, refuse, soon, unread};
-use super::observed::{
-    Did, MachineLook, NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
-};
-use super::ownership::{Disks, Mismatch, is_another, prove};
-use super::step::{Change, NodeRef, PodRef, StatusChange, Step};
+use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode, Presence};
+use super::ownership::{Made, Mismatch, is_another, prove};
+use super::power::is_down;
+use super::step::{Change, NodeRef, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, DRAINING_TAINT, Op, Phase};
+use super::{Condition, DRAINING_TAINT, GIVEN_UP, Op, Phase};
 use crate::facts::{BlockedBy, NodeFacts};
 use crate::ids::NodeName;
 use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
-
-/// Between two attempts to evict the same pod.
-const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);
-/// A drain that is held up is told of after this long.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
 pub(super) fn begin(
@@ -57,6 +52,11 @@ pub(super) fn begin_because(
         .condition(Condition::Drained, false, reason.as_str(), why, now)
         .say("ScaleDown", message);
     change.draining_since = Change::Set(now);
+    if voluntary(reason) {
+        // It turns when the drain is given up: the moment from which the planner waits before it tries again.
+        let unneeded = super::unneeded(true, now);
+        change.conditions.extend(unneeded.conditions);
+    }
     change.record()
 }
 
@@ -108,7 +108,7 @@ fn obstacle(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Resul
     match (&observed.machine, observed.presence, observed.quorate) {
         (Some(MachineLook::Visible(machine)), ..) if is_another(subject, machine) => Ok(()),
         (Some(MachineLook::Visible(machine)), ..) => {
-            match prove(subject, machine, Disks::Recorded) {
+            match prove(subject, machine, Made::Configured) {
                 Ok(_) => Ok(()),
                 Err(mismatch) => Err(Obstacle::Refused(mismatch)),
             }
@@ -126,7 +126,15 @@ fn obstacle(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Resul
 fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let late = now >= subject.drain_deadline();
     if subject.deleting() {
-        return Course::GoOn(RemovalReason::Deleted);
+        // Nobody leaves a machine that is gone.
+        let is_lost = drained_for(subject, RemovalReason::Lost)
+            && is_down(subject, observed)
+            && !is_ready(observed);
+        return Course::GoOn(if is_lost {
+            RemovalReason::Lost
+        } else {
+            RemovalReason::Deleted
+        });
     }
     if !subject.was_in_service() {
         return Course::GoOn(RemovalReason::LaunchFailed);
@@ -166,14 +174,17 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
 
 /// The Node that was to be repaired is Ready, and no pod was asked to leave it yet.
 fn has_recovered(subject: &Subject<'_>, observed: &Observed) -> bool {
-    let is_ready = match &observed.node {
-        Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
-        Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
-    };
-    is_ready && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
+    is_ready(observed) && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
 }
 
-fn evicts(subject: &Subject<'_>) -> bool {
+fn is_ready(observed: &Observed) -> bool {
+    match &observed.node {
+        Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
+        Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
+    }
+}
+
+pub(super) fn evicts(subject: &Subject<'_>) -> bool {
     let intent = subject.status().intent.as_ref();
     intent.is_some_and(|intent| intent.op == Op::Evict)
 }
@@ -198,16 +209,15 @@ fn last_look(
 /// The VM is said to be gone; the inventory alone is not believed.
 fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let gone = Course::GoOn(RemovalReason::Lost);
+    if is_ready(observed) {
+        return Course::Abandon("its Node is Ready".to_owned());
+    }
     if proven_absent(observed) {
         return gone;
     }
     match &observed.machine {
         Some(MachineLook::Visible(machine)) if is_another(subject, machine) => gone,
-        Some(MachineLook::Visible(machine)) => match machine.power {
-            Power::Off if drained_for(subject, RemovalReason::Lost) => gone,
-            Power::On | Power::Off => Course::Abandon("its VM is there after all".to_owned()),
-            Power::Unknown => Course::Wait(soon(now, "whether the VM runs is not known")),
-        },
+        Some(MachineLook::Visible(_)) => Course::Abandon("its VM is there after all".to_owned()),
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
             Course::Wait(unread(observed, "the machine", now))
         }
@@ -215,7 +225,7 @@ fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
 }
 
 /// The reason stays on the condition for the whole drain: the planner reads there why it began.
-fn recorded_word<'a>(subject: &Subject<'a>) -> &'a str {
+pub(super) fn recorded_word<'a>(subject: &Subject<'a>) -> &'a str {
     let mut conditions = subject.status().conditions.iter();
     conditions
         .find(|c| c.kind == Condition::Drained)
@@ -283,8 +293,9 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
     let message = format!("{} stays: {why}", subject.name);
     let mut change = StatusChange::default()
         .phase(subject.phase_before_drain())
-        .condition(Condition::Drained, false, "GivenUp", why, now)
-        .condition(Condition::VolumesDetached, false, "GivenUp", "", now)
+        .condition(Condition::Drained, false, GIVEN_UP, why, now)
+        .condition(Condition::VolumesDetached, false, GIVEN_UP, "", now)
+        .condition(Condition::Unneeded, false, GIVEN_UP, "", now)
         .warn("ScaleDownFailed", message);
     change.draining_since = Change::Clear;
     if evicts(subject) {
@@ -293,61 +304,8 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
     change.record_and_back_off(later(now, SOON), why)
 }
 
-/// Taint, list, evict, detach, delete: the first that is not done.
-fn empty(
-    subject: &Subject<'_>,
-    observed: &Observed,
-    reason: RemovalReason,
-    now: Timestamp,
-) -> Step {
-    if reason == RemovalReason::Lost {
-        return emptied(subject, observed, now);
-    }
-    match &observed.node {
-        None => return unread(observed, "the Node", now),
-        Some(NodeLook::One(name, node)) => {
-            if !is_cordoned(node) {
-                return match failed(observed.last.as_ref().filter(|l| l.did == Did::Cordon)) {
-                    Some((_, text)) => {
-                        soon(now, format!("Node {name} could not be cordoned: {text}"))
-                    }
-                    None => Step::Cordon(node_ref(name, node)),
-                };
-            }
-        }
-        Some(NodeLook::Absent | NodeLook::Several(_)) => {}
-    }
-    let Some(pods) = &observed.pods else {
-        return unread(observed, "the pods of its Node", now);
-    };
-    let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
-    let late = now >= subject.drain_deadline();
-    if leaving.is_empty() || (late && subject.deleting()) {
-        return detach(subject, observed, &leaving, now);
-    }
-    if late && stuck(reason, &leaving) {
-        return detach(subject, observed, &leaving, now);
-    }
-    // The removal is simulated again with the Node tainted, before the first pod has to go.
-    let just_cordoned = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Cordon);
-    if just_cordoned && voluntary(reason) {
-        return Step::wait(
-            Some(later(now, SignedDuration::from_secs(1))),
-            "the Node is tainted; its removal is simulated again",
-        );
-    }
-    // Up to this record a repair is given up when the Node is Ready again.
-    if reason == RemovalReason::Repair && !evicts(subject) {
-        return StatusChange::default().intent(Op::Evict, 1).record();
-    }
-    evict(subject, observed, &leaving, now)
-}
-
 /// Nobody forces this removal, so it is given up rather than forced.
-fn voluntary(reason: RemovalReason) -> bool {
+pub(super) fn voluntary(reason: RemovalReason) -> bool {
     match reason {
         RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace => true,
         RemovalReason::Repair
@@ -355,135 +313,6 @@ fn voluntary(reason: RemovalReason) -> bool {
         | RemovalReason::Deleted
         | RemovalReason::Lost => false,
     }
-}
-
-/// Pods of a dead kubelet that were evicted and cannot finish: their budgets have agreed already.
-fn stuck(reason: RemovalReason, leaving: &[&PodOnNode]) -> bool {
-    !voluntary(reason) && leaving.iter().all(|pod| pod.deleting)
-}
-
-fn evict(
-    subject: &Subject<'_>,
-    observed: &Observed,
-    leaving: &[&PodOnNode],
-    now: Timestamp,
-) -> Step {
-    let again = later(now, EVICTION_PAUSE);
-    let staying: Vec<_> = leaving.iter().filter(|pod| !pod.deleting).collect();
-    let last = observed.last.as_ref().filter(|last| last.did == Did::Evict);
-    if let Some((_, text)) = failed(last) {
-        return soon(now, format!("its pods could not be evicted: {text}"));
-    }
-    if let Some(Outcome::Evicted { refused }) = last.map(|last| &last.outcome)
-        && !refused.is_empty()
-    {
-        return held_up(subject, refused, now);
-    }
-    if staying.is_empty() || last.is_some() {
-        let names: Vec<_> = leaving.iter().take(3).map(|p| p.key.to_string()).collect();
-        return Step::wait(
-            Some(again),
-            format!("{} pods are leaving: {}", leaving.len(), names.join(", ")),
-        );
-    }
-    let pods = staying.into_iter().map(|pod| PodRef {
-        key: pod.key.clone(),
-        uid: pod.uid.clone(),
-    });
-    Step::Evict(pods.collect())
-}
-
-/// Some pods may not leave yet. Said once per pod that holds the drain up.
-fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
-    let again = later(now, EVICTION_PAUSE);
-    let first = refused.iter().find(|r| r.by_budget).or(refused.first());
-    let why = match first {
-        Some(refusal) => format!("pod {} cannot be evicted: {}", refusal.pod, refusal.why),
-        None => "no pod can be evicted".to_owned(),
-    };
-    let patient = subject
-        .status()
-        .draining_since
-        .is_some_and(|since| now < later(since, PATIENCE));
-    let said = subject
-        .status()
-        .conditions
-        .iter()
-        .any(|c| c.kind == Condition::Drained && c.message == why);
-    if patient || said {
-        return Step::back_off(again, why);
-    }
-    StatusChange::default()
-        .condition(
-            Condition::Drained,
-            false,
-            recorded_word(subject),
-            why.clone(),
-            now,
-        )
-        .warn("ScaleDownHeldUp", why.clone())
-        .record_and_back_off(again, why)
-}
-
-/// No pod is left that has to leave. The volumes' turn.
-fn detach(subject: &Subject<'_>, observed: &Observed, left: &[&PodOnNode], now: Timestamp) -> Step {
-    let Some(attachments) = &observed.attachments else {
-        return unread(observed, "the volumes of its Node", now);
-    };
-    let forced = now >= subject.drain_deadline() && subject.deleting();
-    if !attachments.is_empty() && !forced {
-        return soon(
-            now,
-            format!("volumes are still attached: {}", attachments.join(", ")),
-        );
-    }
-    if subject.status().since(Condition::Drained).is_none() {
-        let mut change = StatusChange::default();
-        if left.is_empty() && attachments.is_empty() {
-            change = change
-                .condition(Condition::Drained, true, recorded_word(subject), "", now)
-                .condition(Condition::VolumesDetached, true, "Detached", "", now);
-        } else {
-            let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
-            let message = format!(
-                "not empty within {:#}, and goes on: {} pods ({}), volumes: {}",
-                subject.settings.drain_timeout,
-                left.len(),
-                pods.join(", "),
-                attachments.join(", ")
-            );
-            change = change
-                .condition(
-                    Condition::Drained,
-                    true,
-                    recorded_word(subject),
-                    message.clone(),
-                    now,
-                )
-                .warn("DrainForced", message);
-        }
-        return change.record();
-    }
-    emptied(subject, observed, now)
-}
-
-/// The point of no return, and the first step after it.
-fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    let last = observed
-        .last
-        .as_ref()
-        .filter(|last| last.did == Did::DeleteClaim);
-    if let Some((_, text)) = failed(last) {
-        return soon(now, format!("the claim could not be deleted: {text}"));
-    }
-    if !subject.deleting() {
-        return Step::DeleteClaim;
-    }
-    StatusChange::default()
-        .phase(Phase::Terminating)
-        .intent(Op::Tombstone, 1)
-        .condition(Condition::InstanceTerminating, true, "Terminating", "", now)
-        .record()
 }
 
 /// No pod can come to this Node: our taint stands, and it is marked for people and tools.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::observed::{Attempted, Did};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, Op, Phase, drain, register, service};
+use super::{Condition, Op, Phase, drain, overdue, service};
 use crate::facts::Join;
 use crate::plan::{RemovalReason, Verdict};
 
@@ -92,6 +92,11 @@ fn cloning(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
         task: subject.status().upid.clone(),
         presence: Need::Always,
         machine: Need::IfNeeded,
+        // A task that cannot be read has ended, if the VMID is certainly free.
+        quorum: match &subject.status().upid {
+            Some(_) => Need::Always,
+            None => Need::No,
+        },
         ..Looks::default()
     }
 }
@@ -106,7 +111,7 @@ fn in_service(subject: &Subject<'_>) -> Looks {
     Looks {
         node: !initialized || unsettled || missing,
         join: joins_by_guest,
-        pods: !initialized && register::is_overdue(subject),
+        pods: !initialized && overdue::is_overdue(subject),
         ..if vm_is_suspect(subject) || joins_by_guest || unsettled || ownership_is_asked(subject) {
             machine()
         } else {

@@ -7,8 +7,8 @@
 //! looks(subject) ─► act reads ─► Observed ─► next(subject, observed, now) ─► Step ─► act performs ─► (again, until it waits)
 //! ```
 //!
-//! Up: `launch` (clone, configure, start), `register` (join, label), `service` (keep).
-//! Down: `drain` (reversible), `terminate` (proof, tombstone, stop, destroy, proof of absence).
+//! Up: `launch` (`clone`, configure, start), `register` (join, label; `overdue`, if it is late), `service` (keep; `power`, if it has stopped or gone).
+//! Down: `drain` (whether; `empty` is how; reversible), `terminate` (proof, tombstone, stop, destroy), `closing` (proof of absence, records).
 
 mod subject;
 
@@ -24,13 +24,23 @@ mod next;
 
 mod launch;
 
+mod clone;
+
 mod register;
+
+mod overdue;
 
 mod service;
 
+mod power;
+
 mod drain;
 
+mod empty;
+
 mod terminate;
+
+mod closing;
 
 mod ledger;
 
@@ -57,6 +67,9 @@ pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
 pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
 /// Kubernetes: the taint of a Node that a cloud controller manager will initialize, provider ID included.
 pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+/// The reason of `Drained` and `Unneeded` once a drain was given up.
+pub const GIVEN_UP: &str = "GivenUp";
 
 /// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

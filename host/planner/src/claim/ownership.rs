@@ -70,20 +70,22 @@ impl Mismatch {
     }
 }
 
-/// How much of a machine the claim can know yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Disks {
-    /// Between our own clone and the record of what it made.
-    Unrecorded,
-    /// Every volume must be one that the claim has recorded: nothing that we do adds another.
+/// How far the machine is made, and so how much of it the claim can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Made {
+    /// Between our own clone and the record of what it made. A template's protection is inherited, and says nothing about this VM.
+    Cloned,
+    /// From here on every volume must be one that the claim has recorded: nothing that we do adds another.
     Recorded,
+    /// Our configuration has taken the protection off: whoever sets it again means this VM.
+    Configured,
 }
 
 /// Is this VM the claim's, and may it be touched?
 pub(super) fn prove(
     subject: &Subject<'_>,
     machine: &Machine,
-    disks: Disks,
+    made: Made,
 ) -> Result<Proven, Mismatch> {
     let spec = &subject.claim.spec;
     let status = subject.status();
@@ -115,10 +117,10 @@ pub(super) fn prove(
     if machine.ha_managed {
         return Err(Mismatch::HaManaged);
     }
-    if machine.protected {
+    if machine.protected && made >= Made::Configured {
         return Err(Mismatch::Protected);
     }
-    if disks == Disks::Recorded {
+    if made >= Made::Recorded {
         let unknown: Vec<_> = machine
             .disks
             .iter()

@@ -3,9 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::fail;
-use super::next::{LATER, failed, refuse, soon, unread};
-use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed, PodOnNode};
-use super::ownership::{Disks, Mismatch, prove};
+use super::next::{failed, refuse, settled, soon, unread};
+use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
+use super::overdue::{NOT_READY, broken, is_broken, overdue};
+use super::ownership::{Made, Mismatch, prove};
+use super::power::check_power;
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
 use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
@@ -30,7 +32,21 @@ const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    if let Some(step) = service::check_power(subject, observed, now) {
+    if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
+        return fail(
+            Condition::Registered,
+            "JoinTimeout",
+            format!(
+                "no Node joined within {:#} of its start",
+                subject.settings.timeouts.join
+            ),
+            now,
+        );
+    }
+    if is_broken(subject, observed, now) {
+        return broken(subject, Condition::Registered, now);
+    }
+    if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
     match &observed.node {
@@ -45,20 +61,11 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
                 observed,
                 Condition::Registered,
                 "NodeNotLabelled",
-                why,
+                &why,
                 now,
             ),
             Adoption::Lacking(why) => soon(now, why),
         },
-        Some(NodeLook::Absent) if now >= subject.join_deadline() => fail(
-            Condition::Registered,
-            "JoinTimeout",
-            format!(
-                "no Node joined within {:#} of its start",
-                subject.settings.timeouts.join
-            ),
-            now,
-        ),
         Some(NodeLook::Absent) => match subject.settings.join {
             Join::Template => Step::wait(Some(subject.join_deadline()), "its Node is awaited"),
             Join::GuestExec => join(subject, observed, now),
@@ -68,27 +75,35 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
 
 /// Its Node is known; it comes into service once it is Ready and free of startup taints.
 pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    if let Some(step) = service::check_power(subject, observed, now) {
+    if is_broken(subject, observed, now) {
+        return broken(subject, Condition::Initialized, now);
+    }
+    if let Some(step) = check_power(subject, observed, now) {
         return step;
     }
-    let not_ready = || {
-        fail(
+    let late = now >= subject.join_deadline();
+    let not_ready = |why: &str| {
+        overdue(
+            subject,
+            observed,
             Condition::Initialized,
-            "NotReadyTimeout",
-            format!(
-                "its Node was not Ready within {:#} of its start",
-                subject.settings.timeouts.join
-            ),
+            NOT_READY,
+            why,
             now,
         )
     };
-    let late = now >= subject.join_deadline();
     let (name, node) = match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => return several(subject, names, now),
-        Some(NodeLook::Absent) if late => return not_ready(),
         Some(NodeLook::Absent) => {
-            return Step::wait(Some(subject.join_deadline()), "its Node has gone again");
+            let why = "its Node has gone again";
+            return if let Some(step) = service::node_missing(subject, now) {
+                step
+            } else if late {
+                not_ready(why)
+            } else {
+                Step::wait(Some(subject.join_deadline()), why)
+            };
         }
         Some(NodeLook::One(name, node)) => (name, node),
     };
@@ -101,7 +116,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
                 observed,
                 Condition::Initialized,
                 "NodeNotLabelled",
-                why,
+                &why,
                 now,
             );
         }
@@ -110,9 +125,12 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     if subject.status().node_uid.as_ref() != Some(&node.uid) {
         return registered_as(subject, name, node, now);
     }
+    if let Some(step) = settled(subject, &[Condition::NodeMissing], now) {
+        return step;
+    }
     if !node.ready {
         return if late {
-            not_ready()
+            not_ready("its Node is not Ready")
         } else {
             Step::wait(Some(subject.join_deadline()), "its Node is not Ready yet")
         };
@@ -129,7 +147,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
                 observed,
                 Condition::Initialized,
                 "StartupTaint",
-                why,
+                &why,
                 now,
             )
         } else {
@@ -141,47 +159,6 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         .condition(Condition::Initialized, true, "Ready", "", now)
         .say("Initialized", format!("Node {name} is in service"))
         .record()
-}
-
-/// The deadline is over, and the Node is there but does not come into service; says why. The launch has failed, unless pods run on the Node
-/// already: those are not taken away for it, so it is told and left to whoever can help.
-fn overdue(
-    subject: &Subject<'_>,
-    observed: &Observed,
-    kind: Condition,
-    reason: &'static str,
-    why: String,
-    now: Timestamp,
-) -> Step {
-    let limit = subject.settings.timeouts.join;
-    let message = format!("{why}, {limit:#} after the start of its machine");
-    // Only from this record on the Node's pods are looked at: a fresh list for each look would be dear.
-    if !is_overdue(subject) {
-        return StatusChange::default()
-            .condition(kind, false, reason, message, now)
-            .record();
-    }
-    match &observed.pods {
-        None => return unread(observed, "the pods of its Node", now),
-        Some(pods) if !pods.iter().any(PodOnNode::must_leave) => {
-            return fail(kind, reason, message, now);
-        }
-        Some(_) => {}
-    }
-    let message = format!("{message}; it is not replaced, since pods run on it");
-    let mut conditions = subject.status().conditions.iter();
-    if conditions.any(|c| c.kind == kind && c.message == message) {
-        return Step::back_off(later(now, LATER), message);
-    }
-    StatusChange::default()
-        .condition(kind, false, reason, message.clone(), now)
-        .warn("FailedToScaleUp", message.clone())
-        .record_and_back_off(later(now, LATER), message)
-}
-
-/// It was written down that the Node has not come into service in time.
-pub(super) fn is_overdue(subject: &Subject<'_>) -> bool {
-    subject.status().is_overdue()
 }
 
 /// What is to be done about a Node that carries the machine's UUID.
@@ -304,32 +281,37 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         .last
         .as_ref()
         .is_some_and(|last| last.did == Did::Join);
+    let intent = subject.status().intent.as_ref().map(|intent| intent.op);
     match &observed.join {
         Some(JoinLook::NotRun) if begun => {
             Step::back_off(again, "the join command is about to run")
         }
         None => unread(observed, "the join command's result", now),
-        Some(JoinLook::AgentSilent(why)) if now >= subject.agent_deadline() => fail(
-            Condition::Registered,
-            "AgentTimeout",
-            format!(
-                "the guest agent did not answer within {:#}: {why}",
-                subject.settings.timeouts.agent
-            ),
-            now,
-        ),
+        // An agent that answered once may be silent while the command takes the whole machine.
+        Some(JoinLook::AgentSilent(why))
+            if now >= subject.agent_deadline() && intent != Some(Op::Join) =>
+        {
+            fail(
+                Condition::Registered,
+                "AgentTimeout",
+                format!(
+                    "the guest agent did not answer within {:#}: {why}",
+                    subject.settings.timeouts.agent
+                ),
+                now,
+            )
+        }
         Some(JoinLook::AgentSilent(why)) => {
             Step::back_off(again, format!("the guest agent does not answer yet: {why}"))
         }
         Some(JoinLook::Booting) => Step::back_off(again, "cloud-init has not finished"),
         Some(JoinLook::NotRun) => {
-            let intent = subject.status().intent.as_ref().map(|intent| intent.op);
             if intent != Some(Op::Join) {
                 return StatusChange::default().intent(Op::Join, 1).record();
             }
             match &observed.machine {
                 Some(MachineLook::Visible(machine)) => {
-                    match prove(subject, machine, Disks::Recorded) {
+                    match prove(subject, machine, Made::Configured) {
                         Ok(proven) => Step::Join(proven),
                         Err(mismatch) => refuse(subject, &mismatch, now),
                     }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Condition, Phase};
-use crate::facts::{BlockedBy, ClaimFacts, ClaimStatus, Join, Taint, Timeouts};
+use crate::facts::{
+    BlockedBy, ClaimFacts, ClaimStatus, GuestStatus, HypervisorFacts, InventoryFacts, Join, Taint,
+    Timeouts,
+};
 use crate::ids::{ClaimName, Vmid};
 use crate::ledger::later;
 use crate::plan::Verdict;
@@ -36,6 +39,8 @@ pub struct Settings {
     pub startup_taints: Vec<Taint>,
     pub blocked_by: BlockedBy,
     pub drain_timeout: SignedDuration,
+    /// The pool's: a Node that is not Ready for so long is replaced.
+    pub repair_after: SignedDuration,
     /// From the tombstone to a hard stop.
     pub shutdown_timeout: SignedDuration,
     /// For how long the VMID and address of a closed claim are not used again.
@@ -75,8 +80,29 @@ pub enum GuestHint {
     Unknown,
     Running,
     Stopped,
-    /// A complete inventory does not list it.
+    /// A complete inventory does not list it, in which its own hypervisor answers.
     Absent,
+}
+
+impl GuestHint {
+    pub fn of(claim: &ClaimFacts, inventory: &InventoryFacts) -> Self {
+        let answers = |hypervisor| {
+            let hypervisor: Option<&HypervisorFacts> = inventory.hypervisors.get(hypervisor);
+            hypervisor.is_some_and(|hypervisor| hypervisor.online)
+        };
+        let is_whole = inventory.reachable && inventory.quorate && inventory.complete;
+        match inventory.guests.get(&claim.spec.vmid) {
+            None if is_whole && answers(claim.hypervisor()) => Self::Absent,
+            Some(guest) if inventory.reachable && answers(&guest.hypervisor) => {
+                match guest.status {
+                    GuestStatus::Running => Self::Running,
+                    GuestStatus::Stopped => Self::Stopped,
+                    GuestStatus::Unknown => Self::Unknown,
+                }
+            }
+            Some(_) | None => Self::Unknown,
+        }
+    }
 }
 
 impl<'a> Subject<'a> {
@@ -112,9 +138,14 @@ impl<'a> Subject<'a> {
         later(self.started_at(), self.settings.timeouts.agent)
     }
 
-    /// By when its Node must be Ready.
+    /// By when its Node must be Ready. A start after the first gives it its time anew, but a machine that never stays up not for ever.
     pub(super) fn join_deadline(&self) -> Timestamp {
-        later(self.started_at(), self.settings.timeouts.join)
+        let limit = self.settings.timeouts.join;
+        let deadline = later(self.started_at(), limit);
+        match self.status().since(Condition::Launched) {
+            Some(first) => deadline.min(later(later(first, limit), limit)),
+            None => deadline,
+        }
     }
 
     /// By when its Node must be empty.
@@ -149,7 +180,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn started_at(&self) -> Timestamp {
+    pub(super) fn started_at(&self) -> Timestamp {
         self.status().started_at.unwrap_or(self.claim.created)
     }
 }

@@ -2,15 +2,17 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::launch::VMID_TAKEN;
+use super::clone::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
+use super::closing::{close, quarantine};
 use super::next::{
-    LATER, ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
+    LATER, ask_for_a_human, failed, no_finalizer, not_visible, proven_absent, refuse, settled,
+    soon, unread,
 };
 use super::observed::{
     Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
     Presence,
 };
-use super::ownership::{Disks, Mismatch, Proven, is_another, prove};
+use super::ownership::{Made, Mismatch, Proven, is_another, prove, same_uuid};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, drain};
@@ -19,8 +21,22 @@ use crate::ledger::later;
 /// A lock that nobody works under is looked at again after this long.
 const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
+/// Whatever still holds a termination up after this long is told.
+const LONG: SignedDuration = SignedDuration::from_mins(10);
+
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if !subject.deleting() {
+        if !subject.claim.has_finalizer {
+            let unchanged = StatusChange::default();
+            return tell(
+                subject,
+                unchanged,
+                "NoFinalizer",
+                LATER,
+                no_finalizer(),
+                now,
+            );
+        }
         return Step::DeleteClaim;
     }
     // A task that is still under way is let finish: what it leaves is looked at then.
@@ -78,6 +94,23 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
         ..StatusChange::default()
     };
     Some(match &observed.task {
+        // Its hypervisor may be gone for good, and with it the task's end.
+        None if proven_absent(observed) => ended.record(),
+        None if is_long(subject, now) => {
+            let why = format!(
+                "the end of task {} cannot be read, and whether VM {} still exists is not certain",
+                subject.status().upid.as_deref().unwrap_or_default(),
+                subject.claim.spec.vmid
+            );
+            tell(
+                subject,
+                StatusChange::default(),
+                "TaskUnknown",
+                LATER,
+                why,
+                now,
+            )
+        }
         None => unread(observed, "its task", now),
         Some(Outcome::Running(upid)) => Step::Follow {
             upid: upid.clone(),
@@ -130,14 +163,18 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
         return locked(subject, observed, machine, lock, now);
     }
     let status = subject.status();
-    let disks = match &status.smbios_uuid {
-        Some(_) => Disks::Recorded,
-        None => Disks::Unrecorded,
+    let made = match &status.smbios_uuid {
+        Some(_) => Made::Configured,
+        None => Made::Cloned,
     };
-    let proven = match prove(subject, machine, disks) {
+    let proven = match prove(subject, machine, made) {
         Ok(proven) => proven,
         Err(mismatch) => return refuse(subject, &mismatch, now),
     };
+    // Inherited from its template or not: Proxmox would not let it go.
+    if machine.protected {
+        return refuse(subject, &Mismatch::Protected, now);
+    }
     let asked = [
         Condition::OwnershipMismatch,
         Condition::ProtectedVM,
@@ -183,12 +220,26 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
             with_intent(subject, Op::Shutdown, Step::Shutdown(proven, grace))
         }
         Power::On => with_intent(subject, Op::Stop, Step::Stop(proven)),
-        Power::Off => destroy(subject, machine, proven, now),
+        Power::Off => destroy(subject, observed, machine, proven, now),
     }
 }
 
-fn destroy(subject: &Subject<'_>, machine: &Machine, proven: Proven, now: Timestamp) -> Step {
+fn destroy(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    machine: &Machine,
+    proven: Proven,
+    now: Timestamp,
+) -> Step {
     if !machine.persistent.is_empty() {
+        // Kubernetes detaches the volumes of a Node that does not answer only once the Node is gone, and this machine is off.
+        if is_long(subject, now)
+            && let Some(NodeLook::One(name, node)) = &observed.node
+            && !node.deleting
+            && !attempted(observed, Did::DeleteNode)
+        {
+            return Step::DeleteNode(drain::node_ref(name, node));
+        }
         return soon(
             now,
             format!(
@@ -278,6 +329,18 @@ fn refused(
         Failure::GiveUp => LATER,
         Failure::Retry | Failure::Elsewhere | Failure::VmidTaken | Failure::Freeze => LOCK_PAUSE,
     };
+    tell(subject, change, failure.as_str(), pause, why, now)
+}
+
+/// Something keeps the termination from going on: said once, with its condition.
+fn tell(
+    subject: &Subject<'_>,
+    change: StatusChange,
+    reason: &'static str,
+    pause: SignedDuration,
+    why: String,
+    now: Timestamp,
+) -> Step {
     let kind = Condition::InstanceTerminating;
     let mut conditions = subject.status().conditions.iter();
     if conditions.any(|c| c.kind == kind && c.message == why) {
@@ -288,7 +351,7 @@ fn refused(
         };
     }
     change
-        .condition(kind, true, failure.as_str(), why.clone(), now)
+        .condition(kind, true, reason, why.clone(), now)
         .warn("FailedToDestroy", why.clone())
         .record_and_back_off(later(now, pause), why)
 }
@@ -301,24 +364,53 @@ fn locked(
     lock: &str,
     now: Timestamp,
 ) -> Step {
-    let since = subject.status().since(Condition::InstanceTerminating);
-    let long = since.is_some_and(|since| now >= later(since, SignedDuration::from_mins(10)));
     match lock {
         "clone" | "create" | "destroyed"
-            if long || subject.status().since(Condition::StuckLocked).is_some() =>
+            if is_long(subject, now)
+                || subject.status().since(Condition::StuckLocked).is_some() =>
         {
-            stuck(
-                subject,
-                observed,
-                &format!(
-                    "it is locked ({lock}) and no task works on it; only root@pam can remove it: `qm unlock {0}`, `qm destroy {0}` on {1}",
+            let remedy = if looks_ours(subject, machine) {
+                format!(
+                    "only root@pam can remove it: `qm unlock {0}`, `qm destroy {0}` on {1}",
                     subject.claim.spec.vmid, machine.hypervisor
-                ),
-                now,
-            )
+                )
+            } else {
+                format!(
+                    "nothing shows that it is ours: find out whose it is on {} before you unlock or remove it",
+                    machine.hypervisor
+                )
+            };
+            let why = format!("it is locked ({lock}) and no task works on it; {remedy}");
+            stuck(subject, observed, &why, now)
         }
         _ => Step::back_off(later(now, LOCK_PAUSE), format!("the VM is locked ({lock})")),
     }
+}
+
+/// The termination has taken so long that it is told.
+fn is_long(subject: &Subject<'_>, now: Timestamp) -> bool {
+    let since = subject.status().since(Condition::InstanceTerminating);
+    since.is_some_and(|since| now >= later(since, LONG))
+}
+
+/// Too little for a proof, since a lock hides the half of it, but enough to advise a human: the marker, the UUID, or a clone of our own that was
+/// interrupted.
+fn looks_ours(subject: &Subject<'_>, machine: &Machine) -> bool {
+    let status = subject.status();
+    let recorded = status.smbios_uuid.as_ref();
+    let has_our_uuid = recorded
+        .zip(machine.smbios_uuid.as_ref())
+        .is_some_and(|(recorded, uuid)| same_uuid(recorded, uuid));
+    let is_marked = match machine.marker {
+        Marker::Ours | Marker::Tombstoned => true,
+        Marker::Foreign | Marker::Missing => false,
+    };
+    has_our_uuid || is_marked || is_interrupted_clone(subject)
+}
+
+fn is_interrupted_clone(subject: &Subject<'_>) -> bool {
+    let mut conditions = subject.status().conditions.iter();
+    conditions.any(|c| c.kind == Condition::StuckLocked && c.reason == CLONE_INTERRUPTED)
 }
 
 /// What is left of the VM is out of our reach: it is told, its number is put out of use and out of the limits, and the claim stays until
@@ -331,71 +423,10 @@ fn stuck(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) 
         }
         Some(EntryLook::Ours | EntryLook::Quarantined | EntryLook::Missing) | None => {}
     }
-    ask_for_a_human(subject, Condition::StuckLocked, "StuckLocked", message, now)
-}
-
-/// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
-fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    let last = observed.last.as_ref();
-    if let Some((_, text)) = failed(last.filter(|last| {
-        matches!(
-            last.did,
-            Did::DeleteNode | Did::Quarantine | Did::RemoveFinalizer
-        )
-    })) {
-        return soon(now, format!("the claim could not be closed: {text}"));
-    }
-    match &observed.node {
-        None => return unread(observed, "the Node", now),
-        Some(NodeLook::Several(names)) => {
-            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
-        }
-        Some(NodeLook::One(name, node)) if node.deleting => {
-            return soon(now, format!("Node {name} is being deleted"));
-        }
-        Some(NodeLook::One(name, node)) => return Step::DeleteNode(drain::node_ref(name, node)),
-        Some(NodeLook::Absent) => {}
-    }
-    match observed.entry {
-        None => unread(observed, "the Ledger", now),
-        Some(EntryLook::Quarantined) => Step::RemoveFinalizer,
-        // An entry that is missing is made: the number and the address must rest either way.
-        Some(EntryLook::Ours | EntryLook::Missing) => quarantine(subject, now),
-    }
-}
-
-fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
-    Step::Quarantine {
-        until: later(now, subject.settings.quarantine),
-        failure: launch_failure(subject),
-    }
-}
-
-/// The class of error that ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
-fn launch_failure(subject: &Subject<'_>) -> Option<std::sync::Arc<str>> {
-    let status = subject.status();
-    if status.since(Condition::Initialized).is_some() {
-        return None;
-    }
-    status
-        .conditions
-        .iter()
-        .filter(|c| match c.kind {
-            Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
-            Condition::Reserved
-            | Condition::Unneeded
-            | Condition::NodeMissing
-            | Condition::Drained
-            | Condition::VolumesDetached
-            | Condition::InstanceTerminating
-            | Condition::StuckLocked
-            | Condition::OwnershipMismatch
-            | Condition::ProtectedVM => false,
-        })
-        .map(|c| c.reason.as_str())
-        .find(|class| {
-            !class.is_empty() && !matches!(*class, VMID_TAKEN | "ReservationLost" | "Lost")
-        })
-        .map(Into::into)
+    let reason = if is_interrupted_clone(subject) {
+        CLONE_INTERRUPTED
+    } else {
+        STUCK_LOCKED
+    };
+    ask_for_a_human(subject, Condition::StuckLocked, reason, message, now)
 }

@@ -6,7 +6,13 @@ mod recovery;
 
 mod drains;
 
+mod endings;
+
+mod clones;
+
 mod joining;
+
+mod power;
 
 mod invariants;
 

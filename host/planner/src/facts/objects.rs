@@ -6,11 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{Labels, Taint};
-use crate::claim::{Condition, Intent, Phase};
+use crate::claim::{Condition, GIVEN_UP, Intent, Phase};
 use crate::ids::{
     ClaimName, ClassName, ClusterName, Digest, HypervisorId, InstanceTypeName, NodeName, PoolName,
     StorageName, Uid, Vmid,
 };
+use crate::ledger::later;
 use crate::resources::Resources;
 
 /// ProxmoxCluster: where machines may be made, and what must stay free.
@@ -292,6 +293,14 @@ pub struct ClaimStatus {
     pub conditions: Vec<ClaimCondition>,
 }
 
+impl ClaimFacts {
+    /// Where its VM was last known to stand.
+    pub fn hypervisor(&self) -> &Arc<str> {
+        let followed = self.status.hypervisor.as_ref();
+        followed.unwrap_or(&self.spec.hypervisor)
+    }
+}
+
 impl ClaimStatus {
     /// The condition is present and true; since when.
     pub fn since(&self, condition: Condition) -> Option<Timestamp> {
@@ -299,6 +308,23 @@ impl ClaimStatus {
             .iter()
             .find(|c| c.kind == condition && c.status)
             .map(|c| c.since)
+    }
+
+    /// Its last drain was given up: when it may be tried again, after as long as it has been tried for in all, at least a minute and at most an hour.
+    pub fn rests_until(&self) -> Option<Timestamp> {
+        let given_up = |kind| {
+            self.conditions
+                .iter()
+                .find(|c| c.kind == kind && !c.status && c.reason == GIVEN_UP)
+        };
+        let ended = given_up(Condition::Unneeded)?.since;
+        // `since` stays at the first of several drains in a row that came to nothing.
+        let began = given_up(Condition::Drained).map_or(ended, |drained| drained.since);
+        let pause = ended.duration_since(began);
+        Some(later(
+            ended,
+            pause.clamp(SignedDuration::from_mins(1), SignedDuration::from_hours(1)),
+        ))
     }
 
     /// A Node that should have come into service by now has not.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Planning, Tick};
-use crate::claim::{Condition, Phase};
+use crate::claim::{Condition, GuestHint, Phase};
 use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
@@ -16,6 +16,10 @@ use crate::plan::{RemovalReason, Verdict};
 use crate::report::Severity;
 use crate::taints;
 use crate::world::{NodeView, World};
+
+/// Of a claim that is not removed before somebody has put it back.
+pub(super) const NO_FINALIZER: &str =
+    "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";
 
 /// A claim with everything that is known beside it.
 pub(super) struct Row<'w> {
@@ -75,6 +79,10 @@ impl Planning<'_> {
                     format!("NodeClaim/{name}"),
                     "kproxide itself runs on this Node, which is therefore never drained: keep kproxide off the Nodes that it manages",
                 );
+            }
+            if is_unguarded(claim) {
+                let claim = format!("NodeClaim/{name}");
+                self.tick.found(Severity::Warning, claim, NO_FINALIZER);
             }
             self.rows.push(row);
         }
@@ -186,6 +194,8 @@ impl Planning<'_> {
             Some("paused by the annotation kproxide.dev/pause".to_owned())
         } else if row.is_paused(removing) {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
+        } else if removing && is_unguarded(row.claim) {
+            Some(NO_FINALIZER.to_owned())
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
         {
@@ -205,7 +215,18 @@ impl Planning<'_> {
             None
         };
         if let Some(reason) = hold {
+            let claim = row.claim;
+            // What is held before its clone was asked for may never come.
+            let is_forgotten = row.stage == Stage::Coming
+                && claim.status.phase == Phase::Pending
+                && world.classes().get(&claim.spec.class).is_some_and(|class| {
+                    let end = later(claim.created, class.timeouts.provision);
+                    self.tick.reached(end)
+                });
             let row = &mut self.rows[index];
+            if is_forgotten {
+                row.stage = Stage::Overdue;
+            }
             row.verdict = Verdict::Hold(reason);
             row.reviewed = None;
             if row.stage == Stage::Leaving && !row.has_begun {
@@ -334,7 +355,12 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     };
     let timeouts = &class.timeouts;
     let end = match claim.status.started_at {
-        None => later(claim.created, timeouts.provision),
+        None => match claim.status.since(Condition::Reserved) {
+            Some(began) => later(began, timeouts.provision),
+            // It waits for its turn to be cloned, which is no failure of its own.
+            None if claim.status.phase == Phase::Pending && claim.has_finalizer => return false,
+            None => later(claim.created, timeouts.provision),
+        },
         Some(started) => match class.join {
             Join::Template => later(started, timeouts.join),
             Join::GuestExec => later(later(started, timeouts.agent), timeouts.join),
@@ -360,20 +386,26 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
         }
     }
     let may_go = !is_protected(row) && row.claim.status.refusal().is_none();
-    (row.claim.replace && may_go).then_some(RemovalReason::Replace)
+    let wanted = row.claim.replace && may_go && !rests(tick, row.claim);
+    wanted.then_some(RemovalReason::Replace)
+}
+
+/// A drain that was given up is not tried again at once: meanwhile the pool's budget is others'.
+pub(super) fn rests(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
+    let until = claim.status.rests_until();
+    until.is_some_and(|until| !tick.reached(until))
+}
+
+/// Deleting the claim would leave nothing that knows of its machine.
+pub(super) fn is_unguarded(claim: &ClaimFacts) -> bool {
+    let has_machine = claim.status.phase > Phase::Pending;
+    has_machine && !claim.has_finalizer && claim.deleting_since.is_none()
 }
 
 /// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.
 fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
-    world
-        .inventories()
-        .get(&claim.spec.cluster)
-        .is_some_and(|inventory| {
-            inventory.reachable
-                && inventory.quorate
-                && inventory.complete
-                && !inventory.guests.contains_key(&claim.spec.vmid)
-        })
+    let inventory = world.inventories().get(&claim.spec.cluster);
+    inventory.is_some_and(|inventory| GuestHint::of(claim, inventory) == GuestHint::Absent)
 }
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`.

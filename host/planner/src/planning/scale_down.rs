@@ -166,6 +166,12 @@ impl<'w> Planning<'w> {
         if let Some(reason) = row.claim.status.refusal() {
             return Some(reason.to_owned());
         }
+        if claims::is_unguarded(row.claim) {
+            return Some(claims::NO_FINALIZER.to_owned());
+        }
+        if claims::rests(&mut self.tick, row.claim) {
+            return Some("its drain was given up a short time ago".to_owned());
+        }
         if !node.facts.ready {
             return Some("it is not Ready; it is repaired if it stays so".to_owned());
         }
@@ -179,7 +185,7 @@ impl<'w> Planning<'w> {
         if self.board.awaits_pods(node) {
             return Some("pods of Nodes that are being removed will come to it".to_owned());
         }
-        let is_empty = node.movable_pods() == 0;
+        let is_empty = node.is_empty();
         if !is_empty
             && !self
                 .scale_down
@@ -517,7 +523,7 @@ impl<'w> Planning<'w> {
         if let Some(reason) = self.blocking_pod(&node, pool) {
             return Some(reason);
         }
-        let is_empty = node.movable_pods() == 0;
+        let is_empty = node.is_empty();
         let allocatable = &node.facts.allocatable;
         if !is_empty
             && !self

@@ -6,6 +6,7 @@ mod drawn;
 mod headroom;
 mod lifecycle;
 mod machines;
+mod patience;
 mod placement;
 mod properties;
 mod scale_down;

@@ -179,6 +179,14 @@ impl<'w> NodeView<'w> {
         self.slot.movable_pods
     }
 
+    /// No pod stands here that a drain would wait for, not even one that is on its way out.
+    pub fn is_empty(&self) -> bool {
+        let leaves = |pod: PodView<'_>| {
+            pod.is_alive() && pod.is_deleting() && !pod.is_mirror() && !pod.is_of_daemon_set()
+        };
+        self.movable_pods() == 0 && !self.pods().any(leaves)
+    }
+
     /// Pods stand here whose required anti-affinity may keep others away.
     pub(crate) fn repels(&self) -> bool {
         self.slot.repelling > 0

@@ -236,6 +236,37 @@ fn b15_an_abandoned_drain_uncordons_and_goes_back() {
 }
 
 #[test]
+fn a_drain_that_was_given_up_rests_ever_longer() {
+    let given_up = |seconds| {
+        draining().with(|case| {
+            case.now = at(seconds);
+            case.observed.node = node(|_| {});
+            case.observed.pods = Some(vec![pod("a")]);
+        })
+    };
+    let mut status = given_up(901).recorded();
+    assert_eq!(status.rests_until(), Some(at(901 + 901)));
+    for (seconds, rest) in [(2700, 2700), (5400, 3600)] {
+        let mut again = to_be_removed(RemovalReason::Underutilized);
+        again.now = at(seconds - 900);
+        again.claim.status = status;
+        let begun = again.recorded();
+        assert_eq!(begun.rests_until(), None);
+        assert_eq!(begun.since(Condition::Unneeded), Some(again.now));
+        let case = given_up(seconds).with(|case| case.claim.status = begun);
+        status = case.recorded();
+        assert_eq!(status.rests_until(), Some(at(seconds + rest)));
+    }
+    // One that was given up as soon as it had begun rests for a minute.
+    let case = draining().with(|case| {
+        case.now = at(5);
+        case.verdict = Verdict::GiveUp("pods are pending".into());
+        case.observed.node = node(|_| {});
+    });
+    assert_eq!(case.recorded().rests_until(), Some(at(65)));
+}
+
+#[test]
 fn a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
     let mut precious = pod("a");
     precious.do_not_disrupt = true;
@@ -315,6 +346,7 @@ fn pods_of_a_dead_kubelet_are_not_waited_for_forever() {
 fn the_pods_of_a_lost_machine_are_not_waited_for() {
     let case = draining().with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Lost);
+        case.observed.node = broken();
         case.observed.pods = Some(vec![pod("a")]);
         case.observed.machine = Some(MachineLook::Invisible);
         case.observed.presence = Some(Presence::Free);

@@ -107,6 +107,7 @@ pub(in crate::claim) fn settings() -> Settings {
             kube_system: false,
         },
         drain_timeout: SignedDuration::from_mins(15),
+        repair_after: SignedDuration::from_mins(10),
         shutdown_timeout: SignedDuration::from_secs(60),
         quarantine: SignedDuration::from_hours(24),
         armed_at: Some(t0()),

@@ -19,15 +19,19 @@ fn check(case: &Case) {
             || case.claim.status.smbios_uuid.is_none()
                 && matches!(m.marker, Marker::Foreign | Marker::Missing)
     });
-    let proven = || {
+    let proven_but_for_protection = || {
         let machine = machine.expect("a machine that was seen");
         assert!(matches!(machine.marker, Marker::Ours | Marker::Tombstoned));
         assert_eq!(machine.name.as_deref(), Some("workers-a"));
         assert_eq!(machine.pool.as_deref(), Some("kproxide"));
-        assert!(!machine.protected && !machine.template && !machine.ha_managed);
+        assert!(!machine.template && !machine.ha_managed);
         if case.claim.status.smbios_uuid.is_some() {
             assert_eq!(machine.smbios_uuid, case.claim.status.smbios_uuid);
         }
+    };
+    let proven = || {
+        proven_but_for_protection();
+        assert!(machine.is_some_and(|machine| !machine.protected));
     };
     let condemned = |op: Op| {
         proven();
@@ -43,7 +47,16 @@ fn check(case: &Case) {
             assert_eq!(case.claim.status.upid, None);
             assert_eq!(observed.last, did(Did::Record, Outcome::Done));
         }
-        Step::Configure(_) | Step::Resize(..) | Step::Start(_) | Step::Join(_) => {
+        // A clone inherits its template's protection, which this takes off.
+        Step::Configure(_) => {
+            proven_but_for_protection();
+            assert!(case.claim.deleting_since.is_none() && observed.quorate != Some(false));
+        }
+        Step::Resize(..) | Step::Start(_) => {
+            proven();
+            assert!(case.claim.deleting_since.is_none() && observed.quorate != Some(false));
+        }
+        Step::Join(_) => {
             proven();
             assert!(case.claim.deleting_since.is_none());
         }

@@ -150,7 +150,6 @@ fn b2_a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() 
     let cases = [
         Case::new(Phase::Launched).with(|case| case.observed.node = Some(NodeLook::Absent)),
         Case::new(Phase::Registered).with(|case| case.observed.node = node(|n| n.ready = false)),
-        Case::new(Phase::Registered).with(|case| case.observed.node = Some(NodeLook::Absent)),
     ];
     for case in cases {
         let Step::Wait { until, .. } = case.next() else {
@@ -226,6 +225,19 @@ fn b2_a_silent_agent_has_its_own_deadline() {
 }
 
 #[test]
+fn an_agent_that_falls_silent_while_the_join_command_runs_is_waited_for() {
+    let silent = by_guest(JoinLook::AgentSilent("timeout".into())).intent(Op::Join);
+    let case = silent.clone().with(|case| case.now = at(599));
+    assert!(
+        matches!(case.next(), Step::BackOff { .. }),
+        "{:?}",
+        case.next()
+    );
+    let case = silent.with(|case| case.now = at(600));
+    assert_eq!(case.recorded().phase, Phase::Draining);
+}
+
+#[test]
 fn a_node_that_came_back_with_another_uid_is_labelled_again() {
     let case = Case::new(Phase::Initialized)
         .intent(Op::Start)
@@ -265,6 +277,50 @@ fn f28_a_node_that_was_deleted_is_noted_and_taken_back_when_it_registers_again()
     case.claim.status = case.recorded();
     assert_eq!(case.claim.status.since(missing), None);
     assert_eq!(looks(&case.subject(), None), Looks::default());
+}
+
+/// Records until the launch fails; false: it is told and left alone.
+fn fails(case: &mut Case) -> bool {
+    loop {
+        let Step::Record { change, then } = case.next() else {
+            return false;
+        };
+        case.claim.status = case.recorded();
+        if change.phase == Some(Phase::Draining) {
+            return true;
+        }
+        if then != Then::Continue {
+            return false;
+        }
+    }
+}
+
+#[test]
+fn a_late_node_with_pods_that_is_not_ready_for_a_moment_is_not_condemned() {
+    let mut not_ready = Case::new(Phase::Registered).with(|case| {
+        case.now = at(3600);
+        case.observed.node = node(|node| {
+            node.ready = false;
+            node.ready_since = at(3590);
+        });
+    });
+    let mut gone = not_ready.clone();
+    gone.observed.node = Some(NodeLook::Absent);
+    for case in [&mut not_ready, &mut gone] {
+        let mut empty = case.clone();
+        empty.observed.pods = Some(vec![]);
+        assert!(fails(&mut empty), "the launch of an empty one has failed");
+
+        case.observed.pods = Some(vec![pod("web")]);
+        assert!(!fails(case), "{:?}", case.claim.status);
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+        case.now = at(3600 + 600);
+        assert!(fails(case), "as one in service would be repaired by now");
+    }
+    // Or it comes into service after all.
+    not_ready.claim.status.phase = Phase::Registered;
+    not_ready.observed.node = node(|_| {});
+    assert_eq!(not_ready.recorded().phase, Phase::Initialized);
 }
 
 /// Late, with a Node that cannot be made what the claim says.

@@ -283,6 +283,7 @@ fn an_absent_machine_is_lost() {
     };
     for phase in [Phase::Launched, Phase::Registered, Phase::Initialized] {
         let case = Case::new(phase).with(gone);
+        let case = case.with(|case| case.verdict = Verdict::Remove(RemovalReason::Lost));
         assert_eq!(case.recorded().phase, Phase::Draining, "{phase:?}");
         let case = case.with(|case| case.settings.armed_at = Some(at(100)));
         assert!(matches!(case.next(), Step::Wait { .. }), "{phase:?}");
@@ -293,40 +294,6 @@ fn an_absent_machine_is_lost() {
         &Case::new(Phase::Launching).intent(Op::Start).with(gone),
         "Lost",
     );
-}
-
-#[test]
-fn a_stopped_machine_is_started_before_it_is_lost() {
-    let mut case = Case::new(Phase::Initialized).with(|case| {
-        case.hint.guest = GuestHint::Stopped;
-        case.observed.machine = visible(|m| m.power = Power::Off);
-    });
-    for attempt in 1..=2 {
-        case.observed.last = None;
-        let status = case.recorded();
-        assert_eq!(
-            status.intent.as_ref().map(|i| (i.op, i.attempt)),
-            Some((Op::Start, attempt))
-        );
-        case.claim.status = status;
-        case.observed.last = did(Did::Record, Outcome::Done);
-        assert!(matches!(case.next(), Step::Start(_)));
-    }
-    case.observed.last = None;
-    assert_eq!(case.recorded().phase, Phase::Draining);
-}
-
-#[test]
-fn a_recovered_machine_may_stop_once_more_later() {
-    let case = Case::new(Phase::Initialized)
-        .intent(Op::Start)
-        .with(|case| {
-            case.observed.machine = visible(|_| {});
-            case.observed.node = node(|_| {});
-        });
-    assert!(matches!(case.next(), Step::Wait { .. }));
-    let case = case.with(|case| case.now = at(301));
-    assert_eq!(case.recorded().intent, None);
 }
 
 #[test]

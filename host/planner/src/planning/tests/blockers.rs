@@ -177,7 +177,7 @@ fn no_pod_is_counted_on_a_node_with_an_anti_affine_pod() {
 }
 
 #[test]
-fn pods_that_end_leave_or_stay_with_the_node_do_not_block() {
+fn pods_that_end_or_stay_with_the_node_do_not_block() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     for (name, change) in [
@@ -185,7 +185,6 @@ fn pods_that_end_leave_or_stay_with_the_node_do_not_block() {
             "done",
             (|pod| pod.phase = PodPhase::Succeeded) as fn(&mut PodFacts),
         ),
-        ("leaving", |pod| pod.deleting = true),
         ("static", |pod| pod.mirror = true),
         ("agent", |pod| pod.owner = Some(owner("DaemonSet"))),
     ] {

@@ -345,6 +345,20 @@ fn a_lost_machine_is_removed_at_once_and_a_broken_one_after_a_while() {
 }
 
 #[test]
+fn an_inventory_without_its_own_hypervisor_loses_no_machine() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    let node = scene.nodes.get_mut("m").unwrap();
+    node.ready = false;
+    node.ready_since = at(NOW - 10);
+    scene.inventory.guests.clear();
+    scene.hypervisor("alpha").online = false;
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+    scene.inventory.hypervisors.remove("alpha");
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+}
+
+#[test]
 fn a_ready_node_is_believed_more_than_the_inventory() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");

@@ -1,0 +1,80 @@
+//! Down, the end: the machine is proven absent, and what was written of it is closed.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::clone::VMID_TAKEN;
+use super::next::{failed, refuse, soon, unread};
+use super::observed::{Did, EntryLook, NodeLook, Observed};
+use super::ownership::Mismatch;
+use super::step::Step;
+use super::subject::Subject;
+use super::{Condition, drain};
+use crate::ledger::later;
+
+/// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
+pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    let last = observed.last.as_ref();
+    if let Some((_, text)) = failed(last.filter(|last| {
+        matches!(
+            last.did,
+            Did::DeleteNode | Did::Quarantine | Did::RemoveFinalizer
+        )
+    })) {
+        return soon(now, format!("the claim could not be closed: {text}"));
+    }
+    match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::Several(names)) => {
+            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+        }
+        Some(NodeLook::One(name, node)) if node.deleting => {
+            return soon(now, format!("Node {name} is being deleted"));
+        }
+        Some(NodeLook::One(name, node)) => return Step::DeleteNode(drain::node_ref(name, node)),
+        Some(NodeLook::Absent) => {}
+    }
+    match observed.entry {
+        None => unread(observed, "the Ledger", now),
+        Some(EntryLook::Quarantined) => Step::RemoveFinalizer,
+        // An entry that is missing is made: the number and the address must rest either way.
+        Some(EntryLook::Ours | EntryLook::Missing) => quarantine(subject, now),
+    }
+}
+
+pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
+    Step::Quarantine {
+        until: later(now, subject.settings.quarantine),
+        failure: launch_failure(subject),
+    }
+}
+
+/// The class of error that ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
+fn launch_failure(subject: &Subject<'_>) -> Option<Arc<str>> {
+    let status = subject.status();
+    if status.since(Condition::Initialized).is_some() {
+        return None;
+    }
+    status
+        .conditions
+        .iter()
+        .filter(|c| match c.kind {
+            Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
+            Condition::Reserved
+            | Condition::Unneeded
+            | Condition::NodeMissing
+            | Condition::Drained
+            | Condition::VolumesDetached
+            | Condition::InstanceTerminating
+            | Condition::StuckLocked
+            | Condition::OwnershipMismatch
+            | Condition::ProtectedVM => false,
+        })
+        .map(|c| c.reason.as_str())
+        .find(|class| {
+            !class.is_empty() && !matches!(*class, VMID_TAKEN | "ReservationLost" | "Lost")
+        })
+        .map(Into::into)
+}

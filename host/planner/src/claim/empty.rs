@@ -1,0 +1,233 @@
+//! A Node is emptied: tainted, its pods evicted, its volumes detached. Then the claim is deleted.
+//!
+//! Every error counts as "still there".
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::drain::{evicts, is_cordoned, node_ref, recorded_word, voluntary};
+use super::next::{LATER, SOON, failed, no_finalizer, soon, unread};
+use super::observed::{Did, NodeLook, Observed, Outcome, PodOnNode, Refusal};
+use super::power::is_down;
+use super::step::{PodRef, StatusChange, Step};
+use super::subject::Subject;
+use super::{Condition, Op, Phase};
+use crate::ledger::later;
+use crate::plan::RemovalReason;
+
+/// Between two attempts to evict the same pod.
+const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+
+/// A drain that is held up is told of after this long.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Taint, list, evict, detach, delete: the first that is not done.
+pub(super) fn empty(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    now: Timestamp,
+) -> Step {
+    if reason == RemovalReason::Lost {
+        return emptied(subject, observed, now);
+    }
+    match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::One(name, node)) => {
+            if !is_cordoned(node) {
+                return match failed(observed.last.as_ref().filter(|l| l.did == Did::Cordon)) {
+                    Some((_, text)) => {
+                        soon(now, format!("Node {name} could not be cordoned: {text}"))
+                    }
+                    None => Step::Cordon(node_ref(name, node)),
+                };
+            }
+        }
+        Some(NodeLook::Absent | NodeLook::Several(_)) => {}
+    }
+    let Some(pods) = &observed.pods else {
+        return unread(observed, "the pods of its Node", now);
+    };
+    let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
+    let late = now >= subject.drain_deadline();
+    if leaving.is_empty() || (late && subject.deleting()) {
+        return detach(subject, observed, reason, &leaving, now);
+    }
+    if late && stuck(reason, &leaving) {
+        return detach(subject, observed, reason, &leaving, now);
+    }
+    // The removal is simulated again with the Node tainted, before the first pod has to go.
+    let just_cordoned = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Cordon);
+    if just_cordoned && voluntary(reason) {
+        return Step::wait(
+            Some(later(now, SignedDuration::from_secs(1))),
+            "the Node is tainted; its removal is simulated again",
+        );
+    }
+    // Up to this record a repair is given up when the Node is Ready again.
+    if reason == RemovalReason::Repair && !evicts(subject) {
+        return StatusChange::default().intent(Op::Evict, 1).record();
+    }
+    evict(subject, observed, &leaving, now)
+}
+
+/// Pods of a dead kubelet that were evicted and cannot finish: their budgets have agreed already.
+fn stuck(reason: RemovalReason, leaving: &[&PodOnNode]) -> bool {
+    !voluntary(reason) && leaving.iter().all(|pod| pod.deleting)
+}
+
+fn evict(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    leaving: &[&PodOnNode],
+    now: Timestamp,
+) -> Step {
+    let again = later(now, EVICTION_PAUSE);
+    let staying: Vec<_> = leaving.iter().filter(|pod| !pod.deleting).collect();
+    let last = observed.last.as_ref().filter(|last| last.did == Did::Evict);
+    if let Some((_, text)) = failed(last) {
+        return soon(now, format!("its pods could not be evicted: {text}"));
+    }
+    if let Some(Outcome::Evicted { refused }) = last.map(|last| &last.outcome)
+        && !refused.is_empty()
+    {
+        return held_up(subject, refused, now);
+    }
+    if staying.is_empty() || last.is_some() {
+        let names: Vec<_> = leaving.iter().take(3).map(|p| p.key.to_string()).collect();
+        return Step::wait(
+            Some(again),
+            format!("{} pods are leaving: {}", leaving.len(), names.join(", ")),
+        );
+    }
+    let pods = staying.into_iter().map(|pod| PodRef {
+        key: pod.key.clone(),
+        uid: pod.uid.clone(),
+    });
+    Step::Evict(pods.collect())
+}
+
+/// Some pods may not leave yet. Said once per pod that holds the drain up.
+fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
+    let again = later(now, EVICTION_PAUSE);
+    let first = refused.iter().find(|r| r.by_budget).or(refused.first());
+    let why = match first {
+        Some(refusal) => format!("pod {} cannot be evicted: {}", refusal.pod, refusal.why),
+        None => "no pod can be evicted".to_owned(),
+    };
+    let patient = subject
+        .status()
+        .draining_since
+        .is_some_and(|since| now < later(since, PATIENCE));
+    if patient {
+        return Step::back_off(again, why);
+    }
+    tell(subject, why, again, now)
+}
+
+/// Something keeps the Node from being given up, until a human helps or it passes: said once.
+fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) -> Step {
+    let mut conditions = subject.status().conditions.iter();
+    if conditions.any(|c| c.kind == Condition::Drained && c.message == why) {
+        return Step::back_off(again, why);
+    }
+    StatusChange::default()
+        .condition(
+            Condition::Drained,
+            false,
+            recorded_word(subject),
+            why.clone(),
+            now,
+        )
+        .warn("ScaleDownHeldUp", why.clone())
+        .record_and_back_off(again, why)
+}
+
+/// No pod is left that has to leave. The volumes' turn.
+fn detach(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    left: &[&PodOnNode],
+    now: Timestamp,
+) -> Step {
+    let Some(attachments) = &observed.attachments else {
+        return unread(observed, "the volumes of its Node", now);
+    };
+    let late = now >= subject.drain_deadline();
+    let must_go = subject.deleting() || !voluntary(reason);
+    // Kubernetes keeps the volumes of a dead Node attached as long as there is the Node. A machine that does not run writes to none of them.
+    let forced = late && (subject.deleting() || (must_go && is_down(subject, observed)));
+    if !attachments.is_empty() && !forced {
+        let why = format!("volumes are still attached: {}", attachments.join(", "));
+        if !(late && must_go) {
+            return soon(now, why);
+        }
+        let why = format!(
+            "{why}; its machine may still write to them: stop VM {}, or delete NodeClaim {}",
+            subject.claim.spec.vmid, subject.name
+        );
+        return tell(subject, why, later(now, SOON), now);
+    }
+    if let Some(step) = unguarded(subject, now) {
+        return step;
+    }
+    if subject.status().since(Condition::Drained).is_none() {
+        let mut change = StatusChange::default();
+        if left.is_empty() && attachments.is_empty() {
+            change = change
+                .condition(Condition::Drained, true, recorded_word(subject), "", now)
+                .condition(Condition::VolumesDetached, true, "Detached", "", now);
+        } else {
+            let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
+            let message = format!(
+                "not empty within {:#}, and goes on: {} pods ({}), volumes: {}",
+                subject.settings.drain_timeout,
+                left.len(),
+                pods.join(", "),
+                attachments.join(", ")
+            );
+            change = change
+                .condition(
+                    Condition::Drained,
+                    true,
+                    recorded_word(subject),
+                    message.clone(),
+                    now,
+                )
+                .warn("DrainForced", message);
+        }
+        return change.record();
+    }
+    emptied(subject, observed, now)
+}
+
+/// The claim could be deleted, and nothing would be left that knows of its machine.
+fn unguarded(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
+    let unguarded = !subject.deleting() && !subject.claim.has_finalizer;
+    unguarded.then(|| tell(subject, no_finalizer(), later(now, LATER), now))
+}
+
+/// The point of no return, and the first step after it.
+fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    let last = observed
+        .last
+        .as_ref()
+        .filter(|last| last.did == Did::DeleteClaim);
+    if let Some((_, text)) = failed(last) {
+        return soon(now, format!("the claim could not be deleted: {text}"));
+    }
+    if let Some(step) = unguarded(subject, now) {
+        return step;
+    }
+    if !subject.deleting() {
+        return Step::DeleteClaim;
+    }
+    StatusChange::default()
+        .phase(Phase::Terminating)
+        .intent(Op::Tombstone, 1)
+        .condition(Condition::InstanceTerminating, true, "Terminating", "", now)
+        .record()
+}

@@ -1,0 +1,80 @@
+//! A Node that has not come into service by its deadline.
+
+use jiff::Timestamp;
+
+use super::Condition;
+use super::launch::fail;
+use super::next::{LATER, unread};
+use super::observed::{NodeLook, Observed, PodOnNode};
+use super::step::{StatusChange, Step};
+use super::subject::Subject;
+use crate::ledger::later;
+
+/// The reason of a Node that is known and not Ready.
+pub(super) const NOT_READY: &str = "NotReadyTimeout";
+
+/// The deadline is over, and the Node is known but does not come into service; says why. The launch has failed, unless pods run on the Node
+/// already: those are not taken away for it, so it is told and left to whoever can help, as long as the Node is not broken.
+pub(super) fn overdue(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    kind: Condition,
+    reason: &'static str,
+    why: &str,
+    now: Timestamp,
+) -> Step {
+    let limit = subject.settings.timeouts.join;
+    let message = format!("{why}, {limit:#} after the start of its machine");
+    // Only from this record on the Node's pods are looked at: a fresh list for each look would be dear.
+    if !is_overdue(subject) {
+        return StatusChange::default()
+            .condition(kind, false, reason, message, now)
+            .record();
+    }
+    match &observed.pods {
+        None => return unread(observed, "the pods of its Node", now),
+        Some(pods) if !pods.iter().any(PodOnNode::must_leave) => {
+            return fail(kind, reason, message, now);
+        }
+        Some(_) => {}
+    }
+    let unless = match &observed.node {
+        Some(NodeLook::One(_, node)) if node.ready => "",
+        Some(NodeLook::One(..) | NodeLook::Absent | NodeLook::Several(_)) | None => {
+            " before the pool's repairAfter is over"
+        }
+    };
+    let message = format!("{message}; it is not replaced{unless}, since pods run on it");
+    let mut conditions = subject.status().conditions.iter();
+    if conditions.any(|c| c.kind == kind && c.message == message) {
+        return Step::back_off(later(now, LATER), message);
+    }
+    StatusChange::default()
+        .condition(kind, false, reason, message.clone(), now)
+        .warn("FailedToScaleUp", message.clone())
+        .record_and_back_off(later(now, LATER), message)
+}
+
+/// It was written down that the Node has not come into service in time.
+pub(super) fn is_overdue(subject: &Subject<'_>) -> bool {
+    subject.status().is_overdue()
+}
+
+/// The deadline is over, and the Node has been NotReady or away for so long that one in service would be repaired.
+pub(super) fn is_broken(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> bool {
+    let since = match &observed.node {
+        Some(NodeLook::One(_, node)) if !node.ready => Some(node.ready_since),
+        Some(NodeLook::Absent) => subject.status().since(Condition::NodeMissing),
+        Some(NodeLook::One(..) | NodeLook::Several(_)) | None => None,
+    };
+    let repaired_at = since.map(|since| later(since, subject.settings.repair_after));
+    now >= subject.join_deadline() && repaired_at.is_some_and(|at| now >= at)
+}
+
+pub(super) fn broken(subject: &Subject<'_>, kind: Condition, now: Timestamp) -> Step {
+    let message = format!(
+        "its Node was not Ready within {:#} of its start, nor for {:#} by now",
+        subject.settings.timeouts.join, subject.settings.repair_after
+    );
+    fail(kind, NOT_READY, message, now)
+}

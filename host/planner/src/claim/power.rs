@@ -1,0 +1,179 @@
+//! Is the machine there, and does it run? A stopped one is started again, for as long as it takes; one that has gone is lost only if the plan says so
+//! too.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::launch::fail;
+use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
+use super::observed::{Did, Machine, MachineLook, NodeLook, Observed, Outcome, Power};
+use super::ownership::{Made, is_another, prove};
+use super::step::{StatusChange, Step};
+use super::subject::{GuestHint, Subject};
+use super::{Condition, Op, Phase, drain};
+use crate::ledger::later;
+use crate::plan::{RemovalReason, Verdict};
+
+/// Between two starts of a machine that does not come up or does not stay up: so long for each start so far, up to five minutes. What is waited for
+/// is a hypervisor whose storage is not there yet.
+const START_PAUSE: SignedDuration = SignedDuration::from_secs(10);
+const START_PAUSES_MAX: u32 = 30;
+
+/// If the machine was looked at: a stopped one is started, one that is gone may be lost. `None`: it runs, or there was no reason to look, or it is
+/// for others to say.
+pub(super) fn check_power(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    now: Timestamp,
+) -> Option<Step> {
+    let vmid = subject.claim.spec.vmid;
+    let machine = match observed.machine.as_ref()? {
+        MachineLook::Visible(machine) => machine,
+        // The hint says that its own hypervisor answers: without that, it may be another cluster that does not know the VM.
+        MachineLook::Invisible | MachineLook::Unreachable(_)
+            if proven_absent(observed) && subject.hint.guest == GuestHint::Absent =>
+        {
+            return lost(subject, observed, format!("VM {vmid} has gone"), now);
+        }
+        MachineLook::Invisible | MachineLook::Unreachable(_) => {
+            return Some(not_visible(subject, observed, now));
+        }
+    };
+    if is_another(subject, machine) {
+        let why =
+            format!("VM {vmid} has gone, and its VMID belongs to another VM, which is left alone");
+        return lost(subject, observed, why, now);
+    }
+    match machine.power {
+        Power::Unknown => Some(soon(now, "whether the VM runs is not known")),
+        Power::On => runs(subject, observed, machine, now),
+        Power::Off => Some(start(subject, observed, machine, now)),
+    }
+}
+
+/// The machine certainly does not run: it is switched off, or not there at all.
+pub(super) fn is_down(subject: &Subject<'_>, observed: &Observed) -> bool {
+    match &observed.machine {
+        Some(MachineLook::Visible(machine)) => {
+            machine.power == Power::Off || is_another(subject, machine)
+        }
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
+            proven_absent(observed)
+        }
+    }
+}
+
+fn runs(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    machine: &Machine,
+    now: Timestamp,
+) -> Option<Step> {
+    let status = subject.status();
+    if status.phase == Phase::Initialized && prove(subject, machine, Made::Configured).is_ok() {
+        let asked = [Condition::OwnershipMismatch, Condition::ProtectedVM];
+        if let Some(step) = settled(subject, &asked, now) {
+            return Some(step);
+        }
+    }
+    let just_started = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Start);
+    // From here its deadlines count anew.
+    (just_started && status.started_at != Some(now)).then(|| {
+        let change = StatusChange {
+            started_at: Some(now),
+            ..StatusChange::default()
+        };
+        change.record()
+    })
+}
+
+/// It is there and does not run. However often that fails, it is no reason to give the machine up: a Node that stays away is repaired, within the
+/// pool's budget, and a launch has its deadline.
+fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Timestamp) -> Step {
+    let starts = starts(subject);
+    if let Some(last) = &observed.last
+        && last.did == Did::Start
+    {
+        if let Outcome::Running(upid) = &last.outcome {
+            return Step::Follow {
+                upid: upid.clone(),
+                did: Did::Start,
+            };
+        }
+        let why = match failed(Some(last)) {
+            Some((_, text)) => format!("the stopped VM could not be started: {text}"),
+            None => "the VM was started and does not run".to_owned(),
+        };
+        return Step::back_off(later(now, pause(starts)), why);
+    }
+    if let Some(lock) = &machine.lock {
+        return soon(now, format!("the VM is locked ({lock})"));
+    }
+    let proven = match prove(subject, machine, Made::Configured) {
+        Ok(proven) => proven,
+        Err(mismatch) => return refuse(subject, &mismatch, now),
+    };
+    if let Some(step) = no_quorum(observed, now) {
+        return step;
+    }
+    let ran_at = subject.started_at();
+    let just_written = observed
+        .last
+        .as_ref()
+        .is_some_and(|last| last.did == Did::Record);
+    if starts > 0 && just_written && now >= later(ran_at, START_PAUSE) {
+        return Step::Start(proven);
+    }
+    let rested_at = later(ran_at, pause(starts));
+    if now < rested_at {
+        return Step::back_off(rested_at, "the VM has stopped again");
+    }
+    StatusChange::default()
+        .intent(Op::Start, starts.saturating_add(1))
+        .warn("VMStopped", "the VM was found stopped; it is started")
+        .record()
+}
+
+/// Starts that were asked for since the machine was found stopped.
+fn starts(subject: &Subject<'_>) -> u32 {
+    match &subject.status().intent {
+        Some(intent) if intent.op == Op::Start => intent.attempt,
+        Some(_) | None => 0,
+    }
+}
+
+fn pause(starts: u32) -> SignedDuration {
+    let starts = starts.clamp(1, START_PAUSES_MAX);
+    START_PAUSE * i32::try_from(starts).unwrap_or(i32::MAX)
+}
+
+/// The VM is not there. A Ready Node is believed more than that, and of machines in service the plan has to say it as well: it sees how many are said
+/// to be lost at once.
+fn lost(subject: &Subject<'_>, observed: &Observed, why: String, now: Timestamp) -> Option<Step> {
+    if let Some(NodeLook::One(_, node)) = &observed.node
+        && node.ready
+    {
+        return None;
+    }
+    let phase = subject.status().phase;
+    if phase == Phase::Initialized && *subject.verdict != Verdict::Remove(RemovalReason::Lost) {
+        return None;
+    }
+    if !subject.armed(now) {
+        return Some(Step::wait(
+            subject.settings.armed_at,
+            format!("{why}; waiting for the end of the cold start"),
+        ));
+    }
+    Some(match phase {
+        Phase::Initialized => drain::begin_because(subject, RemovalReason::Lost, why, now),
+        Phase::Pending
+        | Phase::Launching
+        | Phase::Launched
+        | Phase::Registered
+        | Phase::Draining
+        | Phase::Terminating => fail(Condition::Registered, "Lost", why, now),
+    })
+}
