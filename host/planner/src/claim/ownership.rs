@@ -140,7 +140,7 @@ pub(super) fn prove(
 
 /// Whether a command may be run in the guest: that no effect on the VM follows from it is no reason to ask a stranger.
 pub fn is_proven(subject: &Subject<'_>, machine: &Machine) -> bool {
-    prove(subject, machine, Disks::Recorded).is_ok()
+    prove(subject, machine, Made::Configured).is_ok()
 }
 
 /// The VM that now has our VMID is certainly another one, so ours does not exist (a VMID has one VM).
