@@ -1,5 +1,6 @@
 //! A VM of somebody else that looks exactly like one of ours.
 
+use kproxide_simulator::pve::VmView;
 use serde_json::json;
 
 use crate::bench::on_a_cluster;
@@ -8,7 +9,8 @@ use crate::stage::{SOON, Scene, Stage};
 #[test]
 fn a_copy_of_our_vm_is_never_touched() {
     on_a_cluster(async |bench| {
-        let mut stage = Stage::set(bench, Scene::default()).await;
+        let tagged = json!({ "nodeClass": { "tags": ["kproxide", "burst"] } });
+        let mut stage = Stage::set(bench, Scene::with(tagged)).await;
         stage.deploy("web", 1, "3", "1Gi", json!({})).await;
         stage.until_running("web", 1).await;
 
@@ -24,6 +26,10 @@ fn a_copy_of_our_vm_is_never_touched() {
             (&before.name, &before.description),
             (&ours.name, &ours.description)
         );
+        let tags = |vm: &VmView| vm.config.get("tags").cloned();
+        assert_eq!(tags(&before), tags(&ours));
+        assert!(tags(&ours).is_some_and(|tags| tags.contains("burst")));
+        assert!(ours.description.is_some() && before.pool.as_deref() == Some("k8s"));
 
         // Through a whole life of the original, a restart, and another machine.
         stage.scale("web", 0).await;

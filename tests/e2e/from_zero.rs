@@ -1,10 +1,12 @@
 //! Pending pods and no Node for them: machines come, exactly as many as needed.
 
+use std::time::Duration;
+
 use kproxide_simulator::physics::Quirk;
 use serde_json::json;
 
 use crate::bench::on_a_cluster;
-use crate::stage::{CORES, MEMORY_MIB, OVERHEAD_MIB, Scene, Stage};
+use crate::stage::{CORES, MEMORY_MIB, OVERHEAD_MIB, POOL, Scene, Stage, merge};
 
 const PODS: u64 = 30;
 const POD_CPU_MILLI: u64 = 500;
@@ -22,11 +24,15 @@ fn scene() -> Scene {
     Scene::with(json!({ "nodePool": { "scaleDown": { "enabled": false } } }))
 }
 
-async fn deploy(stage: &Stage<'_>) {
+async fn create(stage: &Stage<'_>) {
     let (cpu, memory) = (format!("{POD_CPU_MILLI}m"), format!("{POD_MEMORY_MIB}Mi"));
     stage
         .deploy("web", PODS.try_into().unwrap(), &cpu, &memory, json!({}))
         .await;
+}
+
+async fn deploy(stage: &Stage<'_>) {
+    create(stage).await;
     stage.until_running("web", PODS.try_into().unwrap()).await;
 }
 
@@ -39,6 +45,46 @@ fn thirty_pods_get_exactly_the_machines_that_they_need() {
         assert_eq!(stage.born(), needed, "{}", stage.describe().await);
         assert_eq!(stage.claims().await.len(), needed);
         stage.until_nodes(needed).await;
+        stage.end().await;
+    });
+}
+
+/// As many fewer pods per machine are reckoned with from the start.
+#[test]
+fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
+    const OVERHEAD_CPU_MILLI: u64 = 300;
+    const JOINS_LATER: Duration = Duration::from_secs(20);
+    on_a_cluster(async |bench| {
+        let mut scene = scene();
+        scene.guests.reserved_cpu_milli = OVERHEAD_CPU_MILLI;
+        let overhead = json!({ "cpu": format!("{OVERHEAD_CPU_MILLI}m") });
+        merge(
+            &mut scene.values,
+            json!({ "nodeClass": { "overhead": overhead } }),
+        );
+        let stage = Stage::set(bench, scene).await;
+        for _ in 0..10 {
+            stage.served.physics.quirk_of_next(Quirk {
+                joins_later: JOINS_LATER,
+                ..Quirk::default()
+            });
+        }
+        // All wait when the first plan is made.
+        let pause = |paused: bool| json!({ "spec": { "paused": paused } });
+        stage.api().merge(POOL, &pause(true)).await.unwrap();
+        create(&stage).await;
+        stage
+            .until_unschedulable("web", PODS.try_into().unwrap())
+            .await;
+        stage.api().merge(POOL, &pause(false)).await.unwrap();
+        let needed = machines_needed(OVERHEAD_CPU_MILLI);
+        assert!(needed > machines_needed(0), "the case shows nothing");
+        stage.until_running("web", PODS.try_into().unwrap()).await;
+        let births = stage.births();
+        assert_eq!(births.len(), needed, "{births:?}");
+        // No Node had shown anything when the last machine was begun.
+        let took = births[needed - 1].at.duration_since(births[0].at);
+        assert!(took.unsigned_abs() < JOINS_LATER, "{births:?}");
         stage.end().await;
     });
 }

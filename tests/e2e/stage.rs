@@ -7,7 +7,7 @@ use std::time::Duration;
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::{NodeSpec, Pace};
 use kproxide_simulator::physics::Guests;
-use kproxide_simulator::pve::{Topology, VmView};
+use kproxide_simulator::pve::{Birth, Topology, VmView};
 use kproxide_simulator::remote;
 use kproxide_simulator::serve::{Cluster, Served, Setting};
 use kproxide_testkit::controlplane::{Api, condition};
@@ -264,13 +264,17 @@ impl<'a> Stage<'a> {
         ours.map(|volume| volume.volid).collect()
     }
 
+    /// The VMs that kproxide has ever made, in that order.
+    pub(crate) fn births(&self) -> Vec<Birth> {
+        let mut births = self.served.pve.snapshot().births;
+        births
+            .retain(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve"));
+        births
+    }
+
     /// How many VMs kproxide has ever made.
     pub(crate) fn born(&self) -> usize {
-        let births = self.served.pve.snapshot().births;
-        births
-            .iter()
-            .filter(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve"))
-            .count()
+        self.births().len()
     }
 
     /// Machines per hypervisor.
@@ -329,14 +333,18 @@ impl<'a> Stage<'a> {
         .await;
     }
 
-    /// Waits until kproxide's last inventory shows none of its machines.
-    pub(crate) async fn until_inventory_without_machines(&self) {
+    /// Waits until kproxide's last inventory shows none of its machines, and so much used memory on each hypervisor as if there had been none.
+    pub(crate) async fn until_inventory_as_at_first(&self, used: &BTreeMap<String, u64>) {
         eventually(SOON, "an inventory without machines", async || {
             let inventory = &self.debug_plan().await?["world"]["inventories"]["lab"];
             let guests = inventory["guests"].as_object().ok_or("no inventory")?;
             let ours = |vmid: &String| vmid.parse::<u32>().is_ok_and(|vmid| vmid >= FIRST_VMID);
-            if guests.keys().any(ours) {
-                Err(inventory["guests"].to_string())
+            let measured = &inventory["hypervisors"];
+            let settled = used
+                .iter()
+                .all(|(name, bytes)| measured[name]["memory_used_bytes"] == *bytes);
+            if guests.keys().any(ours) || !settled {
+                Err(format!("{} {measured}", inventory["guests"]))
             } else {
                 Ok(())
             }
@@ -356,8 +364,8 @@ impl<'a> Stage<'a> {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     }
 
-    /// A machine that is in the cluster without kproxide.
-    pub(crate) fn join_static_node(&self, name: &str) {
+    /// A machine that is in the cluster without kproxide, once pods can run on it.
+    pub(crate) async fn join_static_node(&self, name: &str) {
         let spec = NodeSpec {
             reserved_memory_mib: OVERHEAD_MIB,
             ..NodeSpec::new(
@@ -368,6 +376,17 @@ impl<'a> Stage<'a> {
             )
         };
         self.served.kubelets.start_node(spec);
+        let path = format!("/api/v1/nodes/{name}");
+        eventually(SOON, &format!("Node {name} open for pods"), async || {
+            let node = self.api().find(&path).await.unwrap().unwrap_or_default();
+            let taints = node["spec"]["taints"].as_array().map_or(0, Vec::len);
+            if condition(&node, "Ready") == Some("True") && taints == 0 {
+                Ok(())
+            } else {
+                Err(format!("{} {}", node["spec"], node["status"]["conditions"]))
+            }
+        })
+        .await;
     }
 
     /// The state in a line, for failed waits.

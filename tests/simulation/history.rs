@@ -27,6 +27,7 @@ const LEDGERS: &str = "ledgers.kproxide.dev";
 struct Claim {
     name: String,
     uid: String,
+    pool: String,
     vmid: u64,
     from: Timestamp,
     deleted: Option<Timestamp>,
@@ -83,6 +84,7 @@ impl History {
             self.claims.push(Claim {
                 name: text(&object["metadata"]["name"]),
                 uid,
+                pool: text(&object["spec"]["pool"]),
                 vmid: object["spec"]["vmid"].as_u64().unwrap_or(0),
                 from: now,
                 deleted: None,
@@ -158,8 +160,34 @@ impl History {
                     pool.name, pool.max_nodes
                 ));
             }
+            let alive = self.most_alive(&snapshot, pool.name);
+            if alive > i64::from(pool.max_nodes) {
+                found.push(format!(
+                    "pool {} had {alive} machines at once, its limit is {}",
+                    pool.name, pool.max_nodes
+                ));
+            }
         }
         found
+    }
+
+    /// The most machines of a pool that there were at one moment, whatever the Ledger said.
+    fn most_alive(&self, snapshot: &PveSnapshot, pool: &str) -> i64 {
+        let mut changes = Vec::new();
+        for birth in snapshot.births.iter().filter(|birth| is_ours(birth)) {
+            let claim = self.claim_of(birth.vmid, birth.at);
+            if claim.is_some_and(|claim| claim.pool == pool) {
+                changes.push((birth.at, 1));
+                changes.extend(birth.destroyed.map(|at| (at, -1)));
+            }
+        }
+        // Of one moment the ends come first.
+        changes.sort_unstable();
+        let counts = changes.into_iter().scan(0, |count, (_, change)| {
+            *count += change;
+            Some(*count)
+        });
+        counts.max().unwrap_or(0)
     }
 
     /// Each machine of ours has a claim that was there before it and outlives it, and no claim has two machines.

@@ -10,6 +10,8 @@
 //! compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with two machines, anything of
 //! other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
 //!
+//! All seeds together must have met what is worth meeting ([`summary`]), and another process must write the same log of each.
+//!
 //! A failure prints the command that replays it. With `KPROXIDE_SEED=17` only that seed runs; with `KPROXIDE_LOG=DIR` only its run with faults is
 //! made, and its log is written to `DIR/17.log`.
 
@@ -34,14 +36,14 @@ mod log;
 
 mod summary;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::env;
 use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use tokio::runtime::Builder;
@@ -55,44 +57,65 @@ use summary::Summary;
 const SEEDS: u64 = 50;
 /// Seeds beyond those that have shown a defect once.
 const REGRESSIONS: [u64; 0] = [];
-/// Seeds whose log is compared between processes.
-const COMPARED: u64 = 6;
 const THREADS: usize = 2;
 const SEED: &str = "KPROXIDE_SEED";
 const LOG: &str = "KPROXIDE_LOG";
 
+/// What all seeds came to.
+struct Checked {
+    summary: Summary,
+    /// The logs of the runs with faults.
+    logs: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Runs all seeds, once for both tests.
+fn checked() -> &'static Checked {
+    static CHECKED: OnceLock<Checked> = OnceLock::new();
+    CHECKED.get_or_init(|| {
+        let seeds: VecDeque<u64> = match env::var(SEED) {
+            Ok(seed) => seed
+                .split(',')
+                .map(|seed| seed.parse().expect("KPROXIDE_SEED holds numbers"))
+                .collect(),
+            Err(_) => all_seeds().collect(),
+        };
+        let checked = Mutex::new(Checked {
+            summary: Summary::new(),
+            logs: BTreeMap::new(),
+        });
+        let seeds = Mutex::new(seeds);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    while let Some(seed) = next(&seeds) {
+                        let mut came = check(seed);
+                        let mut checked = checked.lock().unwrap_or_else(PoisonError::into_inner);
+                        if let Ok(Outcome { log, .. }) = &mut came {
+                            checked.logs.insert(seed, std::mem::take(log));
+                        }
+                        checked.summary.add(seed, came);
+                    }
+                });
+            }
+        });
+        checked.into_inner().unwrap()
+    })
+}
+
+fn all_seeds() -> impl Iterator<Item = u64> {
+    (1..=SEEDS).chain(REGRESSIONS)
+}
+
 #[test]
 fn every_seed_ends_as_it_would_without_faults() {
-    let seeds: VecDeque<u64> = match env::var(SEED) {
-        Ok(seed) => seed
-            .split(',')
-            .map(|seed| seed.parse().expect("KPROXIDE_SEED holds numbers"))
-            .collect(),
-        Err(_) => (1..=SEEDS).chain(REGRESSIONS).collect(),
-    };
-    let summary = Mutex::new(Summary::new());
-    let seeds = Mutex::new(seeds);
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                while let Some(seed) = next(&seeds) {
-                    let came = check(seed);
-                    summary
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .add(seed, came);
-                }
-            });
-        }
-    });
-    let summary = summary.into_inner().unwrap();
+    let summary = &checked().summary;
     // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
     write!(std::io::stderr().lock(), "{summary}").expect("standard error takes text");
-    assert!(
-        summary.failures().is_empty(),
-        "{}",
-        summary.failures().join("\n\n")
-    );
+    let mut failures = summary.failures();
+    if env::var(SEED).is_err() {
+        failures.extend(summary.missing());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 fn next(seeds: &Mutex<VecDeque<u64>>) -> Option<u64> {
@@ -102,17 +125,16 @@ fn next(seeds: &Mutex<VecDeque<u64>>) -> Option<u64> {
         .pop_front()
 }
 
-/// Runs a seed without and with its faults. Returns both runs, the one with faults last.
-fn check(seed: u64) -> Result<Vec<Outcome>, String> {
+/// Runs a seed without and with its faults. Returns the run with faults, with the time of both.
+fn check(seed: u64) -> Result<Outcome, String> {
     let scenario = Scenario::of(seed);
     let plan = FaultPlan::of(&scenario);
     if let Ok(directory) = env::var(LOG) {
-        let faulty = simulate(&scenario, &plan, Some(&directory))?;
-        return Ok(vec![faulty]);
+        return simulate(&scenario, &plan, Some(&directory));
     }
     let sound = simulate(&scenario, &FaultPlan::none(), None)
         .map_err(|error| format!("without faults: {error}"))?;
-    let faulty = simulate(&scenario, &plan, None)?;
+    let mut faulty = simulate(&scenario, &plan, None)?;
     if sound.end != faulty.end {
         return Err(format!(
             "ends differ\n  without faults: {:?}\n  with faults: {:?}",
@@ -126,7 +148,8 @@ fn check(seed: u64) -> Result<Vec<Outcome>, String> {
     {
         return Err("none of its faults happened".to_owned());
     }
-    Ok(vec![sound, faulty])
+    faulty.virtual_time += sound.virtual_time;
+    Ok(faulty)
 }
 
 /// One run in a runtime of its own; writes its log to `directory`.
@@ -168,45 +191,39 @@ fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
 
 #[test]
 fn two_processes_write_the_same_log() {
-    // In a replay the other test is meant; it is also what runs in the processes below.
+    // In a replay the other test is meant; it is also what runs in the process below.
     if env::var(SEED).is_ok() {
         return;
     }
-    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let seeds: Vec<String> = (1..=COMPARED).map(|seed| seed.to_string()).collect();
-    let started = directories.each_ref().map(|directory| {
-        Command::new(env::current_exe().unwrap())
-            .args(["--exact", "every_seed_ends_as_it_would_without_faults"])
-            .env(SEED, seeds.join(","))
-            .env(LOG, directory.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
-    });
-    for mut process in started {
-        // Whether its seeds pass is the other test's question.
-        process.wait().unwrap();
-    }
-    let mut logs = Vec::new();
-    for seed in &seeds {
-        let [first, second] = directories
-            .each_ref()
-            .map(|directory| fs::read(directory.path().join(format!("{seed}.log"))).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let seeds: Vec<String> = all_seeds().map(|seed| seed.to_string()).collect();
+    let mut process = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "every_seed_ends_as_it_would_without_faults"])
+        .env(SEED, seeds.join(","))
+        .env(LOG, directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let here = &checked().logs;
+    // Whether its seeds pass is the other test's question.
+    process.wait().unwrap();
+    for (seed, log) in here {
+        let there = fs::read(directory.path().join(format!("{seed}.log"))).unwrap();
         assert!(
-            first.len() > 10_000,
+            log.len() > 10_000,
             "the log of seed {seed} has {} bytes",
-            first.len()
+            log.len()
         );
-        let differs = first
+        let differs = log
             .split(|byte| *byte == b'\n')
-            .zip(second.split(|byte| *byte == b'\n'))
+            .zip(there.split(|byte| *byte == b'\n'))
             .position(|(a, b)| a != b);
         assert!(
-            first == second,
+            *log == there,
             "the logs of seed {seed} differ from line {differs:?} on"
         );
-        assert!(!logs.contains(&first), "seed {seed} runs like another one");
-        logs.push(first);
     }
+    let different: BTreeSet<&[u8]> = here.values().map(Vec::as_slice).collect();
+    assert_eq!(different.len(), here.len(), "two seeds run alike");
 }

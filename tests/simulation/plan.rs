@@ -21,6 +21,8 @@ pub(crate) struct FaultPlan {
 #[derive(Default)]
 pub(crate) struct HostPlan {
     pub(crate) rates: Rates,
+    /// Requests of which the first takes effect and loses its answer: too rare for chance to find them in every class of worlds.
+    pub(crate) lost: Vec<&'static str>,
     /// The processes of this replica that die, one after the other. The next one lives.
     pub(crate) lives: Vec<Life>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Split {
 }
 
 /// What the old leader does not reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CutOff {
     /// The Lease alone: it goes on in every other way.
     Lease,
@@ -69,11 +71,13 @@ impl FaultPlan {
         let mut rng = Seed(scenario.seed).stream("simulation", "plan");
         // A swarm: every seed has some classes of faults often and others not at all.
         let until = scenario.end() + Duration::from_secs(rng.random_range(0..=300));
-        let replicas = if rng.random_bool(0.5) { 2 } else { 1 };
+        let replicas = if rng.random_bool(0.7) { 2 } else { 1 };
         let rates = rates(&mut rng);
+        let mut losses = Seed(scenario.seed).stream("simulation", "losses");
         let hosts = (0..replicas)
             .map(|_| HostPlan {
                 rates,
+                lost: lost(&mut losses),
                 lives: lives(&mut rng),
             })
             .collect();
@@ -120,6 +124,12 @@ fn rates(rng: &mut SmallRng) -> Rates {
         lose_answer: rate(0.05),
         hang: rate(0.01),
     }
+}
+
+fn lost(rng: &mut SmallRng) -> Vec<&'static str> {
+    let mut lost = vec!["clone", "start", "evict", "destroy"];
+    lost.retain(|_| rng.random_bool(0.3));
+    lost
 }
 
 fn lives(rng: &mut SmallRng) -> Vec<Life> {

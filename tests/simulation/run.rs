@@ -1,12 +1,13 @@
 //! One run: the world lives, hosts run over it and die, people do what the scenario says; then everything must come to rest.
 
+use std::cell::RefCell;
 use std::future::pending;
 use std::time::Duration;
 
 use futures::future::join_all;
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
-use kproxide_simulator::faults::Rates;
+use kproxide_simulator::faults::Fault;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::log::Log;
-use crate::plan::{FaultPlan, HostPlan, Split};
+use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
 use crate::scenario::{Act, Onto, RANGE, Scenario};
 use crate::settled::{EndState, ledger_entries, problems};
 use crate::wire::{Traffic, Wires};
@@ -39,7 +40,12 @@ pub(crate) struct Outcome {
     pub(crate) end: EndState,
     pub(crate) traffic: Vec<Traffic>,
     pub(crate) machines_made: usize,
+    /// Splits that found a leader, with whether the Lease was taken away too.
+    pub(crate) splits: Vec<(CutOff, bool)>,
+    /// Machines of ours that people copied.
+    pub(crate) copies: u64,
     pub(crate) virtual_time: Duration,
+    pub(crate) log: Vec<u8>,
 }
 
 /// Runs a scenario to its end under a plan.
@@ -66,6 +72,7 @@ pub(crate) async fn run(
             .map(|(name, index)| Wires::new(name, scenario.seed + (index << 32), log))
             .collect(),
         stop: CancellationToken::new(),
+        happened: RefCell::default(),
     };
     let foreign = tokio::select! {
         biased;
@@ -78,11 +85,15 @@ pub(crate) async fn run(
     if !violations.is_empty() {
         return Err(violations.join("\n"));
     }
+    let Happened { splits, copies } = stage.happened.take();
     Ok(Outcome {
         end: EndState::of(&lab),
         traffic: stage.wires.iter().map(Wires::traffic).collect(),
         machines_made: History::machines_made(&lab),
+        splits,
+        copies,
         virtual_time: started.elapsed(),
+        log: log.bytes(),
     })
 }
 
@@ -92,6 +103,14 @@ struct Stage<'a> {
     log: &'a Log,
     wires: Vec<Wires>,
     stop: CancellationToken,
+    happened: RefCell<Happened>,
+}
+
+/// What of a plan and a scenario came about: not everything finds what it needs.
+#[derive(Default)]
+struct Happened {
+    splits: Vec<(CutOff, bool)>,
+    copies: u64,
 }
 
 impl Stage<'_> {
@@ -119,6 +138,10 @@ impl Stage<'_> {
     /// The processes of one replica, one after the other.
     async fn replica(&self, wires: &Wires, plan: &HostPlan) -> Result<(), String> {
         wires.faults.set_rates(plan.rates);
+        for request in &plan.lost {
+            let matcher = request.parse().expect("the plan names known requests");
+            wires.faults.inject(matcher, Fault::LoseAnswer, 1);
+        }
         let lives = plan
             .lives
             .iter()
@@ -222,6 +245,7 @@ impl Stage<'_> {
             self.log
                 .line("people", &format!("copy VM {} to {vmid}", ours.vmid));
             foreign.add(self.lab, vmid);
+            self.happened.borrow_mut().copies += 1;
         }
     }
 
@@ -252,7 +276,7 @@ impl Stage<'_> {
         }
         sleep_until(started + plan.until).await;
         for wires in &self.wires {
-            wires.faults.set_rates(Rates::default());
+            wires.faults.calm();
             wires.spare();
         }
         self.log.line("world", "faults end");
@@ -284,6 +308,8 @@ impl Stage<'_> {
         self.log
             .line("world", &format!("{} is cut off from {from:?}", wires.name));
         wires.cut(Some(from));
+        let split = (from, lease_moves);
+        self.happened.borrow_mut().splits.push(split);
         if lease_moves {
             let patch = json!({"spec": {"holderIdentity": ""}});
             let moved = self.lab.kube.patch(

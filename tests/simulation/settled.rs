@@ -216,6 +216,12 @@ fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &m
     if !same_machine {
         wrong("its Node is another machine".to_owned());
     }
+    for (key, value) in labels_wanted(claim, vm) {
+        let found = &node["metadata"]["labels"][&key];
+        if *found != *value {
+            wrong(format!("its Node's label {key} is {found} and not {value}"));
+        }
+    }
     if node["spec"]["unschedulable"] == true
         || node["spec"]["taints"]
             .as_array()
@@ -223,6 +229,29 @@ fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &m
     {
         wrong(format!("its Node is closed: {}", node["spec"]));
     }
+}
+
+/// What a Node must carry: what its claim says, and where it stands, by name of those who made it.
+fn labels_wanted(claim: &Value, vm: &VmView) -> BTreeMap<String, String> {
+    let spec = &claim["spec"];
+    let of_claim = spec["labels"].as_object().into_iter().flatten();
+    let mut labels: BTreeMap<String, String> = of_claim
+        .map(|(key, value)| (key.clone(), text(value).to_owned()))
+        .collect();
+    let ours = [
+        ("kproxide.dev/pool", text(&spec["pool"])),
+        ("kproxide.dev/class", text(&spec["class"])),
+        ("kproxide.dev/claim", text(&claim["metadata"]["name"])),
+        (
+            "node.kubernetes.io/instance-type",
+            text(&spec["instanceType"]),
+        ),
+        ("topology.kubernetes.io/region", text(&spec["cluster"])),
+        // The pools' template says the same.
+        ("topology.kubernetes.io/zone", &vm.hypervisor),
+    ];
+    labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    labels
 }
 
 /// No machine, volume or Node of ours without a claim.

@@ -43,9 +43,6 @@ struct State {
     /// Of all processes, by kind.
     counted: BTreeMap<&'static str, u64>,
     refused: u64,
-    /// Which kind of effect met which fault, and how often.
-    met: BTreeMap<(&'static str, &'static str), u64>,
-    crashes: u64,
 }
 
 /// What happened on the wires of one replica.
@@ -57,6 +54,7 @@ pub(crate) struct Traffic {
     pub(crate) refused: u64,
     /// Faults by chance, by kind.
     pub(crate) by_chance: BTreeMap<&'static str, u64>,
+    /// Which kind of effect met which fault or death, and how often.
     pub(crate) met: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -134,19 +132,25 @@ impl Wires {
 
     pub(crate) fn traffic(&self) -> Traffic {
         let state = self.lock();
-        let mut met = state.met.clone();
-        let mut by_chance = BTreeMap::new();
+        let (mut met, mut by_chance) = (BTreeMap::new(), BTreeMap::new());
+        let mut meet = |method: &str, path: &str, kind| {
+            let method: Method = method.parse().unwrap_or_default();
+            if let Some(effect) = effect(&method, path) {
+                *met.entry((effect, kind)).or_default() += 1;
+            }
+        };
         for injected in self.faults.happened() {
             let kind = fault_name(injected.fault);
             *by_chance.entry(kind).or_default() += 1;
-            let method: Method = injected.method.parse().unwrap_or_default();
-            if let Some(effect) = effect(&method, &injected.path) {
-                *met.entry((effect, kind)).or_default() += 1;
-            }
+            meet(&injected.method, &injected.path, kind);
+        }
+        let died = self.faults.died();
+        for death in &died {
+            meet(&death.method, &death.path, moment_name(death.moment));
         }
         Traffic {
             effects: state.counted.values().sum(),
-            crashes: state.crashes,
+            crashes: died.len() as u64,
             refused: state.refused,
             by_chance,
             met,
@@ -179,8 +183,6 @@ impl Wires {
                 request: self.faults.requests() + 1,
                 moment,
             });
-            state.crashes += 1;
-            *state.met.entry((kind, moment_name(moment))).or_default() += 1;
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::matcher::Matcher;
@@ -58,7 +59,7 @@ pub enum Broken {
 /// Something that goes wrong with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
-    /// The request arrives later.
+    /// The request arrives later, even if its client is dead by then.
     Delay(Duration),
     /// The request does not arrive: [`Broken::Refused`].
     Refuse,
@@ -118,12 +119,22 @@ pub struct Injected {
     pub fault: Fault,
 }
 
+/// One death of the client's process that happened, for reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Death {
+    pub method: String,
+    pub path: String,
+    pub moment: Moment,
+}
+
 /// All faults of one client process. Clones are the same.
 #[derive(Clone)]
 pub struct Faults {
     plan: Arc<Mutex<Plan>>,
     /// True from the crash on.
     crashed: watch::Sender<bool>,
+    /// Requests that are on their way. They are not the client's any more: they arrive when it is dead, too.
+    late: Arc<Mutex<JoinSet<()>>>,
 }
 
 struct Plan {
@@ -133,6 +144,7 @@ struct Plan {
     crash: Option<CrashPoint>,
     requests: u64,
     happened: Vec<Injected>,
+    died: Vec<Death>,
 }
 
 struct Scripted {
@@ -151,10 +163,12 @@ impl Faults {
             crash: None,
             requests: 0,
             happened: Vec::new(),
+            died: Vec::new(),
         };
         Faults {
             plan: Arc::new(Mutex::new(plan)),
             crashed: watch::Sender::new(false),
+            late: Arc::default(),
         }
     }
 
@@ -170,6 +184,13 @@ impl Faults {
             fault,
             times,
         });
+    }
+
+    /// From now on nothing goes wrong, neither by chance nor by script. A crash point stays.
+    pub fn calm(&self) {
+        let mut plan = self.plan();
+        plan.rates = Rates::default();
+        plan.scripted.clear();
     }
 
     /// The client's process dies at this point: no further request leaves it, and those under way never return.
@@ -202,6 +223,11 @@ impl Faults {
         self.plan().happened.clone()
     }
 
+    /// Every crash point that was reached so far.
+    pub fn died(&self) -> Vec<Death> {
+        self.plan().died.clone()
+    }
+
     /// The service as this client sees it.
     pub fn around<S>(&self, service: S, dialect: Dialect) -> Faulty<S> {
         Faulty {
@@ -219,15 +245,15 @@ impl Faults {
         *self.crashed.borrow()
     }
 
-    /// Decides what happens to the next request.
-    fn next(&self, method: &Method, path: &str) -> (u64, Option<Fault>, Option<Moment>) {
+    /// Decides what happens to the next request: either a fault or the process's death, so that no fault keeps the process from dying where it shall.
+    fn next(&self, method: &Method, path: &str) -> (Option<Fault>, Option<Moment>) {
         let mut plan = self.plan();
         plan.requests += 1;
         let number = plan.requests;
-        let crash = plan
-            .crash
-            .filter(|point| point.request == number)
-            .map(|point| point.moment);
+        let crash = plan.crash.filter(|point| point.request == number);
+        if let Some(CrashPoint { moment, .. }) = crash {
+            return (None, Some(moment));
+        }
         let fault = plan.draw(method, path);
         if let Some(fault) = fault {
             plan.happened.push(Injected {
@@ -237,13 +263,43 @@ impl Faults {
                 fault,
             });
         }
-        (number, fault, crash)
+        (fault, None)
     }
 
-    /// The process is dead: nothing it waits for ever comes.
-    async fn die<T>(&self) -> T {
+    /// The process dies.
+    fn kill(&self, (method, path): (Method, String), moment: Moment) {
+        self.plan().died.push(Death {
+            method: method.to_string(),
+            path,
+            moment,
+        });
         self.crashed.send_replace(true);
-        pending().await
+    }
+
+    /// Sends a request so much later, whatever becomes of its client. An answer comes only to a client that still waits.
+    async fn later<S, Body>(
+        &self,
+        length: Duration,
+        mut service: S,
+        request: Request<Bytes>,
+    ) -> Option<Response<Body>>
+    where
+        S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+        Body: Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+            while late.try_join_next().is_some() {}
+            late.spawn(async move {
+                tokio::time::sleep(length).await;
+                let Ok(response) = service.call(request).await;
+                // A client that is dead does not want the answer any more.
+                let _ = sender.send(response);
+            });
+        }
+        receiver.await.ok()
     }
 }
 
@@ -332,32 +388,46 @@ async fn send<S, Body>(
     faults: Faults,
 ) -> Result<Response<Body>, Broken>
 where
-    S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Send,
-    Body: From<Bytes>,
+    S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Send + 'static,
+    S::Future: Send,
+    Body: From<Bytes> + Send + 'static,
 {
     if faults.is_dead() {
         return pending().await;
     }
-    let (_, fault, crash) = faults.next(request.method(), request.uri().path());
+    let (fault, crash) = faults.next(request.method(), request.uri().path());
+    let named = (request.method().clone(), request.uri().path().to_owned());
     if crash == Some(Moment::Before) {
-        return faults.die().await;
+        faults.kill(named, Moment::Before);
+        return pending().await;
     }
-    match fault {
-        Some(Fault::Delay(length)) => tokio::time::sleep(length).await,
+    let response = match fault {
+        // Where the world ended meanwhile the connection breaks.
+        Some(Fault::Delay(length)) => faults
+            .later(length, service, request)
+            .await
+            .ok_or(Broken::Lost)?,
         Some(Fault::Refuse) => return Err(Broken::Refused),
         Some(Fault::Fail) => return Ok(dialect.failed().map(Body::from)),
         Some(Fault::Hang { applied: false }) => {
             tokio::time::sleep(HANG).await;
             return Ok(dialect.timed_out().map(Body::from));
         }
-        Some(Fault::LoseAnswer | Fault::Hang { applied: true }) | None => {}
+        Some(Fault::LoseAnswer | Fault::Hang { applied: true }) | None => {
+            let Ok(response) = service.call(request).await;
+            response
+        }
+    };
+    if faults.is_dead() {
+        return pending().await;
     }
-    let Ok(response) = service.call(request).await;
-    if crash == Some(Moment::Applied) || faults.is_dead() {
-        return faults.die().await;
-    }
-    if crash == Some(Moment::Answered) {
-        faults.crashed.send_replace(true);
+    match crash {
+        Some(Moment::Applied) => {
+            faults.kill(named, Moment::Applied);
+            return pending().await;
+        }
+        Some(Moment::Answered) => faults.kill(named, Moment::Answered),
+        Some(Moment::Before) | None => {}
     }
     match fault {
         Some(Fault::LoseAnswer) => Err(Broken::Lost),

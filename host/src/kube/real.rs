@@ -89,10 +89,15 @@ async fn good_objects_are_taken_and_bad_ones_refused(client: &Client) {
         json!({"nodeClass": "c", "limits": {"maxNodes": 10}, "labelTemplates": {"a": "{{ .TargetHost }}"},
                "policies": {"hostSelection": {"use": "spread", "settings": {"deep": {"anything": [1, "a"]}}}}})
     };
+    let claim = || {
+        json!({"pool": "p", "class": "c", "cluster": "lab", "vmid": 600, "vmName": "p-1", "hypervisor": "pve1", "instanceType": "m",
+               "resources": {"milliCores": 4000, "memoryBytes": 1024}, "templateDigest": "t", "policyDigest": "p"})
+    };
     let paths = [
         ("ProxmoxCluster", "proxmoxclusters"),
         ("NodeClass", "nodeclasses"),
         ("NodePool", "nodepools"),
+        ("NodeClaim", "nodeclaims"),
         ("Ledger", "ledgers"),
     ];
     let path = |kind: &str| {
@@ -103,6 +108,7 @@ async fn good_objects_are_taken_and_bad_ones_refused(client: &Client) {
         ("ProxmoxCluster", cluster()),
         ("NodeClass", class()),
         ("NodePool", pool()),
+        ("NodeClaim", claim()),
     ] {
         cases::create(client, &path(kind), object(kind, "good", spec)).await;
     }
@@ -229,6 +235,16 @@ async fn good_objects_are_taken_and_bad_ones_refused(client: &Client) {
             "NodePool",
             with(pool(), |spec| spec["maxNodes"] = json!(3)),
             "unknown field \"spec.maxNodes\"",
+        ),
+        (
+            "NodeClaim",
+            with(claim(), |spec| spec["resources"]["cores"] = json!(4)),
+            "unknown field \"spec.resources.cores\"",
+        ),
+        (
+            "Ledger",
+            json!({"entries": [], "limits": {}}),
+            "unknown field \"spec.limits\"",
         ),
         ("Ledger", json!({}), "there is one Ledger, named kproxide"),
     ];

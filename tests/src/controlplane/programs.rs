@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
@@ -33,8 +33,10 @@ const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.3");
 pub enum Availability {
     /// It is built.
     Ready(Programs),
-    /// It is not, for the given reason: no Go on this machine, or a build that failed.
+    /// It is not, and this machine has no Go to build it with.
     Missing(String),
+    /// It could not be built or cached, for the given reason, the compiler's output included.
+    Broken(String),
 }
 
 /// The executable. Running `helm template` or `kubectl kustomize` needs nothing else; a cluster needs
@@ -44,7 +46,7 @@ pub struct Programs {
     path: PathBuf,
 }
 
-/// The control plane's programs, or nothing where a test shall be skipped, which this says on stderr.
+/// The control plane's programs, or nothing where a test shall be skipped for lack of Go, which this says on stderr.
 ///
 /// ```no_run
 /// # async fn test() {
@@ -54,7 +56,7 @@ pub struct Programs {
 ///
 /// # Panics
 ///
-/// With `CI=true`, where skipping would hide that nothing was tested.
+/// When the build fails. Without Go with `CI=true`, where skipping would hide that nothing was tested.
 pub fn require_controlplane() -> Option<Programs> {
     let must_run = std::env::var("CI").is_ok_and(|ci| ci == "true");
     unless_missing(Programs::availability(), must_run)
@@ -67,9 +69,11 @@ fn unless_missing(availability: Availability, must_run: bool) -> Option<Programs
             panic!("the real control plane is missing, and CI=true forbids to skip: {reason}")
         }
         Availability::Missing(reason) => {
-            eprintln!("skipped: {reason}");
+            // Straight to standard error: the test runner keeps what is printed otherwise for tests that fail.
+            writeln!(io::stderr().lock(), "skipped: {reason}").expect("standard error takes text");
             None
         }
+        Availability::Broken(reason) => panic!("the real control plane is broken: {reason}"),
     }
 }
 
@@ -81,7 +85,10 @@ impl Programs {
         FOUND
             .get_or_init(|| match find_or_build(&cache_folder(), go_is_installed()) {
                 Ok(path) => Availability::Ready(Programs { path }),
-                Err(error) => Availability::Missing(error.to_string()),
+                Err(error @ BuildError::NoGo) => Availability::Missing(error.to_string()),
+                Err(error @ (BuildError::Failed { .. } | BuildError::Cache { .. })) => {
+                    Availability::Broken(error.to_string())
+                }
             })
             .clone()
     }
@@ -322,5 +329,11 @@ mod tests {
     #[should_panic(expected = "CI=true forbids to skip: no Go")]
     fn a_missing_control_plane_fails_a_test_in_ci() {
         unless_missing(Availability::Missing("no Go".to_owned()), true);
+    }
+
+    #[test]
+    #[should_panic(expected = "broken: undefined: x")]
+    fn a_failed_build_fails_a_test_everywhere() {
+        unless_missing(Availability::Broken("undefined: x".to_owned()), false);
     }
 }

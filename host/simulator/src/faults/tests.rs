@@ -86,6 +86,38 @@ async fn client_dies_at_the_chosen_moment() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_fault_keeps_the_client_from_dying() {
+    let effects = Arc::default();
+    let faults = Faults::new(1);
+    faults.inject(Matcher::any(), Fault::Refuse, 1);
+    faults.crash_at(CrashPoint {
+        request: 1,
+        moment: Moment::Applied,
+    });
+    let service = faults.around(counting(&effects), Dialect::Proxmox);
+    tokio::select! {
+        biased;
+        answer = service.oneshot(clone()) => panic!("a dead client got {answer:?}"),
+        () = faults.crashed() => {}
+    }
+    assert_eq!(effects.load(Ordering::Relaxed), 1);
+    assert_eq!((faults.died().len(), faults.happened().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_arrives_when_its_client_is_dead() {
+    let effects = Arc::default();
+    let faults = Faults::new(1);
+    faults.inject(Matcher::any(), Fault::Delay(Duration::from_secs(3)), 1);
+    let service = faults.around(counting(&effects), Dialect::Proxmox);
+    let asked = tokio::time::timeout(Duration::from_secs(1), service.oneshot(clone())).await;
+    assert!(asked.is_err(), "it is under way");
+    assert_eq!(effects.load(Ordering::Relaxed), 0);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(effects.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn chance_is_the_same_for_the_same_seed() {
     let run = async |seed| {
         let effects = Arc::default();

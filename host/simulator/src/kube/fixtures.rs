@@ -105,7 +105,7 @@ pub fn disruption_budget(namespace: &str, app: &str, min_available: Value) -> Va
     })
 }
 
-/// What a fresh k3s cluster runs in `kube-system`, with its requests: CoreDNS, metrics-server, local-path-provisioner, and the
+/// What a fresh k3s cluster runs in `kube-system`, with its requests and volumes: CoreDNS, metrics-server, local-path-provisioner, and the
 /// load balancer's DaemonSet, whose pods tolerate everything that svclb pods tolerate.
 pub fn k3s_addons() -> Vec<(&'static str, Value)> {
     let critical = json!([
@@ -135,6 +135,14 @@ pub fn k3s_addons() -> Vec<(&'static str, Value)> {
             addon["spec"]["template"]["metadata"]["labels"] = labels;
         }
         let spec = &mut addon["spec"]["template"]["spec"];
+        spec["volumes"] = match name {
+            "coredns" => json!([
+                {"name": "config-volume", "configMap": {"name": "coredns"}},
+                {"name": "custom-config-volume", "configMap": {"name": "coredns-custom", "optional": true}},
+            ]),
+            "metrics-server" => json!([{"name": "tmp-dir", "emptyDir": {}}]),
+            _ => json!([{"name": "config-volume", "configMap": {"name": "local-path-config"}}]),
+        };
         if name != "local-path-provisioner" {
             spec["priorityClassName"] = json!("system-cluster-critical");
         }
