@@ -7,9 +7,14 @@ use std::process::{Command, Stdio};
 
 use kproxide_simulator::pve::{CommandResult, MachineEvent, Pve};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 /// The class's script, and the one machine that runs it.
-pub(super) struct Guest(TempDir);
+pub(super) struct Guest {
+    folder: TempDir,
+    /// Its agent, as long as it lives.
+    _agent: JoinSet<()>,
+}
 
 impl Guest {
     /// `script` runs in the guest's folder, as the working directory; the machine joins once there is a file `joined`.
@@ -17,10 +22,11 @@ impl Guest {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("join")).unwrap();
         fs::create_dir(folder.path().join("disk")).unwrap();
-        let guest = Self(folder);
-        fs::write(guest.script(), script).unwrap();
-        let (disk, pve, mut events) = (guest.disk(), pve.clone(), pve.machine_events());
-        tokio::spawn(async move {
+        let mut agent = JoinSet::new();
+        fs::write(folder.path().join("join/script"), script).unwrap();
+        let disk = folder.path().join("disk");
+        let (pve, mut events) = (pve.clone(), pve.machine_events());
+        agent.spawn(async move {
             while let Some(event) = events.recv().await {
                 if let MachineEvent::Started { vmid, .. } = &event {
                     pve.set_agent_ready(*vmid, true).unwrap();
@@ -38,7 +44,10 @@ impl Guest {
                 }
             }
         });
-        guest
+        Self {
+            folder,
+            _agent: agent,
+        }
     }
 
     /// What a NodeClass names as `--join-dir`'s file.
@@ -47,11 +56,11 @@ impl Guest {
     }
 
     pub(super) fn join_dir(&self) -> PathBuf {
-        self.0.path().join("join")
+        self.folder.path().join("join")
     }
 
     pub(super) fn disk(&self) -> PathBuf {
-        self.0.path().join("disk")
+        self.folder.path().join("disk")
     }
 
     pub(super) fn has_joined(&self) -> bool {
