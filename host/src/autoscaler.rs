@@ -391,7 +391,7 @@ impl Autoscaler {
                 if let Delta::Pool(pool, None) = &delta {
                     self.policies.forget_pool(pool);
                 }
-                self.reporter.forget_gone(&delta);
+                self.reporter.forget_changed(&delta);
                 let news = is_news(&delta);
                 self.world.apply(delta);
                 news

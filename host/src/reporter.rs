@@ -110,13 +110,13 @@ impl Reporter {
         self.statuses = StatusWriter::default();
     }
 
-    /// A status that was written went with its object: one that is made anew under the same name has none.
-    pub fn forget_gone(&mut self, delta: &Delta) {
-        if let Delta::Pool(name, None) = delta {
+    /// Whatever changed an object may have changed its status: a leader of before whose last write came late, or a person. It is read again.
+    pub fn forget_changed(&mut self, delta: &Delta) {
+        if let Delta::Pool(name, _) = delta {
             self.statuses.forget("nodepools", name.as_str());
-        } else if let Delta::Class(name, None) = delta {
+        } else if let Delta::Class(name, _) = delta {
             self.statuses.forget("nodeclasses", name.as_str());
-        } else if let Delta::Cluster(name, None) = delta {
+        } else if let Delta::Cluster(name, _) = delta {
             self.statuses.forget("proxmoxclusters", name.as_str());
         }
     }

@@ -1,7 +1,7 @@
-//! What the cases share: one control plane, one binary, one runtime.
+//! What the cases share: two control planes, one binary, one runtime.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use kproxide_testkit::controlplane::{CONTROL_PLANE_NODE, Programs};
@@ -12,15 +12,22 @@ use tokio::runtime::Runtime;
 use crate::binary;
 use crate::stage::{CLAIMS, NAMESPACE, RELEASE, SOON};
 
+/// Control planes. Cases mostly wait: two at once take little more than half of the time.
+const CLUSTERS: usize = 2;
 /// Alive as long as a case runs or waits for its turn.
-static SHARED: Mutex<Weak<Bench>> = Mutex::new(Weak::new());
-/// One case at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static SHARED: Mutex<Weak<Benches>> = Mutex::new(Weak::new());
 
+/// What one case has for itself.
 pub(crate) struct Bench {
     pub(crate) cluster: ControlPlane,
     pub(crate) binary: PathBuf,
-    /// Last: the control plane's processes belong to it.
+}
+
+struct Benches {
+    /// One case at a time on each. Empty until a case needs it.
+    benches: [Mutex<Option<Bench>>; CLUSTERS],
+    binary: PathBuf,
+    /// Last: the control planes' processes belong to it.
     runtime: Runtime,
 }
 
@@ -29,39 +36,62 @@ pub(crate) fn on_a_cluster(case: impl AsyncFnOnce(&Bench)) {
     let Some(programs) = require_controlplane() else {
         return;
     };
-    let bench = Bench::shared(&programs);
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    bench.runtime.block_on(async {
+    let shared = Benches::shared();
+    let mut turn = shared.turn();
+    shared.runtime.block_on(async {
+        let bench = match &mut *turn {
+            Some(bench) => bench,
+            unused => unused.insert(Bench::start(&programs, &shared.binary).await),
+        };
         bench.scrub().await;
-        case(&bench).await;
+        case(bench).await;
     });
 }
 
-impl Bench {
-    fn shared(programs: &Programs) -> Arc<Self> {
+impl Benches {
+    fn shared() -> Arc<Self> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bench) = shared.upgrade() {
-            return bench;
+        if let Some(benches) = shared.upgrade() {
+            return benches;
         }
-        let binary = binary::kproxide();
         // For the clients of the cases; another case may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = Runtime::new().unwrap();
+        let benches = Arc::new(Self {
+            benches: Default::default(),
+            binary: binary::kproxide(),
+            runtime: Runtime::new().unwrap(),
+        });
+        *shared = Arc::downgrade(&benches);
+        benches
+    }
+
+    /// A bench that no other case uses, or will use before this one is done with it.
+    fn turn(&self) -> MutexGuard<'_, Option<Bench>> {
+        for bench in &self.benches {
+            match bench.try_lock() {
+                Ok(free) => return free,
+                // Its last case failed; what it left is removed.
+                Err(TryLockError::Poisoned(free)) => return free.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        self.benches[0]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bench {
+    async fn start(programs: &Programs, binary: &Path) -> Self {
         let options = Options {
             // The machines renew their Leases every few seconds, on a computer that may be busy.
             node_grace: Duration::from_secs(40),
             ..Options::default()
         };
-        let cluster = runtime
-            .block_on(ControlPlane::start(programs, options))
-            .unwrap();
-        let bench = Arc::new(Self {
-            cluster,
-            binary,
-            runtime,
-        });
-        *shared = Arc::downgrade(&bench);
-        bench
+        Self {
+            cluster: ControlPlane::start(programs, options).await.unwrap(),
+            binary: binary.to_path_buf(),
+        }
     }
 
     /// Removes what the previous case left, by force: it may have failed half-way.

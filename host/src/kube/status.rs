@@ -64,7 +64,7 @@ pub struct SeenHypervisor {
     pub maintenance: bool,
 }
 
-/// Writes status, and remembers what it wrote so that nothing is written twice. Forgetting it costs a read per object, nothing more.
+/// Writes status, and remembers what it wrote so that nothing is written twice. Forgetting it costs a read, nothing more.
 #[derive(Default)]
 pub struct StatusWriter {
     /// By kind and name: the status as it stands on the server, to our knowledge.
@@ -155,7 +155,7 @@ impl StatusWriter {
         .await
     }
 
-    /// The object is gone, and its status with it.
+    /// The object has changed or is gone, and its status perhaps with it.
     pub fn forget(&mut self, resource: &'static str, name: &str) {
         self.known.remove(&(resource, name.to_owned()));
     }
