@@ -27,7 +27,7 @@ pub const FORBIDDEN_VMID: u32 = 9999;
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
 /// For how long a number rests whose claim never appeared: longer than a request that is on its way can take.
-const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_mins(10);
+const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);
 
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);

@@ -40,7 +40,7 @@ fn a_reservation_turns_live_with_its_claim_and_rests_without_one() {
             },
             // Not as long as the number of a machine: nothing was made.
             EntryState::Quarantined {
-                until: at(NOW + 600)
+                until: at(NOW + 3600)
             },
         ]
     );
