@@ -2,13 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::launch::{fail, too_late};
+use super::launch::{fail, failed_launch, too_late};
 use super::next::{proven_absent, soon, unread};
 use super::observed::{Did, EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
 use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, Phase};
+use super::{Condition, Op};
 use crate::ledger::later;
 
 /// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
@@ -299,24 +299,8 @@ pub(super) fn taken_by_another(subject: &Subject<'_>, now: Timestamp) -> Step {
 
 fn stuck(subject: &Subject<'_>, reason: &'static str, what: &str, now: Timestamp) -> Step {
     let message = format!("{}: {what}", subject.claim.spec.vmid);
-    let mut change = StatusChange::default()
-        .phase(Phase::Draining)
-        .condition(
-            Condition::Launched,
-            false,
-            STUCK_LOCKED,
-            message.clone(),
-            now,
-        )
+    failed_launch(Condition::Launched, STUCK_LOCKED, &message, now)
         .condition(Condition::StuckLocked, true, reason, message.clone(), now)
-        .condition(
-            Condition::Drained,
-            false,
-            "LaunchFailed",
-            message.clone(),
-            now,
-        )
-        .warn("StuckLocked", message);
-    change.draining_since = Change::Set(now);
-    change.record()
+        .warn("StuckLocked", message)
+        .record()
 }

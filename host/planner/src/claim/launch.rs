@@ -45,19 +45,24 @@ pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timesta
 
 /// The launch has failed: the claim is closed, and the next tick makes another one.
 pub(super) fn fail(kind: Condition, class: &str, message: String, now: Timestamp) -> Step {
+    failed_launch(kind, class, &message, now)
+        .warn("FailedToScaleUp", message)
+        .record()
+}
+
+/// What every failed launch writes down, whatever is said of it.
+pub(super) fn failed_launch(
+    kind: Condition,
+    class: &str,
+    message: &str,
+    now: Timestamp,
+) -> StatusChange {
     let mut change = StatusChange::default()
         .phase(Phase::Draining)
-        .condition(kind, false, class, message.clone(), now)
-        .condition(
-            Condition::Drained,
-            false,
-            "LaunchFailed",
-            message.clone(),
-            now,
-        )
-        .warn("FailedToScaleUp", message);
+        .condition(kind, false, class, message, now)
+        .condition(Condition::Drained, false, "LaunchFailed", message, now);
     change.draining_since = Change::Set(now);
-    change.record()
+    change
 }
 
 pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Step {

@@ -7,7 +7,7 @@ use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
 use serde_json::json;
 
-use super::lab::{Lab, VMID, turn};
+use super::lab::{Host, Lab, VMID, turn};
 use super::lives::{closed, in_service, kept_pod};
 
 async fn draining(lab: &Lab) -> bool {
@@ -16,13 +16,19 @@ async fn draining(lab: &Lab) -> bool {
         .is_some_and(|claim| claim.facts.status.phase == Phase::Draining)
 }
 
-/// kproxide takes a list of pods that failed for what it is, at the API, not only in the planner.
-#[tokio::test(start_paused = true)]
-async fn b16_pods_that_cannot_be_listed_are_not_gone() {
+/// A machine in service, with a pod that a budget keeps on it.
+async fn with_a_kept_pod() -> (Lab, Host) {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     kept_pod(&lab);
+    (lab, host)
+}
+
+/// kproxide takes a list of pods that failed for what it is, at the API, not only in the planner.
+#[tokio::test(start_paused = true)]
+async fn b16_pods_that_cannot_be_listed_are_not_gone() {
+    let (mut lab, mut host) = with_a_kept_pod().await;
     let down = Verdict::Remove(RemovalReason::Underutilized);
     assert!(turn(&mut lab, &mut host, &down, draining).await);
 
@@ -48,10 +54,7 @@ async fn b16_pods_that_cannot_be_listed_are_not_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn b15_a_node_whose_removal_is_no_longer_wanted_takes_pods_again() {
-    let mut lab = Lab::new().await;
-    let mut host = lab.host(1).await;
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
-    kept_pod(&lab);
+    let (mut lab, mut host) = with_a_kept_pod().await;
     let down = Verdict::Remove(RemovalReason::Underutilized);
     let cordoned = async |lab: &Lab| lab.node().await.is_some_and(|node| node.unschedulable);
     assert!(turn(&mut lab, &mut host, &down, cordoned).await);

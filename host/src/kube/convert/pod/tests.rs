@@ -1,0 +1,195 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn facts(pod: Value) -> PodFacts {
+    pod_facts(&serde_json::from_value(pod).unwrap())
+}
+
+fn spec(spec: Value) -> PodSpec {
+    facts(json!({"metadata": {"name": "a"}, "spec": spec})).spec
+}
+
+fn unsupported(of: Value) -> Vec<String> {
+    spec(of)
+        .unsupported
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn a_pod_that_the_scheduler_could_not_place() {
+    let pod = facts(json!({
+        "metadata": {
+            "name": "web-1", "namespace": "shop", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "web"},
+            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "other": "x"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u2", "controller": true}],
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "nodeSelector": {"disk": "ssd"},
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}],
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                            "lastTransitionTime": "2026-01-01T00:00:05Z", "message": "0/3 nodes"}],
+        },
+    }));
+    assert_eq!(
+        pod.unschedulable_since.unwrap().to_string(),
+        "2026-01-01T00:00:05Z"
+    );
+    assert_eq!(
+        (
+            pod.spec.requests.milli_cores,
+            pod.spec.requests.memory_bytes,
+            pod.spec.requests.pods
+        ),
+        (500, 512 << 20, 1)
+    );
+    assert_eq!(&*pod.owner.unwrap().kind, "ReplicaSet");
+    assert!(pod.do_not_disrupt && !pod.mirror && !pod.ready);
+    assert_eq!(pod.spec.unsupported, []);
+}
+
+#[test]
+fn a_gated_pod_is_not_unschedulable() {
+    let pod = facts(json!({"metadata": {"name": "a"}, "spec": {},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}));
+    assert_eq!(pod.unschedulable_since, None);
+}
+
+#[test]
+fn init_and_sidecar_containers_overhead_and_limits_count() {
+    let requests = spec(json!({
+        "containers": [{"resources": {"limits": {"cpu": "1"}}}],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+            {"resources": {"requests": {"cpu": "3"}}},
+        ],
+        "overhead": {"cpu": "250m"},
+    }))
+    .requests;
+    assert_eq!(requests.milli_cores, 3100 + 250);
+}
+
+#[test]
+fn constraints_of_topology_spread_that_must_hold_are_kept() {
+    let selector = json!({"matchLabels": {"k8s-app": "kube-dns"}});
+    let spec = spec(json!({"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector},
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector},
+    ]}));
+    let [one] = &spec.spread[..] else {
+        panic!("{:?}", spec.spread);
+    };
+    assert_eq!(&*one.topology_key, "kubernetes.io/hostname");
+    let labels = &one.selector.as_ref().unwrap().match_labels;
+    assert_eq!(labels["k8s-app"], "kube-dns");
+    assert_eq!(spec.unsupported, []);
+}
+
+#[test]
+fn what_is_not_evaluated_is_named_by_its_field() {
+    let odd = json!([{"key": "a", "operator": "Like"}]);
+    assert_eq!(
+        unsupported(
+            json!({"topologySpreadConstraints": [{"labelSelector": {"matchExpressions": odd}}]})
+        ),
+        ["spec.topologySpreadConstraints.labelSelector"]
+    );
+    let terms = "requiredDuringSchedulingIgnoredDuringExecution";
+    assert_eq!(
+        unsupported(
+            json!({"affinity": {"podAntiAffinity": {terms: [{}]}, "podAffinity": {terms: [{}]}}})
+        ),
+        ["spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"]
+    );
+    assert!(
+        unsupported(json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}))
+            .is_empty()
+    );
+    assert_eq!(
+        unsupported(json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]})),
+        ["spec.containers.ports.hostPort"]
+    );
+    assert_eq!(
+        unsupported(json!({"resourceClaims": [{"name": "gpu"}]})),
+        ["spec.resourceClaims"]
+    );
+    assert_eq!(
+        unsupported(json!({"volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "csi": {}}, {"name": "c", "ephemeral": {}},
+        ]})),
+        [
+            "spec.volumes.csi",
+            "spec.volumes.ephemeral",
+            "spec.volumes.persistentVolumeClaim"
+        ]
+    );
+    let odd = unsupported(json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}));
+    assert!(
+        odd[0].starts_with("spec.containers.resources.requests") && odd[0].contains("many"),
+        "{odd:?}"
+    );
+}
+
+#[test]
+fn volumes_on_the_node_are_seen() {
+    let pod = spec(
+        json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}, {"name": "b", "configMap": {}}]}),
+    );
+    assert!(pod.local_volumes && !pod.empty_dir && pod.unsupported.is_empty());
+    assert!(spec(json!({"volumes": [{"name": "a", "emptyDir": {}}]})).empty_dir);
+}
+
+#[test]
+fn affinity_and_tolerations_are_read() {
+    let pod = spec(json!({
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        ]}}},
+        "tolerations": [{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}],
+    }));
+    let terms = pod.node_affinity.unwrap();
+    assert_eq!(terms[0].match_expressions[0].operator, Operator::Exists);
+    assert_eq!(&*terms[1].match_fields[0].values[0], "n1");
+    assert_eq!(pod.tolerations[0].key, None);
+    assert_eq!(pod.tolerations[1].effect, Some(TaintEffect::NoSchedule));
+}
+
+#[test]
+fn daemon_set_pods_tolerate_what_their_controller_adds() {
+    let set = serde_json::from_value(
+        json!({"metadata": {"name": "cni"}, "spec": {"template": {"spec": {"hostNetwork": true}}}}),
+    )
+    .unwrap();
+    let facts = daemon_set_facts(&set);
+    assert!(
+        facts
+            .spec
+            .tolerations
+            .iter()
+            .any(|one| one.key.as_deref() == Some("node.kubernetes.io/network-unavailable"))
+    );
+    assert!(
+        facts
+            .spec
+            .tolerations
+            .iter()
+            .any(|one| one.key.as_deref() == Some("node.kubernetes.io/unschedulable"))
+    );
+}
+
+#[test]
+fn nulls_are_missing_fields() {
+    let pod = facts(
+        json!({"metadata": {"name": "a", "labels": null}, "spec": {"containers": null, "affinity": null}, "status": null}),
+    );
+    assert_eq!(pod.phase, PodPhase::Pending);
+}
