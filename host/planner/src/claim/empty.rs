@@ -5,12 +5,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::drain::{evicts, is_cordoned, node_ref, recorded_word, voluntary};
-use super::next::{LATER, SOON, failed, no_finalizer, soon, unread};
+use super::next::{LATER, SOON, failed, soon, unread};
 use super::observed::{Did, NodeLook, Observed, Outcome, PodOnNode, Refusal};
 use super::power::is_down;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, Phase};
+use super::{Condition, NO_FINALIZER, Op, Phase};
 use crate::ledger::later;
 use crate::plan::RemovalReason;
 
@@ -207,7 +207,7 @@ fn detach(
 /// The claim could be deleted, and nothing would be left that knows of its machine.
 fn unguarded(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
     let unguarded = !subject.deleting() && !subject.claim.has_finalizer;
-    unguarded.then(|| tell(subject, no_finalizer(), later(now, LATER), now))
+    unguarded.then(|| tell(subject, NO_FINALIZER.to_owned(), later(now, LATER), now))
 }
 
 /// The point of no return, and the first step after it.

@@ -71,6 +71,10 @@ pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitia
 /// The reason of `Drained` and `Unneeded` once a drain was given up.
 pub const GIVEN_UP: &str = "GivenUp";
 
+/// What is said of a claim that is not removed before somebody has put its finalizer back.
+pub(crate) const NO_FINALIZER: &str =
+    "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";
+
 /// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {

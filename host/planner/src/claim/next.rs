@@ -89,12 +89,6 @@ pub(super) fn unread(observed: &Observed, what: &str, now: Timestamp) -> Step {
     soon(now, why)
 }
 
-/// Why a claim is not deleted: there would be nothing left that knows of its machine.
-pub(super) fn no_finalizer() -> String {
-    "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked"
-        .to_owned()
-}
-
 /// Without quorum a cluster refuses every write.
 pub(super) fn no_quorum(observed: &Observed, now: Timestamp) -> Option<Step> {
     (observed.quorate == Some(false)).then(|| soon(now, "the Proxmox cluster has no quorum"))

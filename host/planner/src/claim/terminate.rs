@@ -5,8 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::clone::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
 use super::closing::{close, quarantine};
 use super::next::{
-    LATER, ask_for_a_human, failed, no_finalizer, not_visible, proven_absent, refuse, settled,
-    soon, unread,
+    LATER, ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
 };
 use super::observed::{
     Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
@@ -15,7 +14,7 @@ use super::observed::{
 use super::ownership::{Made, Mismatch, Proven, is_another, prove, same_uuid};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, drain};
+use super::{Condition, NO_FINALIZER, Op, drain};
 use crate::ledger::later;
 
 /// A lock that nobody works under is looked at again after this long.
@@ -33,7 +32,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
                 unchanged,
                 "NoFinalizer",
                 LATER,
-                no_finalizer(),
+                NO_FINALIZER.to_owned(),
                 now,
             );
         }

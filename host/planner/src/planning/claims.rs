@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Planning, Tick};
-use crate::claim::{Condition, GuestHint, Phase};
+use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase};
 use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
@@ -16,10 +16,6 @@ use crate::plan::{RemovalReason, Verdict};
 use crate::report::Severity;
 use crate::taints;
 use crate::world::{NodeView, World};
-
-/// Of a claim that is not removed before somebody has put it back.
-pub(super) const NO_FINALIZER: &str =
-    "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";
 
 /// A claim with everything that is known beside it.
 pub(super) struct Row<'w> {

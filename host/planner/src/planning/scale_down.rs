@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::claims::{self, Stage};
 use super::{Planning, pools};
-use crate::claim::Condition;
+use crate::claim::{Condition, NO_FINALIZER};
 use crate::facts::{PolicyKind, PoolFacts};
 use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
@@ -167,7 +167,7 @@ impl<'w> Planning<'w> {
             return Some(reason.to_owned());
         }
         if claims::is_unguarded(row.claim) {
-            return Some(claims::NO_FINALIZER.to_owned());
+            return Some(NO_FINALIZER.to_owned());
         }
         if claims::rests(&mut self.tick, row.claim) {
             return Some("its drain was given up a short time ago".to_owned());
