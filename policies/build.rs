@@ -125,12 +125,15 @@ fn add_target() -> String {
     }
 }
 
-/// Next to the outer profile's folder, shared by all profiles and by check, clippy and build: `target/guests`.
+/// Next to the outer profile's folder, shared by all profiles, by all `--target`s, and by check, clippy and build: `target/guests`.
 fn guest_target_dir(out: &Path) -> PathBuf {
-    let build = out
-        .ancestors()
-        .find(|folder| folder.file_name() == Some(OsStr::new("build")));
-    let target = build.and_then(Path::parent).and_then(Path::parent);
+    let is_called = |folder: &Path, name: &str| folder.file_name() == Some(OsStr::new(name));
+    let build = out.ancestors().find(|folder| is_called(folder, "build"));
+    // <target>[/<triple>]/<profile>/build
+    let mut target = build.and_then(Path::parent).and_then(Path::parent);
+    if target.is_some_and(|folder| is_called(folder, &variable("TARGET"))) {
+        target = target.and_then(Path::parent);
+    }
     target.unwrap_or(out).join("guests")
 }
 

@@ -17,6 +17,7 @@ mod self_test;
 mod watch;
 
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
+#[cfg(feature = "simulator")]
 pub(crate) use files::legal_name;
 pub use files::{Directories, FilesError, PolicyFiles};
 pub use library::{Budget, Library, Reload, ReloadOutcome};
