@@ -1,5 +1,6 @@
 //! What the cases share: two control planes, one binary, one runtime.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
@@ -38,14 +39,22 @@ pub(crate) fn on_a_cluster(case: impl AsyncFnOnce(&Bench)) {
     };
     let shared = Benches::shared();
     let mut turn = shared.turn();
-    shared.runtime.block_on(async {
-        let bench = match &mut *turn {
-            Some(bench) => bench,
-            unused => unused.insert(Bench::start(&programs, &shared.binary).await),
-        };
-        bench.scrub().await;
-        case(bench).await;
-    });
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        shared.runtime.block_on(async {
+            let bench = match &mut *turn {
+                Some(bench) => bench,
+                unused => unused.insert(Bench::start(&programs, &shared.binary).await),
+            };
+            bench.scrub().await;
+            case(bench).await;
+        });
+    }));
+    if let Err(panic) = ended {
+        if let Some(bench) = &mut *turn {
+            bench.cluster.keep_for_inspection();
+        }
+        resume_unwind(panic);
+    }
 }
 
 impl Benches {
@@ -172,9 +181,4 @@ impl Bench {
         })
         .await;
     }
-}
-
-/// A path in the repository.
-pub(crate) fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }

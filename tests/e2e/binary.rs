@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::bench::repository;
-
 /// Names another executable, for trying a change without an optimized build.
 const GIVEN: &str = "KPROXIDE_E2E_BINARY";
 
@@ -56,4 +54,9 @@ fn build() -> PathBuf {
     let built = cargo.status().unwrap();
     assert!(built.success(), "{cargo:?}: {built}");
     target.join(triple).join("release/kproxide")
+}
+
+/// A path in the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }

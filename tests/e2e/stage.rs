@@ -14,7 +14,8 @@ use kproxide_testkit::controlplane::{Api, condition};
 use kproxide_testkit::{ControlPlane, PodLauncher, RunningPod, eventually, free_port};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, repository};
+use crate::bench::Bench;
+use crate::binary::repository;
 use crate::front::Front;
 
 pub(crate) const NAMESPACE: &str = "kproxide";

@@ -65,6 +65,14 @@ impl Log {
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
+    /// The lines in which a host says that something is wrong with itself; faults around it are warnings.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        let log = self.lock();
+        let text = String::from_utf8_lossy(&log);
+        let is_error = |line: &&str| line.contains(" ERROR kproxide");
+        text.lines().filter(is_error).map(str::to_owned).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::future::pending;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::try_join_all;
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
 use kproxide_simulator::faults::Fault;
@@ -116,7 +116,7 @@ struct Happened {
 impl Stage<'_> {
     /// The whole story. Returns other people's things as they left them.
     async fn play(&self, plan: &FaultPlan) -> Result<Foreign, String> {
-        let hosts = join_all(
+        let hosts = try_join_all(
             self.wires
                 .iter()
                 .zip(&plan.hosts)
@@ -128,9 +128,8 @@ impl Stage<'_> {
             self.stop.cancel();
             Ok::<_, String>(foreign)
         };
-        let (ended, foreign) = tokio::join!(hosts, story);
-        let foreign = foreign?;
-        ended.into_iter().collect::<Result<(), String>>()?;
+        // The first that goes wrong ends the others too: hosts run until they are stopped.
+        let (_, foreign) = tokio::try_join!(hosts, story)?;
         self.restart().await?;
         Ok(foreign)
     }

@@ -128,6 +128,19 @@ impl Scenario {
         loads.into_iter().next().unwrap_or_default()
     }
 
+    /// In the end more pods are wanted than the pools may have machines for.
+    pub(crate) fn want_too_much(&mut self) {
+        let app = &self.apps[0];
+        let a_machine = CORES * 1000 / app.milli_cores;
+        let mut load = vec![0; self.apps.len()];
+        // The static Node takes no more than one machine would.
+        load[0] = a_machine * (self.pools[app.pool].max_nodes + 2);
+        self.steps = vec![Step {
+            at: Duration::from_secs(20),
+            act: Act::Load(load),
+        }];
+    }
+
     /// When the last step is done.
     pub(crate) fn end(&self) -> Duration {
         self.steps.last().map_or(Duration::ZERO, |step| step.at)

@@ -52,7 +52,7 @@ pub(crate) struct Summary {
     clippy::disallowed_types,
     reason = "how long the test takes for the person who waits for it"
 )]
-type Wall = std::time::Instant;
+pub(crate) type Wall = std::time::Instant;
 
 impl Summary {
     pub(crate) fn new() -> Self {

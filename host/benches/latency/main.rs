@@ -29,7 +29,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kproxide_testkit::{ControlPlane, eventually, require_controlplane};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Config};
 use serde_json::json;
 
@@ -120,7 +120,7 @@ fn clones(stage: &Stage<'_>, seen: usize) -> Vec<Timestamp> {
         .collect()
 }
 
-/// The app's pods whenever they change, by the watch that kproxide has too.
+/// The app's pods whenever they change, by the watch that kproxide has too. It has begun: what happens from now on is seen when it happens.
 async fn pods(cluster: &ControlPlane) -> impl Stream<Item = Pod> {
     let read = Kubeconfig::read_from(cluster.admin_kubeconfig_path()).unwrap();
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
@@ -128,8 +128,9 @@ async fn pods(cluster: &ControlPlane) -> impl Stream<Item = Pod> {
         .unwrap();
     let pods: Api<Pod> = Api::namespaced(Client::try_from(config).unwrap(), "default");
     let selection = watcher::Config::default().labels(&format!("app={APP}"));
-    watcher(pods, selection)
-        .applied_objects()
-        .map(|pod| pod.unwrap())
-        .boxed()
+    let mut events = watcher(pods, selection).boxed();
+    let begun =
+        async { while !matches!(events.next().await.unwrap().unwrap(), Event::InitDone) {} };
+    tokio::time::timeout(SOON, begun).await.unwrap();
+    events.applied_objects().map(|pod| pod.unwrap()).boxed()
 }

@@ -99,6 +99,13 @@ impl Host {
         .await;
     }
 
+    /// Its world and its last plan.
+    pub(crate) async fn debug_plan(&self) -> serde_json::Value {
+        let url = format!("http://{}/debug/plan", self.admin);
+        let answer = self.client.get(&url).send().await.unwrap();
+        serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
+    }
+
     pub(crate) fn memory(&self) -> Memory {
         let path = format!("/proc/{}/status", self.process.id());
         let status = fs::read_to_string(path).unwrap();

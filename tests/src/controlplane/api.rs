@@ -214,16 +214,6 @@ impl Api {
             .await
     }
 
-    /// Replaces the object at `path`.
-    ///
-    /// # Errors
-    ///
-    /// When refused, for example with status 409 if `resourceVersion` is not the current one.
-    pub async fn replace(&self, path: &str, object: &Value) -> Result<Value, ApiError> {
-        self.json(Method::PUT, path, Some(object), "application/json")
-            .await
-    }
-
     /// Merges `patch` into the object at `path` (RFC 7386: null removes, lists are replaced).
     ///
     /// # Errors

@@ -102,12 +102,8 @@ pub(super) fn api_server(files: &Files, etcd_port: u16, port: u16, more: &[Strin
     flags
 }
 
-pub(super) fn controller_manager(
-    files: &Files,
-    node_grace: Duration,
-    more: &[String],
-) -> Vec<String> {
-    let mut flags = vec![
+pub(super) fn controller_manager(files: &Files, node_grace: Duration) -> Vec<String> {
+    vec![
         format!(
             "--kubeconfig={}",
             text(&files.controller_manager_kubeconfig)
@@ -125,9 +121,7 @@ pub(super) fn controller_manager(
         format!("--node-monitor-grace-period={}s", node_grace.as_secs()),
         "--kube-api-qps=200".to_owned(),
         "--kube-api-burst=400".to_owned(),
-    ];
-    flags.extend_from_slice(more);
-    flags
+    ]
 }
 
 pub(super) fn scheduler(files: &Files) -> Vec<String> {

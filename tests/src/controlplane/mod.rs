@@ -37,9 +37,6 @@ use self::server::Server;
 /// [`PodLauncher`](crate::PodLauncher) runs a pod there. kwok leaves the pods of this Node alone.
 pub const CONTROL_PLANE_NODE: &str = "control-plane";
 
-/// Names a kubeconfig of a cluster that tests shall use instead of starting one.
-const EXTERNAL_KUBECONFIG: &str = "KPROXIDE_TEST_KUBECONFIG";
-
 /// Measured: 3 s on two idle cores. The rest is for machines that build something at the same time.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -56,8 +53,6 @@ pub struct Options {
     pub node_grace: Duration,
     /// More flags for kube-apiserver, such as `--feature-gates=…`.
     pub api_server_flags: Vec<String>,
-    /// More flags for kube-controller-manager.
-    pub controller_manager_flags: Vec<String>,
 }
 
 impl Default for Options {
@@ -66,7 +61,6 @@ impl Default for Options {
             kwok: true,
             node_grace: Duration::from_secs(15),
             api_server_flags: Vec::new(),
-            controller_manager_flags: Vec::new(),
         }
     }
 }
@@ -80,9 +74,14 @@ pub enum StartError {
     /// Certificates could not be made.
     #[error("cannot make the control plane's certificates")]
     Pki(#[from] rcgen::Error),
-    /// The administrator's kubeconfig cannot be used from here.
-    #[error("cannot use the kubeconfig {path}: {reason}")]
-    Kubeconfig { path: String, reason: String },
+    /// No client can be made for the new API server.
+    #[error("cannot make a client for {whom}: {reason}")]
+    Client {
+        /// As whom.
+        whom: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// A server could not be started or ended at once.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -104,7 +103,7 @@ pub enum StartError {
     },
 }
 
-/// A running control plane, or a given cluster. Dropping it ends all of its servers and removes their files; if the test
+/// A running control plane. Dropping it ends all of its servers and removes their files; if the test
 /// is failing at that moment, the ends of the logs go to stderr first and the files stay.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -113,7 +112,7 @@ pub struct ControlPlane {
     access: Access,
     admin_kubeconfig: PathBuf,
     servers: Vec<Server>,
-    /// Last, so that the servers are gone before their folder is.
+    /// Last, so that the servers are killed before their folder goes.
     root: TempDir,
 }
 
@@ -121,15 +120,10 @@ impl ControlPlane {
     /// Starts a control plane and waits until it serves, has a default ServiceAccount (before which no pod can be
     /// made) and, with kwok, a Ready [`CONTROL_PLANE_NODE`].
     ///
-    /// With `KPROXIDE_TEST_KUBECONFIG` set nothing is started: the cluster behind that file is used as it is.
-    ///
     /// # Errors
     ///
     /// [`StartError`], with the end of the log of the server that is to blame.
     pub async fn start(programs: &Programs, options: Options) -> Result<Self, StartError> {
-        if let Some(path) = std::env::var_os(EXTERNAL_KUBECONFIG) {
-            return Self::external(programs, Path::new(&path)).await;
-        }
         let mut attempt = 1;
         loop {
             match Self::start_once(programs, &options).await {
@@ -154,8 +148,8 @@ impl ControlPlane {
             pki.ca_pem.clone(),
             pki.admin.clone(),
         );
-        let api = Api::new(&access).map_err(|reason| StartError::Kubeconfig {
-            path: "of the new control plane".to_owned(),
+        let api = Api::new(&access).map_err(|reason| StartError::Client {
+            whom: "the administrator",
             reason,
         })?;
         let admin_kubeconfig = root.path().join("admin.kubeconfig");
@@ -183,11 +177,7 @@ impl ControlPlane {
         .await?;
         this.serve(
             "kube-controller-manager",
-            flags::controller_manager(
-                &files,
-                options.node_grace,
-                &options.controller_manager_flags,
-            ),
+            flags::controller_manager(&files, options.node_grace),
         )?;
         this.serve("kube-scheduler", flags::scheduler(&files))?;
         if options.kwok {
@@ -222,39 +212,6 @@ impl ControlPlane {
         })
         .await?;
         Ok(this)
-    }
-
-    async fn external(programs: &Programs, path: &Path) -> Result<Self, StartError> {
-        let unusable = |reason: String| StartError::Kubeconfig {
-            path: path.display().to_string(),
-            reason,
-        };
-        let path_text = path
-            .to_str()
-            .ok_or_else(|| unusable("its path is not UTF-8".to_owned()))?;
-        let view = [
-            "kubectl",
-            "config",
-            "view",
-            "--raw",
-            "--flatten",
-            "--minify",
-            "--output=json",
-        ];
-        let json = programs
-            .run(&[view.as_slice(), &["--kubeconfig", path_text]].concat())
-            .await?;
-        let access = Access::from_kubeconfig(&json).map_err(unusable)?;
-        Ok(ControlPlane {
-            programs: programs.clone(),
-            api: Api::new(&access).map_err(unusable)?,
-            access,
-            admin_kubeconfig: path.to_owned(),
-            servers: Vec::new(),
-            root: tempfile::Builder::new()
-                .prefix("kproxide-controlplane-")
-                .tempdir()?,
-        })
     }
 
     fn serve(&mut self, program: &'static str, flags: Vec<String>) -> Result<(), ServerError> {
@@ -302,24 +259,9 @@ impl ControlPlane {
         &self.access.ca_pem
     }
 
-    /// The administrator's kubeconfig as JSON text, which is YAML too.
-    pub fn kubeconfig(&self) -> String {
-        self.access.kubeconfig()
-    }
-
     /// The administrator's kubeconfig as a file.
     pub fn admin_kubeconfig_path(&self) -> &Path {
         &self.admin_kubeconfig
-    }
-
-    /// A kubeconfig for whoever holds `token`, as JSON text.
-    pub fn kubeconfig_with_token(&self, token: &str) -> String {
-        Access::token(
-            self.access.server.clone(),
-            self.access.ca_pem.clone(),
-            token.to_owned(),
-        )
-        .kubeconfig()
     }
 
     /// The API server, asked as the holder of `token`: for tests of what an identity may do.
@@ -333,8 +275,8 @@ impl ControlPlane {
             self.access.ca_pem.clone(),
             token.to_owned(),
         );
-        Api::new(&access).map_err(|reason| StartError::Kubeconfig {
-            path: "of a token".to_owned(),
+        Api::new(&access).map_err(|reason| StartError::Client {
+            whom: "the holder of a token",
             reason,
         })
     }
@@ -409,9 +351,16 @@ impl ControlPlane {
         }
     }
 
-    /// The folder with the servers' logs (`kube-apiserver.log` and so on) and files.
-    pub fn folder(&self) -> &Path {
-        self.root.path()
+    /// Prints the ends of the servers' logs to stderr, and keeps their files: for whoever looks into a test that failed.
+    pub fn keep_for_inspection(&mut self) {
+        for server in &self.servers {
+            eprintln!("{}", server.log_tail());
+        }
+        self.root.disable_cleanup(true);
+        eprintln!(
+            "the control plane's files are in {}",
+            self.root.path().display()
+        );
     }
 
     fn command_env(&self) -> Vec<(&'static str, &Path)> {
@@ -426,14 +375,7 @@ impl ControlPlane {
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for server in &self.servers {
-                eprintln!("{}", server.log_tail());
-            }
-            self.root.disable_cleanup(true);
-            eprintln!(
-                "the control plane's files are in {}",
-                self.root.path().display()
-            );
+            self.keep_for_inspection();
         }
     }
 }

@@ -6,12 +6,16 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 
 /// The folder that holds built control planes, instead of the one under cargo's target folder.
 const CACHE: &str = "KPROXIDE_CACHE";
+
+/// For one helper command: Helm and kubectl wait for the API server on their own, for ever if they must.
+const RUN_DEADLINE: Duration = Duration::from_secs(180);
 
 /// The sources, compiled in, so that a change of one is a new executable for every test that links this crate.
 const SOURCES: [(&str, &str); 4] = [
@@ -155,8 +159,9 @@ impl Programs {
             let ((), output) = tokio::join!(feed, child.wait_with_output());
             output
         };
-        let output = run
+        let output = tokio::time::timeout(RUN_DEADLINE, run)
             .await
+            .map_err(|_| failed(format!("no end within {RUN_DEADLINE:?}")))?
             .map_err(|error: io::Error| failed(error.to_string()))?;
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {

@@ -144,9 +144,6 @@ async fn a_flag_that_no_server_knows_is_an_error_with_its_log() {
     let Some(programs) = require_controlplane() else {
         return;
     };
-    if std::env::var_os(EXTERNAL_KUBECONFIG).is_some() {
-        return;
-    }
     let options = Options {
         api_server_flags: vec!["--colour=blue".to_owned()],
         ..Options::default()
@@ -159,35 +156,4 @@ async fn a_flag_that_no_server_knows_is_an_error_with_its_log() {
         error.contains("kube-apiserver ended") && error.contains("--colour"),
         "{error}"
     );
-}
-
-#[tokio::test]
-async fn a_given_cluster_is_used_as_it_is_and_not_stopped() {
-    let Some(programs) = require_controlplane() else {
-        return;
-    };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
-    let guest = ControlPlane::external(&programs, cluster.admin_kubeconfig_path())
-        .await
-        .unwrap();
-    assert_eq!(
-        (guest.url(), guest.ca_pem()),
-        (cluster.url(), cluster.ca_pem())
-    );
-    let namespace = json!({ "metadata": { "name": "visited" } });
-    guest
-        .api()
-        .create("/api/v1/namespaces", &namespace)
-        .await
-        .unwrap();
-    guest.stop().await;
-    let seen = cluster
-        .kubectl(&["get", "namespace", "visited", "--output=name"])
-        .await
-        .unwrap();
-    assert_eq!(seen.trim(), "namespace/visited");
 }

@@ -37,11 +37,6 @@ impl RunningPod {
         self.pod["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The process id, as long as it runs.
-    pub fn pid(&self) -> Option<u32> {
-        self.process.pid()
-    }
-
     /// The arguments that the process got, mount paths rewritten.
     pub fn args(&self) -> &[String] {
         &self.args
@@ -111,25 +106,6 @@ impl RunningPod {
     pub async fn kill9(&mut self) -> Result<(), LaunchError> {
         self.process.kill().await;
         self.write_status(false).await
-    }
-
-    /// SIGTERM, then SIGKILL once the pod's `terminationGracePeriodSeconds` are over, and how it ended. The pod itself
-    /// stays, so that it can be started again.
-    ///
-    /// # Errors
-    ///
-    /// When the pod's status cannot be written.
-    pub async fn terminate(&mut self) -> Result<ExitStatus, LaunchError> {
-        let grace = self.pod["spec"]["terminationGracePeriodSeconds"]
-            .as_u64()
-            .unwrap_or(30);
-        let status = self
-            .process
-            .terminate(Duration::from_secs(grace))
-            .await
-            .map_err(LaunchError::io("terminating the process"))?;
-        self.write_status(false).await?;
-        Ok(status)
     }
 
     /// Starts the container again, as the kubelet does after it ended: same pod, same arguments, same mounts.
