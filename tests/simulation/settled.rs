@@ -122,6 +122,7 @@ pub(crate) fn problems(lab: &Lab, scenario: &Scenario) -> Vec<String> {
         check_claim(claim, &snapshot, &nodes, &mut found);
     }
     check_surplus(&snapshot, &nodes, &claims, &mut found);
+    check_statuses(lab, scenario, &mut found);
     check_ledger(lab, &claims, &mut found);
     found
 }
@@ -322,6 +323,39 @@ fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
             claims.len()
         ));
     }
+}
+
+/// What kproxide says of itself is true: two leaders may have written it, and the earlier one's word may have come last.
+fn check_statuses(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
+    for (index, pool) in scenario.pools.iter().enumerate() {
+        let object = lab.kube.get("nodepools.kproxide.dev", "", pool.name);
+        let said = &object.unwrap_or_default()["status"]["nodes"];
+        let needed = scenario.machines_needed(index);
+        if *said != needed {
+            found.push(format!(
+                "pool {} says {said} Nodes, it has {needed}",
+                pool.name
+            ));
+        }
+    }
+    for kind in ["proxmoxclusters", "nodeclasses", "nodepools"] {
+        for object in lab.kube.list(&format!("{kind}.kproxide.dev")) {
+            if condition(&object, "Ready") != Some("True") {
+                found.push(format!(
+                    "{kind} {} is not Ready: {}",
+                    object["metadata"]["name"], object["status"]
+                ));
+            }
+        }
+    }
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let found = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)?;
+    found["status"].as_str()
 }
 
 /// Machines that hosts made.

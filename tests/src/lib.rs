@@ -10,6 +10,11 @@
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
 
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 mod eventually;
 
 pub mod controlplane;
@@ -19,25 +24,27 @@ pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
 pub use eventually::{Probe, eventually};
 pub use kubelet::{PodLauncher, RunningPod};
 
-/// A TCP port of loopback that nobody listens on at this moment. Somebody may before the caller does, so whoever starts
-/// a server on it must be ready to take another.
+/// A TCP port of loopback for a server that is started later: nobody listens on it now, and the system gives it to nobody who asks for any port.
 ///
 /// # Errors
 ///
-/// When the system has no port left to give.
-pub fn free_port() -> std::io::Result<u16> {
-    let [port] = free_ports()?;
-    Ok(port)
+/// When every port of the range is taken.
+pub fn free_port() -> io::Result<u16> {
+    // Each process begins elsewhere, and no call of one process takes what another has taken.
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(PORTS_PER_PROCESS);
+    for _ in PORTS {
+        let place = begin.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + (place % PORTS.len() as u32) as u16;
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Several free ports that differ from each other: all are held until the last one is found.
-pub(crate) fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
-    let mut held = Vec::with_capacity(N);
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
-    }
-    Ok(ports)
-}
+/// Below the ports that Linux gives by itself (`ip_local_port_range`, 32768 and up), above those of services.
+const PORTS: Range<u16> = 14_000..32_000;
+const PORTS_PER_PROCESS: u32 = 97;

@@ -21,12 +21,14 @@ use rustls::pki_types::PrivateKeyDer;
 use sha2::{Digest, Sha256};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
 use crate::faults::Cut;
+
+/// For a client that connects and then says nothing.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Why an API could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +70,7 @@ pub struct Wire {
     address: SocketAddr,
     ca_pem: String,
     fingerprint: String,
-    stop: CancellationToken,
-    connections: JoinSet<()>,
+    _connections: JoinSet<()>,
 }
 
 impl Wire {
@@ -94,15 +95,13 @@ impl Wire {
         let address = listener.local_addr().map_err(listen)?;
         let certificate = Certificate::make(names)?;
         let acceptor = certificate.acceptor()?;
-        let stop = CancellationToken::new();
         let mut connections = JoinSet::new();
-        connections.spawn(accept(listener, acceptor, service, idle, stop.clone()));
+        connections.spawn(accept(listener, acceptor, service, idle));
         Ok(Wire {
             address,
             ca_pem: certificate.ca_pem,
             fingerprint: certificate.fingerprint,
-            stop,
-            connections,
+            _connections: connections,
         })
     }
 
@@ -125,12 +124,6 @@ impl Wire {
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
-
-    /// Takes no more connections, lets requests under way finish, and returns when all is quiet.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        while self.connections.join_next().await.is_some() {}
-    }
 }
 
 /// An API whose answers are whole, as one whose answers could stream.
@@ -152,7 +145,6 @@ async fn accept<S, B>(
     acceptor: TlsAcceptor,
     service: S,
     idle: Option<Duration>,
-    stop: CancellationToken,
 ) where
     S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -163,7 +155,6 @@ async fn accept<S, B>(
     loop {
         let stream = tokio::select! {
             biased;
-            () = stop.cancelled() => break,
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
@@ -174,15 +165,8 @@ async fn accept<S, B>(
                 }
             },
         };
-        connections.spawn(connection(
-            stream,
-            acceptor.clone(),
-            service.clone(),
-            idle,
-            stop.clone(),
-        ));
+        connections.spawn(connection(stream, acceptor.clone(), service.clone(), idle));
     }
-    while connections.join_next().await.is_some() {}
 }
 
 async fn connection<S, B>(
@@ -190,7 +174,6 @@ async fn connection<S, B>(
     acceptor: TlsAcceptor,
     service: S,
     idle: Option<Duration>,
-    stop: CancellationToken,
 ) where
     S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
@@ -201,7 +184,7 @@ async fn connection<S, B>(
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let Ok(stream) = acceptor.accept(stream).await else {
+    let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else {
         // The client does not trust the certificate, or does not speak TLS: its business.
         return;
     };
@@ -220,13 +203,7 @@ async fn connection<S, B>(
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let closing = async {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = activity.idle_for(idle) => {}
-        }
-    };
+    let closing = activity.idle_for(idle);
     let closing = std::pin::pin!(closing);
     tokio::select! {
         biased;

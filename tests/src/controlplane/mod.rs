@@ -142,7 +142,8 @@ impl ControlPlane {
             .prefix("kproxide-controlplane-")
             .tempdir()?;
         let pki = Pki::generate(&root.path().join("pki"))?;
-        let [etcd_client, etcd_peer, api_port] = crate::free_ports()?;
+        let (etcd_client, etcd_peer) = (crate::free_port()?, crate::free_port()?);
+        let api_port = crate::free_port()?;
         let access = Access::certificate(
             format!("https://127.0.0.1:{api_port}"),
             pki.ca_pem.clone(),
