@@ -19,6 +19,9 @@ use crate::taints::delays_service;
 /// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
 
+/// Bytes of a failed join's output that are told. An Event's note has 1024 bytes and loses its end.
+const OUTPUT_TOLD: usize = 800;
+
 /// Labels that the kubelet sets about itself and that are never overwritten.
 const KUBELET_LABELS: [&str; 3] = [
     "kubernetes.io/hostname",
@@ -329,10 +332,25 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         Some(JoinLook::Failed { exit_code, output }) => fail(
             Condition::Registered,
             "JoinFailed",
-            format!("the join command failed with exit code {exit_code}: {output}"),
+            format!(
+                "the join command failed with exit code {exit_code}: {}",
+                end_of(output)
+            ),
             now,
         ),
     }
+}
+
+/// The end of a command's output, where it says what went wrong.
+fn end_of(output: &str) -> String {
+    if output.len() <= OUTPUT_TOLD {
+        return output.to_owned();
+    }
+    let mut start = output.len() - OUTPUT_TOLD;
+    while !output.is_char_boundary(start) {
+        start += 1;
+    }
+    format!("… {}", &output[start..])
 }
 
 /// What the Node lacks. Taints are given once, at registration: afterwards they are the operator's.

@@ -202,17 +202,24 @@ fn the_join_command_runs_once_after_its_intent() {
 
 #[test]
 fn a_failed_join_keeps_its_output_for_the_user() {
-    let case = by_guest(JoinLook::Failed {
-        exit_code: 7,
-        output: "connection refused".into(),
-    });
-    let Step::Record { change, .. } = case.next() else {
-        panic!("{:?}", case.next());
+    let told = |output: String| {
+        let exit_code = 7;
+        let case = by_guest(JoinLook::Failed { exit_code, output });
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        change.note.expect("an Event").message
     };
-    let message = change.note.expect("an Event").message;
+    assert_eq!(
+        told("connection refused".into()),
+        "the join command failed with exit code 7: connection refused"
+    );
+    // Of a long output the end, which names the error; an Event's note has 1024 bytes.
+    let long = told(format!("{}connection refused", "…".repeat(1000)));
+    assert!(long.len() <= 1024, "{} bytes", long.len());
     assert!(
-        message.contains('7') && message.contains("connection refused"),
-        "{message}"
+        long.contains("exit code 7: … ") && long.ends_with("connection refused"),
+        "{long}"
     );
 }
 
