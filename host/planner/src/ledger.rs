@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::claim::Condition;
 use crate::facts::{
-    Backoff, ClaimFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
+    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
+    PolicyState,
 };
 use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::report::{Finding, Severity};
@@ -29,6 +30,9 @@ pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 /// For how long a number rests whose claim never appeared: longer than a request that is on its way can take.
 const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);
 
+/// Characters of a failure's message that a row of back-off keeps.
+pub const MOST_MESSAGE_CHARS: usize = 200;
+
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 /// So long after a back-off ended, its failures are forgotten.
@@ -46,17 +50,21 @@ pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> 
 }
 
 /// The Ledger after something failed on a hypervisor (with a storage, where one was involved): each failure doubles the pause, from 30 s to
-/// 30 min. `class` is a stable word for the kind of error.
+/// 30 min.
 pub fn record_failure(
     ledger: &LedgerFacts,
     hypervisor: &HypervisorId,
     storage: Option<&StorageName>,
-    class: &str,
+    failure: &LaunchFailure,
     now: Timestamp,
 ) -> LedgerFacts {
+    let LaunchFailure { class, message } = failure;
+    // In one line: it becomes part of a sentence.
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let message = words.join(" ").chars().take(MOST_MESSAGE_CHARS).collect();
     let mut ledger = ledger.clone();
     let is_it = |row: &Backoff| {
-        row.hypervisor == *hypervisor && row.storage.as_ref() == storage && &*row.class == class
+        row.hypervisor == *hypervisor && row.storage.as_ref() == storage && row.class == *class
     };
     let failures = match ledger.backoff.iter().position(is_it) {
         Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
@@ -65,7 +73,8 @@ pub fn record_failure(
     ledger.backoff.push(Backoff {
         hypervisor: hypervisor.clone(),
         storage: storage.cloned(),
-        class: class.into(),
+        class: class.clone(),
+        message,
         failures,
         until: later(now, pause_after(failures)),
     });

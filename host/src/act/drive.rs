@@ -8,7 +8,7 @@ use kproxide_planner::claim::{
     Attempted, Change, Did, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
 };
 use kproxide_planner::facts::ClaimFacts;
-use kproxide_planner::ids::ClaimName;
+use kproxide_planner::ids::{ClaimName, StorageName};
 use kproxide_planner::plan::Verdict;
 use tokio::sync::watch;
 
@@ -276,7 +276,7 @@ impl Drive {
             followed = client.follow(&parsed, FOLLOWED_FOR) => followed,
         };
         Some(match followed {
-            Ok(outcome) => outcome::of_task(upid, outcome),
+            Ok(outcome) => outcome::of_task(upid, outcome, self.storage()),
             Err(error) => {
                 tracing::debug!(claim = %self.name(), error = error.chain(), "the task could not be followed");
                 Outcome::Running(upid.into())
@@ -360,6 +360,11 @@ impl Drive {
 
     pub(super) fn facts(&self) -> &ClaimFacts {
         &self.claim.facts
+    }
+
+    /// Where the machine's disks are made, if that was decided.
+    pub(super) fn storage(&self) -> Option<&StorageName> {
+        self.facts().spec.storage.as_ref()
     }
 
     pub(super) fn acted(&mut self) {

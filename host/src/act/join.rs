@@ -11,8 +11,7 @@ use kproxide_planner::claim::{Failure, JoinLook, Outcome, Proven};
 use tokio::time::sleep;
 
 use super::drive::Drive;
-use super::launch::{failed, no_client};
-use super::outcome::of_proxmox;
+use super::launch::{failed, no_client, refused};
 use crate::kube::convert::JoinMethod;
 use crate::pve::client::Client;
 use crate::pve::error::Error;
@@ -96,7 +95,7 @@ impl Drive {
             .await
         {
             Ok(_pid) => Outcome::Done,
-            Err(error) => of_proxmox(&error),
+            Err(error) => refused(&client, &self.scope(), &error).await,
         }
     }
 

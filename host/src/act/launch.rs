@@ -5,7 +5,8 @@ use kproxide_planner::facts::ClaimSpec;
 
 use super::drive::Drive;
 use super::outcome::of_proxmox;
-use crate::kube::convert::{Addressing, CloudInitSettings, MachineSettings};
+use crate::kube::convert::{Addressing, CloudInitSettings, JoinMethod, MachineSettings};
+use crate::pve::client::Client;
 use crate::pve::cloudinit::{Address, CloudInit, MachineConfig};
 use crate::pve::error::Error;
 use crate::pve::limits::CloneSlot;
@@ -154,18 +155,9 @@ impl Drive {
             pool: request.pool.clone(),
             templates: vec![request.route.template],
             storages: request.route.storage.iter().cloned().collect(),
-            ..Scope::default()
+            ..self.scope()
         };
-        match client.clone_vm(&request).await {
-            Err(error) => {
-                let mut outcome = of_proxmox(&error);
-                if let Outcome::Failed { text, .. } = &mut outcome {
-                    *text = client.explained(&error, &scope).await;
-                }
-                outcome
-            }
-            begun_task => begun(begun_task),
-        }
+        begun(&client, &scope, client.clone_vm(&request).await).await
     }
 
     pub(super) async fn configure(&self, proven: &Proven) -> Outcome {
@@ -183,7 +175,7 @@ impl Drive {
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
         let clone = match client.read_config(hypervisor, vmid).await {
             Ok(clone) => clone,
-            Err(error) => return of_proxmox(&error),
+            Err(error) => return refused(&client, &self.scope(), &error).await,
         };
         // VMIDs are unique within a Proxmox cluster only.
         let origin = format!("{}/{}", self.context.identity.cluster_id, spec.cluster);
@@ -196,7 +188,7 @@ impl Drive {
             .await
         {
             Ok(()) => Outcome::Done,
-            Err(error) => of_proxmox(&error),
+            Err(error) => refused(&client, &self.scope(), &error).await,
         }
     }
 
@@ -207,7 +199,7 @@ impl Drive {
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
         let config = match client.read_config(hypervisor, vmid).await {
             Ok(config) => config,
-            Err(error) => return of_proxmox(&error),
+            Err(error) => return refused(&client, &self.scope(), &error).await,
         };
         let Some(disk) = config.boot_disk() else {
             return failed(
@@ -221,7 +213,7 @@ impl Drive {
         {
             Ok(Some(upid)) => Outcome::Running(upid.as_str().into()),
             Ok(None) => Outcome::Done,
-            Err(error) => of_proxmox(&error),
+            Err(error) => refused(&client, &self.scope(), &error).await,
         }
     }
 
@@ -229,7 +221,18 @@ impl Drive {
         let Some(client) = self.proxmox() else {
             return no_client();
         };
-        begun(client.start(proven.hypervisor(), proven.vmid().0).await)
+        let begun_task = client.start(proven.hypervisor(), proven.vmid().0).await;
+        begun(&client, &self.scope(), begun_task).await
+    }
+
+    /// What we need to do on the claim's own VM. Proxmox names the path of the VM itself, which ends with it: the privileges belong on its pool's.
+    pub(super) fn scope(&self) -> Scope {
+        let join = self.surroundings.machine.as_ref().map(|class| &class.join);
+        Scope {
+            pool: Some(self.surroundings.settings.pool.to_string()),
+            guest_exec: matches!(join, Some(JoinMethod::GuestExec { .. })),
+            ..Scope::default()
+        }
     }
 
     /// What the machine's description has to prove. `None`: the claim has no nonce yet.
@@ -300,11 +303,20 @@ fn cloud_init_of(spec: &ClaimSpec, settings: &CloudInitSettings) -> Result<Cloud
 }
 
 /// A call that starts a task.
-pub(super) fn begun(result: Result<Upid, Error>) -> Outcome {
+pub(super) async fn begun(client: &Client, scope: &Scope, result: Result<Upid, Error>) -> Outcome {
     match result {
         Ok(upid) => Outcome::Running(upid.as_str().into()),
-        Err(error) => of_proxmox(&error),
+        Err(error) => refused(client, scope, &error).await,
     }
+}
+
+/// A call that failed; if for want of a privilege, with the commands that grant what `scope` needs.
+pub(super) async fn refused(client: &Client, scope: &Scope, error: &Error) -> Outcome {
+    let mut outcome = of_proxmox(error);
+    if let Outcome::Failed { text, .. } = &mut outcome {
+        *text = client.explained(error, scope).await;
+    }
+    outcome
 }
 
 pub(super) fn no_client() -> Outcome {

@@ -107,7 +107,7 @@ impl Drive {
         if let Some(upid) = &looks.task {
             seen.task = match upid.parse::<Upid>() {
                 Ok(parsed) => note(client.task_outcome(&parsed).await, &mut seen.unread)
-                    .map(|outcome| of_task(upid, outcome)),
+                    .map(|outcome| of_task(upid, outcome, self.storage())),
                 Err(error) => Some(Outcome::Unknown(error.to_string())),
             };
         }
@@ -275,7 +275,10 @@ impl Drive {
             Err(error) if error.meaning == Meaning::AgentDown => {
                 Some(JoinLook::AgentSilent(error.chain()))
             }
-            Err(error) => note(Err(error), unread),
+            Err(error) => {
+                unread.push(client.explained(&error, &self.scope()).await);
+                None
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the adapters' answers mean for the next decision.
 
 use kproxide_planner::claim::{Failure, Outcome};
+use kproxide_planner::ids::StorageName;
 
 use crate::chain::chain;
 use crate::kube::error::Error as KubeError;
@@ -18,8 +19,13 @@ pub(super) fn of_proxmox(error: &PveError) -> Outcome {
     }
 }
 
-/// A task of Proxmox's, named `upid`, as it stands.
-pub(super) fn of_task(upid: &str, outcome: task::Outcome) -> Outcome {
+/// A task of Proxmox's, named `upid`, as it stands. Where its machine's disks are made on a known storage, that is named if it is full: Proxmox's words
+/// may name a volume or a path only.
+pub(super) fn of_task(
+    upid: &str,
+    outcome: task::Outcome,
+    storage: Option<&StorageName>,
+) -> Outcome {
     match outcome {
         task::Outcome::Running => Outcome::Running(upid.into()),
         task::Outcome::Ok => Outcome::Done,
@@ -31,7 +37,13 @@ pub(super) fn of_task(upid: &str, outcome: task::Outcome) -> Outcome {
         } => Outcome::Done,
         task::Outcome::Failed { meaning, text } => Outcome::Failed {
             failure: failure(&meaning, meaning.reaction()),
-            text,
+            text: match (&meaning, storage) {
+                (Meaning::NoSpace, Some(storage)) => {
+                    format!("storage {storage}: {meaning}: {text}")
+                }
+                (Meaning::NoSpace, None) => format!("{meaning}: {text}"),
+                (_, _) => text,
+            },
         },
         task::Outcome::Unknown(why) => Outcome::Unknown(why),
     }
@@ -60,5 +72,27 @@ pub(super) fn of_kubernetes(error: &KubeError) -> Outcome {
     Outcome::Failed {
         failure,
         text: chain(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_storage_is_named_with_what_to_do() {
+        let ended = task::Outcome::of_exit_status(
+            "clone failed: lvcreate 'pve/vm-201-disk-0' error: insufficient free space",
+        );
+        let storage = StorageName::from("local-lvm");
+        let Outcome::Failed { failure, text } = of_task("upid", ended, Some(&storage)) else {
+            panic!("it did not fail");
+        };
+        assert_eq!(failure, Failure::Elsewhere);
+        assert_eq!(
+            text,
+            "storage local-lvm: no space left on the storage: free some, or set `template.storage` to another one: \
+             clone failed: lvcreate 'pve/vm-201-disk-0' error: insufficient free space"
+        );
     }
 }

@@ -1,14 +1,14 @@
 //! Steps past the point of no return: tombstone, shutdown, stop, destroy; then the Ledger and the claim are closed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{Closing, Failure, Outcome, Proven, close};
+use kproxide_planner::facts::LaunchFailure;
 
 use super::drive::Drive;
-use super::launch::{begun, no_client};
-use super::outcome::{of_kubernetes, of_proxmox};
+use super::launch::{begun, no_client, refused};
+use super::outcome::of_kubernetes;
 use crate::kube::error::Cas;
 use crate::kube::{claims, ledger};
 use crate::pve::ownership::with_line;
@@ -28,7 +28,7 @@ impl Drive {
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
         let config = match client.read_config(hypervisor, vmid).await {
             Ok(config) => config,
-            Err(error) => return of_proxmox(&error),
+            Err(error) => return refused(&client, &self.scope(), &error).await,
         };
         // Written onto the configuration that was proven, or not at all.
         let description = with_line(&config.description, &marker.tombstone(key));
@@ -37,7 +37,7 @@ impl Drive {
             .await
         {
             Ok(()) => Outcome::Done,
-            Err(error) => of_proxmox(&error),
+            Err(error) => refused(&client, &self.scope(), &error).await,
         }
     }
 
@@ -49,18 +49,18 @@ impl Drive {
         let grace = Duration::try_from(grace)
             .unwrap_or_default()
             .max(Duration::from_secs(1));
-        begun(
-            client
-                .shutdown(proven.hypervisor(), proven.vmid().0, grace)
-                .await,
-        )
+        let begun_task = client
+            .shutdown(proven.hypervisor(), proven.vmid().0, grace)
+            .await;
+        begun(&client, &self.scope(), begun_task).await
     }
 
     pub(super) async fn stop(&self, proven: &Proven) -> Outcome {
         let Some(client) = self.proxmox() else {
             return no_client();
         };
-        begun(client.stop(proven.hypervisor(), proven.vmid().0).await)
+        let begun_task = client.stop(proven.hypervisor(), proven.vmid().0).await;
+        begun(&client, &self.scope(), begun_task).await
     }
 
     pub(super) async fn destroy(&self, proven: &Proven) -> Outcome {
@@ -68,10 +68,15 @@ impl Drive {
             return no_client();
         };
         tracing::info!(claim = %self.name(), vmid = %proven.vmid(), hypervisor = %proven.hypervisor(), "destroying");
-        begun(client.destroy(proven.hypervisor(), proven.vmid().0).await)
+        let begun_task = client.destroy(proven.hypervisor(), proven.vmid().0).await;
+        begun(&client, &self.scope(), begun_task).await
     }
 
-    pub(super) async fn quarantine(&self, until: Timestamp, failure: Option<Arc<str>>) -> Outcome {
+    pub(super) async fn quarantine(
+        &self,
+        until: Timestamp,
+        failure: Option<LaunchFailure>,
+    ) -> Outcome {
         let closing = Closing {
             claim: self.name(),
             spec: &self.facts().spec,

@@ -277,12 +277,14 @@ impl Meaning {
     }
 }
 
+/// What to do about a privilege, as long as nobody says on which path it is best granted.
+pub(super) const GRANT_IT: &str = ": grant it to the user and to its token";
+
 fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'static, str> {
     match (path, privilege) {
-        (Some(path), Some(privilege)) => format!(
-            "missing privilege {privilege} on {path}: grant it to the user and to its token"
-        )
-        .into(),
+        (Some(path), Some(privilege)) => {
+            format!("missing privilege {privilege} on {path}{GRANT_IT}").into()
+        }
         (_, _) => "a privilege is missing, Proxmox does not say which".into(),
     }
 }

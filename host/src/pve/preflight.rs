@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::client::Client;
-use super::error::{Error, Meaning};
+use super::error::{Error, GRANT_IT, Meaning};
 use super::machine::{Permissions, Version};
 
 /// What a cluster's configuration makes us do.
@@ -70,7 +70,12 @@ impl Client {
             return line;
         }
         // Best effort: whoever may not do things may not be told either.
-        for missing in self.missing_privileges(scope).await.unwrap_or_default() {
+        let gaps = self.missing_privileges(scope).await.unwrap_or_default();
+        if !gaps.is_empty() {
+            // Proxmox may have named the path of one VM; these last.
+            line = line.replacen(GRANT_IT, "", 1);
+        }
+        for missing in gaps {
             line.push_str(&format!("; {missing}"));
         }
         line

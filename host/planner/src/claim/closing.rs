@@ -1,7 +1,5 @@
 //! Down, the end: the machine is proven absent, and what was written of it is closed.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 
 use super::clone::VMID_TAKEN;
@@ -11,6 +9,7 @@ use super::ownership::Mismatch;
 use super::step::Step;
 use super::subject::Subject;
 use super::{Condition, drain};
+use crate::facts::LaunchFailure;
 use crate::ledger::later;
 
 /// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
@@ -51,8 +50,8 @@ pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
     }
 }
 
-/// The class of error that ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
-fn launch_failure(subject: &Subject<'_>) -> Option<Arc<str>> {
+/// What ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
+fn launch_failure(subject: &Subject<'_>) -> Option<LaunchFailure> {
     let status = subject.status();
     if status.since(Condition::Initialized).is_some() {
         return None;
@@ -72,9 +71,12 @@ fn launch_failure(subject: &Subject<'_>) -> Option<Arc<str>> {
             | Condition::OwnershipMismatch
             | Condition::ProtectedVM => false,
         })
-        .map(|c| c.reason.as_str())
-        .find(|class| {
-            !class.is_empty() && !matches!(*class, VMID_TAKEN | "ReservationLost" | "Lost")
+        .find(|c| {
+            !c.reason.is_empty()
+                && !matches!(c.reason.as_str(), VMID_TAKEN | "ReservationLost" | "Lost")
         })
-        .map(Into::into)
+        .map(|c| LaunchFailure {
+            class: c.reason.as_str().into(),
+            message: c.message.clone(),
+        })
 }

@@ -1,11 +1,9 @@
 //! What closing a claim changes in the Ledger.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 
 use super::observed::EntryLook;
-use crate::facts::{ClaimSpec, EntryState, LedgerEntry, LedgerFacts};
+use crate::facts::{ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts};
 use crate::ids::ClaimName;
 use crate::ledger::{quarantine, record_failure};
 
@@ -15,7 +13,7 @@ pub struct Closing<'a> {
     pub claim: &'a ClaimName,
     pub spec: &'a ClaimSpec,
     pub until: Timestamp,
-    pub failure: Option<Arc<str>>,
+    pub failure: Option<LaunchFailure>,
 }
 
 /// The Ledger's word on a claim's VMID.
@@ -56,11 +54,11 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
         });
     }
     match failure {
-        Some(class) => record_failure(
+        Some(failure) => record_failure(
             &ledger,
             &spec.hypervisor_id(),
             spec.storage.as_ref(),
-            class,
+            failure,
             now,
         ),
         None => ledger,
@@ -85,7 +83,10 @@ mod tests {
             claim: &name,
             spec: &spec,
             until: fixture::at(100),
-            failure: Some("HypervisorUnfit".into()),
+            failure: Some(LaunchFailure {
+                class: "HypervisorUnfit".into(),
+                message: "it is off".to_owned(),
+            }),
         };
         let empty = LedgerFacts::default();
         assert_eq!(entry_of(&empty, &name, &spec), EntryLook::Missing);

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::observed::{Did, Failure};
 use super::ownership::Proven;
 use super::{Condition, Intent, Op, Phase};
-use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
+use crate::facts::{ClaimCondition, ClaimStatus, Labels, LaunchFailure, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
 
 /// What is to be done now for one claim.
@@ -56,7 +56,7 @@ pub enum Step {
     /// hypervisor and storage.
     Quarantine {
         until: Timestamp,
-        failure: Option<Arc<str>>,
+        failure: Option<LaunchFailure>,
     },
     /// The claim is closed.
     RemoveFinalizer,

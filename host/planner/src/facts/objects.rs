@@ -421,6 +421,17 @@ pub struct Backoff {
     pub storage: Option<StorageName>,
     /// Stable word for the class of error.
     pub class: Arc<str>,
+    /// What the last failure was, for people; empty if it was not written down.
+    #[serde(default)]
+    pub message: String,
     pub failures: u32,
     pub until: Timestamp,
+}
+
+/// Why a launch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchFailure {
+    /// As in [`Backoff`].
+    pub class: Arc<str>,
+    pub message: String,
 }

@@ -128,21 +128,31 @@ fn a_proof_of_absence_lets_number_and_address_rest() {
     );
 }
 
+/// With a message that is longer than a row keeps.
+fn failure(class: &str) -> LaunchFailure {
+    LaunchFailure {
+        class: class.into(),
+        message: "ü\n".repeat(1000),
+    }
+}
+
 #[test]
 fn failures_double_the_pause_up_to_half_an_hour() {
     let hypervisor = HypervisorId::new("pve", "alpha");
     let mut ledger = LedgerFacts::default();
     let mut pauses = Vec::new();
     for _ in 0..8 {
-        ledger = record_failure(&ledger, &hypervisor, None, "storage-full", at(0));
+        ledger = record_failure(&ledger, &hypervisor, None, &failure("storage-full"), at(0));
         pauses.push(ledger.backoff[0].until.duration_since(at(0)).as_secs());
     }
     assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
+    let kept = &ledger.backoff[0].message;
+    assert_eq!(*kept, "ü ".repeat(MOST_MESSAGE_CHARS / 2));
     let other = record_failure(
         &ledger,
         &hypervisor,
         Some(&"local".into()),
-        "storage-full",
+        &failure("storage-full"),
         at(0),
     );
     assert_eq!(other.backoff.len(), 2);
@@ -156,8 +166,13 @@ fn a_machine_in_service_since_the_failure_ends_the_back_off_of_its_place() {
         let id = HypervisorId::new("pve", hypervisor);
         let storage = storage.map(StorageName::from);
         for seconds in [failed - 300, failed] {
-            scene.ledger =
-                record_failure(&scene.ledger, &id, storage.as_ref(), "Refused", at(seconds));
+            scene.ledger = record_failure(
+                &scene.ledger,
+                &id,
+                storage.as_ref(),
+                &failure("Refused"),
+                at(seconds),
+            );
         }
         let claim = scene.claim("m");
         claim.status.conditions = vec![crate::fixtures::condition(

@@ -225,10 +225,7 @@ impl<'w> Hypervisors<'w> {
                 && now < row.until
         };
         if let Some(row) = backoff.iter().find(is_paused) {
-            return Err(format!(
-                "left alone until {:.0} after {} failed launches ({})",
-                row.until, row.failures, row.class
-            ));
+            return Err(left_alone(row));
         }
         let storage_index = self.storage_index(hypervisor, storage_name, storage);
         Ok(Site {
@@ -380,6 +377,19 @@ impl<'w> Hypervisor<'w> {
             .and_then(|name| self.facts.storages.get(name));
         storage.is_some_and(|storage| storage.linked_clones)
     }
+}
+
+fn left_alone(row: &Backoff) -> String {
+    let launches = match row.failures {
+        1 => "a failed launch".to_owned(),
+        failures => format!("{failures} failed launches, the last"),
+    };
+    let why = match &*row.message {
+        // Written before messages were kept.
+        "" => &*row.class,
+        message => message,
+    };
+    format!("left alone until {:.0} after {launches}: {why}", row.until)
 }
 
 /// Reasons that hold for every machine: the cluster's state, the operator's exclusions and minimums.

@@ -211,6 +211,7 @@ fn backoff_facts(row: &crd::LedgerBackoff) -> Result<Backoff, String> {
         hypervisor,
         storage,
         class,
+        message,
         failures,
         until,
     } = row;
@@ -218,6 +219,7 @@ fn backoff_facts(row: &crd::LedgerBackoff) -> Result<Backoff, String> {
         hypervisor: HypervisorId::try_from(hypervisor.clone())?,
         storage: storage.as_deref().map(StorageName::from),
         class: class.as_str().into(),
+        message: message.clone(),
         failures: *failures,
         until: moment("until", Some(until))?,
     })
@@ -228,6 +230,7 @@ fn backoff_object(row: &Backoff) -> crd::LedgerBackoff {
         hypervisor,
         storage,
         class,
+        message,
         failures,
         until,
     } = row;
@@ -235,6 +238,7 @@ fn backoff_object(row: &Backoff) -> crd::LedgerBackoff {
         hypervisor: hypervisor.to_string(),
         storage: storage.as_ref().map(ToString::to_string),
         class: class.to_string(),
+        message: message.clone(),
         failures: *failures,
         until: until.to_string(),
     }
@@ -292,6 +296,7 @@ mod tests {
                 hypervisor: HypervisorId::new("lab", "pve2"),
                 storage: Some("ceph".into()),
                 class: "no-space".into(),
+                message: "storage ceph is full".to_owned(),
                 failures: 3,
                 until: moment,
             }],

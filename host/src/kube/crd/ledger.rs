@@ -126,6 +126,10 @@ pub struct LedgerBackoff {
     pub storage: Option<String>,
     /// The class of error.
     pub class: String,
+    /// What the last failure was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 200))]
+    pub message: String,
     /// Failures in a row.
     pub failures: u32,
     /// Left alone until then.

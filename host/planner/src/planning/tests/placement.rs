@@ -305,8 +305,12 @@ fn what_failed_lately_is_left_alone() {
         scene.ledger.backoff.push(Backoff {
             hypervisor: HypervisorId::new("pve", name),
             storage: Some("shared".into()),
-            class: "clone".into(),
-            failures: 1,
+            class: "HypervisorUnfit".into(),
+            message: match name {
+                "alpha" => "cloning on alpha failed: storage shared is full".to_owned(),
+                _ => String::new(),
+            },
+            failures: if name == "alpha" { 1 } else { 3 },
             until: at(NOW + 20),
         });
     }
@@ -314,6 +318,15 @@ fn what_failed_lately_is_left_alone() {
     let plan = scene.plan();
     assert_eq!(&*plan.launches[0].spec.hypervisor, "gamma");
     assert_eq!(plan.wake_at, Some(at(NOW + 20)));
+    let until = format!("left alone until {:.0} after", at(NOW + 20));
+    let rejected = plan.report.rejected.iter();
+    assert_eq!(
+        rejected.map(|row| row.reason.clone()).collect::<Vec<_>>(),
+        [
+            format!("{until} a failed launch: cloning on alpha failed: storage shared is full"),
+            format!("{until} 3 failed launches, the last: HypervisorUnfit"),
+        ]
+    );
 }
 
 #[test]

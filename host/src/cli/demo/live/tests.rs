@@ -97,7 +97,7 @@ fn under_load() -> Picture {
         told("00:00:20  ── 30 pods of 500m / 512Mi arrive"),
         told(
             "00:00:21  ScaledUpGroup: NodePool workers: workers-q5xrwms1 on homelab/pve3: no machine yet, 97 % of its memory is available; \
-             not on homelab/pve2: left alone until 2026-01-05T08:01:46Z after 1 failed launches",
+             not on homelab/pve2: left alone until 2026-01-05T08:01:46Z after a failed launch",
         ),
         told("00:00:24  VM 502 workers-q5xrwms1 starts on pve3"),
     ]);
