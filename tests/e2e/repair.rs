@@ -26,7 +26,7 @@ fn a_machine_that_never_joins_is_replaced_and_the_reason_said() {
         stage
             .until_event(
                 "",
-                "FailedToScaleUp",
+                "FailedToScaleUpGroup",
                 "no Node joined within 5s of its start",
             )
             .await;

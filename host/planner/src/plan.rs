@@ -124,6 +124,19 @@ impl RemovalReason {
         }
     }
 
+    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
+    pub fn event(self) -> &'static str {
+        match self {
+            Self::Empty => "ScaleDownEmpty",
+            Self::Underutilized
+            | Self::Replace
+            | Self::Repair
+            | Self::LaunchFailed
+            | Self::Deleted
+            | Self::Lost => "ScaleDown",
+        }
+    }
+
     /// The reason that a condition's word stands for.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)

@@ -50,7 +50,7 @@ pub(super) fn begin_because(
     let mut change = StatusChange::default()
         .phase(Phase::Draining)
         .condition(Condition::Drained, false, reason.as_str(), why, now)
-        .say("ScaleDown", message);
+        .say(reason.event(), message);
     change.draining_since = Change::Set(now);
     if voluntary(reason) {
         // It turns when the drain is given up: the moment from which the planner waits before it tries again.

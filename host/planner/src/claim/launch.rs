@@ -46,7 +46,7 @@ pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timesta
 /// The launch has failed: the claim is closed, and the next tick makes another one.
 pub(super) fn fail(kind: Condition, class: &str, message: String, now: Timestamp) -> Step {
     failed_launch(kind, class, &message, now)
-        .warn("FailedToScaleUp", message)
+        .warn("FailedToScaleUpGroup", message)
         .record()
 }
 

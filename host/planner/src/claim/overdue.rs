@@ -51,7 +51,7 @@ pub(super) fn overdue(
     }
     StatusChange::default()
         .condition(kind, false, reason, message.clone(), now)
-        .warn("FailedToScaleUp", message.clone())
+        .warn("FailedToScaleUpGroup", message.clone())
         .record_and_back_off(later(now, LATER), message)
 }
 

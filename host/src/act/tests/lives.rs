@@ -6,6 +6,7 @@ use kproxide_planner::claim::{Condition, Phase};
 use kproxide_planner::facts::EntryState;
 use kproxide_planner::plan::{RemovalReason, Verdict};
 use kproxide_simulator::pve::Topology;
+use kproxide_simulator::pve::topology::AclSpec;
 use kproxide_simulator::rng::Spread;
 use serde_json::json;
 use tokio::time::sleep;
@@ -58,7 +59,10 @@ async fn a_claim_becomes_a_node_and_goes_again() {
     let told: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok())
         .map(|note| note.note.reason)
         .collect();
-    assert_eq!(told, ["Launched", "Registered", "Initialized", "ScaleDown"]);
+    assert_eq!(
+        told,
+        ["Launched", "Registered", "Initialized", "ScaleDownEmpty"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,13 +93,66 @@ async fn b2_a_machine_that_never_joins_goes_with_the_reason() {
     let notes: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok()).collect();
     let failed = notes
         .iter()
-        .find(|note| note.note.reason == "FailedToScaleUp")
+        .find(|note| note.note.reason == "FailedToScaleUpGroup")
         .unwrap();
     assert!(
         failed.note.message.contains("no Node joined within 10m"),
         "{}",
         failed.note.message
     );
+}
+
+/// Proxmox names the path of the VM, which goes with the failed launch: what lasts is a role on the pool.
+#[tokio::test(start_paused = true)]
+async fn a_privilege_missing_after_the_clone_is_to_be_granted_on_the_pool() {
+    const MACHINES: [&str; 11] = [
+        "VM.Allocate",
+        "VM.Audit",
+        "VM.Config.CPU",
+        "VM.Config.Cloudinit",
+        "VM.Config.Disk",
+        "VM.Config.Memory",
+        "VM.Config.Network",
+        "VM.Config.Options",
+        "VM.GuestAgent.Audit",
+        "VM.PowerMgmt",
+        "Pool.Audit",
+    ];
+    let grant = |path: &str, privileges: &[&str]| AclSpec {
+        path: path.to_owned(),
+        subject: "kproxide@pve".to_owned(),
+        privileges: privileges.iter().map(ToString::to_string).collect(),
+        propagate: true,
+    };
+    for missing in ["VM.Config.CPU", "VM.Config.Disk", "VM.PowerMgmt"] {
+        let mut lab = Lab::new().await;
+        let machines = MACHINES.into_iter().filter(|it| *it != missing);
+        lab.pve.set_acl(vec![
+            grant(
+                "/",
+                &[
+                    "Sys.Audit",
+                    "VM.Audit",
+                    "VM.Clone",
+                    "SDN.Use",
+                    "Datastore.Audit",
+                    "Datastore.AllocateSpace",
+                ],
+            ),
+            grant("/pool/k8s", &machines.collect::<Vec<_>>()),
+        ]);
+        let mut host = lab.host(1).await;
+        assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+        let notes: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok()).collect();
+        let failed = notes
+            .iter()
+            .find(|note| note.note.reason == "FailedToScaleUpGroup")
+            .unwrap();
+        let message = &failed.note.message;
+        let expected = format!("; /pool/k8s: {missing} is missing (to make");
+        assert!(message.contains(&expected), "{message}");
+        assert!(!message.contains("grant it"), "{message}");
+    }
 }
 
 /// Proxmox goes on with a clone whatever its client thinks of it.

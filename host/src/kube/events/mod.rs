@@ -200,15 +200,22 @@ fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> Even
     }
 }
 
+/// Reasons that are Cluster Autoscaler's words, each with the action it belongs to.
+const ACTIONS: [(&str, &str); 8] = [
+    ("TriggeredScaleUp", "ScaleUp"),
+    ("NotTriggerScaleUp", "ScaleUp"),
+    ("ScaledUpGroup", "ScaleUp"),
+    ("FailedToScaleUpGroup", "ScaleUp"),
+    ("ScaleDown", "ScaleDown"),
+    ("ScaleDownEmpty", "ScaleDown"),
+    ("ScaleDownHeldUp", "ScaleDown"),
+    ("ScaleDownFailed", "ScaleDown"),
+];
+
 /// What kproxide was about, as `events.k8s.io` wants to know; the reason itself where there is nothing more general.
 fn action(reason: &'static str) -> &'static str {
-    match reason {
-        "TriggeredScaleUp" | "NotTriggerScaleUp" | "ScaledUpGroup" | "FailedToScaleUpGroup" => {
-            "ScaleUp"
-        }
-        "ScaleDown" | "ScaleDownEmpty" | "ScaleDownFailed" => "ScaleDown",
-        other => other,
-    }
+    let known = ACTIONS.iter().find(|(word, _)| *word == reason);
+    known.map_or(reason, |(_, action)| action)
 }
 
 /// Events about objects without a namespace belong into `default`.

@@ -109,6 +109,33 @@ fn the_object_on_the_wire() {
     assert_eq!(value["regarding"]["uid"], "n");
 }
 
+/// Reasons that nothing emits any more would be looked for in vain.
+#[test]
+fn every_reason_with_an_action_is_said_somewhere() {
+    fn sources(folder: &std::path::Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !path.ends_with("kube/events/mod.rs")
+                && !path.ends_with("tests.rs")
+            {
+                text.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::new();
+    sources(&root.join("src"), &mut text);
+    sources(&root.join("planner/src"), &mut text);
+    for (reason, action_of_it) in ACTIONS {
+        assert!(text.contains(&format!("\"{reason}\"")), "{reason}");
+        assert_eq!(action(reason), action_of_it);
+    }
+    assert_eq!(action("Registered"), "Registered");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_holds_nobody_up() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| async {
