@@ -424,6 +424,7 @@ impl Autoscaler {
         for reload in reloads {
             self.reporter.policy_reloaded(reload, &self.world);
         }
+        self.reporter.refuse(self.policies.refusals());
         self.tell_policies();
         !reloads.is_empty()
     }

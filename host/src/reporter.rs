@@ -3,6 +3,7 @@
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
 mod gauges;
+mod policies;
 mod reload;
 mod statuses;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::{Delta, PoolFacts};
+use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::{ClaimName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
@@ -26,7 +27,7 @@ use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
-use crate::policy::Reload;
+use crate::policy::{Refusal, Reload};
 use reload::ReloadNews;
 
 /// Nothing is launched or destroyed: the key for ownership proofs is gone, or is another one.
@@ -57,6 +58,10 @@ pub struct Reporter {
     logged: Said<(String, String)>,
     /// Claims whose removal has begun and was counted.
     counted: BTreeSet<ClaimName>,
+    /// Policy files that are refused, by the policy's name.
+    refusals: BTreeMap<Arc<str>, Refusal>,
+    /// The pools that were told of them, and how.
+    refusals_told: BTreeSet<(About, String)>,
 }
 
 /// What was last said of each subject, and when.
@@ -102,6 +107,8 @@ impl Reporter {
             said: Said(BTreeMap::new()),
             logged: Said(BTreeMap::new()),
             counted: BTreeSet::new(),
+            refusals: BTreeMap::new(),
+            refusals_told: BTreeSet::new(),
         }
     }
 
@@ -134,6 +141,7 @@ impl Reporter {
             placements,
             rejected,
             nodes,
+            policy_failures,
             findings,
         } = &plan.report;
         for shape in pending {
@@ -143,15 +151,18 @@ impl Reporter {
             self.placement(placement, launched, rejected, world, now);
         }
         self.obstacles(world, now);
+        self.tell_refusals(world);
+        let failures = policies::by_pool(policy_failures);
+        self.tell_failures(&failures, world, now);
         self.count_removals(nodes, world);
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
                 let about = About::node(&node.node);
-                if self.news(&about, "ScaleDown", reason.as_str(), now) {
+                if self.news(&about, reason.event(), reason.as_str(), now) {
                     tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), "removing");
                     self.events.say(Event::normal(
                         about,
-                        "ScaleDown",
+                        reason.event(),
                         format!("the Node is removed: {reason}"),
                     ));
                 }
@@ -188,9 +199,12 @@ impl Reporter {
         }
         self.measure(&plan.report, world);
         if let Some(kube) = self.kube.clone()
-            && tokio::time::timeout(STATUS_DEADLINE, self.write_statuses(&kube, world, now))
-                .await
-                .is_err()
+            && tokio::time::timeout(
+                STATUS_DEADLINE,
+                self.write_statuses(&kube, &failures, world, now),
+            )
+            .await
+            .is_err()
         {
             tracing::warn!("status writes are slow; the rest follows with the next tick");
         }
@@ -209,7 +223,7 @@ impl Reporter {
         }
     }
 
-    /// Tells every pool that uses the policy what became of its file.
+    /// Tells every pool that uses the policy what became of its file; of one that was refused with the next plan, as pools that come later are.
     pub fn policy_reloaded(&mut self, reload: &Reload, world: &World) {
         let ReloadNews {
             result,
@@ -226,8 +240,9 @@ impl Reporter {
         } else {
             tracing::info!(policy = %reload.policy, message, "policy file");
         }
+        let Some(reason) = reason else { return };
         for (name, pool) in world.pools() {
-            if uses(pool, &reload.policy) {
+            if policies::used_by(pool).contains(&reload.policy) {
                 let about = About::pool(name, &pool.uid);
                 self.events.say(if warning {
                     Event::warning(about, reason, message.clone())
@@ -414,15 +429,4 @@ fn not_on(pool: &PoolName, rejected: &[RejectedHypervisor]) -> String {
 
 fn pod(key: &PodKey, world: &World) -> Option<About> {
     Some(About::pod(key, world.pod(key)?.uid()))
-}
-
-fn uses(pool: &PoolFacts, policy: &Arc<str>) -> bool {
-    let policies = &pool.policies;
-    [
-        &policies.host_selection,
-        &policies.scale_down,
-        &policies.labels,
-    ]
-    .iter()
-    .any(|used| used.policy.name == *policy)
 }

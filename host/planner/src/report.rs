@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::facts::PolicyRef;
 use crate::ids::{ClaimName, HypervisorId, NodeName, PodKey, PoolName};
 
 /// Everything that a tick has to say.
@@ -18,6 +19,9 @@ pub struct Report {
     pub rejected: Vec<RejectedHypervisor>,
     /// Managed Nodes, each with why it stays or goes.
     pub nodes: Vec<NodeReport>,
+    /// Policies without an answer that could be used, nor another one's in its place; each reason once per pool, in the order of the questions.
+    #[serde(default)]
+    pub policy_failures: Vec<PolicyFailure>,
     /// Proposals that `check` dropped, and anything odd in the input.
     pub findings: Vec<Finding>,
 }
@@ -104,6 +108,14 @@ pub struct NodeReport {
 pub enum NodeOutcome {
     Removing(crate::plan::RemovalReason),
     Kept(String),
+}
+
+/// A policy that failed its pool. One that refuses, or is asked again in the next tick, has not failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyFailure {
+    pub pool: PoolName,
+    pub policy: PolicyRef,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -196,6 +208,13 @@ impl fmt::Display for NodeOutcome {
             Self::Removing(reason) => write!(f, "goes: {reason}"),
             Self::Kept(reason) => write!(f, "stays: {reason}"),
         }
+    }
+}
+
+impl fmt::Display for PolicyFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PolicyRef { kind, name } = &self.policy;
+        write!(f, "{} policy {name}: {}", kind.as_str(), self.reason)
     }
 }
 

@@ -16,7 +16,7 @@ use kproxide_planner::question::{Answer, AnswerBody, Question};
 
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
 
-pub use self::reload::{Reload, ReloadOutcome};
+pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
 
 /// Answers when a host-selection policy fails.
 const FALLBACK: &str = "spread";

@@ -20,5 +20,5 @@ pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Mod
 #[cfg(feature = "simulator")]
 pub(crate) use files::legal_name;
 pub use files::{Directories, FilesError, PolicyFiles};
-pub use library::{Budget, Library, Reload, ReloadOutcome};
+pub use library::{Budget, Instead, Library, Refusal, Reload, ReloadOutcome};
 pub use watch::watch_directories;

@@ -6,8 +6,8 @@ use crate::policy::{Reload, ReloadOutcome};
 pub(super) struct ReloadNews {
     /// Value of the metric's label `result`.
     pub(super) result: &'static str,
-    /// The Event's reason.
-    pub(super) reason: &'static str,
+    /// The Event's reason; none where the plan's report tells it.
+    pub(super) reason: Option<&'static str>,
     /// Somebody should look at it: what is asked for is not what answers.
     pub(super) warning: bool,
     pub(super) message: String,
@@ -19,28 +19,26 @@ impl ReloadNews {
         match outcome {
             ReloadOutcome::Taken { digest, version } => Self {
                 result: "taken",
-                reason: "PolicyReloaded",
+                reason: Some("PolicyReloaded"),
                 warning: false,
                 message: format!("policy {policy} is now version {version}, sha256:{digest}"),
             },
             ReloadOutcome::Refused(reason) => Self {
                 result: "refused",
-                reason: "PolicyRefused",
+                reason: None,
                 warning: true,
-                message: format!(
-                    "the new file of policy {policy} is refused and the last good one stays: {reason}"
-                ),
+                message: format!("the new file of policy {policy} is refused: {reason}"),
             },
             // Somebody took the file away on purpose, and something answers.
             ReloadOutcome::Removed { builtin: true } => Self {
                 result: "removed",
-                reason: "PolicyRemoved",
+                reason: Some("PolicyRemoved"),
                 warning: false,
                 message: format!("the file of policy {policy} is gone; the built-in answers again"),
             },
             ReloadOutcome::Removed { builtin: false } => Self {
                 result: "removed",
-                reason: "PolicyRemoved",
+                reason: Some("PolicyRemoved"),
                 warning: true,
                 message: format!(
                     "the file of policy {policy} is gone, and no built-in has that name"
@@ -55,7 +53,7 @@ mod tests {
     use super::*;
 
     /// Reason and whether it is a warning.
-    fn told(outcome: ReloadOutcome) -> (&'static str, bool) {
+    fn told(outcome: ReloadOutcome) -> (Option<&'static str>, bool) {
         let news = ReloadNews::of(&Reload {
             policy: "spread".into(),
             outcome,
@@ -68,19 +66,19 @@ mod tests {
     fn a_removed_file_is_a_warning_only_where_nothing_of_that_name_is_left() {
         assert_eq!(
             told(ReloadOutcome::Removed { builtin: true }),
-            ("PolicyRemoved", false)
+            (Some("PolicyRemoved"), false)
         );
         assert_eq!(
             told(ReloadOutcome::Removed { builtin: false }),
-            ("PolicyRemoved", true)
+            (Some("PolicyRemoved"), true)
         );
     }
 
     #[test]
-    fn a_refused_file_is_a_warning_with_its_reason() {
+    fn a_refused_file_is_a_warning_and_its_pools_are_told_with_the_plan() {
         assert_eq!(
             told(ReloadOutcome::Refused("it imports wasi".to_owned())),
-            ("PolicyRefused", true)
+            (None, true)
         );
     }
 }

@@ -1,23 +1,38 @@
 //! What the tick found, in the conditions and counts of our own objects.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kproxide_planner::facts::{InventoryFacts, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::{ClusterName, PoolName};
 use kproxide_planner::world::World;
 
+use super::policies::{Failures, POLICY_FAILED, POLICY_REFUSED};
 use super::{KEY_PROBLEM, Reporter};
 use crate::kube::client::Client;
 use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor};
+use crate::policy::{Instead, Refusal};
 
 impl Reporter {
-    pub(super) async fn write_statuses(&mut self, kube: &Client, world: &World, now: Timestamp) {
+    pub(super) async fn write_statuses(
+        &mut self,
+        kube: &Client,
+        failures: &Failures,
+        world: &World,
+        now: Timestamp,
+    ) {
         for (name, pool) in world.pools() {
             let nodes = world
                 .claims()
                 .values()
                 .filter(|claim| claim.spec.pool == *name)
                 .count();
-            let ready = pool_readiness(name, pool, world);
+            let ready = pool_readiness(name, pool, world, &self.refusals);
+            let ready = match failures.get(name) {
+                Some(failure) if ready.ready => Readiness::not_ready(POLICY_FAILED, failure),
+                Some(_) | None => ready,
+            };
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             if let Err(error) = self.statuses.pool(kube, name, nodes, &ready, now).await {
                 tracing::warn!(pool = %name, error = %crate::chain::chain(&error), "status not written");
@@ -67,7 +82,12 @@ fn readiness(reason: &'static str, problem: Option<&String>) -> Readiness {
     }
 }
 
-fn pool_readiness(name: &PoolName, pool: &PoolFacts, world: &World) -> Readiness {
+fn pool_readiness(
+    name: &PoolName,
+    pool: &PoolFacts,
+    world: &World,
+    refusals: &BTreeMap<Arc<str>, Refusal>,
+) -> Readiness {
     let Some(class) = world.classes().get(&pool.class) else {
         return Readiness::not_ready(
             "ClassMissing",
@@ -83,7 +103,7 @@ fn pool_readiness(name: &PoolName, pool: &PoolFacts, world: &World) -> Readiness
             "ClassNotReady",
             format!("NodeClass {}: {problem}", pool.class),
         ),
-        (None, None) => match missing(name, pool, world) {
+        (None, None) => match missing(name, pool, world, refusals) {
             Some((reason, text)) => Readiness::not_ready(reason, text),
             None => Readiness::ready(),
         },
@@ -91,7 +111,12 @@ fn pool_readiness(name: &PoolName, pool: &PoolFacts, world: &World) -> Readiness
 }
 
 /// What the pool names and nobody has. A policy that is missing need not stop it, but is not what its owner wanted.
-fn missing(name: &PoolName, pool: &PoolFacts, world: &World) -> Option<(&'static str, String)> {
+fn missing(
+    name: &PoolName,
+    pool: &PoolFacts,
+    world: &World,
+    refusals: &BTreeMap<Arc<str>, Refusal>,
+) -> Option<(&'static str, String)> {
     let clusters = &mut pool.clusters.iter();
     if let Some(gone) = clusters.find(|cluster| !world.clusters().contains_key(*cluster)) {
         return Some((
@@ -114,6 +139,10 @@ fn missing(name: &PoolName, pool: &PoolFacts, world: &World) -> Option<(&'static
     .into_iter()
     .find(|(_, used)| !world.policies().contains_key(&used.policy))
     .map(|(field, used)| {
+        let refusal = refusals.get(&used.policy.name);
+        if let Some(refusal) = refusal.filter(|refusal| refusal.instead == Instead::Nothing) {
+            return (POLICY_REFUSED, format!("spec.policies.{field}: {refusal}"));
+        }
         let text = format!(
             "spec.policies.{field}: there is no {} policy {}; mount {}.wasm or correct the name in NodePool {name}",
             used.policy.kind.as_str(),
@@ -165,13 +194,26 @@ fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> Clus
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use kproxide_planner::facts::Delta;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
+
+    /// Of a policy that nothing stands in for, and of one that the built-in stands in for.
+    fn refusals() -> BTreeMap<Arc<str>, Refusal> {
+        let refusal = |policy: &str, instead| Refusal {
+            policy: policy.into(),
+            reason: "it is not WebAssembly".to_owned(),
+            instead,
+        };
+        [
+            refusal("broken", Instead::Nothing),
+            refusal("spread", Instead::Builtin),
+        ]
+        .map(|refusal| (refusal.policy.clone(), refusal))
+        .into()
+    }
 
     /// The reason and the text of a pool that names these things; empty if it is ready.
     fn said(change: impl FnOnce(&mut Value)) -> String {
@@ -193,7 +235,8 @@ mod tests {
             &kube::api::ObjectMeta::default(),
             &serde_json::from_value(spec).unwrap(),
         );
-        format!("{:?}", pool_readiness(&"workers".into(), &pool, &world))
+        let name = "workers".into();
+        format!("{:?}", pool_readiness(&name, &pool, &world, &refusals()))
     }
 
     #[test]
@@ -209,6 +252,10 @@ mod tests {
             (
                 json!({"policies": {"hostSelection": {"use": "mine"}}}),
                 "there is no host-selection policy mine; mount mine.wasm",
+            ),
+            (
+                json!({"policies": {"scaleDown": {"use": "broken"}}}),
+                "PolicyRefused\", message: \"spec.policies.scaleDown: the file of policy broken is refused",
             ),
         ] {
             let text = said(|spec| {

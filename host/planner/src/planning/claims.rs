@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase};
 use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
@@ -202,11 +200,8 @@ impl Planning<'_> {
             Some(reason)
         } else if removing && let Some(reason) = blind(world) {
             Some(reason)
-        } else if removing && !is_armed(&mut self.tick) {
-            Some(
-                "kproxide has just started: nothing is removed before two full ticks and 60 s"
-                    .to_owned(),
-            )
+        } else if removing && let Some(reason) = unarmed(&mut self.tick) {
+            Some(reason)
         } else {
             None
         };
@@ -458,7 +453,16 @@ pub(super) fn blind(world: &World) -> Option<String> {
     Some(format!("the watch of {kind} is failing"))
 }
 
-pub(super) fn is_armed(tick: &mut Tick<'_>) -> bool {
-    let armed_at: Option<Timestamp> = tick.world.host().armed_at;
-    armed_at.is_some_and(|moment| tick.reached(moment))
+/// Why nothing may be removed yet: the first lists may be those of a cluster that is itself starting.
+pub(super) fn unarmed(tick: &mut Tick<'_>) -> Option<String> {
+    match tick.world.host().armed_at {
+        None => Some(
+            "kproxide has just started: nothing is removed before two full ticks and the time of --cold-start"
+                .to_owned(),
+        ),
+        Some(moment) if tick.reached(moment) => None,
+        Some(moment) => Some(format!(
+            "kproxide has just started: nothing is removed before {moment:.0} (--cold-start)"
+        )),
+    }
 }

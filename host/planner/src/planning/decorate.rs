@@ -118,26 +118,31 @@ impl Planning<'_> {
             return;
         };
         let policy = &question.policy.policy;
-        let failed = |text: &str| Err(Why::Policy(format!("label policy {}: {text}", policy.name)));
+        let mut failed = |reason: String| {
+            self.policy_failed(&question.machine.pool, policy, reason.clone());
+            Err(reason)
+        };
         let decorated = match answer.body {
             AnswerBody::Decorations(decorations)
                 if decorations.len() == question.hypervisors.len() =>
             {
                 Ok(decorations)
             }
-            AnswerBody::Decorations(decorations) => failed(&format!(
+            AnswerBody::Decorations(decorations) => failed(format!(
                 "it answered for {} hypervisors of {}",
                 decorations.len(),
                 question.hypervisors.len()
             )),
-            AnswerBody::NoCandidate(reason) => failed(&reason),
-            AnswerBody::Failed(reason) => failed(&format!("it failed: {reason}")),
-            AnswerBody::Deferred => failed("it is asked again in the next tick"),
+            AnswerBody::NoCandidate(reason) => Err(reason),
+            AnswerBody::Failed(reason) => failed(format!("it failed: {reason}")),
+            AnswerBody::Deferred => Err("it is asked again in the next tick".to_owned()),
             AnswerBody::Ranking(_) | AnswerBody::Removals(_) => {
-                failed("it answered another question")
+                failed("it answered another question".to_owned())
             }
         };
-        let decorated = decorated.map(|decorations| self.without_reserved(&question, decorations));
+        let decorated = decorated
+            .map(|decorations| self.without_reserved(&question, decorations))
+            .map_err(|text| Why::Policy(format!("label policy {}: {text}", policy.name)));
         if let Ok(decorations) = &decorated {
             let current = self.tick.world.policies().get(policy);
             if answer.fallback.is_none()

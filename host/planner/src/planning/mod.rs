@@ -30,11 +30,12 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::check;
-use crate::facts::LedgerFacts;
+use crate::facts::{LedgerFacts, PolicyRef};
+use crate::ids::PoolName;
 use crate::ledger;
 use crate::plan::{Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict};
 use crate::question::{Answer, AnswerBody, Question};
-use crate::report::{Finding, Report, Severity};
+use crate::report::{Finding, PolicyFailure, Report, Severity};
 use crate::world::{Id, World};
 
 /// Bounds of one tick.
@@ -224,6 +225,18 @@ impl<'w> Planning<'w> {
         self.report_pending();
         self.report_nodes();
         self.into_plan()
+    }
+
+    /// Once for each pool: a policy is asked for every instance type, and for every machine.
+    fn policy_failed(&mut self, pool: &PoolName, policy: &PolicyRef, reason: String) {
+        let failure = PolicyFailure {
+            pool: pool.clone(),
+            policy: policy.clone(),
+            reason,
+        };
+        if !self.report.policy_failures.contains(&failure) {
+            self.report.policy_failures.push(failure);
+        }
     }
 
     fn into_plan(mut self) -> Plan {

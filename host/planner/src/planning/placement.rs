@@ -173,28 +173,36 @@ impl<'w> Planning<'w> {
         let Some(question) = self.placing.asked.take() else {
             return;
         };
-        let policy = question.policy.policy.name.clone();
-        let refused = |text: String| Why::Policy(format!("host-selection policy {policy}: {text}"));
+        let policy = &question.policy.policy;
+        let refused =
+            |text: &str| Why::Policy(format!("host-selection policy {}: {text}", policy.name));
         let Answer {
             digest,
             fallback,
             body,
         } = answer;
-        match body {
-            AnswerBody::Ranking(ranking) => match self.choose(&question, &ranking) {
-                Some(chosen) => self.launch(&question, chosen, ranking, digest, fallback),
-                None => {
-                    self.note_rejections(&question, &ranking);
-                    self.drop_order(refused("it chose no hypervisor".to_owned()));
-                }
-            },
-            AnswerBody::NoCandidate(reason) => self.drop_order(refused(reason)),
-            AnswerBody::Failed(reason) => self.drop_order(refused(format!("it failed: {reason}"))),
-            AnswerBody::Deferred => self.placing.is_deferred = true,
-            AnswerBody::Removals(_) | AnswerBody::Decorations(_) => {
-                self.drop_order(refused("it answered another question".to_owned()));
+        let failure = match body {
+            AnswerBody::Ranking(ranking) => {
+                return match self.choose(&question, &ranking) {
+                    Some(chosen) => self.launch(&question, chosen, ranking, digest, fallback),
+                    None => {
+                        self.note_rejections(&question, &ranking);
+                        self.drop_order(refused("it chose no hypervisor"));
+                    }
+                };
             }
-        }
+            AnswerBody::NoCandidate(reason) => return self.drop_order(refused(&reason)),
+            AnswerBody::Deferred => {
+                self.placing.is_deferred = true;
+                return;
+            }
+            AnswerBody::Failed(reason) => format!("it failed: {reason}"),
+            AnswerBody::Removals(_) | AnswerBody::Decorations(_) => {
+                "it answered another question".to_owned()
+            }
+        };
+        self.drop_order(refused(&failure));
+        self.policy_failed(&question.machine.pool, policy, failure);
     }
 
     /// The best placement that leaves room for as many later orders as there was before; the best of all if none does.

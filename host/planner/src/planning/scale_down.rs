@@ -257,11 +257,8 @@ impl<'w> Planning<'w> {
             Some("the key for ownership proofs is missing".to_owned())
         } else if let Some(reason) = claims::blind(self.tick.world) {
             Some(reason)
-        } else if !claims::is_armed(&mut self.tick) {
-            Some(
-                "kproxide has just started: nothing is removed before two full ticks and 60 s"
-                    .to_owned(),
-            )
+        } else if let Some(reason) = claims::unarmed(&mut self.tick) {
+            Some(reason)
         } else if !self.tick.reached(old_at) {
             Some(format!(
                 "it is younger than {} s (minNodeAge)",
@@ -399,23 +396,24 @@ impl<'w> Planning<'w> {
             .get(&pool)
             .cloned()
             .unwrap_or_default();
-        let policy = question.policy.policy.name.clone();
-        let refused = |text: &str| format!("scale-down policy {policy}: {text}");
-        match answer.body {
+        let policy = &question.policy.policy;
+        let refused = |text: &str| format!("scale-down policy {}: {text}", policy.name);
+        let failure = match answer.body {
             AnswerBody::Removals(removals) => {
-                self.take_removals(&pool, &question, &rows, removals, answer.fallback.is_some())
+                let is_fallback = answer.fallback.is_some();
+                return self.take_removals(&pool, &question, &rows, removals, is_fallback);
             }
-            AnswerBody::NoCandidate(reason) => self.keep_all(&rows, &refused(&reason)),
-            AnswerBody::Failed(reason) => {
-                self.keep_all(&rows, &refused(&format!("it failed: {reason}")))
-            }
+            AnswerBody::NoCandidate(reason) => return self.keep_all(&rows, &refused(&reason)),
             AnswerBody::Deferred => {
-                self.keep_all(&rows, &refused("it is asked again in the next tick"))
+                return self.keep_all(&rows, &refused("it is asked again in the next tick"));
             }
+            AnswerBody::Failed(reason) => format!("it failed: {reason}"),
             AnswerBody::Ranking(_) | AnswerBody::Decorations(_) => {
-                self.keep_all(&rows, &refused("it answered another question"));
+                "it answered another question".to_owned()
             }
-        }
+        };
+        self.keep_all(&rows, &refused(&failure));
+        self.policy_failed(&pool, policy, failure);
     }
 
     fn take_removals(

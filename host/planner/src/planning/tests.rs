@@ -72,6 +72,15 @@ fn kept(plan: &Plan, node: &str) -> Result<String, String> {
     }
 }
 
+/// What the plan says of policies that failed the pool of the scene.
+fn failed(plan: &Plan) -> Vec<String> {
+    let failures = plan.report.policy_failures.iter();
+    failures
+        .inspect(|failure| assert_eq!(failure.pool.as_str(), "workers"))
+        .map(ToString::to_string)
+        .collect()
+}
+
 /// Names of the claims that the plan removes.
 fn removed(plan: &Plan) -> Vec<&str> {
     plan.advances

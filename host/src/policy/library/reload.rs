@@ -1,6 +1,7 @@
 //! Takes new files: what a file must show before it answers, and what is said of one that does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use kproxide_planner::facts::{PolicyKind, PolicyUse};
@@ -29,6 +30,42 @@ pub enum ReloadOutcome {
     Refused(String),
     /// The file is gone: the built-in answers again, if there is one of that name.
     Removed { builtin: bool },
+}
+
+/// A file that does not answer, as it lies there now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub policy: Arc<str>,
+    pub reason: String,
+    pub instead: Instead,
+}
+
+/// What answers to the name of a refused file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// The file before it.
+    LastGood,
+    Builtin,
+    Nothing,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            policy,
+            reason,
+            instead,
+        } = self;
+        let instead = match instead {
+            Instead::LastGood => "the last good one stays",
+            Instead::Builtin => "the built-in of that name answers",
+            Instead::Nothing => "nothing else has that name",
+        };
+        write!(
+            f,
+            "the file of policy {policy} is refused and {instead}: {reason}"
+        )
+    }
 }
 
 /// A file as it was when it was last looked at.
@@ -85,6 +122,27 @@ impl Library {
             .compiled
             .retain(|digest, _| answering.contains(digest));
         reloads
+    }
+
+    /// Files that are refused as they lie there now, by the name of their policy.
+    pub fn refusals(&self) -> BTreeMap<Arc<str>, Refusal> {
+        let state = self.lock();
+        let refused = state.files.iter().filter_map(|(name, seen)| {
+            let instead = if state.overrides.contains_key(name) {
+                Instead::LastGood
+            } else if kproxide_builtins::builtin(name).is_some() {
+                Instead::Builtin
+            } else {
+                Instead::Nothing
+            };
+            let refusal = Refusal {
+                policy: name.clone(),
+                reason: seen.refusal()?.to_owned(),
+                instead,
+            };
+            Some((name.clone(), refusal))
+        });
+        refused.collect()
     }
 
     /// `None`: nothing new about it.

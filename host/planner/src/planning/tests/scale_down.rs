@@ -365,10 +365,13 @@ fn the_policy_orders_and_may_leave_out() {
 
 #[test]
 fn a_scale_down_policy_that_fails_removes_nothing() {
-    for body in [
-        AnswerBody::Failed("trap".to_owned()),
-        AnswerBody::NoCandidate("at night".to_owned()),
-        AnswerBody::Deferred,
+    for (body, failures) in [
+        (
+            AnswerBody::Failed("trap".to_owned()),
+            &["scale-down policy least-loaded: it failed: trap"][..],
+        ),
+        (AnswerBody::NoCandidate("at night".to_owned()), &[]),
+        (AnswerBody::Deferred, &[]),
     ] {
         let plan = idle().plan_with(|question| match question {
             Question::Order(_) => answered(question, body.clone()),
@@ -380,6 +383,7 @@ fn a_scale_down_policy_that_fails_removes_nothing() {
                 .unwrap()
                 .starts_with("scale-down policy least-loaded: ")
         );
+        assert_eq!(failed(&plan), failures);
     }
 }
 

@@ -277,6 +277,10 @@ fn a_label_policy_that_fails_blocks_its_pool_and_type() {
         whys[0].1.to_string(),
         "label policy go-template: it failed: template: bad"
     );
+    assert_eq!(
+        failed(&plan),
+        ["labels policy go-template: it failed: template: bad"]
+    );
 }
 
 #[test]

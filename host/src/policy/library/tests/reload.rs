@@ -144,6 +144,9 @@ async fn a_broken_file_is_refused_once_and_the_last_good_one_stays() {
 async fn a_policy_whose_only_file_is_refused_says_so() {
     let library = library();
     library.sync(bytes("mine", b"<html>")).await;
+    let refusal = library.refusals()["mine"].clone();
+    assert_eq!(refusal.instead, Instead::Nothing);
+    assert!(refusal.reason.contains("not WebAssembly"), "{refusal}");
     assert_eq!(
         ask(&library, &named("mine", "spread", ""))
             .await
