@@ -18,11 +18,14 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use self::command::{JoinScript, Purpose, printed};
 use crate::{
     kubelet::{Kubelets, NodeFault, NodeSpec},
     pve::{CommandResult, MachineEvent, Pve},
     rng::{Seed, Spread},
 };
+
+mod command;
 
 /// When a machine's kubelet starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +33,8 @@ pub enum Join {
     /// By itself at every boot: the template holds what it needs.
     #[default]
     OnBoot,
-    /// When the guest agent is asked to run a command; a machine that joined once joins at its next boot by itself.
+    /// When a command that the guest agent was asked to run has ended well, unless it only asks how kproxide's join script stands; a machine that joined
+    /// once joins at its next boot by itself.
     OnExec,
 }
 
@@ -45,7 +49,7 @@ pub struct Guests {
     pub join_delay: Spread,
     /// From the creation of the Node to Ready.
     pub ready_delay: Spread,
-    /// How long a command of the guest agent runs.
+    /// How long a command of the guest agent runs. What asks for the state of a join script ends at once.
     pub exec_delay: Spread,
     /// CPU that is not allocatable, in thousandths of a core.
     pub reserved_cpu_milli: u64,
@@ -198,6 +202,7 @@ struct Machine {
     spec: NodeSpec,
     /// A command has made it a member before.
     joined: bool,
+    join_script: JoinScript,
     /// Its kubelet was started.
     runs: bool,
 }
@@ -206,6 +211,7 @@ struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Moment {
     Up,
+    JoinScriptEnds(u32),
     CommandEnds(u32),
 }
 
@@ -253,6 +259,9 @@ impl Worker {
                     quirk,
                     spec,
                     joined: before.is_some_and(|before| before.joined),
+                    join_script: before
+                        .map(|before| before.join_script.clone())
+                        .unwrap_or_default(),
                     runs: false,
                 };
                 self.machines.insert(vmid, machine);
@@ -268,15 +277,9 @@ impl Worker {
                 self.machines.remove(&vmid);
                 self.physics.forget(vmid);
             }
-            MachineEvent::AgentExec { vmid, pid, .. } => {
-                let id = format!("{vmid}/{pid}");
-                let delay = self
-                    .guests
-                    .exec_delay
-                    .sample(&mut self.seed.stream("guest-exec", &id));
-                self.timers
-                    .insert((Instant::now() + delay, vmid, Moment::CommandEnds(pid)));
-            }
+            MachineEvent::AgentExec {
+                vmid, pid, command, ..
+            } => self.exec(vmid, pid, Purpose::of(&command)),
             MachineEvent::HypervisorDown { hypervisor } => {
                 let on_it = self
                     .machines
@@ -339,6 +342,31 @@ impl Worker {
             .insert((Instant::now() + delay, vmid, Moment::Up));
     }
 
+    fn exec(&mut self, vmid: u32, pid: u32, purpose: Purpose) {
+        let Some(machine) = self.machines.get_mut(&vmid) else {
+            return;
+        };
+        let (at_once, end) = match purpose {
+            Purpose::JoinStatus => (Some(machine.join_script.status()), Moment::CommandEnds(pid)),
+            Purpose::Join => {
+                let repeated = !machine.join_script.begin();
+                (repeated.then(String::new), Moment::JoinScriptEnds(pid))
+            }
+            Purpose::Other => (None, Moment::CommandEnds(pid)),
+        };
+        if let Some(out) = at_once {
+            // A machine that stopped in this very instant has nobody who waits for the answer.
+            let _ = self.pve.complete_exec(vmid, pid, printed(out));
+            return;
+        }
+        let id = format!("{vmid}/{pid}");
+        let delay = self
+            .guests
+            .exec_delay
+            .sample(&mut self.seed.stream("guest-exec", &id));
+        self.timers.insert((Instant::now() + delay, vmid, end));
+    }
+
     fn happen(&mut self, vmid: u32, moment: &Moment) {
         let Some(machine) = self.machines.get(&vmid) else {
             return;
@@ -356,6 +384,19 @@ impl Worker {
                     self.join(vmid);
                 }
             }
+            Moment::JoinScriptEnds(pid) => {
+                let problem = machine.quirk.exec_fails.clone();
+                let failed = problem.is_some();
+                if let Some(machine) = self.machines.get_mut(&vmid) {
+                    machine.join_script = JoinScript::Done {
+                        code: i32::from(failed),
+                        output: problem.unwrap_or_else(|| "joined\n".to_owned()),
+                    };
+                }
+                // The script's own end is in the guest: the command that ran it always ends well.
+                let _ = self.pve.complete_exec(vmid, *pid, printed(String::new()));
+                self.join_by_command(vmid, failed);
+            }
             Moment::CommandEnds(pid) => {
                 let result = match &machine.quirk.exec_fails {
                     Some(text) => CommandResult {
@@ -363,18 +404,18 @@ impl Worker {
                         out: String::new(),
                         err: text.clone(),
                     },
-                    None => CommandResult {
-                        exitcode: 0,
-                        out: "joined\n".to_owned(),
-                        err: String::new(),
-                    },
+                    None => printed("joined\n".to_owned()),
                 };
                 let failed = result.exitcode != 0;
                 let _ = self.pve.complete_exec(vmid, *pid, result);
-                if !failed && self.guests.join == Join::OnExec {
-                    self.join(vmid);
-                }
+                self.join_by_command(vmid, failed);
             }
+        }
+    }
+
+    fn join_by_command(&mut self, vmid: u32, failed: bool) {
+        if !failed && self.guests.join == Join::OnExec {
+            self.join(vmid);
         }
     }
 
@@ -410,9 +451,11 @@ impl Worker {
     /// The guest is off: what it was about to do does not happen.
     fn halt(&mut self, vmid: u32) {
         self.timers.retain(|(_, of, _)| *of != vmid);
-        if let Some(machine) = self.machines.get_mut(&vmid)
-            && std::mem::take(&mut machine.runs)
-        {
+        let Some(machine) = self.machines.get_mut(&vmid) else {
+            return;
+        };
+        machine.join_script.cut_off();
+        if std::mem::take(&mut machine.runs) {
             self.kubelets.stop_node(&machine.spec.name);
         }
     }

@@ -40,6 +40,11 @@ fn lab(guests: Guests) -> Lab {
 impl Lab {
     /// Sends a request to Proxmox and waits long enough for its task.
     async fn send(&self, method: Method, path: &str, form: &str) {
+        self.ask(method, path, form).await;
+        sleep(Duration::from_secs(60)).await;
+    }
+
+    async fn ask(&self, method: Method, path: &str, form: &str) -> Value {
         let request = Request::builder()
             .method(method)
             .uri(format!("/api2/json{path}"))
@@ -48,7 +53,8 @@ impl Lab {
             .unwrap();
         let response = self.pve.handle(request).await;
         assert_eq!(response.status(), 200, "{path}: {:?}", response.body());
-        sleep(Duration::from_secs(60)).await;
+        let mut answer: Value = serde_json::from_slice(response.body()).unwrap();
+        answer["data"].take()
     }
 
     async fn start_vm(&self, vmid: u32) {
@@ -151,6 +157,70 @@ async fn a_command_makes_a_machine_a_member() {
     .await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!(lab.ready("n101"), Some(true));
+}
+
+impl Lab {
+    /// Runs a command whose `$0` is this, and returns what it printed.
+    async fn exec(&self, vmid: u32, name: &str) -> Value {
+        let vm = format!("/nodes/pve1/qemu/{vmid}/agent");
+        let form = format!("command=sh&command=-c&command=true&command={name}&command=uid");
+        let answer = self.ask(Method::POST, &format!("{vm}/exec"), &form).await;
+        sleep(Duration::from_secs(1)).await;
+        let path = format!("{vm}/exec-status?pid={}", answer["pid"]);
+        self.ask(Method::GET, &path, "").await["out-data"].take()
+    }
+}
+
+/// The questions of `host/src/act/join.rs`, which a real shell answers in its tests.
+#[tokio::test(start_paused = true)]
+async fn a_join_script_runs_once_and_its_state_can_be_asked_for() {
+    let lab = lab(Guests {
+        join: Join::OnExec,
+        ..Guests::default()
+    });
+    lab.start_vm(101).await;
+    assert_eq!(lab.exec(101, "kproxide-join-status").await, "none\n");
+    lab.exec(101, "kproxide-join").await;
+    assert_eq!(lab.exec(101, "kproxide-join-status").await, "running\n");
+    // A second one finds the first one's lock.
+    lab.exec(101, "kproxide-join").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        lab.exec(101, "kproxide-join-status").await,
+        "done 0\njoined\n"
+    );
+    assert_eq!(lab.ready("n101"), Some(true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_script_that_failed_or_was_cut_off_says_so() {
+    let lab = lab(Guests {
+        join: Join::OnExec,
+        exec_delay: Spread::new(30.0, 30.0),
+        ..Guests::default()
+    });
+    lab.physics.quirk_of_next(Quirk {
+        exec_fails: Some("no route".to_owned()),
+        ..Quirk::default()
+    });
+    lab.start_vm(101).await;
+    lab.start_vm(102).await;
+    for vmid in [101, 102] {
+        lab.exec(vmid, "kproxide-join").await;
+    }
+    lab.send(Method::POST, "/nodes/pve1/qemu/102/status/stop", "")
+        .await;
+    lab.send(Method::POST, "/nodes/pve1/qemu/102/status/start", "")
+        .await;
+    assert_eq!(
+        lab.exec(101, "kproxide-join-status").await,
+        "done 1\nno route"
+    );
+    assert_eq!(
+        lab.exec(102, "kproxide-join-status").await,
+        "done 255\nthe command was cut off\n"
+    );
+    assert_eq!((lab.ready("n101"), lab.ready("n102")), (None, None));
 }
 
 #[tokio::test(start_paused = true)]
