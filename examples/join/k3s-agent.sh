@@ -3,6 +3,9 @@
 #
 # Edit the three values. On a k3s server the token is in /var/lib/rancher/k3s/server/node-token, and `k3s --version`
 # tells the version: a Node must not be newer than the server.
+#
+# With the taint no pod comes to the Node before kproxide has found that it is this machine's and has given it its labels
+# and taints; kproxide then takes it away.
 set -eu
 export K3S_URL=https://k3s.example:6443
 export K3S_TOKEN=...
@@ -10,4 +13,4 @@ export INSTALL_K3S_VERSION=v1.33.4+k3s1
 
 # In two steps: a download that fails must not pass for a machine that joined.
 curl -sfL --output /run/k3s-install.sh https://get.k3s.io </dev/null
-sh /run/k3s-install.sh agent </dev/null
+sh /run/k3s-install.sh agent --node-taint kproxide.dev/unregistered=:NoExecute </dev/null

@@ -91,6 +91,7 @@ async fn the_flags_and_mounts_follow_the_values() {
             "run",
             "--name=kproxide",
             "--credentials-dir=/etc/kproxide/credentials",
+            "--join-dir=/etc/kproxide/join",
             "--admin-address=0.0.0.0:8080",
             "--log=info",
             "--log-format=json",
@@ -141,7 +142,12 @@ async fn the_flags_and_mounts_follow_the_values() {
     );
     assert_eq!(
         the(&full, "NodeClass")["spec"]["join"],
-        json!({ "guestExec": { "commandSecretFile": "/etc/kproxide/join/default" } })
+        json!({ "guestExec": { "commandSecretFile": "default" } }),
+        "a file in --join-dir"
+    );
+    assert_eq!(
+        pod(&full)["volumes"][2]["secret"]["items"],
+        json!([{ "key": "command", "path": "default" }])
     );
 }
 

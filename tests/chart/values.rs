@@ -195,6 +195,10 @@ async fn values_that_contradict_each_other_are_refused() {
             json!({ "extraArgs": ["--poll-interval=30s", "--admin-address=[::]:8080"] }),
         ),
         (
+            "extraArgs: --join-dir is set by the chart: use extraVolumeMounts",
+            json!({ "extraArgs": ["--join-dir=/tmp"] }),
+        ),
+        (
             "extraArgs: --dry-run is set by the chart: use dryRun",
             json!({ "extraArgs": ["--dry-run"] }),
         ),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_simulator::physics::Quirk;
+use kproxide_simulator::physics::{Join, Quirk};
 use serde_json::json;
 
 use crate::bench::on_a_cluster;
@@ -91,6 +91,47 @@ fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
         });
         let first_joined = joined.min().unwrap() + SignedDuration::from_secs(1);
         assert!(births[needed - 1].at < first_joined, "{births:?}");
+        stage.end().await;
+    });
+}
+
+/// As the README recommends it: the script is in a Secret that the chart mounts, and each machine runs it through its guest agent. Its kubelet registers with
+/// the startup taint.
+#[test]
+fn machines_that_join_by_a_script_run_it_once_each() {
+    const SCRIPT: &str = "k3s agent --server https://k3s.example:6443\n";
+    on_a_cluster(async |bench| {
+        let mut scene = scene();
+        scene.guests.join = Join::OnExec;
+        scene.guests.taints =
+            vec![json!({ "key": "kproxide.dev/unregistered", "effect": "NoExecute" })];
+        let join = json!({ "guestExec": { "command": SCRIPT } });
+        merge(&mut scene.values, json!({ "nodeClass": { "join": join } }));
+        let stage = Stage::set(bench, scene).await;
+        // Each pod needs a machine of its own.
+        stage.deploy("wide", 2, "3", "1Gi", json!({})).await;
+        stage.until_running("wide", 2).await;
+        stage.until_nodes(2).await;
+        let mut requests = stage.served.pve.audit();
+        requests.retain(|request| {
+            let parameter = |wanted: &str| {
+                let mut all = request.params.iter();
+                all.find_map(|(name, value)| (name == wanted).then_some(value.as_str()))
+            };
+            let mut command = parameter("command").unwrap_or_default().lines();
+            request.path.ends_with("/agent/exec")
+                && command.any(|part| part == "kproxide-join")
+                && parameter("input-data") == Some(SCRIPT)
+        });
+        let mut paths: Vec<String> = requests.into_iter().map(|request| request.path).collect();
+        paths.sort();
+        let mut expected: Vec<String> = stage
+            .births()
+            .iter()
+            .map(|birth| format!("/nodes/{}/qemu/{}/agent/exec", birth.hypervisor, birth.vmid))
+            .collect();
+        expected.sort();
+        assert_eq!(paths, expected, "{}", stage.describe().await);
         stage.end().await;
     });
 }

@@ -77,6 +77,7 @@ The flags that the chart sets, each with the value to use in its place: `kproxid
 {{- define "kproxide.ownFlags" -}}
 --name: fullnameOverride
 --credentials-dir: extraVolumeMounts below /etc/kproxide/credentials
+--join-dir: extraVolumeMounts below /etc/kproxide/join
 --admin-address: admin.address and admin.port
 --log: log
 --log-format: logFormat
