@@ -1,0 +1,161 @@
+//! From a NodeClass to the VM and its Node.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use kproxide_simulator::physics::{Guests, Join};
+use kproxide_simulator::pve::AuditEntry;
+use kproxide_simulator::pve::topology::{StorageKind, StorageSpec, VmSpec};
+use serde_json::{Value, json};
+
+use super::{MACHINE, furnished, run, run_with};
+use crate::config::Config;
+use crate::lab::{Lab, Setting, config};
+
+const SCRIPT: &str = "curl https://k3s.example | sh -s agent\n";
+
+/// The one machine's Node.
+fn ready_node(lab: &Lab) -> Value {
+    let mut nodes = lab.kube.list("nodes");
+    nodes.retain(|node| node["metadata"]["labels"]["kproxide.dev/claim"].is_string());
+    let [node] = &nodes[..] else {
+        panic!("{} Nodes of ours: {nodes:?}", nodes.len());
+    };
+    let conditions = node["status"]["conditions"].as_array().unwrap();
+    let ready = json!(["Ready", "True"]);
+    assert!(
+        conditions
+            .iter()
+            .any(|condition| json!([condition["type"], condition["status"]]) == ready),
+        "{conditions:?}"
+    );
+    node.clone()
+}
+
+/// The script on the standard input of each run, by the VM's number.
+fn join_runs(lab: &Lab) -> BTreeMap<u32, Vec<String>> {
+    let is_run = |(name, value): &(String, String)| {
+        name == "command" && value.lines().any(|part| part == "kproxide-join")
+    };
+    let mut runs = BTreeMap::<u32, Vec<String>>::new();
+    for AuditEntry { path, params, .. } in lab.pve.audit() {
+        if !path.ends_with("/agent/exec") || !params.iter().any(is_run) {
+            continue;
+        }
+        let vmid = path.split('/').nth(4).and_then(|part| part.parse().ok());
+        let input = params.into_iter().find(|(name, _)| name == "input-data");
+        runs.entry(vmid.unwrap())
+            .or_default()
+            .extend(input.map(|(_, value)| value));
+    }
+    runs
+}
+
+/// As the README recommends: the script comes from a mounted Secret, and the kubelets register with the startup taint.
+#[tokio::test(start_paused = true)]
+async fn a_machine_runs_its_join_script_once_and_its_node_is_opened() {
+    let secret = tempfile::tempdir().unwrap();
+    fs::write(secret.path().join("debian"), SCRIPT).unwrap();
+    let taint = json!({ "key": "kproxide.dev/unregistered", "effect": "NoExecute" });
+    let setting = Setting {
+        guests: Guests {
+            join: Join::OnExec,
+            taints: vec![taint],
+            ..Guests::default()
+        },
+        ..Setting::new(1, 2)
+    };
+    let join = json!({ "guestExec": { "commandSecretFile": "debian" } });
+    let lab = furnished(setting, json!({ "join": join }), json!({}));
+    let config = Config {
+        join_dir: secret.path().to_owned(),
+        ..config("kproxide-0")
+    };
+    run_with(&lab, config, MACHINE).await;
+
+    let node = ready_node(&lab);
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    assert_eq!(taints.collect::<Vec<_>>(), [] as [&Value; 0]);
+    let runs = join_runs(&lab);
+    let births = lab.pve.snapshot().births;
+    let machines = births.iter().filter(|birth| birth.vmid < 9_000);
+    let expected = machines.map(|birth| (birth.vmid, vec![SCRIPT.to_owned()]));
+    assert_eq!(runs, expected.collect());
+    assert_eq!(runs.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_what_its_class_says() {
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDpUuWdL7yBRmbJ/A+kKxwoOBA6qS7tQCKG5QGPn5Jof ops@example.com, laptop + desk";
+    let mut setting = Setting::new(1, 2);
+    let topology = &mut setting.topology;
+    topology.vms = vec![VmSpec::template(9001, "k8s-node", "pve1", "ceph", 10 << 30)];
+    let ssd = StorageSpec::new("ssd", StorageKind::Rbd, 1 << 40, &["images"]);
+    topology.storages.push(ssd.shared());
+    let class = json!({
+        "template": { "name": "k8s-node", "placement": "shared", "clone": "full", "storage": "ssd" },
+        "instanceTypes": [{ "name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20 }],
+        "cloudInit": {
+            "user": "ops",
+            "sshKeys": [key],
+            "ipPool": {
+                "cidr": "10.1.0.0/24",
+                "gateway": "10.1.0.1",
+                "ranges": [{ "first": "10.1.0.10", "last": "10.1.0.19" }],
+            },
+            "nameserver": "10.1.0.2, 10.1.0.3",
+            "searchDomain": "lab.example",
+        },
+        "tags": ["k8s", "burst"],
+    });
+    let lab = furnished(setting, class, json!({}));
+    run(&lab, MACHINE).await;
+
+    let snapshot = lab.pve.snapshot();
+    let vm = snapshot.vms.iter().find(|vm| vm.vmid < 9_000);
+    let vm = vm.unwrap_or_else(|| {
+        let events = lab.kube.list("events.events.k8s.io").into_iter();
+        panic!(
+            "no machine: {:?}",
+            events
+                .map(|event| event["note"].to_string())
+                .collect::<Vec<_>>()
+        )
+    });
+    assert_eq!((vm.cores, vm.memory), (4, 8 << 30));
+    for (field, expected) in [
+        ("ciuser", "ops"),
+        ("ipconfig0", "ip=10.1.0.10/24,gw=10.1.0.1"),
+        ("nameserver", "10.1.0.2 10.1.0.3"),
+        ("searchdomain", "lab.example"),
+        ("tags", "burst;k8s"),
+    ] {
+        assert_eq!(vm.config.get(field).map(String::as_str), Some(expected));
+    }
+    assert_eq!(decoded(&vm.config["sshkeys"]), format!("{key}\n"));
+    assert!(vm.config["scsi0"].contains("size=20G"), "{:?}", vm.config);
+
+    let volumes = snapshot.volumes.iter();
+    let disks: Vec<_> = volumes
+        .filter(|volume| volume.vmid == vm.vmid)
+        .map(|volume| volume.volid.as_str())
+        .collect();
+    assert!(
+        !disks.is_empty() && disks.iter().all(|disk| disk.starts_with("ssd:")),
+        "{disks:?}"
+    );
+    let addresses = &ready_node(&lab)["status"]["addresses"];
+    assert!(addresses.to_string().contains("10.1.0.10"), "{addresses}");
+}
+
+/// Percent-encoded, as Proxmox keeps keys.
+fn decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap().as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at(2);
+        bytes.push(u8::from_str_radix(code, 16).unwrap());
+        bytes.extend(rest.as_bytes());
+    }
+    String::from_utf8(bytes).unwrap()
+}
