@@ -186,6 +186,14 @@ pub struct Serve {
     /// Nothing takes time: clones, boots and pods are done at once
     #[arg(long)]
     pub instant: bool,
+    /// Which logs go to standard error: a level, or directives
+    #[arg(
+        long,
+        env = "KPROXIDE_LOG",
+        default_value = "warn",
+        value_name = "FILTER"
+    )]
+    pub log: String,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,6 +10,7 @@
 
 pub mod api;
 
+mod complaints;
 mod node;
 mod pods;
 mod report;

@@ -22,10 +22,12 @@ use rustls::{
 use serde::Deserialize;
 use tower::{BoxError, service_fn};
 
-use crate::kubelet::Api;
+use crate::kubelet::{Api, api::CallError};
 
 /// An API server that accepts no connection in this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// And one that lists a single Node for so long does not answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why a cluster cannot be joined.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,14 @@ pub enum RemoteError {
     },
     #[error("the kubeconfig's token holds characters that no header takes")]
     Token(#[from] InvalidHeaderValue),
+    #[error(
+        "no machine can join by {path}: its API server {server} must have a certificate of the authority that the file names, and let the user read and write Nodes, their Leases and pods' status"
+    )]
+    Unusable {
+        path: PathBuf,
+        server: String,
+        source: CallError,
+    },
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
     #[error("cannot set up an HTTP client")]
@@ -68,6 +78,24 @@ pub enum RemoteError {
 /// The file is missing, no kubeconfig, or says how to log in by other means.
 pub fn connect(kubeconfig: &Path) -> Result<Api, RemoteError> {
     Access::read(kubeconfig)?.api()
+}
+
+/// As [`connect`], and asks the API server for a Node: what is wrong with the file is told now, not by Nodes that never appear.
+///
+/// # Errors
+/// As [`connect`]; or the server does not answer, or refuses.
+pub async fn reach(kubeconfig: &Path) -> Result<Api, RemoteError> {
+    let access = Access::read(kubeconfig)?;
+    let api = access.api()?;
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, api.get("/api/v1/nodes?limit=1")).await;
+    match answer.unwrap_or_else(|late| Err(CallError::Transport(late.into()))) {
+        Ok(_) => Ok(api),
+        Err(source) => Err(RemoteError::Unusable {
+            path: kubeconfig.to_owned(),
+            server: access.server,
+            source,
+        }),
+    }
 }
 
 struct Access {

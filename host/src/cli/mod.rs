@@ -13,7 +13,8 @@ use std::process::ExitCode;
 
 #[cfg(feature = "simulator")]
 use crate::args::Simulate;
-use crate::args::{Cli, Command, Policy};
+use crate::args::{Cli, Command, LogFormat, Policy};
+use crate::telemetry;
 
 /// Bad flags, in the words of sysexits(3).
 const EX_USAGE: u8 = 64;
@@ -38,4 +39,13 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong with the filter comes back as text for the terminal.
+fn start_log(format: LogFormat, filter: &str) -> Result<(), String> {
+    telemetry::start(format, filter).map_err(|error| {
+        format!(
+            "--log {filter:?} (KPROXIDE_LOG): {error}: give a level, or directives such as info,kproxide::act=debug"
+        )
+    })
 }

@@ -11,7 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::EX_USAGE;
+use super::{EX_USAGE, start_log};
+use crate::admin;
 use crate::app::{App, AppError, Host, Random};
 use crate::args::Run;
 use crate::clock::Clock;
@@ -23,7 +24,6 @@ use crate::policy::{Engine, Execution, Library, watch_directories};
 use crate::pve::auth::mounted;
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
-use crate::{admin, telemetry};
 
 /// # Errors
 /// The process cannot start, or one of its tasks ended.
@@ -35,11 +35,8 @@ pub(super) fn run(args: &Run) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(EX_USAGE));
         }
     };
-    if let Err(error) = telemetry::start(args.log_format, &args.log) {
-        eprintln!(
-            "kproxide: --log {:?} (KPROXIDE_LOG): {error}: give a level, or directives such as info,kproxide::act=debug",
-            args.log
-        );
+    if let Err(error) = start_log(args.log_format, &args.log) {
+        eprintln!("kproxide: {error}");
         return Ok(ExitCode::from(EX_USAGE));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

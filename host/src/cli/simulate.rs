@@ -11,21 +11,24 @@ use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::{HypervisorSpec, VmSpec};
 use kproxide_simulator::remote;
 use kproxide_simulator::serve::{Cluster, Served, Setting, SimulatedKube};
+use serde_json::json;
 use thiserror::Error as ThisError;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::EX_USAGE;
-use crate::args::Serve;
+use super::{EX_USAGE, start_log};
+use crate::args::{LogFormat, Serve};
 use crate::clock::Clock;
 use crate::kube::crd;
 
 /// The chart's default for `proxmox.name`, which is the folder of its credentials too.
 const CREDENTIALS: &str = "proxmox";
+/// The default of `kproxide run --namespace`.
+const NAMESPACE: &str = "kproxide";
 const GIB: u64 = 1 << 30;
 
 /// # Errors
-/// A port is taken, a file cannot be read or written.
+/// A port is taken, a file cannot be read or written, the cluster to join is out of reach.
 pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     let hypervisors = match hypervisors(&args.hypervisors) {
         Ok(hypervisors) => hypervisors,
@@ -34,9 +37,13 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
             return Ok(ExitCode::from(EX_USAGE));
         }
     };
+    if let Err(error) = start_log(LogFormat::Text, &args.log) {
+        eprintln!("kproxide: {error}");
+        return Ok(ExitCode::from(EX_USAGE));
+    }
     Runtime::new()?.block_on(async {
         let cluster = match &args.kubeconfig {
-            Some(path) => Cluster::Real(remote::connect(path)?),
+            Some(path) => Cluster::Real(remote::reach(path).await?),
             None => Cluster::Simulated {
                 port: args.kube_port,
             },
@@ -92,8 +99,12 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
     })
 }
 
-/// A k3s-like cluster with our CRDs, so that `kproxide run` has everything but its own objects.
+/// A k3s-like cluster with our CRDs and the namespace of our Lease, so that `kproxide run` has everything but its own objects.
 fn furnish(simulated: &SimulatedKube, kubelets: &Kubelets) {
+    simulated
+        .kube
+        .create("namespaces", json!({ "metadata": { "name": NAMESPACE } }))
+        .expect("a new cluster has four other namespaces");
     for crd in crd::crds() {
         let object = serde_json::to_value(&crd).expect("a CRD is plain data");
         simulated

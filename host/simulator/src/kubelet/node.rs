@@ -11,6 +11,7 @@ use tokio::{
 use super::{
     NodeFault, NodeSpec, Pace, RUN_SECONDS,
     api::{Api, CallError},
+    complaints::Complaints,
     pods::{self, PodEvent},
 };
 use crate::{
@@ -36,6 +37,7 @@ pub(crate) struct NodeTask {
     lease_at: Instant,
     status_at: Instant,
     fault_at: Option<Instant>,
+    complaints: Complaints,
 }
 
 /// A pod as its kubelet sees it.
@@ -71,6 +73,7 @@ impl NodeTask {
             lease_at: now,
             status_at: now,
             fault_at: None,
+            complaints: Complaints::default(),
         }
     }
 
@@ -228,7 +231,10 @@ impl NodeTask {
     async fn renew_lease(&mut self) {
         self.lease_at = Instant::now() + self.pace.lease_interval;
         if let Err(error) = self.try_renew_lease().await {
-            self.complain("the Lease could not be renewed", &error);
+            // Somebody deleted the Node, which is no failure of this machine's.
+            if !error.is(404) {
+                self.complain("the Lease could not be renewed", &error);
+            }
             self.lease_at = Instant::now() + RETRY.min(self.pace.lease_interval);
         }
     }
@@ -415,11 +421,7 @@ impl NodeTask {
     }
 
     fn complain(&self, what: &'static str, error: &CallError) {
-        tracing::debug!(
-            node = self.spec.name,
-            error = error as &dyn std::error::Error,
-            "{what}"
-        );
+        self.complaints.say(Some(&self.spec.name), what, error);
     }
 }
 

@@ -6,7 +6,10 @@ use futures::StreamExt;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep};
 
-use super::api::{Api, CallError};
+use super::{
+    api::{Api, CallError},
+    complaints::Complaints,
+};
 
 /// After a failure the list is tried again so much later.
 const RETRY: Duration = Duration::from_secs(1);
@@ -28,12 +31,10 @@ impl PodEvent {
 /// Sends every bound pod and all its changes, until nobody listens. After a gap every pod is sent again; a deletion inside a
 /// gap is noticed by the node when the pod refuses its next write.
 pub(crate) async fn watch(api: Api, events: mpsc::UnboundedSender<PodEvent>) {
+    let complaints = Complaints::default();
     while !events.is_closed() {
         if let Err(error) = follow(&api, &events).await {
-            tracing::debug!(
-                error = &error as &dyn std::error::Error,
-                "the watch of pods failed"
-            );
+            complaints.say(None, "the watch of pods failed", &error);
             sleep(RETRY).await;
         }
     }

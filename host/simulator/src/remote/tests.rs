@@ -49,6 +49,32 @@ async fn a_machine_joins_the_cluster_of_a_kubeconfig() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_cannot_be_used_is_named_with_the_cause() {
+    let check = async |text: &str, server: &str, cause: &str| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let error = reach(file.path()).await.err().unwrap();
+        let mut said = String::new();
+        let mut link: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(error) = link {
+            said += &format!("{error}: ");
+            link = error.source();
+        }
+        assert!(said.contains(server) && said.contains(cause), "{said}");
+    };
+    let user = "users: [{name: me, user: {token: mine}}]";
+    let nobody = format!("{CLUSTER}{user}\n");
+    check(&nobody, "https://127.0.0.1:1 ", "did not answer").await;
+
+    let simulated = || Served::start(setting(Cluster::Simulated { port: 0 }));
+    let (one, other) = (simulated().await.unwrap(), simulated().await.unwrap());
+    let (one, other) = (one.kube.as_ref().unwrap(), other.kube.as_ref().unwrap());
+    let url = other.wire.url();
+    let mixed = one.kubeconfig().replace(&one.wire.url(), &url);
+    check(&mixed, &url, "invalid peer certificate").await;
+}
+
 fn refusal(text: &str) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();

@@ -1,0 +1,202 @@
+//! `kproxide simulate serve` and `kproxide run`, two processes that know of each other by the files that the first one writes.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests too: they panic where a set-up fails"
+)]
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kproxide_simulator::kube::fixtures;
+use kproxide_testkit::eventually;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+/// For what takes seconds on an idle computer, in a program that is not optimized.
+const SOON: Duration = Duration::from_secs(180);
+
+/// In an environment that says nothing, and ended with the value that it becomes.
+fn kproxide(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kproxide"));
+    command
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// The simulated Kubernetes, by its kubeconfig.
+struct Api {
+    http: reqwest::Client,
+    url: String,
+}
+
+impl Api {
+    fn of(kubeconfig: &Path) -> Self {
+        let config: Value = serde_json::from_str(&fs::read_to_string(kubeconfig).unwrap()).unwrap();
+        let cluster = &config["clusters"][0]["cluster"];
+        let text = |field: &str| cluster[field].as_str().unwrap().to_owned();
+        let authority = STANDARD.decode(text("certificate-authority-data")).unwrap();
+        // Another test of this process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(&authority).unwrap()])
+            .no_proxy()
+            .build()
+            .unwrap();
+        Self {
+            http,
+            url: text("server"),
+        }
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let request = self.http.get(format!("{}{path}", self.url));
+        answer(path, request).await
+    }
+
+    async fn create(&self, path: &str, object: &Value) {
+        let request = self.http.post(format!("{}{path}", self.url));
+        let request = request.header("content-type", "application/json");
+        answer(path, request.body(object.to_string())).await;
+    }
+}
+
+async fn answer(path: &str, request: reqwest::RequestBuilder) -> Value {
+    let answer = request.send().await.unwrap();
+    let status = answer.status();
+    let text = answer.text().await.unwrap();
+    assert!(status.is_success(), "{path}: {status}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let mut simulation = kproxide(&["simulate", "serve", "--instant", "--out", &out])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(simulation.stdout.take().unwrap()).lines();
+    let served = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.starts_with("connection files: ") {
+                return;
+            }
+        }
+        panic!("it ended");
+    };
+    tokio::time::timeout(SOON, served).await.unwrap();
+
+    let kubeconfig = format!("{out}/kubeconfig");
+    let api = Api::of(Path::new(&kubeconfig));
+    let connection = fs::read_to_string(format!("{out}/pve.json")).unwrap();
+    create_objects(&api, &serde_json::from_str(&connection).unwrap()).await;
+    // More than any Node of the simulated cluster offers.
+    let pod = fixtures::pod("waits", "6", "12Gi");
+    api.create("/api/v1/namespaces/default/pods", &pod).await;
+
+    let log = folder.path().join("log");
+    let _host = kproxide(&[
+        "run",
+        "--kubeconfig",
+        &kubeconfig,
+        "--credentials-dir",
+        &format!("{out}/credentials"),
+        "--admin-address=127.0.0.1:0",
+        "--poll-interval=1s",
+        "--inventory-max-age=1s",
+    ])
+    .stderr(File::create(&log).unwrap())
+    .spawn()
+    .unwrap();
+    eventually(SOON, "the pod running on a machine", async || {
+        let pod = api.get("/api/v1/namespaces/default/pods/waits").await;
+        if pod["status"]["phase"] == "Running" {
+            Ok(())
+        } else {
+            let log = fs::read_to_string(&log).unwrap();
+            Err(format!("{}\n{log}", pod["status"]))
+        }
+    })
+    .await;
+    let claims = api.get("/apis/kproxide.dev/v1alpha1/nodeclaims").await;
+    assert_eq!(claims["items"].as_array().unwrap().len(), 1, "{claims}");
+    // The default of `--namespace`, which nothing here has made.
+    api.get("/api/v1/namespaces/kproxide").await;
+}
+
+/// One of each kind.
+async fn create_objects(api: &Api, connection: &Value) {
+    for (plural, kind, spec) in [
+        (
+            "proxmoxclusters",
+            "ProxmoxCluster",
+            json!({
+                "endpoints": [connection["url"]],
+                "tls": { "fingerprints": [connection["fingerprint"]] },
+                "credentials": "proxmox",
+                "pool": "k8s",
+                "vmidRange": { "first": 20_000, "last": 20_099 },
+            }),
+        ),
+        (
+            "nodeclasses",
+            "NodeClass",
+            json!({
+                "template": { "name": "k8s-node", "placement": "local" },
+                "instanceTypes": [{ "name": "large", "cores": 8, "memoryMiB": 16_384 }],
+            }),
+        ),
+        (
+            "nodepools",
+            "NodePool",
+            json!({ "nodeClass": "default", "limits": { "maxNodes": 3 } }),
+        ),
+    ] {
+        let object = json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": kind, "metadata": { "name": "default" }, "spec": spec,
+        });
+        let path = format!("/apis/kproxide.dev/v1alpha1/{plural}");
+        api.create(&path, &object).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_no_machine_could_join_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig").display().to_string();
+    let nobody = "
+current-context: here
+contexts: [{name: here, context: {cluster: lab, user: me}}]
+clusters: [{name: lab, cluster: {server: 'https://127.0.0.1:1'}}]
+users: [{name: me, user: {token: mine}}]
+";
+    fs::write(&kubeconfig, nobody).unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let mut command = kproxide(&[
+        "simulate",
+        "serve",
+        "--out",
+        &out,
+        "--kubeconfig",
+        &kubeconfig,
+    ]);
+    let ended = tokio::time::timeout(SOON, command.output());
+    let ended = ended.await.unwrap().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success());
+    assert!(
+        said.contains("its API server https://127.0.0.1:1 must"),
+        "{said}"
+    );
+    assert!(said.contains("the API server did not answer: "), "{said}");
+}
