@@ -56,6 +56,30 @@ fn a_pod_that_the_scheduler_could_not_place() {
     assert_eq!(pod.spec.unsupported, []);
 }
 
+/// Its words change with every release (since 1.35 they name no taint); only the condition's status and reason are an interface.
+#[test]
+fn b5_an_unschedulable_pod_is_one_whatever_the_scheduler_says() {
+    let waiting = |message: Value| {
+        facts(json!({
+            "metadata": {"name": "a"}, "spec": {},
+            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "lastTransitionTime": "2026-01-01T00:00:05Z", "message": message}]},
+        }))
+    };
+    let silent = waiting(Value::Null);
+    assert!(silent.unschedulable_since.is_some());
+    for message in [
+        "",
+        "0/1 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }. preemption: not eligible",
+        "0/1 nodes are available: 1 node(s) had untolerated taint(s)",
+        "0/4 nodes are available: 2 Insufficient cpu, 4 Insufficient memory.",
+        "0 Knoten verfügbar",
+        "no nodes available to schedule pods",
+    ] {
+        assert_eq!(waiting(json!(message)), silent, "{message}");
+    }
+}
+
 #[test]
 fn a_gated_pod_is_not_unschedulable() {
     let pod = facts(json!({"metadata": {"name": "a"}, "spec": {},

@@ -1,0 +1,78 @@
+//! What is linked into what, asked of Cargo: what is shipped holds no simulator, the planner nothing that could do I/O, and the simulator no type of ours, so
+//! that it cannot share a mistake with the program that it tests.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot ask Cargo has failed"
+)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What Cargo prints, with the lock file as it is and without the network.
+fn cargo(arguments: &[&str]) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .args(["--locked", "--offline"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The direct dependencies of a package that some of its own targets are built with, and whether each is of this repository.
+fn direct(package: &str, with_tests: bool) -> Vec<(String, bool)> {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let package = packages.iter().find(|one| one["name"] == package).unwrap();
+    let dependencies = package["dependencies"].as_array().unwrap().iter();
+    dependencies
+        .filter(|one| with_tests || one["kind"].is_null())
+        .map(|one| {
+            (
+                one["name"].as_str().unwrap().to_owned(),
+                one["source"].is_null(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_shipped_holds_no_simulator() {
+    let tree = cargo(&[
+        "tree",
+        "--package=kproxide",
+        "--no-default-features",
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+    ]);
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    let ours: BTreeSet<&str> = names.filter(|name| name.starts_with("kproxide")).collect();
+    assert_eq!(
+        ours.into_iter().collect::<Vec<_>>(),
+        ["kproxide", "kproxide-builtins", "kproxide-planner"]
+    );
+}
+
+#[test]
+fn the_planner_depends_on_nothing_that_could_do_io() {
+    let found = direct("kproxide-planner", false);
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["jiff", "serde"]);
+}
+
+#[test]
+fn the_simulator_depends_on_nothing_of_ours() {
+    let mut found = direct("kproxide-simulator", true);
+    assert!(found.iter().any(|(name, _)| name == "hyper"), "{found:?}");
+    found.retain(|(_, ours)| *ours);
+    assert_eq!(found, []);
+}
