@@ -219,6 +219,13 @@ impl<'w> Hypervisors<'w> {
         if !storage.active {
             return Err(format!("storage {storage_name} is not active there"));
         }
+        // Proxmox VE copies to another server only what is on shared storage, and only to shared storage.
+        if !storage.shared && template.hypervisor != hypervisor.id.name {
+            return Err(format!(
+                "storage {storage_name} is local, and template {} is on {}",
+                class.template, template.hypervisor
+            ));
+        }
         let is_paused = |row: &&Backoff| {
             row.hypervisor == hypervisor.id
                 && row.storage.as_ref().is_none_or(|name| name == storage_name)

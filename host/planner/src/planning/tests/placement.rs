@@ -271,10 +271,33 @@ fn templates_and_storages_decide_where_machines_can_be_made() {
 }
 
 #[test]
+fn a_shared_template_is_copied_to_local_storage_only_where_it_is() {
+    let mut scene = Scene::default();
+    scene.class.linked = Some(false);
+    scene.class.storage = Some("local".into());
+    scene.inventory.templates = [("debian".into(), vec![template(9000, "gamma", true)])].into();
+    scene.pending("web", 1, spec("cpu=1"));
+    let plan = scene.plan();
+    assert_eq!(&*plan.launches[0].spec.hypervisor, "gamma");
+    let rejected = format!("{:?}", plan.report.rejected);
+    assert!(
+        rejected.contains("storage local is local, and template debian is on gamma"),
+        "{rejected}"
+    );
+}
+
+#[test]
 fn full_clones_need_space_for_their_disk() {
     let mut scene = Scene::default();
     scene.class.linked = Some(false);
     scene.class.storage = Some("local".into());
+    scene.class.local_template = true;
+    let each = [(9000, "alpha"), (9001, "beta"), (9002, "gamma")];
+    scene.inventory.templates = [(
+        "debian".into(),
+        each.map(|(vmid, on)| template(vmid, on, false)).into(),
+    )]
+    .into();
     for (name, gib) in [("alpha", 19), ("beta", 50), ("gamma", 0)] {
         scene
             .hypervisor(name)
