@@ -99,7 +99,7 @@ fn checked() -> &'static Checked {
                 let done = all_done.clone();
                 let (seeds, running, checked) = (&seeds, &running, &checked);
                 scope.spawn(move || {
-                    while let Some(seed) = lock(seeds).pop_front() {
+                    while let Some(seed) = next(seeds) {
                         lock(running).insert(seed, Wall::now());
                         let mut came = check(seed);
                         lock(running).remove(&seed);
@@ -132,6 +132,11 @@ fn every_seed_ends_as_it_would_without_faults() {
         failures.extend(summary.missing());
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+/// The seeds are free again for the other thread once one is taken.
+fn next(seeds: &Mutex<VecDeque<u64>>) -> Option<u64> {
+    lock(seeds).pop_front()
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,10 @@
 //! A whole host in a whole world.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests too: they panic where a set-up fails"
+)]
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
