@@ -31,20 +31,35 @@ const INTERVAL: Duration = Duration::from_millis(25);
 pub async fn eventually<P: Probe>(
     deadline: Duration,
     what: &str,
-    mut probe: impl AsyncFnMut() -> P,
+    probe: impl AsyncFnMut() -> P,
 ) -> P::Value {
+    match within(deadline, probe).await {
+        Ok(value) => value,
+        Err(state) => panic!("not within {deadline:?}: {what}; last seen: {state}"),
+    }
+}
+
+/// Waits like [`eventually`].
+///
+/// # Errors
+///
+/// After `deadline`, with the last state seen.
+pub(crate) async fn within<P: Probe>(
+    deadline: Duration,
+    mut probe: impl AsyncFnMut() -> P,
+) -> Result<P::Value, String> {
     let end = Instant::now() + deadline;
     let mut state = "nothing: the probe itself did not answer".to_owned();
     loop {
         // A probe that hangs must not outlive the deadline either. One that is cut off has seen nothing new.
         if let Ok(seen) = tokio::time::timeout_at(end, probe()).await {
             match seen.seen() {
-                Ok(value) => return value,
+                Ok(value) => return Ok(value),
                 Err(seen) => state = seen,
             }
         }
         if Instant::now() >= end {
-            panic!("not within {deadline:?}: {what}; last seen: {state}");
+            return Err(state);
         }
         tokio::time::sleep(INTERVAL).await;
     }

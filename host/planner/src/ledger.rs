@@ -31,7 +31,7 @@ pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);
 
 /// Characters of a failure's message that a row of back-off keeps.
-pub const MOST_MESSAGE_CHARS: usize = 200;
+const MOST_MESSAGE_CHARS: usize = 200;
 
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);

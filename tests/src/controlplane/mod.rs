@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 pub use api::{Api, ApiError, Changes};
 pub use programs::{Availability, CommandError, Programs, require_controlplane};
@@ -28,6 +27,8 @@ pub use server::ServerError;
 
 pub(crate) use kubeconfig::kubeconfig;
 pub(crate) use server::tail;
+
+use crate::eventually::within;
 
 use self::kubeconfig::Access;
 use self::pki::Pki;
@@ -226,23 +227,23 @@ impl ControlPlane {
         what: &'static str,
         ready: impl AsyncFn(&Api) -> Result<(), ApiError>,
     ) -> Result<(), StartError> {
-        let end = Instant::now() + START_DEADLINE;
-        loop {
-            for server in &mut self.servers {
-                server.check_alive()?;
+        let Self { servers, api, .. } = self;
+        let looked = within(START_DEADLINE, async || {
+            // A server that has ended does not get ready.
+            let ended = servers
+                .iter_mut()
+                .find_map(|server| server.check_alive().err());
+            match ended {
+                Some(ended) => Ok(Err(ended)),
+                None => ready(api).await.map(Ok),
             }
-            match ready(&self.api).await {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() >= end => {
-                    return Err(StartError::NotReady {
-                        what,
-                        deadline: START_DEADLINE,
-                        last: error.to_string(),
-                    });
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(25)).await,
-            }
-        }
+        });
+        let alive = looked.await.map_err(|last| StartError::NotReady {
+            what,
+            deadline: START_DEADLINE,
+            last,
+        })?;
+        Ok(alive?)
     }
 
     /// The API server, asked as administrator.

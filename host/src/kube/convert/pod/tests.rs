@@ -193,21 +193,16 @@ fn daemon_set_pods_tolerate_what_their_controller_adds() {
         json!({"metadata": {"name": "cni"}, "spec": {"template": {"spec": {"hostNetwork": true}}}}),
     )
     .unwrap();
-    let facts = daemon_set_facts(&set);
-    assert!(
-        facts
-            .spec
-            .tolerations
-            .iter()
-            .any(|one| one.key.as_deref() == Some("node.kubernetes.io/network-unavailable"))
-    );
-    assert!(
-        facts
-            .spec
-            .tolerations
-            .iter()
-            .any(|one| one.key.as_deref() == Some("node.kubernetes.io/unschedulable"))
-    );
+    let tolerations = daemon_set_facts(&set).spec.tolerations;
+    for key in ["network-unavailable", "unschedulable"] {
+        let key = format!("node.kubernetes.io/{key}");
+        assert!(
+            tolerations
+                .iter()
+                .any(|one| one.key.as_deref() == Some(key.as_str())),
+            "{key}"
+        );
+    }
 }
 
 #[test]
