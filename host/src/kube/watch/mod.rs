@@ -9,6 +9,7 @@ mod kinds;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _};
@@ -105,6 +106,9 @@ pub enum Report {
     /// It works again.
     Recovered(Kind),
 }
+
+/// Before a watch that was too old is begun anew: a server that forgets faster than it lists is not asked without end.
+const EXPIRED_PAUSE: Duration = Duration::from_secs(1);
 
 /// A batch with so many changes is sent before more events are taken. (The names that a list lacks come as one batch.)
 const CHANGES_ENOUGH: usize = 256;
@@ -209,9 +213,11 @@ impl Follower {
             }
             let Some(error) = failure else { continue };
             if is_expired(&error) {
-                // Ordinary: the server keeps history for a few minutes only. The watcher lists again.
+                // Ordinary: the server keeps history for a few minutes only. But where the watch was refused before it began, kube's watcher would ask
+                // for the same version again, at once and for ever.
                 tracing::debug!(resource = K::KIND.resource(), "watch expired");
-                continue;
+                tokio::time::sleep(EXPIRED_PAUSE).await;
+                break;
             }
             self.failing = true;
             self.send(Report::Failed(K::KIND, chain(&error))).await?;

@@ -71,6 +71,19 @@ async fn what_went_away_while_nobody_watched_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_as_too_old_is_begun_anew() {
+    let (sender, _receiver) = mpsc::channel(1);
+    let mut follower = Follower::new(sender);
+    let status = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
+    let refused = watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)));
+    // Whoever goes on with this watch waits for ever.
+    let mut events = stream::iter([Err(refused)]).chain(stream::pending());
+    let followed = follower.follow::<PodView>(&mut events);
+    let ended = tokio::time::timeout(Duration::from_secs(60), followed).await;
+    assert!(ended.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_is_told_once_per_try_and_waited_for_longer_each_time() {
     let started = tokio::time::Instant::now();
     let failure = || Err(watcher::Error::NoResourceVersion);
