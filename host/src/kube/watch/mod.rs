@@ -17,6 +17,7 @@ use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::{ClassName, ClusterName};
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::client::Client;
 use super::convert::{ClusterConnection, MachineSettings, object_key};
@@ -107,8 +108,8 @@ pub enum Report {
     Recovered(Kind),
 }
 
-/// Before a watch that was too old is begun anew: a server that forgets faster than it lists is not asked without end.
-const EXPIRED_PAUSE: Duration = Duration::from_secs(1);
+/// From one beginning of a watch to the next after it expired: a server that forgets faster than it lists is not asked without pause.
+const EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A batch with so many changes is sent before more events are taken. (The names that a list lacks come as one batch.)
 const CHANGES_ENOUGH: usize = 256;
@@ -144,7 +145,7 @@ pub fn tasks(
 async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
     let mut follower = Follower::new(reports);
     loop {
-        // Begun anew after a failure, with a list: a watch alone would not say that it works again before something changes.
+        // Begun anew after a failure or an expiry, with a list: a watch alone would not say that it works again before something changes.
         let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
         match follower.follow::<K>(std::pin::pin!(events)).await {
             Ok(()) => {}
@@ -182,6 +183,7 @@ impl Follower {
         &mut self,
         mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,
     ) -> Result<(), Closed> {
+        let begun = Instant::now();
         while let Some(first) = events.next().await {
             let mut changes = Vec::new();
             let mut listed = false;
@@ -216,7 +218,7 @@ impl Follower {
                 // Ordinary: the server keeps history for a few minutes only. But where the watch was refused before it began, kube's watcher would ask
                 // for the same version again, at once and for ever.
                 tracing::debug!(resource = K::KIND.resource(), "watch expired");
-                tokio::time::sleep(EXPIRED_PAUSE).await;
+                tokio::time::sleep_until(begun + EXPIRED_INTERVAL).await;
                 break;
             }
             self.failing = true;
@@ -232,12 +234,13 @@ impl Follower {
     }
 }
 
+/// The server no longer has the history that the watch needs; a new list cures it. A list refused as too old is a failure like any other: nothing is
+/// known then, and the next one may be refused as well.
 fn is_expired(error: &watcher::Error) -> bool {
     let code = match error {
         watcher::Error::WatchError(status) => status.code,
         watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::InitialListFailed(kube::Error::Api(status)) => status.code,
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status.code,
         watcher::Error::WatchStartFailed(_)
         | watcher::Error::WatchFailed(_)
         | watcher::Error::InitialListFailed(_)

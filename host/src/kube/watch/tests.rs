@@ -58,11 +58,15 @@ async fn the_first_list_is_followed_by_synced_and_changes_by_changes() {
     assert_eq!(words, ["+a", "+b", "+c", "-a", "synced"]);
 }
 
+/// What the API server says of a version that it has forgotten.
+fn too_old() -> Box<kube::core::Status> {
+    Box::new(kube::core::Status::failure("too old resource version", "Expired").with_code(410))
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_went_away_while_nobody_watched_is_gone() {
     let mut events = listed(&["a", "b", "c"]);
-    let expired = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
-    events.push(Err(watcher::Error::WatchError(Box::new(expired))));
+    events.push(Err(watcher::Error::WatchError(too_old())));
     events.extend(listed(&["b", "d"]));
     assert_eq!(
         received(events).await,
@@ -72,15 +76,44 @@ async fn what_went_away_while_nobody_watched_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_refused_as_too_old_is_begun_anew() {
-    let (sender, _receiver) = mpsc::channel(1);
+    let (sender, mut receiver) = mpsc::channel(1);
     let mut follower = Follower::new(sender);
-    let status = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
-    let refused = watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)));
+    let refused = watcher::Error::WatchStartFailed(kube::Error::Api(too_old()));
+    let started = Instant::now();
     // Whoever goes on with this watch waits for ever.
     let mut events = stream::iter([Err(refused)]).chain(stream::pending());
     let followed = follower.follow::<PodView>(&mut events);
     let ended = tokio::time::timeout(Duration::from_secs(60), followed).await;
+    assert!(matches!(ended, Ok(Ok(()))));
+    assert!(receiver.try_recv().is_err(), "an expiry is no failure");
+    // A server that refuses every watch is asked once in a second.
+    assert_eq!(started.elapsed(), EXPIRED_INTERVAL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_expires_after_a_while_is_begun_anew_at_once() {
+    let (sender, _receiver) = mpsc::channel(1);
+    let mut follower = Follower::new(sender);
+    let started = Instant::now();
+    let lifetime = Duration::from_secs(300);
+    let expiry = stream::once(async {
+        tokio::time::sleep(lifetime).await;
+        Err(watcher::Error::WatchError(too_old()))
+    });
+    let mut events = std::pin::pin!(expiry.chain(stream::pending()));
+    let ended = follower.follow::<PodView>(&mut events).await;
     assert!(ended.is_ok());
+    assert_eq!(started.elapsed(), lifetime);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_refused_as_too_old_is_told() {
+    let refused = watcher::Error::InitialListFailed(kube::Error::Api(too_old()));
+    let words = received(vec![Err(refused)]).await;
+    assert!(
+        words.iter().any(|word| word.starts_with("failed")),
+        "{words:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
