@@ -84,6 +84,7 @@ fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
         let births = stage.births();
         assert_eq!(births.len(), needed, "{births:?}");
         // No Node had shown anything when the last machine was begun. (Objects know seconds.)
+        stage.until_nodes(needed).await;
         let nodes = stage.nodes().await;
         let joined = nodes.iter().filter_map(|node| {
             let created = node["metadata"]["creationTimestamp"].as_str()?;
