@@ -108,7 +108,7 @@ pub enum Report {
     Recovered(Kind),
 }
 
-/// From one beginning of a watch to the next after it expired: a server that forgets faster than it lists is not asked without pause.
+/// At least so long after a list comes the next one for a watch that expired: a server that forgets faster than it lists is not asked without pause.
 const EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A batch with so many changes is sent before more events are taken. (The names that a list lacks come as one batch.)
@@ -145,7 +145,8 @@ pub fn tasks(
 async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
     let mut follower = Follower::new(reports);
     loop {
-        // Begun anew after a failure or an expiry, with a list: a watch alone would not say that it works again before something changes.
+        // Begun anew with a list: after a failure a watch alone would not say that it works again before something changes, and after an expiry there is
+        // no version to watch from.
         let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
         match follower.follow::<K>(std::pin::pin!(events)).await {
             Ok(()) => {}
@@ -178,12 +179,12 @@ impl Follower {
         }
     }
 
-    /// Until the watch fails and the time has come to begin it anew.
+    /// Until the watch fails or expires and the time has come to begin it anew.
     async fn follow<K: Watched>(
         &mut self,
         mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,
     ) -> Result<(), Closed> {
-        let begun = Instant::now();
+        let mut listed_at = Instant::now();
         while let Some(first) = events.next().await {
             let mut changes = Vec::new();
             let mut listed = false;
@@ -204,6 +205,9 @@ impl Follower {
             if !changes.is_empty() {
                 self.send(Report::Changes(K::KIND, changes)).await?;
             }
+            if listed {
+                listed_at = Instant::now();
+            }
             if listed && self.failing {
                 self.failing = false;
                 self.backoff = Backoff::default();
@@ -218,7 +222,7 @@ impl Follower {
                 // Ordinary: the server keeps history for a few minutes only. But where the watch was refused before it began, kube's watcher would ask
                 // for the same version again, at once and for ever.
                 tracing::debug!(resource = K::KIND.resource(), "watch expired");
-                tokio::time::sleep_until(begun + EXPIRED_INTERVAL).await;
+                tokio::time::sleep_until(listed_at + EXPIRED_INTERVAL).await;
                 break;
             }
             self.failing = true;
@@ -234,12 +238,12 @@ impl Follower {
     }
 }
 
-/// The server no longer has the history that the watch needs; a new list cures it. A list refused as too old is a failure like any other: nothing is
-/// known then, and the next one may be refused as well.
+/// The server no longer has the history that the watch needs; a new list cures it. A list refused as too old is a failure like any other: what is
+/// known is not current before one succeeds, and the next one may be refused as well.
 fn is_expired(error: &watcher::Error) -> bool {
     let code = match error {
-        watcher::Error::WatchError(status) => status.code,
-        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        watcher::Error::WatchError(status)
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchFailed(kube::Error::Api(status)) => status.code,
         watcher::Error::WatchStartFailed(_)
         | watcher::Error::WatchFailed(_)

@@ -74,51 +74,77 @@ async fn what_went_away_while_nobody_watched_is_gone() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_as_too_old_is_begun_anew() {
-    let (sender, mut receiver) = mpsc::channel(1);
+/// Follows a watch that a list of so long begins, that lives for so long and then ends so. Returns for how long it was followed; nothing was told of it
+/// but the list.
+async fn followed(list: Duration, life: Duration, end: watcher::Error) -> Duration {
+    let (sender, mut receiver) = mpsc::channel(8);
     let mut follower = Follower::new(sender);
-    let refused = watcher::Error::WatchStartFailed(kube::Error::Api(too_old()));
     let started = Instant::now();
+    let begin = stream::once(async { Ok(Event::Init) });
+    let listed = stream::once(async move {
+        tokio::time::sleep(list).await;
+        Ok(Event::InitDone)
+    });
+    let end = stream::once(async move {
+        tokio::time::sleep(life).await;
+        Err(end)
+    });
     // Whoever goes on with this watch waits for ever.
-    let mut events = stream::iter([Err(refused)]).chain(stream::pending());
+    let events = begin.chain(listed).chain(end).chain(stream::pending());
+    let mut events = std::pin::pin!(events);
     let followed = follower.follow::<PodView>(&mut events);
-    let ended = tokio::time::timeout(Duration::from_secs(60), followed).await;
+    let ended = tokio::time::timeout(Duration::from_secs(3600), followed).await;
     assert!(matches!(ended, Ok(Ok(()))));
+    assert!(matches!(receiver.try_recv(), Ok(Report::Synced(_))));
     assert!(receiver.try_recv().is_err(), "an expiry is no failure");
-    // A server that refuses every watch is asked once in a second.
-    assert_eq!(started.elapsed(), EXPIRED_INTERVAL);
+    started.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_as_too_old_is_begun_anew_after_a_pause() {
+    // However long its list took: the pause is the server's.
+    for list in [Duration::ZERO, Duration::from_secs(5)] {
+        let refused = watcher::Error::WatchStartFailed(kube::Error::Api(too_old()));
+        let time = followed(list, Duration::ZERO, refused).await;
+        assert_eq!(time, list + EXPIRED_INTERVAL);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_expires_after_a_while_is_begun_anew_at_once() {
-    let (sender, _receiver) = mpsc::channel(1);
-    let mut follower = Follower::new(sender);
-    let started = Instant::now();
-    let lifetime = Duration::from_secs(300);
-    let expiry = stream::once(async {
-        tokio::time::sleep(lifetime).await;
-        Err(watcher::Error::WatchError(too_old()))
-    });
-    let mut events = std::pin::pin!(expiry.chain(stream::pending()));
-    let ended = follower.follow::<PodView>(&mut events).await;
-    assert!(ended.is_ok());
-    assert_eq!(started.elapsed(), lifetime);
+    let life = Duration::from_secs(300);
+    for expired in [
+        watcher::Error::WatchError(too_old()),
+        watcher::Error::WatchFailed(kube::Error::Api(too_old())),
+    ] {
+        assert_eq!(followed(Duration::ZERO, life, expired).await, life);
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_refused_as_too_old_is_told() {
+async fn a_list_that_becomes_too_old_is_told_and_removes_nothing() {
+    let mut events = listed(&["a", "b"]);
+    events.push(Ok(Event::Init));
+    events.push(Ok(Event::InitApply(pod("a"))));
     let refused = watcher::Error::InitialListFailed(kube::Error::Api(too_old()));
-    let words = received(vec![Err(refused)]).await;
+    events.push(Err(refused));
+    events.extend(listed(&["a", "b"]));
+    let words = received(events).await;
+    let (told, others): (Vec<_>, Vec<_>) = words
+        .iter()
+        .map(String::as_str)
+        .partition(|word| word.starts_with("failed"));
+    assert_eq!(told.len(), 1, "{words:?}");
     assert!(
-        words.iter().any(|word| word.starts_with("failed")),
+        !others.iter().any(|word| word.starts_with('-')),
         "{words:?}"
     );
+    assert!(others.contains(&"recovered"), "{words:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_told_once_per_try_and_waited_for_longer_each_time() {
-    let started = tokio::time::Instant::now();
+    let started = Instant::now();
     let failure = || Err(watcher::Error::NoResourceVersion);
     let mut events = vec![failure(), failure(), failure()];
     events.extend(listed(&["a"]));
