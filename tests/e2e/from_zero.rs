@@ -83,7 +83,6 @@ fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
         stage.until_running("web", PODS.try_into().unwrap()).await;
         let births = stage.births();
         assert_eq!(births.len(), needed, "{births:?}");
-        // Pods may run on a Node before it carries its claim's label.
         stage.until_nodes(needed).await;
         // No Node had shown anything when the last machine was begun. (Objects know seconds.)
         let nodes = stage.nodes().await;

@@ -133,7 +133,8 @@ async fn watches_sync_follow_and_survive_a_compacted_history() {
         json!({"status": {"phase": "Succeeded"}}),
     )
     .unwrap();
-    mirror.settle(&mut reports, MOMENT).await;
+    // Longer than a moment: a watch that expires right after its list has failed.
+    mirror.settle(&mut reports, Duration::from_secs(2)).await;
     assert_eq!(mirror.pods, ["a", "b"].map(str::to_owned).into());
 
     // Nobody hears of this deletion but by the next list.

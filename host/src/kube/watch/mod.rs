@@ -108,8 +108,12 @@ pub enum Report {
     Recovered(Kind),
 }
 
-/// At least so long after a list comes the next one for a watch that expired: a server that forgets faster than it lists is not asked without pause.
-const EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
+/// A watch that expires sooner after its list has failed like any other: a server that forgets faster than it lists is told of, and not asked without pause.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
+/// Only a watch that lived so long after its list was sound. Were a list enough, a server that allows lists and refuses watches would be asked for whole
+/// lists every second.
+const SOUND_LIFE: Duration = Duration::from_secs(30);
 
 /// A batch with so many changes is sent before more events are taken. (The names that a list lacks come as one batch.)
 const CHANGES_ENOUGH: usize = 256;
@@ -184,7 +188,7 @@ impl Follower {
         &mut self,
         mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,
     ) -> Result<(), Closed> {
-        let mut listed_at = Instant::now();
+        let mut listed_at = None;
         while let Some(first) = events.next().await {
             let mut changes = Vec::new();
             let mut listed = false;
@@ -206,11 +210,10 @@ impl Follower {
                 self.send(Report::Changes(K::KIND, changes)).await?;
             }
             if listed {
-                listed_at = Instant::now();
+                listed_at = Some(Instant::now());
             }
             if listed && self.failing {
                 self.failing = false;
-                self.backoff = Backoff::default();
                 self.send(Report::Recovered(K::KIND)).await?;
             }
             if listed && !self.synced {
@@ -218,12 +221,15 @@ impl Follower {
                 self.send(Report::Synced(K::KIND)).await?;
             }
             let Some(error) = failure else { continue };
-            if is_expired(&error) {
-                // Ordinary: the server keeps history for a few minutes only. But where the watch was refused before it began, kube's watcher would ask
-                // for the same version again, at once and for ever.
+            let life = listed_at.map_or(Duration::ZERO, |at| at.elapsed());
+            if is_expired(&error) && life >= SHORTEST_LIFE {
+                // Ordinary: the server keeps history for a few minutes only. kube's watcher would list again by itself, but where the watch was refused
+                // before it began it would ask for the same version, at once and for ever.
                 tracing::debug!(resource = K::KIND.resource(), "watch expired");
-                tokio::time::sleep_until(listed_at + EXPIRED_INTERVAL).await;
                 break;
+            }
+            if life >= SOUND_LIFE {
+                self.backoff = Backoff::default();
             }
             self.failing = true;
             self.send(Report::Failed(K::KIND, chain(&error))).await?;
