@@ -33,7 +33,7 @@ use crate::pve::client::Client as PveClient;
 use crate::pve::transport::Endpoint;
 
 /// When every simulated world begins.
-const EPOCH: &str = "2026-01-05T08:00:00Z";
+pub(crate) const EPOCH: &str = "2026-01-05T08:00:00Z";
 
 /// What a world is made of.
 #[derive(Clone, Debug)]

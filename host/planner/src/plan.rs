@@ -47,7 +47,16 @@ pub struct Launch {
 pub struct Unneeded {
     pub claim: ClaimName,
     pub uid: Uid,
-    pub unneeded: bool,
+    pub standing: Standing,
+}
+
+/// Whether the cluster could do without a Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    Needed,
+    CouldGo,
+    /// It could go, but for a pod that must not be evicted: which one, and what forbids it.
+    Blocked(String),
 }
 
 /// What a label policy answered, with everything that the answer depends on: it holds until one of them changes.

@@ -9,7 +9,7 @@ use kproxide_planner::claim::{
 };
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::{ClaimName, StorageName};
-use kproxide_planner::plan::Verdict;
+use kproxide_planner::plan::{Standing, Verdict};
 use tokio::sync::watch;
 
 use super::Context;
@@ -102,7 +102,7 @@ pub(super) struct Drive {
     epoch: Option<Arc<str>>,
     stopping: watch::Receiver<bool>,
     /// The condition `Unneeded` has to change to this.
-    unneeded: Option<bool>,
+    standing: Option<Standing>,
     acted: bool,
 }
 
@@ -122,13 +122,14 @@ impl Drive {
             clone_turn: CloneTurn::default(),
             verdict,
             stopping,
-            unneeded: None,
+            standing: None,
             acted: false,
         }
     }
 
-    pub(super) fn unneeded(&mut self, unneeded: Option<bool>) {
-        self.unneeded = unneeded;
+    /// What the condition `Unneeded` has to say from now on, if it changes.
+    pub(super) fn note_standing(&mut self, standing: Option<Standing>) {
+        self.standing = standing;
     }
 
     pub(super) async fn run(mut self) -> Driven {
@@ -141,8 +142,8 @@ impl Drive {
     }
 
     async fn steps(&mut self) -> Pause {
-        if let Some(unneeded) = self.unneeded.take() {
-            let change = kproxide_planner::claim::unneeded(unneeded, self.context.clock.now());
+        if let Some(standing) = self.standing.take() {
+            let change = kproxide_planner::claim::unneeded(&standing, self.context.clock.now());
             if let Recorded::Ended(pause) = self.record(&change).await {
                 return pause;
             }

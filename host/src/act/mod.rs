@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Note;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, Uid};
-use kproxide_planner::plan::{Launch, Plan, RemovalReason, Verdict};
+use kproxide_planner::plan::{Launch, Plan, RemovalReason, Standing, Verdict};
 use kproxide_planner::world::World;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -232,16 +232,16 @@ impl Actor {
             matches!(claim, Claim::UnderWay(_)) || world.claims().contains_key(name)
         });
         for advance in &plan.advances {
-            let unneeded = plan
+            let standing = plan
                 .unneeded
                 .iter()
                 .find(|change| change.uid == advance.uid)
-                .map(|change| change.unneeded);
+                .map(|change| &change.standing);
             self.advance(
                 &advance.claim,
                 &advance.uid,
                 &advance.verdict,
-                unneeded,
+                standing,
                 world,
                 now,
             );
@@ -334,7 +334,7 @@ impl Actor {
         name: &ClaimName,
         uid: &Uid,
         verdict: &Verdict,
-        unneeded: Option<bool>,
+        standing: Option<&Standing>,
         world: &World,
         now: Timestamp,
     ) {
@@ -344,7 +344,7 @@ impl Actor {
         match self.claims.get(name) {
             Some(Claim::UnderWay(_)) => return,
             Some(Claim::Resting(rest))
-                if now < rest.earliest && rest.verdict == *verdict && unneeded.is_none() =>
+                if now < rest.earliest && rest.verdict == *verdict && standing.is_none() =>
             {
                 return;
             }
@@ -353,7 +353,7 @@ impl Actor {
         let Some(surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
             return;
         };
-        if unneeded.is_none()
+        if standing.is_none()
             && let Some(pause) =
                 subject::without_looking(name, claim, verdict, &surroundings, world, now)
         {
@@ -364,11 +364,12 @@ impl Actor {
             .insert(name.clone(), Claim::UnderWay(verdict.clone()));
         let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
+        let standing = standing.cloned();
         self.spawn(name.clone(), verdict.clone(), async move {
             match reserve::read_claim(&context, &name, &uid).await {
                 Ok(claim) => {
                     let mut drive = Drive::new(context, claim, surroundings, verdict, stopping);
-                    drive.unneeded(unneeded);
+                    drive.note_standing(standing);
                     drive.run().await
                 }
                 Err(pause) => Driven::idle(pause),

@@ -15,7 +15,7 @@ use super::{Condition, DRAINING_TAINT, GIVEN_UP, Op, Phase};
 use crate::facts::{BlockedBy, NodeFacts};
 use crate::ids::NodeName;
 use crate::ledger::later;
-use crate::plan::{RemovalReason, Verdict};
+use crate::plan::{RemovalReason, Standing, Verdict};
 
 /// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
 pub(super) fn begin(
@@ -54,7 +54,7 @@ pub(super) fn begin_because(
     change.draining_since = Change::Set(now);
     if voluntary(reason) {
         // It turns when the drain is given up: the moment from which the planner waits before it tries again.
-        let unneeded = super::unneeded(true, now);
+        let unneeded = super::unneeded(&Standing::CouldGo, now);
         change.conditions.extend(unneeded.conditions);
     }
     change.record()

@@ -71,6 +71,9 @@ pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitia
 /// The reason of `Drained` and `Unneeded` once a drain was given up.
 pub const GIVEN_UP: &str = "GivenUp";
 
+/// The reason of `Unneeded=False` where nothing but a pod keeps the Node.
+pub const BLOCKED_BY_POD: &str = "BlockedByPod";
+
 /// What is said of a claim that is not removed before somebody has put its finalizer back.
 pub(crate) const NO_FINALIZER: &str =
     "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";

@@ -6,9 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::observed::{Did, Failure};
 use super::ownership::Proven;
-use super::{Condition, Intent, Op, Phase};
+use super::{BLOCKED_BY_POD, Condition, Intent, Op, Phase};
 use crate::facts::{ClaimCondition, ClaimStatus, Labels, LaunchFailure, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
+use crate::plan::Standing;
 
 /// What is to be done now for one claim.
 ///
@@ -327,10 +328,20 @@ impl Failure {
     }
 }
 
-/// The record that a claim's Node could go, or no longer can: since when is what the planner reads.
-pub fn unneeded(unneeded: bool, now: Timestamp) -> StatusChange {
-    let reason = if unneeded { "CouldGo" } else { "Needed" };
-    StatusChange::default().condition(Condition::Unneeded, unneeded, reason, "", now)
+/// The record that a claim's Node could go, or no longer can: since when is what the planner reads. That a pod alone keeps it is told, since only its
+/// owner can change that.
+pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
+    let record = |could_go: bool, reason: &str, message: &str| {
+        StatusChange::default().condition(Condition::Unneeded, could_go, reason, message, now)
+    };
+    match standing {
+        Standing::Needed => record(false, "Needed", ""),
+        Standing::CouldGo => record(true, "CouldGo", ""),
+        Standing::Blocked(why) => record(false, BLOCKED_BY_POD, why).warn(
+            "ScaleDownBlocked",
+            format!("its Node could go, but {why}"),
+        ),
+    }
 }
 
 /// `since` moves only when the status changes, as Kubernetes' `lastTransitionTime` does.

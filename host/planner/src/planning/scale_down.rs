@@ -7,11 +7,11 @@ use jiff::Timestamp;
 
 use super::claims::{self, Stage};
 use super::{Planning, pools};
-use crate::claim::{Condition, NO_FINALIZER};
+use crate::claim::{BLOCKED_BY_POD, Condition, NO_FINALIZER};
 use crate::facts::{PolicyKind, PoolFacts};
 use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
-use crate::plan::{RemovalReason, Unneeded, Verdict};
+use crate::plan::{RemovalReason, Standing, Unneeded, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
 use crate::report::{NodeOutcome, NodeReport, Severity};
 use crate::resources::Resources;
@@ -71,9 +71,9 @@ impl<'w> Planning<'w> {
             if self.rows[index].stage != Stage::InService {
                 continue;
             }
-            let needed = self.why_needed(index, &node);
-            self.note_unneeded(index, needed.is_none());
-            match needed.or_else(|| self.why_not_yet(index, &node, stable_at)) {
+            let (standing, why) = self.standing(index, &node);
+            self.note_standing(index, standing);
+            match why.or_else(|| self.why_not_yet(index, &node, stable_at)) {
                 Some(reason) => {
                     self.scale_down.kept.insert(index, reason);
                 }
@@ -142,7 +142,19 @@ impl<'w> Planning<'w> {
         Some(later(newest, window))
     }
 
-    /// Why the cluster needs this Node, or something on it must not be disturbed; `None`: it could go.
+    /// Whether the Node could go, and if not, why.
+    fn standing(&mut self, index: usize, node: &NodeView<'w>) -> (Standing, Option<String>) {
+        if let Some(why) = self.why_needed(index, node) {
+            return (Standing::Needed, Some(why));
+        }
+        let pool = self.rows[index].pool;
+        match pool.and_then(|pool| self.blocking_pod(node, pool)) {
+            Some(why) => (Standing::Blocked(why.clone()), Some(why)),
+            None => (Standing::CouldGo, None),
+        }
+    }
+
+    /// Why the cluster needs this Node; `None`: it could go, if no pod on it forbids that.
     fn why_needed(&mut self, index: usize, node: &NodeView<'w>) -> Option<String> {
         let row = &self.rows[index];
         match &row.verdict {
@@ -197,9 +209,6 @@ impl<'w> Planning<'w> {
                 pool.scale_down.load_headroom * 100.0
             ));
         }
-        if let Some(reason) = self.blocking_pod(node, pool) {
-            return Some(reason);
-        }
         match self.board.move_away(node) {
             Err(stuck) => Some(stuck.to_string()),
             Ok(moves) => {
@@ -221,14 +230,22 @@ impl<'w> Planning<'w> {
     }
 
     /// The claim's condition follows what was found.
-    fn note_unneeded(&mut self, index: usize, unneeded: bool) {
+    fn note_standing(&mut self, index: usize, standing: Standing) {
         let row = &self.rows[index];
-        let recorded = row.claim.status.since(Condition::Unneeded).is_some();
-        if recorded != unneeded {
+        let mut conditions = row.claim.status.conditions.iter();
+        let recorded = conditions.find(|c| c.kind == Condition::Unneeded);
+        let is_blocked = recorded.is_some_and(|c| !c.status && c.reason == BLOCKED_BY_POD);
+        let could_go = recorded.is_some_and(|c| c.status);
+        let stands = match &standing {
+            Standing::Needed => !could_go && !is_blocked,
+            Standing::CouldGo => could_go,
+            Standing::Blocked(why) => is_blocked && recorded.is_some_and(|c| c.message == *why),
+        };
+        if !stands {
             self.unneeded.push(Unneeded {
                 claim: row.name.clone(),
                 uid: row.claim.uid.clone(),
-                unneeded,
+                standing,
             });
         }
     }

@@ -4,6 +4,7 @@ use super::scale_down::idle;
 use super::*;
 use crate::facts::*;
 use crate::ids::ObjectKey;
+use crate::plan::Standing;
 
 fn budget(selector: &str, allowed: i32) -> DisruptionBudgetFacts {
     DisruptionBudgetFacts {
@@ -225,6 +226,36 @@ fn b14_a_disruption_budget_without_disruptions_keeps_the_node() {
 
     scene.budgets = [(ObjectKey::new("elsewhere", "web"), budget("app=web", 0))].into();
     assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+/// Only its owner can change that, so it is told on the claim, once; and taken back when the budget yields.
+#[test]
+fn l10_a_pod_that_alone_keeps_its_node_is_told_on_the_claim() {
+    let mut scene = idle();
+    scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60);
+    scene.pod("web-b-00000").labels = labels("app=web");
+    let key = ObjectKey::new("default", "web");
+    scene.budgets.insert(key.clone(), budget("app=web", 0));
+    let why = "pod default/web-b-00000 is protected by PodDisruptionBudget web";
+    let of_b = |plan: &Plan| {
+        let noted = plan.unneeded.iter().find(|noted| noted.claim.as_str() == "b");
+        noted.map(|noted| noted.standing.clone())
+    };
+    let standing = of_b(&scene.plan()).unwrap();
+    assert_eq!(standing, Standing::Blocked(why.to_owned()));
+
+    let record = crate::claim::unneeded(&standing, at(NOW));
+    record.apply(&mut scene.claim("b").status, "epoch", "nonce");
+    assert_eq!(of_b(&scene.plan()), None, "it is told once");
+    let note = record.note.unwrap();
+    assert_eq!(note.reason, "ScaleDownBlocked");
+    assert_eq!(note.message, format!("its Node could go, but {why}"));
+
+    scene.budgets.insert(key, budget("app=web", 1));
+    assert_eq!(of_b(&scene.plan()), Some(Standing::CouldGo));
+    // A Node that is needed is blocked by nobody.
+    scene.workers().scale_down.enabled = false;
+    assert_eq!(of_b(&scene.plan()), Some(Standing::Needed));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
 use crate::ids::ObjectKey;
-use crate::plan::RemovalReason;
+use crate::plan::{RemovalReason, Standing};
 use crate::question::*;
 
 /// Two machines that share little load: one of them can go.
@@ -220,9 +220,12 @@ fn unneeded_time_runs_in_the_claims_condition() {
     let noted: Vec<_> = plan
         .unneeded
         .iter()
-        .map(|noted| (noted.claim.as_str(), noted.unneeded))
+        .map(|noted| (noted.claim.as_str(), &noted.standing))
         .collect();
-    assert_eq!(noted, [("a", true), ("b", true)]);
+    assert_eq!(
+        noted,
+        [("a", &Standing::CouldGo), ("b", &Standing::CouldGo)]
+    );
 
     for (name, since) in [("a", NOW - 59), ("b", NOW - 60)] {
         scene
@@ -237,8 +240,8 @@ fn unneeded_time_runs_in_the_claims_condition() {
     scene.claim("a").do_not_disrupt = true;
     let plan = scene.plan();
     assert_eq!(
-        (plan.unneeded[0].claim.as_str(), plan.unneeded[0].unneeded),
-        ("a", false)
+        (plan.unneeded[0].claim.as_str(), &plan.unneeded[0].standing),
+        ("a", &Standing::Needed)
     );
 }
 

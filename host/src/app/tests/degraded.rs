@@ -1,0 +1,282 @@
+//! One part fails for hours, and the rest goes on: a budget, a hypervisor, a whole Proxmox cluster. What is held up is told on its object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use kproxide_simulator::clock::Clock as WorldClock;
+use kproxide_simulator::faults::{Broken, Dialect, Fault, Faults};
+use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::NodeSpec;
+use kproxide_simulator::matcher::Matcher;
+use kproxide_simulator::physics::{Guests, Physics};
+use kproxide_simulator::pve::{Pve, Topology, VmView};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{MACHINE, furnished, run};
+use crate::kube::client::Client;
+use crate::lab::{EPOCH, Lab, Setting, config};
+use crate::observe::Connect;
+use crate::pve::auth::Credentials;
+use crate::pve::client::Client as PveClient;
+use crate::pve::transport::{Endpoint, TransportError};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Nothing is kept ready, and what is not needed goes soon.
+fn lively() -> Value {
+    json!({
+        "limits": { "minNodes": 0, "maxNodes": 5 },
+        "scaleDown": {
+            "stabilization": "1m", "minNodeAge": "1m", "unneededTime": "30s", "loadHeadroom": 0.0, "budget": 2,
+        },
+    })
+}
+
+/// So many pods, each of which takes most of a machine, on machines of the pool.
+fn wide(lab: &Lab, name: &str, pool: &str, replicas: u32) {
+    let mut deployment = fixtures::deployment("default", name, replicas, "3", "1Gi");
+    deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({ "kproxide.dev/pool": pool });
+    lab.apply([("deployments.apps", deployment)]);
+}
+
+fn scale(lab: &Lab, name: &str, replicas: u32) {
+    let patch = json!({ "spec": { "replicas": replicas } });
+    let patched = lab
+        .kube
+        .patch("deployments.apps", "", "default", name, patch);
+    patched.unwrap();
+}
+
+/// How many pods of a Deployment run.
+fn running(lab: &Lab, name: &str) -> usize {
+    let is_running = |pod: &&Value| {
+        pod["metadata"]["labels"]["app"] == name && pod["status"]["phase"] == "Running"
+    };
+    lab.kube.list("pods").iter().filter(is_running).count()
+}
+
+/// The claims in service, by name.
+fn claims(lab: &Lab) -> Vec<Value> {
+    let mut claims = lab.kube.list("nodeclaims.kproxide.dev");
+    claims.retain(|claim| claim["status"]["phase"] == "Initialized");
+    claims
+}
+
+fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut found = conditions.into_iter().flatten();
+    let found = found.find(|condition| condition["type"] == kind);
+    found.cloned().unwrap_or_default()
+}
+
+/// The notes of the Events with this reason.
+fn told(lab: &Lab, reason: &str) -> Vec<String> {
+    let events = lab.kube.list("events.events.k8s.io");
+    let with_it = events.iter().filter(|event| event["reason"] == reason);
+    with_it
+        .map(|event| event["note"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn l10_l11_a_budget_that_never_yields_keeps_one_node_and_holds_up_nothing_else() {
+    let lab = furnished(Setting::new(1, 3), json!({}), lively());
+    let budget = fixtures::disruption_budget("default", "stubborn", json!(1));
+    lab.apply([("poddisruptionbudgets.policy", budget)]);
+    // These may go anywhere, and only the pool's machines are there.
+    for name in ["stubborn", "web"] {
+        let deployment = fixtures::deployment("default", name, 1, "3", "1Gi");
+        lab.apply([("deployments.apps", deployment)]);
+    }
+    run(&lab, MACHINE).await;
+    assert_eq!((running(&lab, "stubborn"), running(&lab, "web")), (1, 1));
+    assert_eq!(claims(&lab).len(), 2);
+
+    // Room for all of them elsewhere.
+    let uuid = "a0000000-0000-4000-8000-000000000009";
+    lab.kubelets
+        .start_node(NodeSpec::new("large", uuid, 32_000, 65_536));
+    scale(&lab, "web", 0);
+    run(&lab, 2 * HOUR).await;
+    let left = claims(&lab);
+    let [kept] = &left[..] else {
+        panic!("{} machines are left, not the one that is kept", left.len());
+    };
+    let unneeded = condition(kept, "Unneeded");
+    assert_eq!(unneeded["status"], "False", "{unneeded}");
+    assert_eq!(unneeded["reason"], "BlockedByPod", "{unneeded}");
+    let message = unneeded["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("pod default/stubborn-")
+            && message.ends_with(" is protected by PodDisruptionBudget stubborn"),
+        "{message}"
+    );
+    assert_eq!(
+        told(&lab, "ScaleDownBlocked"),
+        [format!("its Node could go, but {message}")]
+    );
+
+    wide(&lab, "more", "workers", 2);
+    run(&lab, MACHINE).await;
+    assert_eq!((running(&lab, "stubborn"), running(&lab, "more")), (1, 2));
+
+    // Its owner gives way: the Node goes.
+    let patch = json!({ "spec": { "minAvailable": 0 } });
+    lab.kube
+        .patch(
+            "poddisruptionbudgets.policy",
+            "",
+            "default",
+            "stubborn",
+            patch,
+        )
+        .unwrap();
+    scale(&lab, "more", 0);
+    run(&lab, HOUR).await;
+    assert_eq!(claims(&lab), [] as [Value; 0]);
+    assert_eq!(running(&lab, "stubborn"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l11_a_hypervisor_on_which_nothing_ever_starts_leaves_the_others_at_work() {
+    let lab = furnished(Setting::new(1, 3), json!({}), lively());
+    let faults = Faults::new(1);
+    let starts = Matcher::new(Method::POST, "/nodes/pve1/qemu/*/status/start");
+    faults.inject(starts, Fault::Fail, u32::MAX);
+    let connect: Connect = {
+        let (pve, faults) = (lab.pve.clone(), faults.clone());
+        Arc::new(move |_, concurrency| {
+            let service = faults.around(pve.service(), Dialect::Proxmox);
+            let service = tower::ServiceExt::map_err(service, |broken: Broken| {
+                TransportError::Broken(broken.into())
+            });
+            let endpoint = Endpoint::new("lab", service);
+            let credentials = Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+            Ok(PveClient::new(vec![endpoint], credentials, concurrency))
+        })
+    };
+    let kube = Client::from_service(lab.kube.as_user("kproxide-0").service());
+    let (app, host) = lab
+        .host_over("kproxide-0", config("kproxide-0"), kube, connect)
+        .unwrap();
+    let story = async {
+        wide(&lab, "web", "workers", 1);
+        // Each further pod asks for another machine, and so for the hypervisor again that holds none.
+        for replicas in 2..=4 {
+            sleep(HOUR).await;
+            assert_eq!(running(&lab, "web"), replicas as usize - 1);
+            scale(&lab, "web", replicas);
+        }
+        sleep(HOUR).await;
+        assert_eq!(running(&lab, "web"), 4);
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+
+    let machines = lab.pve.snapshot().vms;
+    let on = |hypervisor: &str| {
+        let is_machine = |vm: &&VmView| vm.vmid < 9_000 && vm.hypervisor == hypervisor;
+        machines.iter().filter(is_machine).count()
+    };
+    assert_eq!(on("pve1"), 0, "what never started is gone");
+    assert_eq!(on("pve2") + on("pve3"), 4);
+    let failures = told(&lab, "FailedToScaleUpGroup");
+    assert!(
+        failures.iter().any(|note| note.contains("pve1")),
+        "{failures:?}"
+    );
+    let tried = faults.happened().len();
+    assert!(tried > 0, "it was never tried");
+    // At most one launch an hour, each of five minutes with a try every few seconds.
+    assert!(tried < 400, "{tried} tries in four hours");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l11_f35_a_cluster_without_quorum_for_hours_holds_up_nothing_of_another() {
+    let lab = furnished(Setting::new(1, 2), json!({}), {
+        let mut pool = lively();
+        pool["clusters"] = json!(["home"]);
+        pool
+    });
+    // A second Proxmox cluster, whose machines join the same Kubernetes.
+    let away = Pve::new(
+        Topology::of(2),
+        WorldClock::starting_at(EPOCH.parse().unwrap()),
+        2,
+    );
+    let mut world = JoinSet::new();
+    let (_physics, joins) = Physics::new(away.clone(), lab.kubelets.clone(), Guests::default(), 2);
+    world.spawn(joins);
+    let cluster = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "ProxmoxCluster", "metadata": { "name": "away" },
+        "spec": { "endpoints": ["https://away:8006"], "tls": { "insecureSkipVerify": true }, "credentials": "away",
+            "pool": "k8s", "vmidRange": { "first": 500, "last": 599 } },
+    });
+    let mut pool = lively();
+    pool["nodeClass"] = json!("debian");
+    pool["clusters"] = json!(["away"]);
+    let pool = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": { "name": "spare" }, "spec": pool,
+    });
+    lab.apply([
+        ("proxmoxclusters.kproxide.dev", cluster),
+        ("nodepools.kproxide.dev", pool),
+    ]);
+    let connect: Connect = {
+        let (home, away) = (lab.pve.clone(), away.clone());
+        Arc::new(move |connection, concurrency| {
+            let pve = if connection.credentials == "away" {
+                &away
+            } else {
+                &home
+            };
+            let endpoint = Endpoint::new("lab", pve.service());
+            let credentials = Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+            Ok(PveClient::new(vec![endpoint], credentials, concurrency))
+        })
+    };
+    let kube = Client::from_service(lab.kube.as_user("kproxide-0").service());
+    let (app, host) = lab
+        .host_over("kproxide-0", config("kproxide-0"), kube, connect)
+        .unwrap();
+    let story = async {
+        wide(&lab, "here", "workers", 1);
+        wide(&lab, "there", "spare", 1);
+        sleep(MACHINE).await;
+        assert_eq!((running(&lab, "here"), running(&lab, "there")), (1, 1));
+
+        lab.pve.set_quorate(false);
+        let before = lab.pve.snapshot();
+        scale(&lab, "here", 2);
+        scale(&lab, "there", 3);
+        sleep(3 * HOUR).await;
+        scale(&lab, "here", 0);
+        scale(&lab, "there", 2);
+        sleep(3 * HOUR).await;
+        assert_eq!(running(&lab, "there"), 2);
+        let spare = |claim: &Value| claim["spec"]["pool"] == "spare";
+        let of_spare = claims(&lab).into_iter().filter(spare).count();
+        assert_eq!(of_spare, 2, "what is not needed goes there all the same");
+        // Nothing was made, changed or removed without quorum, though a machine was wanted, and then none.
+        let now = lab.pve.snapshot();
+        let vmids = |vms: &[VmView]| vms.iter().map(|vm| vm.vmid).collect::<Vec<_>>();
+        assert_eq!(vmids(&now.vms), vmids(&before.vms));
+        let home = lab.kube.get("proxmoxclusters.kproxide.dev", "", "home");
+        let ready = condition(&home.unwrap(), "Ready");
+        assert_eq!(ready["reason"], "NoQuorum", "{ready}");
+
+        lab.pve.set_quorate(true);
+        sleep(HOUR).await;
+        let of_home = claims(&lab).into_iter().filter(|claim| !spare(claim));
+        assert_eq!(of_home.count(), 0, "nobody needs it any more");
+        let home = lab.kube.get("proxmoxclusters.kproxide.dev", "", "home");
+        assert_eq!(condition(&home.unwrap(), "Ready")["status"], "True");
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
