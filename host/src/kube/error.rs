@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_permission_names_verb_resource_and_fix() {
+    fn f65_a_missing_permission_names_verb_resource_and_fix() {
         let text = classify(403, "Forbidden").to_string();
         assert!(
             text.starts_with("get nodeclaims a: not permitted: because")

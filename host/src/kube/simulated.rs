@@ -36,11 +36,11 @@ macro_rules! cases {
 }
 
 cases! {
-    a_claim_lives_and_goes_by_compare_and_set
-    of_two_writers_of_the_ledger_one_loses
+    f56_f57_a_claim_lives_and_goes_by_compare_and_set
+    f56_of_two_writers_of_the_ledger_one_loses
     what_the_schema_refuses_is_invalid
-    a_node_is_marked_cordoned_and_deleted_by_uid
-    evictions_obey_budgets_and_uids
+    f57_a_node_is_marked_cordoned_and_deleted_by_uid
+    f57_f69_evictions_obey_budgets_and_uids
     the_key_is_made_once_and_told_from_others
     status_is_written_when_something_changes
     an_event_is_written
@@ -102,7 +102,7 @@ fn watched(client: &Client) -> (JoinSet<()>, mpsc::Receiver<Report>) {
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn watches_sync_follow_and_survive_a_compacted_history() {
+async fn f58_watches_sync_follow_and_survive_a_compacted_history() {
     let (kube, client) = world().await;
     for name in ["a", "b"] {
         kube.create("pods", pod(name)).unwrap();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_with_another_number_is_not_ours() {
+    fn f107_a_copy_with_another_number_is_not_ours() {
         let line = marker().sign(&key(1));
         let copy = Marker {
             vmid: 102,

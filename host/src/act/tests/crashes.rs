@@ -82,12 +82,14 @@ async fn every_nth(moment: Moment) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_before_any_request_changes_nothing_in_the_end() {
+async fn f1_f3_to_f10_f12_f13_f17_f20_to_f26_a_crash_before_any_request_changes_nothing_in_the_end()
+{
     every_nth(Moment::Before).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn b6_a_crash_after_any_request_took_effect_changes_nothing_in_the_end() {
+async fn f3_to_f10_f12_f13_f17_f20_to_f26_b6_a_crash_after_any_request_took_effect_changes_nothing_in_the_end()
+ {
     every_nth(Moment::Applied).await;
 }
 

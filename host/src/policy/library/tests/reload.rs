@@ -104,7 +104,7 @@ async fn a_file_of_a_new_name_is_a_new_policy_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn a_broken_file_is_refused_once_and_the_last_good_one_stays() {
+async fn f91_f92_a_broken_file_is_refused_once_and_the_last_good_one_stays() {
     let library = with_files(&[("mine", "pack")]).await;
     let reason = r"it is not WebAssembly: its first bytes are not \0asm";
     assert_eq!(
@@ -200,7 +200,7 @@ async fn settings_of_a_pool_that_is_gone_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_file_that_fails_its_self_test_is_refused() {
+async fn f91_a_file_that_fails_its_self_test_is_refused() {
     let library = with_files(&[("mine", "hostile")]).await;
     // Only `hostile` understands these settings, so that the new file must be it too: as if it came with a defect.
     ask(
@@ -265,7 +265,7 @@ async fn a_new_file_is_another_chance_for_a_policy_that_kept_failing() {
 }
 
 #[tokio::test]
-async fn code_that_answers_no_more_is_let_go() {
+async fn f95_code_that_answers_no_more_is_let_go() {
     let library = with_files(&[("a", "hostile"), ("b", "hostile")]).await;
     assert_eq!(library.lock().compiled.len(), 1, "one for both");
     library.sync(files(&[("a", "pack")])).await;
