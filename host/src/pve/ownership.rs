@@ -332,6 +332,24 @@ mod tests {
     }
 
     #[test]
+    fn f75_another_installations_marker_is_not_ours() {
+        let theirs = Marker {
+            cluster_id: "c-2".to_owned(),
+            ..marker()
+        };
+        // With a key of their own, and with a copy of ours.
+        assert_eq!(
+            proof(&theirs.sign(&key(2)), &[key(1)], &marker()),
+            Err(NotOurs::Forged)
+        );
+        let refused = proof(&theirs.sign(&key(1)), &[key(1)], &marker()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the marker's cluster is c-2, expected c-1"
+        );
+    }
+
+    #[test]
     fn another_try_of_the_same_claim_is_told_apart() {
         let later = Marker {
             nonce: "def".to_owned(),

@@ -51,7 +51,7 @@ fn a_name_that_no_pool_can_give_is_refused_with_one_that_it_can() {
 }
 
 #[test]
-fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
+fn f94_packed_files_are_unpacked_and_other_files_are_none_of_ours() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("plain.wasm"), b"plain").unwrap();
@@ -61,7 +61,13 @@ fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
         ruzstd::encoding::CompressionLevel::Fastest,
     );
     fs::write(path("zstd.wasm.zst"), zstd).unwrap();
-    for name in ["notes.txt", ".hidden.wasm", ".wasm", "wasm"] {
+    for name in [
+        "notes.txt",
+        ".hidden.wasm",
+        ".wasm",
+        "wasm",
+        "compiled.cwasm",
+    ] {
         fs::write(path(name), b"ignored").unwrap();
     }
     let files = read(folder.path());

@@ -62,6 +62,10 @@ async fn f34_complaints_about_parameters_are_shown() {
         error.to_string(),
         "GET /version at pve1: Proxmox refused tags: invalid characters"
     );
+    assert_eq!(
+        (error.reaction(), error.executed),
+        (Reaction::GiveUp, Executed::No)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,17 @@ async fn f91_what_is_no_component_is_refused_with_what_it_is() {
     );
 }
 
+/// What wasmtime would take as machine code, and run without asking.
+#[tokio::test]
+async fn f94_compiled_code_is_refused_whatever_its_file_is_called() {
+    let engine = wasmtime::Engine::default();
+    let compiled = engine.precompile_component(&wasm("spread")).unwrap();
+    assert_eq!(
+        refused(compiled).await,
+        r"it is not WebAssembly: its first bytes are not \0asm"
+    );
+}
+
 #[tokio::test]
 async fn f90_a_component_that_wants_more_than_the_log_is_refused_with_advice() {
     let only = "but a policy may import kproxide:policy/types and kproxide:policy/log only";

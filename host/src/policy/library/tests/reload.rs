@@ -1,6 +1,7 @@
 //! New files: taken if they are good, refused with the reason if not, and the last good one goes on answering.
 
 use super::*;
+use crate::policy::engine::Execution;
 
 /// Whose bytes answer for `mine` in host selection, by the name of the embedded policy.
 async fn answering(library: &Library, name: &str) -> &'static str {
@@ -262,6 +263,38 @@ async fn a_new_file_is_another_chance_for_a_policy_that_kept_failing() {
         ask(&library, &failing).await.fallback.unwrap(),
         format!("policy mine: {DEFECT}")
     );
+}
+
+/// On threads, as in production: on one, which is held until the call stands in line for it.
+#[test]
+fn f96_a_call_that_is_under_way_ends_with_the_code_that_it_began_with() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let library = Library::new(Engine::new(Execution::Blocking).unwrap());
+        library.sync(files(&[("mine", "pack")])).await;
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let holder = tokio::task::spawn_blocking(move || held.recv());
+        let question = named("mine", "spread", "");
+        let mut budget = Budget::default();
+        let mut asked = std::pin::pin!(library.ask(&question, &mut budget));
+        assert!(futures::poll!(&mut asked).is_pending());
+        drop(release);
+        assert!(holder.await.unwrap().is_err());
+
+        assert_eq!(
+            library.sync(files(&[("mine", "balanced")])).await,
+            [taken("mine", "balanced")]
+        );
+        let answer = asked.await;
+        assert_eq!(
+            (answer.digest.as_str(), answer.fallback),
+            (embedded("pack").sha256, None)
+        );
+        assert_eq!(answering(&library, "mine").await, "balanced");
+    });
 }
 
 #[tokio::test]
