@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_name_the_flags_and_the_fix() {
+    fn f97_contradictions_name_the_flags_and_the_fix() {
         check(
             &["--lease-duration", "10s"],
             "--lease-renew-deadline 10s must be shorter than --lease-duration 10s: otherwise two replicas act at once",

@@ -90,6 +90,17 @@ impl Pause {
             | Step::RemoveFinalizer => None,
         }
     }
+
+    /// The pause after a record that could not be written, which would have been followed by `then`.
+    fn no_shorter_than(self, then: &Then) -> Self {
+        match (self, then) {
+            (Self::BackOff { until, why }, Then::BackOff { until: wanted, .. }) => Self::BackOff {
+                until: until.max(*wanted),
+                why,
+            },
+            (pause, Then::Continue | Then::BackOff { .. }) => pause,
+        }
+    }
 }
 
 pub(super) struct Drive {
@@ -178,22 +189,20 @@ impl Drive {
                     }
                     continue;
                 }
-                match self.record(change).await {
-                    Recorded::Written => {}
-                    Recorded::Changed => continue,
-                    Recorded::Ended(pause) => return pause,
-                }
-                self.give_back_clone_turn();
-                match then {
-                    Then::Continue => {
+                match (self.record(change).await, then) {
+                    (Recorded::Written, Then::Continue) => {
+                        self.give_back_clone_turn();
                         last = Some(self.attempted(did, Outcome::Done));
                     }
-                    Then::BackOff { until, why } => {
+                    (Recorded::Changed, Then::Continue) => {}
+                    // Written or not: what led to this record is not done again before its pause is over.
+                    (Recorded::Written | Recorded::Changed, Then::BackOff { until, why }) => {
                         return Pause::BackOff {
                             until: *until,
                             why: why.clone(),
                         };
                     }
+                    (Recorded::Ended(pause), then) => return pause.no_shorter_than(then),
                 }
                 continue;
             }

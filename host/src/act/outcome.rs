@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_storage_is_named_with_what_to_do() {
+    fn f44_a_full_storage_is_named_with_what_to_do() {
         let ended = task::Outcome::of_exit_status(
             "clone failed: lvcreate 'pve/vm-201-disk-0' error: insufficient free space",
         );

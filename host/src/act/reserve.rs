@@ -1,6 +1,6 @@
 //! Before any machine: the Ledger stands, then the claim exists.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
 use kproxide_planner::plan::{Launch, Plan};
@@ -12,9 +12,6 @@ use crate::kube::claims::{self, Creation, StoredClaim};
 use crate::kube::client::Client;
 use crate::kube::error::{Cas, Error};
 use crate::kube::ledger;
-
-/// Between two tries to read or create a claim.
-const PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
 /// What became of a plan's Ledger.
 pub(super) enum Reservation {
@@ -98,7 +95,7 @@ fn later(context: &Context, error: &Error) -> Pause {
     let until = context
         .clock
         .now()
-        .saturating_add(PAUSE)
+        .saturating_add(error.pause())
         .unwrap_or(Timestamp::MAX);
     Pause::BackOff {
         until,

@@ -54,7 +54,7 @@ impl Drive {
                     .context
                     .clock
                     .now()
-                    .saturating_add(PAUSE)
+                    .saturating_add(error.pause())
                     .unwrap_or(jiff::Timestamp::MAX);
                 Recorded::Ended(Pause::BackOff {
                     until,
@@ -85,5 +85,3 @@ impl Drive {
         }
     }
 }
-
-const PAUSE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);

@@ -6,6 +6,8 @@ mod guest;
 
 mod lives;
 
+mod others;
+
 mod joins;
 
 mod drains;

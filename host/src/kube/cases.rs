@@ -114,7 +114,7 @@ async fn created(client: &Client) -> StoredClaim {
     }
 }
 
-pub(super) async fn a_claim_lives_and_goes_by_compare_and_set(client: &Client) {
+pub(super) async fn f56_f57_a_claim_lives_and_goes_by_compare_and_set(client: &Client) {
     let claim = created(client).await;
     assert!(claim.facts.has_finalizer);
     assert_eq!(claim.facts.spec, full_spec());
@@ -210,7 +210,7 @@ pub(super) async fn a_claim_lives_and_goes_by_compare_and_set(client: &Client) {
     );
 }
 
-pub(super) async fn of_two_writers_of_the_ledger_one_loses(client: &Client) {
+pub(super) async fn f56_of_two_writers_of_the_ledger_one_loses(client: &Client) {
     let empty = ledger::get_or_create(client).await.unwrap();
     assert_eq!(ledger::get_or_create(client).await.unwrap(), empty);
     let with = |vmid: u32| LedgerFacts {
@@ -266,7 +266,7 @@ pub(super) async fn what_the_schema_refuses_is_invalid(client: &Client) {
     );
 }
 
-pub(super) async fn a_node_is_marked_cordoned_and_deleted_by_uid(client: &Client) {
+pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Client) {
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
         "spec": {"taints": [{"key": nodes::UNREGISTERED_TAINT, "effect": "NoExecute"}]},
@@ -340,7 +340,7 @@ pub(super) async fn a_node_is_marked_cordoned_and_deleted_by_uid(client: &Client
     );
 }
 
-pub(super) async fn evictions_obey_budgets_and_uids(client: &Client) {
+pub(super) async fn f57_f69_evictions_obey_budgets_and_uids(client: &Client) {
     let pod = create(client, PODS, pod("web")).await;
     let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     merge(client, &format!("{PODS}/web/status"), ready).await;

@@ -1,8 +1,14 @@
 //! What can go wrong with a request, in the words of what a caller would do about it.
 
+use jiff::SignedDuration;
 use kube::core::Status;
 
 use super::convert::Unreadable;
+
+/// Before a request is made again that failed for once.
+const PAUSE: SignedDuration = SignedDuration::from_secs(2);
+/// Before one is made again that was refused for good.
+const REFUSED_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A request that did not do what it should.
 ///
@@ -32,7 +38,12 @@ pub enum Error {
     #[error("{request}: the credentials are not accepted: {message}")]
     Unauthorized { request: Request, message: String },
     #[error("{request}: too many requests: {message}")]
-    TooManyRequests { request: Request, message: String },
+    TooManyRequests {
+        request: Request,
+        message: String,
+        /// So many seconds the server wants to be left alone; 0 if it does not say.
+        retry_after: u32,
+    },
     /// The API server refuses the object: repeating does not help.
     #[error("{request}: refused: {message}")]
     Invalid { request: Request, message: String },
@@ -104,6 +115,7 @@ impl Error {
             code,
             message,
             reason,
+            details,
             ..
         } = status;
         match (code, reason.as_str()) {
@@ -113,13 +125,40 @@ impl Error {
             (410, _) => Self::Gone { request, message },
             (401, _) => Self::Unauthorized { request, message },
             (403, _) => Self::Forbidden { request, message },
-            (429, _) => Self::TooManyRequests { request, message },
+            (429, _) => Self::TooManyRequests {
+                request,
+                message,
+                retry_after: details.map_or(0, |details| details.retry_after_seconds),
+            },
             (400 | 413 | 415 | 422, _) => Self::Invalid { request, message },
             (code, _) => Self::Unexpected {
                 request,
                 code,
                 message,
             },
+        }
+    }
+
+    /// For how long to leave the server alone before the request is made again: as long as it says, and longer where only a human can help.
+    pub fn pause(&self) -> SignedDuration {
+        if !self.is_transient() {
+            return REFUSED_PAUSE;
+        }
+        match self {
+            Self::TooManyRequests { retry_after, .. } => {
+                SignedDuration::from_secs(i64::from(*retry_after)).clamp(PAUSE, REFUSED_PAUSE)
+            }
+            Self::NotFound { .. }
+            | Self::NamespaceMissing { .. }
+            | Self::Conflict { .. }
+            | Self::AlreadyExists { .. }
+            | Self::Gone { .. }
+            | Self::Forbidden { .. }
+            | Self::Unauthorized { .. }
+            | Self::Invalid { .. }
+            | Self::Transport { .. }
+            | Self::Unexpected { .. }
+            | Self::Unreadable(_) => PAUSE,
         }
     }
 
@@ -202,7 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_permission_names_verb_resource_and_fix() {
+    fn f63_f65_what_is_refused_is_not_asked_for_again_at_once() {
+        let pause = |answer: serde_json::Value| {
+            let status: Status = serde_json::from_value(answer).unwrap();
+            Error::of("update", "nodeclaims/status", "a")(kube::Error::Api(Box::new(status)))
+                .pause()
+                .as_secs()
+        };
+        let busy = |seconds: u32| serde_json::json!({"code": 429, "details": {"retryAfterSeconds": seconds}});
+        assert_eq!(
+            [0, 1, 30, 3600].map(|after| pause(busy(after))),
+            [2, 2, 30, 60]
+        );
+        for (code, expected) in [(429, 2), (503, 2), (403, 60), (401, 60), (422, 60)] {
+            assert_eq!(pause(serde_json::json!({"code": code})), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn f65_a_missing_permission_names_verb_resource_and_fix() {
         let text = classify(403, "Forbidden").to_string();
         assert!(
             text.starts_with("get nodeclaims a: not permitted: because")

@@ -117,7 +117,7 @@ mod tests {
 
     /// As kube-apiserver 1.33 words it.
     #[test]
-    fn a_budget_blocks_and_is_named() {
+    fn f69_a_budget_blocks_and_is_named() {
         let answer = status(json!({
             "status": "Failure", "code": 429, "reason": "TooManyRequests",
             "message": "Cannot evict pod as it would violate the pod's disruption budget.",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn another_pod_of_that_name_is_left_alone() {
+    fn f57_another_pod_of_that_name_is_left_alone() {
         let answer = status(json!({"code": 409, "reason": "Conflict",
             "message": "Precondition failed: UID in precondition: u1, UID in object meta: u2"}));
         assert_eq!(outcome(&answer), Some(Eviction::Gone));

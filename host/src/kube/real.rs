@@ -32,11 +32,11 @@ async fn the_adapter_on_a_real_api_server() {
     no_warnings_about_the_definitions(&client).await;
     good_objects_are_taken_and_bad_ones_refused(&client).await;
     cases::what_the_schema_refuses_is_invalid(&client).await;
-    cases::a_claim_lives_and_goes_by_compare_and_set(&client).await;
+    cases::f56_f57_a_claim_lives_and_goes_by_compare_and_set(&client).await;
     a_claims_specification_is_immutable(&client).await;
-    cases::of_two_writers_of_the_ledger_one_loses(&client).await;
-    cases::a_node_is_marked_cordoned_and_deleted_by_uid(&client).await;
-    cases::evictions_obey_budgets_and_uids(&client).await;
+    cases::f56_of_two_writers_of_the_ledger_one_loses(&client).await;
+    cases::f57_a_node_is_marked_cordoned_and_deleted_by_uid(&client).await;
+    cases::f57_f69_evictions_obey_budgets_and_uids(&client).await;
     cases::the_key_is_made_once_and_told_from_others(&client).await;
     cases::status_is_written_when_something_changes(&client).await;
     cases::an_event_is_written(&client).await;

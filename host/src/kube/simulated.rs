@@ -1,7 +1,15 @@
 //! The adapter against the simulated API server, on paused time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use kube::client::Body;
 
 use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::ObjectKey;
@@ -11,6 +19,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tower::{BoxError, ServiceExt as _};
 
 use super::cases::{self, EPOCH, clock, pod};
 use super::client::Client;
@@ -36,11 +45,11 @@ macro_rules! cases {
 }
 
 cases! {
-    a_claim_lives_and_goes_by_compare_and_set
-    of_two_writers_of_the_ledger_one_loses
+    f56_f57_a_claim_lives_and_goes_by_compare_and_set
+    f56_of_two_writers_of_the_ledger_one_loses
     what_the_schema_refuses_is_invalid
-    a_node_is_marked_cordoned_and_deleted_by_uid
-    evictions_obey_budgets_and_uids
+    f57_a_node_is_marked_cordoned_and_deleted_by_uid
+    f57_f69_evictions_obey_budgets_and_uids
     the_key_is_made_once_and_told_from_others
     status_is_written_when_something_changes
     an_event_is_written
@@ -102,7 +111,7 @@ fn watched(client: &Client) -> (JoinSet<()>, mpsc::Receiver<Report>) {
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn watches_sync_follow_and_survive_a_compacted_history() {
+async fn f58_watches_sync_follow_and_survive_a_compacted_history() {
     let (kube, client) = world().await;
     for name in ["a", "b"] {
         kube.create("pods", pod(name)).unwrap();
@@ -152,6 +161,46 @@ async fn watches_sync_follow_and_survive_a_compacted_history() {
         .collect();
     assert_eq!(mirror.pods, left);
     assert_eq!(mirror.failures, Vec::<String>::new());
+}
+
+/// On an API server that takes watches and says nothing more, not even that they have ended, for as long as `silent` holds when they begin.
+fn silencing(kube: &Kube, silent: &Arc<AtomicBool>) -> Client {
+    let (service, silent) = (kube.service(), silent.clone());
+    Client::from_service(tower::service_fn(move |request: Request<Body>| {
+        let watch = request
+            .uri()
+            .query()
+            .is_some_and(|query| query.contains("watch=true"));
+        let mute = watch && silent.load(Ordering::SeqCst);
+        let answer = service.clone().oneshot(request);
+        async move {
+            let (parts, body) = answer.await?.into_parts();
+            let body = if mute {
+                let nothing = futures::stream::pending::<Result<Frame<Bytes>, BoxError>>();
+                StreamBody::new(nothing).boxed_unsync()
+            } else {
+                body.map_err(BoxError::from).boxed_unsync()
+            };
+            Ok::<_, BoxError>(Response::from_parts(parts, body))
+        }
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn f59_a_watch_that_falls_silent_is_begun_anew() {
+    let (kube, _) = world().await;
+    let silent = Arc::new(AtomicBool::new(true));
+    let (_tasks, mut reports) = watched(&silencing(&kube, &silent));
+    let mut mirror = Mirror::default();
+    mirror.settle(&mut reports, MOMENT).await;
+    assert_eq!(mirror.synced, Kind::ALL.into_iter().collect());
+    kube.create("pods", pod("a")).unwrap();
+    mirror.settle(&mut reports, Duration::from_secs(60)).await;
+    assert_eq!(mirror.pods, BTreeSet::new());
+
+    silent.store(false, Ordering::SeqCst);
+    mirror.settle(&mut reports, Duration::from_secs(300)).await;
+    assert_eq!(mirror.pods, ["a".to_owned()].into());
 }
 
 #[tokio::test(start_paused = true)]

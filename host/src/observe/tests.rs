@@ -56,7 +56,7 @@ fn a_cluster_needs_the_templates_of_its_own_pools_alone() {
 
 #[tokio::test(start_paused = true)]
 #[cfg(feature = "simulator")]
-async fn a_client_that_could_not_be_built_is_built_later() {
+async fn f54_a_client_that_could_not_be_built_is_built_later() {
     use crate::pve::auth::Credentials;
     use crate::pve::transport::Endpoint;
     use kproxide_simulator::clock::Clock as SimulatedClock;

@@ -302,7 +302,7 @@ mod tests {
 
     /// Texts that field reports and the published code give and no recording has.
     #[test]
-    fn texts_of_field_reports() {
+    fn f36_f37_f43_f44_f46_texts_of_field_reports() {
         for (text, expected, reaction) in [
             (
                 "clone failed: no space: qemu-img: No space left on device",
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_task_is_unknown() {
+    fn f43_a_rotated_task_is_unknown() {
         let complaints = [("upid".to_owned(), "no such task".to_owned())];
         let (meaning, _) = answer(400, "Parameter verification failed.", &complaints);
         assert_eq!(meaning, Meaning::TaskUnknown);

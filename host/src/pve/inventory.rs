@@ -385,7 +385,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn guests_of_a_silent_hypervisor_are_unknown_not_gone() {
+    fn f40_guests_of_a_silent_hypervisor_are_unknown_not_gone() {
         let read = inventory(
             json!([{"type":"cluster","quorate":0},{"type":"node","name":"pve1","online":1},{"type":"node","name":"pve2","online":0}]),
             json!([
@@ -416,7 +416,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_odd_entry_makes_the_picture_incomplete() {
+    fn f50_f55_an_odd_entry_makes_the_picture_incomplete() {
         let read = inventory(
             json!([]),
             json!([{"type":"node","node":"pve1","status":"online"},{"type":"qemu","node":"pve1"},{"type":"sdn","sdn":"x"}]),

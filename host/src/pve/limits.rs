@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_busy_storage_delays_only_its_own_clones() {
+    async fn f36_a_busy_storage_delays_only_its_own_clones() {
         let limits = Limits::new(Concurrency {
             per_storage: 1,
             per_hypervisor: 9,

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_with_another_number_is_not_ours() {
+    fn f107_a_copy_with_another_number_is_not_ours() {
         let line = marker().sign(&key(1));
         let copy = Marker {
             vmid: 102,
@@ -329,6 +329,24 @@ mod tests {
             );
         }
         assert_eq!(proof(&line, &[], &marker()), Err(NotOurs::Forged));
+    }
+
+    #[test]
+    fn f75_another_installations_marker_is_not_ours() {
+        let theirs = Marker {
+            cluster_id: "c-2".to_owned(),
+            ..marker()
+        };
+        // With a key of their own, and with a copy of ours.
+        assert_eq!(
+            proof(&theirs.sign(&key(2)), &[key(1)], &marker()),
+            Err(NotOurs::Forged)
+        );
+        let refused = proof(&theirs.sign(&key(1)), &[key(1)], &marker()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the marker's cluster is c-2, expected c-1"
+        );
     }
 
     #[test]

@@ -99,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_wear_any_clothing() {
+    fn f55_numbers_wear_any_clothing() {
         for value in [json!(4096), json!("4096"), json!(4096.0), json!(" 4096 ")] {
             assert_eq!(as_count(&value), Some(4096), "{value}");
         }

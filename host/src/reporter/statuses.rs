@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_names_what_nobody_has_is_not_ready() {
+    fn f97_a_pool_that_names_what_nobody_has_is_not_ready() {
         let ready = format!("{:?}", Readiness::ready());
         assert_eq!(said(|_| {}), ready);
         for (change, expected) in [

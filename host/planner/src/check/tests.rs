@@ -98,7 +98,7 @@ fn launches_are_held_against_every_limit() {
 }
 
 #[test]
-fn launches_are_held_against_their_hypervisor() {
+fn f47_f85_launches_are_held_against_their_hypervisor() {
     fn each(scene: &mut Scene, change: fn(&mut crate::facts::HypervisorFacts)) {
         scene.inventory.hypervisors.values_mut().for_each(change);
     }
@@ -179,7 +179,7 @@ fn launches_are_what_was_reserved_under_numbers_and_names_of_their_own() {
 }
 
 #[test]
-fn removals_are_held_against_every_limit() {
+fn f86_f87_removals_are_held_against_every_limit() {
     check(
         |scene, _| scene.host.own_node = Some("m".into()),
         "kproxide runs on its Node",

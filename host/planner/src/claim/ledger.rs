@@ -29,7 +29,8 @@ pub fn entry_of(ledger: &LedgerFacts, claim: &ClaimName, spec: &ClaimSpec) -> En
     }
 }
 
-/// The Ledger with the claim's entry quarantined (and made, if it was not there), and its failure noted against hypervisor and storage.
+/// The Ledger with the claim's entry quarantined (and made, if it was not there), and its failure noted against hypervisor and storage. One that is
+/// quarantined already stays as it is: another leader, or a write whose answer was lost, has noted the failure, which counts once.
 pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> LedgerFacts {
     let Closing {
         claim,
@@ -37,6 +38,9 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
         until,
         failure,
     } = closing;
+    if entry_of(ledger, claim, spec) == EntryLook::Quarantined {
+        return ledger.clone();
+    }
     let mut ledger = quarantine(ledger, claim, *until);
     if !ledger.entries.iter().any(|entry| is_of(entry, claim, spec)) {
         ledger.entries.push(LedgerEntry {
@@ -75,19 +79,37 @@ mod tests {
     use super::super::tests::fixture;
     use super::*;
 
-    #[test]
-    fn a_closed_claim_rests_whether_its_entry_was_there_or_not() {
-        let name = ClaimName::from("workers-a");
-        let spec = fixture::claim(Phase::Terminating).spec;
-        let closing = Closing {
-            claim: &name,
-            spec: &spec,
+    fn failed<'a>(name: &'a ClaimName, spec: &'a ClaimSpec) -> Closing<'a> {
+        Closing {
+            claim: name,
+            spec,
             until: fixture::at(100),
             failure: Some(LaunchFailure {
                 class: "HypervisorUnfit".into(),
                 message: "it is off".to_owned(),
             }),
-        };
+        }
+    }
+
+    #[test]
+    fn f44_f72_a_failure_that_two_leaders_close_counts_once() {
+        let (a, b) = (ClaimName::from("workers-a"), ClaimName::from("workers-b"));
+        let spec = fixture::claim(Phase::Terminating).spec;
+        let mut other = spec.clone();
+        other.vmid.0 += 1;
+        let failures = |ledger: &LedgerFacts| ledger.backoff[0].failures;
+        let once = close(&LedgerFacts::default(), &failed(&a, &spec), fixture::at(0));
+        let twice = close(&once, &failed(&a, &spec), fixture::at(1));
+        assert_eq!(twice, once);
+        let both = close(&twice, &failed(&b, &other), fixture::at(1));
+        assert_eq!((failures(&once), failures(&both)), (1, 2));
+    }
+
+    #[test]
+    fn a_closed_claim_rests_whether_its_entry_was_there_or_not() {
+        let name = ClaimName::from("workers-a");
+        let spec = fixture::claim(Phase::Terminating).spec;
+        let closing = failed(&name, &spec);
         let empty = LedgerFacts::default();
         assert_eq!(entry_of(&empty, &name, &spec), EntryLook::Missing);
         let mut ledger = close(&empty, &closing, fixture::at(0));

@@ -19,7 +19,7 @@ fn states(upkeep: &Upkeep) -> Vec<EntryState> {
 }
 
 #[test]
-fn a_reservation_turns_live_with_its_claim_and_rests_without_one() {
+fn f2_a_reservation_turns_live_with_its_claim_and_rests_without_one() {
     let mut scene = Scene::default();
     scene.coming_machine("seen", "alpha", Phase::Pending);
     scene.coming_machine("young", "alpha", Phase::Pending);
@@ -65,7 +65,7 @@ fn quarantine_ends_with_its_time() {
 }
 
 #[test]
-fn an_entry_without_claim_counts_until_its_vm_is_gone() {
+fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.claims.clear();
@@ -137,7 +137,7 @@ fn failure(class: &str) -> LaunchFailure {
 }
 
 #[test]
-fn failures_double_the_pause_up_to_half_an_hour() {
+fn f44_failures_double_the_pause_up_to_half_an_hour() {
     let hypervisor = HypervisorId::new("pve", "alpha");
     let mut ledger = LedgerFacts::default();
     let mut pauses = Vec::new();

@@ -148,7 +148,7 @@ fn object(delta: &Delta) -> String {
 
 proptest! {
     #[test]
-    fn the_order_of_events_does_not_matter(
+    fn f62_the_order_of_events_does_not_matter(
         deltas in prop::collection::vec(any_delta(), 0..40),
         keys in prop::collection::vec(any::<u32>(), 40),
     ) {
@@ -262,7 +262,7 @@ fn a_node_is_found_by_its_uuid_in_either_byte_order() {
 }
 
 #[test]
-fn a_uuid_that_two_nodes_claim_identifies_none() {
+fn f104_f105_a_uuid_that_two_nodes_claim_identifies_none() {
     let mut scene = Scene::default();
     scene.node("n", node("cpu=1")).system_uuid = Some("u".into());
     scene.node("m", node("cpu=1")).system_uuid = Some("u".into());

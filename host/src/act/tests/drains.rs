@@ -1,13 +1,14 @@
 //! Drains whose ground gives way: what cannot be read is not empty, and a drain that is no longer wanted leaves no trace.
 
 use http::Method;
+use jiff::Timestamp;
 use kproxide_planner::claim::{DRAINING_TAINT, Phase};
 use kproxide_planner::plan::{RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
 use serde_json::json;
 
-use super::lab::{Host, Lab, VMID, turn};
+use super::lab::{CLAIM, Host, Lab, VMID, turn};
 use super::lives::{closed, in_service, kept_pod};
 
 async fn draining(lab: &Lab) -> bool {
@@ -50,6 +51,56 @@ async fn b16_pods_that_cannot_be_listed_are_not_gone() {
         .patch("pods", "status", "default", "web", done)
         .unwrap();
     assert!(turn(&mut lab, &mut host, &down, closed).await);
+}
+
+/// Whether the record of a refusal is written, fails, or meets somebody else's write: a budget is asked again after its pause, not before.
+#[tokio::test(start_paused = true)]
+async fn f69_a_refused_eviction_rests_even_if_the_refusal_cannot_be_written_down() {
+    let (mut lab, mut host) = with_a_kept_pod().await;
+    let down = Verdict::Remove(RemovalReason::Underutilized);
+    assert!(turn(&mut lab, &mut host, &down, draining).await);
+    // The drain has lasted for long enough that a refusal is told.
+    let asked = async |lab: &Lab| evictions(lab).len() >= 15;
+    assert!(turn(&mut lab, &mut host, &down, asked).await);
+    let status = Matcher::new(Method::PATCH, "/nodeclaims/*/status");
+    for fault in [Fault::Fail, Fault::LoseAnswer] {
+        // What was told before is forgotten, so that it has to be told again.
+        forget_what_was_told(&lab);
+        let so_far = evictions(&lab).len();
+        lab.faults.inject(status.clone(), fault, 5);
+        let asked = async |lab: &Lab| evictions(lab).len() >= so_far + 5;
+        assert!(turn(&mut lab, &mut host, &down, asked).await);
+    }
+    assert!(!lab.faults.happened().is_empty());
+    let pauses: Vec<_> = evictions(&lab)
+        .windows(2)
+        .map(|pair| pair[1].duration_since(pair[0]).as_secs())
+        .collect();
+    assert!(pauses.iter().all(|pause| *pause >= 5), "{pauses:?}");
+}
+
+/// When a pod was asked to leave.
+fn evictions(lab: &Lab) -> Vec<Timestamp> {
+    let audit = lab.kube.audit();
+    audit
+        .iter()
+        .filter(|entry| entry.subresource == "eviction")
+        .map(|entry| entry.at)
+        .collect()
+}
+
+fn forget_what_was_told(lab: &Lab) {
+    let mut claim = lab.kube.get("nodeclaims.kproxide.dev", "", CLAIM).unwrap();
+    let conditions = claim["status"]["conditions"].as_array_mut().unwrap();
+    for condition in conditions {
+        if condition["type"] == "Drained" {
+            condition["message"] = json!("");
+        }
+    }
+    let status = json!({"status": {"conditions": claim["status"]["conditions"]}});
+    lab.kube
+        .patch("nodeclaims.kproxide.dev", "status", "", CLAIM, status)
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,12 @@
 //! One host process between a simulated Proxmox and a simulated Kubernetes, with a loop that plans what the test says.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{ClaimSpec, Delta, EntryState, HostFacts, LedgerEntry, NodeFacts};
 use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, Vmid};
@@ -13,6 +15,7 @@ use kproxide_planner::world::World;
 use kproxide_simulator::clock::Clock as SimulatedClock;
 use kproxide_simulator::faults::{Broken, Dialect, Faults};
 use kproxide_simulator::kube::{Collecting, Kube};
+use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::{MachineEvent, Pve, Topology};
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
@@ -50,6 +53,8 @@ pub(super) struct Lab {
     booting: Vec<(Instant, String, String)>,
     pub client: KubeClient,
     pub joins: bool,
+    /// Requests to Kubernetes that are refused, how, and how many were.
+    pub refusal: Arc<Mutex<Option<(Matcher, Value, Arc<AtomicU32>)>>>,
     /// Of machines that join when they are told to; otherwise they do by themselves.
     pub guest: Option<Guest>,
 }
@@ -127,6 +132,7 @@ impl Lab {
             booting: Vec::new(),
             client,
             joins: true,
+            refusal: Arc::default(),
             guest: None,
         }
     }
@@ -154,10 +160,29 @@ impl Lab {
                 Concurrency::default(),
             ))
         }));
-        let kube = KubeClient::from_service(Collecting(
-            self.faults
-                .around(self.kube.whole_requests(), Dialect::Kubernetes),
-        ));
+        let served = self
+            .faults
+            .around(self.kube.whole_requests(), Dialect::Kubernetes);
+        let refusal = self.refusal.clone();
+        let kube = KubeClient::from_service(Collecting(tower::service_fn(
+            move |request: Request<Bytes>| {
+                let refused =
+                    refusal.lock().unwrap().clone().filter(|(matcher, ..)| {
+                        matcher.covers(request.method(), request.uri().path())
+                    });
+                let served = served.clone();
+                async move {
+                    let Some((_, status, refusals)) = refused else {
+                        return tower::ServiceExt::oneshot(served, request).await;
+                    };
+                    refusals.fetch_add(1, Ordering::SeqCst);
+                    let mut response = Response::new(Bytes::from(status.to_string()).into());
+                    let code = status["code"].as_u64().unwrap();
+                    *response.status_mut() = u16::try_from(code).unwrap().try_into().unwrap();
+                    Ok(response)
+                }
+            },
+        )));
         let machines = Machines::default();
         let mut world = World::default();
         let script = self.guest.as_ref().map(Guest::script);
@@ -197,7 +222,7 @@ impl Lab {
     }
 
     /// Boots what was started: a Node with the machine's UUID, fifteen seconds later.
-    fn physics(&mut self) {
+    pub(super) fn physics(&mut self) {
         while let Ok(event) = self.machines.try_recv() {
             if let MachineEvent::Started {
                 name, smbios_uuid, ..
@@ -310,7 +335,7 @@ pub(super) async fn turn(
 }
 
 /// Observes, plans one launch if none was planned, and drives what there is.
-async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
+pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
     for delta in host
         .clusters
         .refresh(
@@ -416,7 +441,7 @@ fn configure(world: &mut World, clusters: &Clusters, machines: &Machines, script
     }));
 }
 
-fn node_info(uuid: &str) -> Value {
+pub(super) fn node_info(uuid: &str) -> Value {
     let mut info = json!({"systemUUID": uuid});
     for field in [
         "machineID",

@@ -104,7 +104,7 @@ async fn b2_a_machine_that_never_joins_goes_with_the_reason() {
 
 /// Proxmox names the path of the VM, which goes with the failed launch: what lasts is a role on the pool.
 #[tokio::test(start_paused = true)]
-async fn a_privilege_missing_after_the_clone_is_to_be_granted_on_the_pool() {
+async fn f33_a_privilege_missing_after_the_clone_is_to_be_granted_on_the_pool() {
     const MACHINES: [&str; 11] = [
         "VM.Allocate",
         "VM.Audit",
@@ -172,7 +172,7 @@ async fn b18_a_clone_slower_than_its_deadline_is_neither_repeated_nor_forgotten(
 }
 
 #[tokio::test(start_paused = true)]
-async fn b23_a_vm_of_somebody_else_under_the_reserved_number_is_left_alone() {
+async fn f39_b23_a_vm_of_somebody_else_under_the_reserved_number_is_left_alone() {
     let mut lab = Lab::new().await;
     lab.pve.human_clones_vm(9002, VMID, CLAIM).unwrap();
     lab.pve.human_sets_pool(VMID, Some("k8s")).unwrap();
@@ -195,7 +195,7 @@ async fn b23_a_vm_of_somebody_else_under_the_reserved_number_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_whose_marker_was_edited_is_frozen() {
+async fn f30_a_machine_whose_marker_was_edited_is_frozen() {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
@@ -221,7 +221,7 @@ async fn a_machine_whose_marker_was_edited_is_frozen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_machine_in_service_is_started_again() {
+async fn f30_a_stopped_machine_in_service_is_started_again() {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
@@ -234,7 +234,7 @@ async fn a_stopped_machine_in_service_is_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_somebody_destroyed_is_lost() {
+async fn f29_a_machine_that_somebody_destroyed_is_lost() {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
@@ -294,7 +294,7 @@ pub(super) fn kept_pod(lab: &Lab) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_a_budget_holds_up_is_named_and_given_up() {
+async fn f69_a_drain_that_a_budget_holds_up_is_named_and_given_up() {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);

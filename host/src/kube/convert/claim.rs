@@ -500,7 +500,7 @@ pub(in crate::kube) mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_read_is_an_error_that_names_the_field() {
+    fn f66_a_record_that_cannot_be_read_is_an_error_that_names_the_field() {
         let mut object = claim_object(&"workers-x7".into(), &full_spec());
         object.spec.address = Some("somewhere".into());
         let problem = claim_facts(&object).unwrap_err().to_string();

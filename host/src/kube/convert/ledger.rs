@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn books_that_are_only_half_understood_are_refused() {
+    fn f66_books_that_are_only_half_understood_are_refused() {
         let mut ledger = ledger_object(&LedgerFacts {
             entries: vec![entry(600, EntryState::Live)],
             ..LedgerFacts::default()

@@ -178,7 +178,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
 
 /// The fence closes before anybody else may acquire.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_stops_before_another_begins() {
+async fn f74_a_leader_that_cannot_renew_stops_before_another_begins() {
     let server = Server::default();
     let a = replica(&server, "a");
     seconds(3).await;
@@ -212,7 +212,7 @@ async fn a_killed_leader_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_was_taken_steps_down() {
+async fn f73_a_leader_whose_lease_was_taken_steps_down() {
     let server = Server::default();
     let a = replica(&server, "a");
     seconds(3).await;

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_cannot_be_read_is_named_and_the_others_are_kept() {
+    fn f97_a_field_that_cannot_be_read_is_named_and_the_others_are_kept() {
         let (spec, problem) = read_spec::<NodePoolSpec>(
             &object(json!({"nodeClass": "c", "weight": 7, "limits": {"maxNodes": "many"}})),
             json!({"nodeClass": ""}),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_claim_is_not_a_claim_that_is_gone() {
+    fn f66_an_unreadable_claim_is_not_a_claim_that_is_gone() {
         let claim: CustomView<NodeClaim> =
             serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"pool": 7}}))
                 .unwrap();

@@ -64,7 +64,7 @@ fn too_old() -> Box<kube::core::Status> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_went_away_while_nobody_watched_is_gone() {
+async fn f58_f62_what_went_away_while_nobody_watched_is_gone() {
     let mut events = listed(&["a", "b", "c"]);
     events.push(Err(watcher::Error::WatchError(too_old())));
     events.extend(listed(&["b", "d"]));

@@ -30,7 +30,7 @@ fn line_of(text: &str) -> usize {
 }
 
 #[test]
-fn a_panic_says_why_in_the_log_and_in_the_answer() {
+fn f80_a_panic_says_why_in_the_log_and_in_the_answer() {
     let (called, log) = log_of(|| hostile("panic"));
     let said = format!(
         "panicked at policies/hostile/src/lib.rs:{}: on purpose",
@@ -46,7 +46,7 @@ fn a_panic_says_why_in_the_log_and_in_the_answer() {
 }
 
 #[test]
-fn a_policy_that_spins_runs_out_of_fuel_and_uses_the_same_each_time() {
+fn f81_a_policy_that_spins_runs_out_of_fuel_and_uses_the_same_each_time() {
     let called = hostile("spin");
     assert_eq!(
         error_of(called.clone()),
@@ -57,7 +57,7 @@ fn a_policy_that_spins_runs_out_of_fuel_and_uses_the_same_each_time() {
 }
 
 #[test]
-fn the_same_question_costs_the_same_fuel() {
+fn f90_the_same_question_costs_the_same_fuel() {
     let called = hostile("behave");
     assert!(
         called.result.is_ok() && (1..CALL_FUEL / 1000).contains(&called.fuel),
@@ -67,7 +67,7 @@ fn the_same_question_costs_the_same_fuel() {
 }
 
 #[test]
-fn memory_is_bounded() {
+fn f82_memory_is_bounded() {
     assert_eq!(
         error_of(hostile("allocate")),
         "it asked for more than 64 MiB of memory"
@@ -75,7 +75,7 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn the_stack_is_bounded() {
+fn f80_the_stack_is_bounded() {
     assert_eq!(
         error_of(hostile("recurse")),
         "it crashed: call stack exhausted"
@@ -83,7 +83,7 @@ fn the_stack_is_bounded() {
 }
 
 #[test]
-fn what_is_returned_is_bounded() {
+fn f82_what_is_returned_is_bounded() {
     assert_eq!(
         error_of(hostile("huge-answer")),
         "it handed over more than 4 MiB at once"
@@ -127,7 +127,7 @@ fn a_policy_that_said_too_much_can_still_say_why_it_panics() {
 }
 
 #[test]
-fn an_instance_keeps_nothing_from_the_one_before() {
+fn f90_an_instance_keeps_nothing_from_the_one_before() {
     let before = hostile("behave");
     for what in ["panic", "allocate", "recurse", "log-much"] {
         assert!(hostile(what).result.is_err());

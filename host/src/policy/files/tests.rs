@@ -19,7 +19,7 @@ fn gzip(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn a_configmap_mount_is_read_through_its_swap() {
+fn f92_a_configmap_mount_is_read_through_its_swap() {
     let mount = tempfile::tempdir().unwrap();
     let swap = |version: &str, text: &[u8]| {
         let folder = mount.path().join(version);
@@ -51,7 +51,7 @@ fn a_name_that_no_pool_can_give_is_refused_with_one_that_it_can() {
 }
 
 #[test]
-fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
+fn f94_packed_files_are_unpacked_and_other_files_are_none_of_ours() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("plain.wasm"), b"plain").unwrap();
@@ -61,7 +61,13 @@ fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
         ruzstd::encoding::CompressionLevel::Fastest,
     );
     fs::write(path("zstd.wasm.zst"), zstd).unwrap();
-    for name in ["notes.txt", ".hidden.wasm", ".wasm", "wasm"] {
+    for name in [
+        "notes.txt",
+        ".hidden.wasm",
+        ".wasm",
+        "wasm",
+        "compiled.cwasm",
+    ] {
         fs::write(path(name), b"ignored").unwrap();
     }
     let files = read(folder.path());
@@ -72,7 +78,7 @@ fn packed_files_are_unpacked_and_other_files_are_none_of_ours() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_there_with_its_reason() {
+fn f93_a_file_that_cannot_be_used_is_there_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     gzip(&path("bomb.wasm.gz"), &vec![0; UNPACKED_BYTES_MAX * 4]);
@@ -143,7 +149,7 @@ fn the_later_directory_wins_and_one_that_is_not_there_is_empty() {
 
 /// Reading a file as a directory fails for everybody; taking permissions away would not stop root.
 #[test]
-fn a_directory_that_cannot_be_read_is_as_it_was_and_one_that_is_gone_is_empty() {
+fn f92_a_directory_that_cannot_be_read_is_as_it_was_and_one_that_is_gone_is_empty() {
     let parent = tempfile::tempdir().unwrap();
     let (path, aside) = (parent.path().join("policies"), parent.path().join("aside"));
     fs::create_dir(&path).unwrap();

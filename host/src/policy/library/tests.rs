@@ -82,7 +82,7 @@ async fn built_ins_are_compiled_when_first_asked() {
 }
 
 #[tokio::test]
-async fn spread_stands_in_for_a_host_selection_policy_that_fails() {
+async fn f80_spread_stands_in_for_a_host_selection_policy_that_fails() {
     let library = with_files(&[("mine", "hostile")]).await;
     for (what, reason) in [
         ("internal", DEFECT),
@@ -121,7 +121,7 @@ async fn the_built_in_itself_stands_in() {
 }
 
 #[tokio::test]
-async fn nothing_stands_in_for_the_other_kinds() {
+async fn f80_nothing_stands_in_for_the_other_kinds() {
     let library = with_files(&[("down", "hostile-scale-down"), ("marks", "hostile-labels")]).await;
     for (name, like) in [("down", "hostile-scale-down"), ("marks", "hostile-labels")] {
         let answer = ask(&library, &named(name, like, INTERNAL)).await;
@@ -283,7 +283,7 @@ async fn past_the_budget_of_a_tick_the_rest_waits() {
 
 /// One call that uses all it may leaves room for four more.
 #[tokio::test]
-async fn a_policy_that_spins_costs_the_tick_its_fuel() {
+async fn f81_a_policy_that_spins_costs_the_tick_its_fuel() {
     let library = with_files(&[("mine", "hostile")]).await;
     let mut budget = Budget::default();
     let answer = library

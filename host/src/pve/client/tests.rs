@@ -52,7 +52,7 @@ async fn the_text_comes_from_the_body_or_the_reason_phrase() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn complaints_about_parameters_are_shown() {
+async fn f34_complaints_about_parameters_are_shown() {
     let (client, _) = one(|_| {
         let body = json!({"data": null, "message": "Parameter verification failed.\n", "errors": {"tags": "invalid characters\n"}});
         canned::answer(400, "Parameter verification failed.", body)
@@ -62,10 +62,14 @@ async fn complaints_about_parameters_are_shown() {
         error.to_string(),
         "GET /version at pve1: Proxmox refused tags: invalid characters"
     );
+    assert_eq!(
+        (error.reaction(), error.executed),
+        (Reaction::GiveUp, Executed::No)
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_token_says_what_to_check_and_rests() {
+async fn f32_a_wrong_token_says_what_to_check_and_rests() {
     let (client, asked) = one(|_| bare(401, "Authentication failed!"));
     let error = client.version().await.unwrap_err();
     assert_eq!(
@@ -94,7 +98,7 @@ async fn a_wrong_token_says_what_to_check_and_rests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replaced_token_is_used_at_once() {
+async fn f32_a_replaced_token_is_used_at_once() {
     let (endpoint, _) = endpoint("pve1", |request| {
         match request.headers()["authorization"].to_str().unwrap() {
             "PVEAPIToken=aut@pve!full=new" => data(json!({"version": "9"})),
@@ -269,7 +273,7 @@ async fn all_endpoints_down_is_one_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarting_daemon_is_told_from_an_offline_hypervisor() {
+async fn f40_a_restarting_daemon_is_told_from_an_offline_hypervisor() {
     // The endpoint's own daemon is down: its probe fails too, and the next endpoint does the work.
     let (first, _) = endpoint("pve1", |_| bare(595, "Connection refused"));
     let (second, _) = endpoint("pve2", |_| {
@@ -309,7 +313,7 @@ async fn a_restarting_daemon_is_told_from_an_offline_hypervisor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_with_a_lost_answer_is_never_repeated() {
+async fn f31_a_write_with_a_lost_answer_is_never_repeated() {
     for lost in [broken as fn() -> Answer, || {
         bare(596, "Connection timed out")
     }] {
@@ -336,7 +340,7 @@ async fn a_read_with_a_lost_answer_is_asked_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_at_the_deadline() {
+async fn f53_silence_ends_at_the_deadline() {
     let silent = tower::service_fn(|_: http::Request<Bytes>| async {
         sleep(Duration::from_secs(3600)).await;
         Err::<Response<Bytes>, _>(TransportError::TooLarge)
@@ -353,7 +357,7 @@ async fn silence_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_that_hangs_does_not_hold_up_the_inventory() {
+async fn f53_an_endpoint_that_hangs_does_not_hold_up_the_inventory() {
     let silent = tower::service_fn(|_: http::Request<Bytes>| async {
         sleep(Duration::from_secs(3600)).await;
         Err::<Response<Bytes>, _>(TransportError::TooLarge)
@@ -367,7 +371,7 @@ async fn an_endpoint_that_hangs_does_not_hold_up_the_inventory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_answer_to_a_write_means_done() {
+async fn f55_an_unreadable_answer_to_a_write_means_done() {
     let (client, _) = one(|_| data(json!({"not": "a upid"})));
     let error = client.start("pve1", 101).await.unwrap_err();
     assert_eq!(
@@ -378,7 +382,7 @@ async fn an_unreadable_answer_to_a_write_means_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_privilege_is_named_with_the_way_to_it() {
+async fn f33_a_missing_privilege_is_named_with_the_way_to_it() {
     let (client, _) = one(|_| refusal(403, "Permission check failed (/vms/301, VM.Audit)"));
     let error = client.read_config("pve1", 301).await.unwrap_err();
     assert_eq!(error.reaction(), Reaction::GiveUp);
@@ -388,7 +392,7 @@ async fn a_missing_privilege_is_named_with_the_way_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_than_two_workers_of_a_hypervisor_are_used() {
+async fn f53_no_more_than_two_workers_of_a_hypervisor_are_used() {
     let busy = Arc::new(Mutex::new((0, 0)));
     let seen = busy.clone();
     let slow = tower::service_fn(move |_: http::Request<Bytes>| {

@@ -50,7 +50,7 @@ async fn b23_a_taken_number_is_told_and_a_lost_clone_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_persons_copy_of_our_machine_is_not_ours() {
+async fn f107_a_persons_copy_of_our_machine_is_not_ours() {
     let lab = Lab::of(Topology::of(1)).await;
     assert_eq!(lab.clone_local(101, "pve1").await, Outcome::Ok);
     lab.pve.human_clones_vm(101, 102, "node-101").unwrap();
@@ -74,7 +74,7 @@ async fn b12_a_password_works_for_days() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revoked_token_stops_everything_with_its_reason() {
+async fn f32_a_revoked_token_stops_everything_with_its_reason() {
     let lab = Lab::of(Topology::of(1)).await;
     assert!(lab.pve.revoke_token("kproxide@pve", "ci"));
     let error = lab.client.inventory().await.unwrap_err();
@@ -83,7 +83,7 @@ async fn a_revoked_token_stops_everything_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_quorum_nothing_is_written() {
+async fn f35_without_quorum_nothing_is_written() {
     let lab = Lab::of(Topology::of(3)).await;
     let request = lab
         .request(101, "pve1", Placement::Local, CloneKind::Auto)
@@ -99,7 +99,7 @@ async fn without_quorum_nothing_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_hypervisor_is_told_from_a_hung_one() {
+async fn f31_f40_an_unreachable_hypervisor_is_told_from_a_hung_one() {
     let lab = Lab::of(Topology::of(3)).await;
     let request = lab
         .request(101, "pve2", Placement::Local, CloneKind::Auto)
@@ -122,7 +122,7 @@ async fn an_unreachable_hypervisor_is_told_from_a_hung_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_storage_says_so() {
+async fn f44_a_full_storage_says_so() {
     let lab = Lab::of(Topology::of(1)).await;
     let request = lab
         .request(101, "pve1", Placement::Local, CloneKind::Full)
@@ -189,7 +189,7 @@ async fn a_deaf_guest_is_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_left_behind_is_a_warning() {
+async fn f42_a_volume_left_behind_is_a_warning() {
     let lab = Lab::of(Topology::of(1)).await;
     assert_eq!(lab.clone_local(101, "pve1").await, Outcome::Ok);
     lab.pve.set_disks_stuck(101, true);
@@ -201,7 +201,7 @@ async fn a_volume_left_behind_is_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protected_machine_stays() {
+async fn f51_a_protected_machine_stays() {
     let lab = Lab::of(Topology::of(1)).await;
     assert_eq!(lab.clone_local(101, "pve1").await, Outcome::Ok);
     lab.pve.human_sets(101, "protection", Some("1")).unwrap();
@@ -220,7 +220,7 @@ async fn a_protected_machine_stays() {
 
 /// Twelve at once: without slots, most would lose their wait for the storage's lock.
 #[tokio::test(start_paused = true)]
-async fn many_clones_keep_out_of_each_others_way() {
+async fn f36_many_clones_keep_out_of_each_others_way() {
     let mut topology = Topology::of(2);
     topology.vms = vec![VmSpec::template(9000, "k8s-node", "pve1", "ceph", 10 * GIB)];
     let lab = Lab::of(topology).await;

@@ -274,7 +274,7 @@ async fn b31_a_vm_is_no_template() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_vanished_is_named_by_the_clone() {
+async fn f117_a_template_that_vanished_is_named_by_the_clone() {
     let (client, _) = one(|_| {
         refusal(
             500,

@@ -84,7 +84,7 @@ async fn a_pinned_certificate_is_enough_and_the_reason_phrase_survives() {
 }
 
 #[tokio::test]
-async fn a_wrong_fingerprint_names_both() {
+async fn f54_a_wrong_fingerprint_names_both() {
     let server = server(&["localhost"]).await;
     let expected: Fingerprint = "AB".repeat(32).parse().unwrap();
     let error = ask(&server, Trust::Fingerprints(vec![expected])).await;
@@ -104,7 +104,7 @@ async fn a_wrong_fingerprint_names_both() {
 }
 
 #[tokio::test]
-async fn a_ca_file_is_enough_for_the_right_name() {
+async fn f54_a_ca_file_is_enough_for_the_right_name() {
     let server = server(&["localhost"]).await;
     let error = ask(&server, Trust::CaFile(server.ca.path().to_owned())).await;
     assert_eq!(error.text(), "VM is locked (clone)");

@@ -70,7 +70,7 @@ fn a_hidden_vm_that_had_the_number_before_the_clone_was_asked_for_is_somebody_el
 }
 
 #[test]
-fn a_task_that_cannot_be_read_has_ended_if_its_machine_is_certainly_absent() {
+fn f43_a_task_that_cannot_be_read_has_ended_if_its_machine_is_certainly_absent() {
     let mut case = cloning().with(|case| {
         case.claim.status.upid = Some("UPID:1".into());
         case.observed.presence = Some(Presence::Free);
@@ -107,7 +107,7 @@ fn a_clone_whose_begin_is_not_known_is_repeated_ever_more_slowly() {
 }
 
 #[test]
-fn a_locked_vm_is_named_for_removal_only_if_something_says_that_it_is_ours() {
+fn f37_a_locked_vm_is_named_for_removal_only_if_something_says_that_it_is_ours() {
     let locked = || {
         cloning().with(|case| {
             case.now = at(301);

@@ -85,7 +85,7 @@ fn the_machine_is_looked_at_once_more_before_the_claim_is_deleted() {
 }
 
 #[test]
-fn a_pod_that_came_after_its_node_was_found_empty_ends_the_drain() {
+fn f18_a_pod_that_came_after_its_node_was_found_empty_ends_the_drain() {
     let case = draining().with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Empty);
         case.observed.pods = Some(vec![pod("late")]);
@@ -134,7 +134,7 @@ fn a_removal_is_written_then_the_node_is_tainted_then_pods_go() {
 }
 
 #[test]
-fn an_empty_node_is_written_down_looked_at_again_and_its_claim_deleted() {
+fn f20_an_empty_node_is_written_down_looked_at_again_and_its_claim_deleted() {
     let mut case = draining();
     case.claim.status = case.recorded();
     assert!(case.claim.status.since(Condition::Drained).is_some());
@@ -160,7 +160,7 @@ fn finished_daemon_set_and_mirror_pods_stay() {
 }
 
 #[test]
-fn b1_a_bare_pod_ends_a_voluntary_drain_and_crashes_nothing() {
+fn f119_b1_a_bare_pod_ends_a_voluntary_drain_and_crashes_nothing() {
     let mut bare = pod("bare");
     bare.bare = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![bare]));
@@ -188,7 +188,7 @@ fn b16_an_error_is_never_an_empty_node() {
 }
 
 #[test]
-fn a_disruption_budget_is_waited_for_named_and_given_up_on() {
+fn f69_a_disruption_budget_is_waited_for_named_and_given_up_on() {
     let case = |seconds| {
         draining().with(|case| {
             case.now = at(seconds);
@@ -236,7 +236,7 @@ fn b15_an_abandoned_drain_uncordons_and_goes_back() {
 }
 
 #[test]
-fn a_drain_that_was_given_up_rests_ever_longer() {
+fn f69_a_drain_that_was_given_up_rests_ever_longer() {
     let given_up = |seconds| {
         draining().with(|case| {
             case.now = at(seconds);
@@ -267,7 +267,7 @@ fn a_drain_that_was_given_up_rests_ever_longer() {
 }
 
 #[test]
-fn a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
+fn f18_a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
     let mut precious = pod("a");
     precious.do_not_disrupt = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![precious]));
@@ -326,7 +326,7 @@ fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
 }
 
 #[test]
-fn pods_of_a_dead_kubelet_are_not_waited_for_forever() {
+fn f70_pods_of_a_dead_kubelet_are_not_waited_for_forever() {
     let mut leaving = pod("a");
     leaving.deleting = true;
     let case = draining().intent(Op::Evict).with(|case| {
@@ -360,7 +360,7 @@ fn the_pods_of_a_lost_machine_are_not_waited_for() {
 }
 
 #[test]
-fn nothing_is_removed_before_the_cold_start_is_over() {
+fn f78_nothing_is_removed_before_the_cold_start_is_over() {
     let cold = |case: Case| case.with(|case| case.settings.armed_at = Some(at(100)));
     for case in [
         cold(draining()),

@@ -5,7 +5,7 @@ use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
 
 #[test]
-fn a_task_on_a_hypervisor_that_is_gone_does_not_keep_its_claim_for_ever() {
+fn f43_a_task_on_a_hypervisor_that_is_gone_does_not_keep_its_claim_for_ever() {
     let mut case = Case::new(Phase::Terminating)
         .intent(Op::Destroy)
         .with(|case| {
@@ -47,7 +47,7 @@ fn draining(reason: RemovalReason) -> Case {
 }
 
 #[test]
-fn volumes_of_a_dead_node_are_given_up_past_the_deadline_if_its_machine_is_off_or_gone() {
+fn f71_volumes_of_a_dead_node_are_given_up_past_the_deadline_if_its_machine_is_off_or_gone() {
     let attached = draining(RemovalReason::Repair)
         .with(|case| case.observed.attachments = Some(vec!["pvc-1".into()]));
     let early = attached.clone().with(|case| case.now = at(899));
@@ -79,7 +79,7 @@ fn volumes_of_a_dead_node_are_given_up_past_the_deadline_if_its_machine_is_off_o
 }
 
 #[test]
-fn a_node_that_keeps_the_volumes_of_a_machine_that_is_off_is_deleted_first() {
+fn f71_a_node_that_keeps_the_volumes_of_a_machine_that_is_off_is_deleted_first() {
     let mut case = Case::new(Phase::Terminating)
         .intent(Op::Destroy)
         .with(|case| {

@@ -57,7 +57,7 @@ fn a_life_without_faults() {
 }
 
 #[test]
-fn a_launch_survives_every_fault_at_every_effect() {
+fn f31_a_launch_survives_every_fault_at_every_effect() {
     let effects = up(None).effects;
     for nth in 1..=effects {
         for fault in FAULTS {
@@ -70,7 +70,7 @@ fn a_launch_survives_every_fault_at_every_effect() {
 }
 
 #[test]
-fn a_removal_survives_every_fault_at_every_effect() {
+fn f19_f31_a_removal_survives_every_fault_at_every_effect() {
     let before = up(None);
     let mut world = before.clone();
     down(&mut world, None);
@@ -113,7 +113,7 @@ fn a_machine_that_never_joins_goes_within_its_deadline() {
 }
 
 #[test]
-fn a_strangers_vm_of_our_number_is_never_touched() {
+fn f39_a_strangers_vm_of_our_number_is_never_touched() {
     let stranger = Vm {
         machine: fixture::machine(),
         visible_at: fixture::t0(),

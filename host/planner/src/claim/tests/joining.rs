@@ -22,7 +22,7 @@ fn patch(case: &Case) -> NodePatch {
 }
 
 #[test]
-fn a_bare_node_gets_labels_taints_and_provider_id_at_once() {
+fn f13_a_bare_node_gets_labels_taints_and_provider_id_at_once() {
     let mut case = launched(|node| {
         node.labels.clear();
         node.provider_id = None;
@@ -132,7 +132,7 @@ fn in_service_is_ready_and_free_of_startup_taints() {
 /// Kubernetes removes its taint a moment after the Node says Ready. Whoever takes the Node for one in service meanwhile finds no place on it for the
 /// pods that it was made for, and makes another machine.
 #[test]
-fn a_ready_node_is_not_in_service_before_kubernetes_takes_its_own_taints_off() {
+fn f14_a_ready_node_is_not_in_service_before_kubernetes_takes_its_own_taints_off() {
     let tainted = |key: &'static str| {
         Case::new(Phase::Registered)
             .with(|case| case.observed.node = node(|n| n.taints.push(taint(key))))
@@ -166,7 +166,7 @@ fn b2_a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() 
 }
 
 #[test]
-fn two_nodes_of_one_machine_freeze_it() {
+fn f105_two_nodes_of_one_machine_freeze_it() {
     let both = NodeLook::Several(vec!["a".into(), "b".into()]);
     for phase in [Phase::Launched, Phase::Registered, Phase::Draining] {
         let case = Case::new(phase).with(|case| case.observed.node = Some(both.clone()));
@@ -303,7 +303,7 @@ fn fails(case: &mut Case) -> bool {
 }
 
 #[test]
-fn a_late_node_with_pods_that_is_not_ready_for_a_moment_is_not_condemned() {
+fn f102_a_late_node_with_pods_that_is_not_ready_for_a_moment_is_not_condemned() {
     let mut not_ready = Case::new(Phase::Registered).with(|case| {
         case.now = at(3600);
         case.observed.node = node(|node| {
@@ -384,7 +384,7 @@ fn a_node_that_is_there_but_never_in_service_is_replaced_with_the_reason() {
 }
 
 #[test]
-fn a_late_node_with_pods_on_it_is_told_of_and_stays() {
+fn f102_a_late_node_with_pods_on_it_is_told_of_and_stays() {
     for (mut case, why) in hindered() {
         case.claim.status = case.recorded();
         case.observed.pods = Some(vec![pod("web")]);

@@ -86,7 +86,7 @@ fn a_machine_that_never_stays_up_while_it_joins_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn nothing_is_configured_grown_or_started_without_quorum() {
+fn f35_nothing_is_configured_grown_or_started_without_quorum() {
     let launching = |op| {
         let mut case = stopped(Phase::Launching).intent(op);
         case.claim.status.smbios_uuid = Some(UUID.into());
@@ -165,7 +165,7 @@ fn cordon_broken(node: &mut crate::facts::NodeFacts) {
 }
 
 #[test]
-fn a_machine_is_not_lost_while_its_own_hypervisor_is_not_heard_of() {
+fn f40_a_machine_is_not_lost_while_its_own_hypervisor_is_not_heard_of() {
     let case = absent(Phase::Registered).with(|case| case.hint.guest = GuestHint::Unknown);
     assert!(matches!(case.next(), Step::BackOff { .. }));
 }

@@ -94,7 +94,7 @@ fn b18_a_running_clone_is_followed() {
 }
 
 #[test]
-fn a_clone_that_is_not_visible_yet_is_waited_for_and_then_stuck() {
+fn f37_f41_a_clone_that_is_not_visible_yet_is_waited_for_and_then_stuck() {
     for look in [
         Some(MachineLook::Invisible),
         visible(|m| {
@@ -126,7 +126,7 @@ fn a_finished_clone_is_read_back() {
 }
 
 #[test]
-fn a_vm_of_somebody_else_closes_the_claim() {
+fn f38_a_vm_of_somebody_else_closes_the_claim() {
     for marker in [Marker::Foreign, Marker::Missing] {
         let case = cloning().with(|case| {
             case.observed.presence = Some(Presence::Taken);
@@ -137,7 +137,7 @@ fn a_vm_of_somebody_else_closes_the_claim() {
 }
 
 #[test]
-fn b23_a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
+fn f38_b23_a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
     let refused = |own: bool| {
         cloning().with(|case| {
             case.observed.own_intent = own;
@@ -152,7 +152,7 @@ fn b23_a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
 }
 
 #[test]
-fn a_refused_clone_that_turns_out_to_be_ours_is_continued() {
+fn f38_a_refused_clone_that_turns_out_to_be_ours_is_continued() {
     let case = cloning().with(|case| {
         case.observed.own_intent = true;
         case.observed.presence = Some(Presence::Taken);
@@ -163,7 +163,7 @@ fn a_refused_clone_that_turns_out_to_be_ours_is_continued() {
 }
 
 #[test]
-fn an_unknown_outcome_is_looked_at_before_anything_is_repeated() {
+fn f31_an_unknown_outcome_is_looked_at_before_anything_is_repeated() {
     let case = cloning().with(|case| {
         case.observed.presence = Some(Presence::Free);
         case.observed.last = did(Did::Clone, Outcome::Unknown("596".into()));
@@ -172,7 +172,7 @@ fn an_unknown_outcome_is_looked_at_before_anything_is_repeated() {
 }
 
 #[test]
-fn a_failed_clone_is_repeated_or_ends_the_launch_by_its_class() {
+fn f34_f44_a_failed_clone_is_repeated_or_ends_the_launch_by_its_class() {
     let failed = |class| {
         cloning().with(|case| {
             case.claim.status.upid = Some("UPID:1".into());
@@ -194,7 +194,7 @@ fn a_failed_clone_is_repeated_or_ends_the_launch_by_its_class() {
 }
 
 #[test]
-fn nothing_is_concluded_from_what_could_not_be_read() {
+fn f35_f40_nothing_is_concluded_from_what_could_not_be_read() {
     for case in [
         cloning(),
         cloning().with(|case| case.claim.status.upid = Some("UPID:1".into())),
@@ -344,7 +344,7 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
 }
 
 #[test]
-fn a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
+fn f106_a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
     let case = Case::new(Phase::Terminating).with(|case| {
         case.observed.machine =
             visible(|m| m.smbios_uuid = Some("11111111-1b04-4b04-ba4f-c09d2b1c5a16".into()));
@@ -355,7 +355,7 @@ fn a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
 }
 
 #[test]
-fn a_machine_that_somebody_changed_is_frozen() {
+fn f30_f51_a_machine_that_somebody_changed_is_frozen() {
     type Edit = fn(&mut Machine);
     let changes: [(Edit, Condition); 7] = [
         (|m| m.marker = Marker::Missing, Condition::OwnershipMismatch),
@@ -407,7 +407,71 @@ fn a_disk_of_a_persistent_volume_delays_the_destruction() {
 }
 
 #[test]
-fn volumes_left_behind_are_reported() {
+fn f37_a_backup_is_waited_for_as_long_as_it_takes() {
+    let backup = |m: &mut Machine| m.lock = Some("backup".into());
+    let mut case = about_to_destroy(backup);
+    for seconds in [10, 601, 86_400] {
+        case.now = at(seconds);
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{seconds}");
+    }
+    // One in service has its backup every night.
+    let mut case =
+        Case::new(Phase::Initialized).with(|case| case.observed.machine = visible(backup));
+    case.now = at(86_400);
+    assert!(matches!(case.next(), Step::Wait { .. }));
+}
+
+#[test]
+fn f30_a_machine_that_somebody_migrated_is_destroyed_where_it_is() {
+    let case = about_to_destroy(|m| m.hypervisor = "pve2".into());
+    let Step::Destroy(proven) = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(
+        (&*case.claim.spec.hypervisor, &**proven.hypervisor()),
+        ("pve1", "pve2")
+    );
+}
+
+#[test]
+fn f46_a_machine_that_cannot_be_started_where_it_is_goes_with_the_reason() {
+    let mut case = Case::new(Phase::Launching).intent(Op::Start).with(|case| {
+        case.claim.status.smbios_uuid = Some(UUID.into());
+        case.claim.status.disks = vec![DISK.into()];
+        case.observed.machine = visible(|m| m.power = Power::Off);
+        case.observed.last = did(Did::Start, failure(Failure::Elsewhere));
+    });
+    failed_launch(&case, "HypervisorUnfit");
+    // Nothing of it is in the way of the next: it is removed with proof, and its hypervisor rests.
+    case.claim.status = case.recorded();
+    let drained = case.claim.status.conditions.iter();
+    let drained: Vec<_> = drained.filter(|c| c.kind == Condition::Drained).collect();
+    assert_eq!(drained.len(), 1);
+    assert!(
+        drained[0].message.contains("starting VM 201 failed"),
+        "{drained:?}"
+    );
+    case.claim.status.phase = Phase::Terminating;
+    case.claim.deleting_since = Some(case.now);
+    case.observed = Observed {
+        quorate: Some(true),
+        machine: Some(MachineLook::Invisible),
+        presence: Some(Presence::Free),
+        node: Some(NodeLook::Absent),
+        entry: Some(EntryLook::Ours),
+        ..Observed::default()
+    };
+    let Step::Quarantine { failure, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(
+        failure.map(|failure| failure.class.to_string()),
+        Some("HypervisorUnfit".to_owned())
+    );
+}
+
+#[test]
+fn f42_f52_volumes_left_behind_are_reported() {
     let case = Case::new(Phase::Terminating)
         .intent(Op::Destroy)
         .with(|case| {
@@ -422,7 +486,7 @@ fn volumes_left_behind_are_reported() {
 }
 
 #[test]
-fn a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
+fn f33_a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
     let terminating = about_to_destroy(|_| {});
     // At once, or by the task.
     let at_once = terminating.clone().with(|case| {
@@ -457,7 +521,7 @@ fn a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
 }
 
 #[test]
-fn a_stuck_clone_frees_its_place_and_waits_for_a_human() {
+fn f41_a_stuck_clone_frees_its_place_and_waits_for_a_human() {
     let mut case = Case::new(Phase::Terminating).with(|case| {
         case.claim.status.smbios_uuid = None;
         case.observed.presence = Some(Presence::Taken);
@@ -473,7 +537,7 @@ fn a_stuck_clone_frees_its_place_and_waits_for_a_human() {
 }
 
 #[test]
-fn a_late_node_is_kept_empty_while_its_machine_goes() {
+fn f101_a_late_node_is_kept_empty_while_its_machine_goes() {
     let case = Case::new(Phase::Terminating).with(|case| {
         case.observed.machine = visible(|_| {});
         case.observed.node = node(|_| {});
@@ -509,7 +573,7 @@ fn a_running_machine_in_service_costs_no_look() {
 }
 
 #[test]
-fn an_inventory_that_errs_loses_nothing() {
+fn f49_an_inventory_that_errs_loses_nothing() {
     let case = Case::new(Phase::Initialized).with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Lost);
         case.hint.guest = GuestHint::Absent;

@@ -67,7 +67,7 @@ fn b8_an_empty_managed_node_beside_full_static_workers_goes() {
 }
 
 #[test]
-fn b9_an_offline_hypervisor_gets_no_machine_however_empty() {
+fn f40_b9_an_offline_hypervisor_gets_no_machine_however_empty() {
     let mut scene = Scene::default();
     scene.hypervisor("alpha").online = false;
     scene.hypervisor("beta").maintenance = true;
@@ -85,7 +85,7 @@ fn b9_an_offline_hypervisor_gets_no_machine_however_empty() {
 }
 
 #[test]
-fn b20_excluded_hypervisors_and_minimums_are_hard() {
+fn f85_b20_excluded_hypervisors_and_minimums_are_hard() {
     let mut scene = Scene::default();
     scene.cluster.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
     scene.pending("web", 1, spec("cpu=1"));

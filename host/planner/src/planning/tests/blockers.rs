@@ -17,7 +17,7 @@ fn budget(selector: &str, allowed: i32) -> DisruptionBudgetFacts {
 }
 
 #[test]
-fn pods_block_as_the_pool_says() {
+fn f119_pods_block_as_the_pool_says() {
     let check = |change: fn(&mut PodFacts), expected: &str, lift: fn(&mut BlockedBy)| {
         let mut scene = idle();
         change(scene.pod("web-b-00000"));

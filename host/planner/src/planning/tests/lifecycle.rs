@@ -1,6 +1,7 @@
 use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
+use crate::ids::Vmid;
 use crate::plan::RemovalReason;
 
 /// A machine whose drain has begun for this reason.
@@ -232,7 +233,7 @@ fn a_paused_pool_begins_nothing_and_finishes_what_is_under_way() {
 }
 
 #[test]
-fn nothing_is_removed_in_the_first_minute() {
+fn f78_nothing_is_removed_in_the_first_minute() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha").machine("empty", "beta");
     scene.claim("m").deleting_since = Some(at(NOW));
@@ -248,10 +249,15 @@ fn nothing_is_removed_in_the_first_minute() {
         hold(&scene.plan(), "m").contains("just started"),
         "not yet known is not yet"
     );
+    // Whoever never gets through that minute makes machines all the same.
+    scene.pending("web", 3, spec("cpu=4"));
+    let plan = scene.plan();
+    assert!(!plan.launches.is_empty());
+    assert_eq!(removed(&plan), [] as [&str; 0]);
 }
 
 #[test]
-fn without_key_or_quorum_nothing_is_done_to_machines() {
+fn f35_without_key_or_quorum_nothing_is_done_to_machines() {
     let mut scene = Scene::default();
     scene
         .machine("gone", "alpha")
@@ -277,7 +283,7 @@ fn without_key_or_quorum_nothing_is_done_to_machines() {
 }
 
 #[test]
-fn nothing_is_removed_while_a_watch_fails() {
+fn f64_nothing_is_removed_while_a_watch_fails() {
     let mut scene = Scene::default();
     scene
         .machine("gone", "alpha")
@@ -293,7 +299,7 @@ fn nothing_is_removed_while_a_watch_fails() {
 }
 
 #[test]
-fn b13_the_node_that_runs_kproxide_is_never_removed() {
+fn f118_b13_the_node_that_runs_kproxide_is_never_removed() {
     let mut scene = Scene::default();
     scene.machine("own", "alpha");
     scene.claim("own").deleting_since = Some(at(NOW));
@@ -311,7 +317,7 @@ fn b13_the_node_that_runs_kproxide_is_never_removed() {
 }
 
 #[test]
-fn a_control_plane_is_never_removed() {
+fn f86_a_control_plane_is_never_removed() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.claim("m").deleting_since = Some(at(NOW));
@@ -348,7 +354,7 @@ fn a_lost_machine_is_removed_at_once_and_a_broken_one_after_a_while() {
 }
 
 #[test]
-fn an_inventory_without_its_own_hypervisor_loses_no_machine() {
+fn f40_f50_an_inventory_without_its_own_hypervisor_loses_no_machine() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     let node = scene.nodes.get_mut("m").unwrap();
@@ -362,7 +368,7 @@ fn an_inventory_without_its_own_hypervisor_loses_no_machine() {
 }
 
 #[test]
-fn a_ready_node_is_believed_more_than_the_inventory() {
+fn f49_a_ready_node_is_believed_more_than_the_inventory() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.running("web", 1, "m", spec("cpu=1"));
@@ -371,7 +377,7 @@ fn a_ready_node_is_believed_more_than_the_inventory() {
 }
 
 #[test]
-fn a_machine_whose_node_was_deleted_is_repaired_if_it_stays_away() {
+fn f28_a_machine_whose_node_was_deleted_is_repaired_if_it_stays_away() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.nodes.clear();
@@ -398,7 +404,7 @@ fn a_machine_whose_node_was_deleted_is_repaired_if_it_stays_away() {
 }
 
 #[test]
-fn when_most_nodes_break_at_once_none_is_repaired() {
+fn f68_when_most_nodes_break_at_once_none_is_repaired() {
     let mut scene = Scene::default();
     scene.workers().scale_down.budget = 10;
     for index in 0..8 {
@@ -441,4 +447,33 @@ fn a_dry_run_plans_like_any_other() {
     let launches = scene.plan().launches;
     scene.host.dry_run = true;
     assert_eq!(scene.plan().launches, launches);
+}
+
+/// What changes under machines that are in use is drift, which nobody asked to be rid of.
+#[test]
+fn f98_limits_ranges_and_templates_that_change_remove_nothing() {
+    let changes: [fn(&mut Scene); 8] = [
+        |scene| scene.workers().max_nodes = 1,
+        |scene| scene.workers().max_milli_cores = Some(1),
+        |scene| scene.pools.clear(),
+        |scene| scene.workers().class = "other".into(),
+        |scene| (scene.cluster.vmid_first, scene.cluster.vmid_last) = (Vmid(5000), Vmid(6000)),
+        |scene| scene.class.instance_types = vec![instance_type("other", 1, 1)],
+        |scene| scene.class.template = "other".into(),
+        |scene| scene.inventory.templates.clear(),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut scene = Scene::default();
+        scene.workers().scale_down.budget = 10;
+        for name in ["a", "b", "c"] {
+            scene.machine(name, "alpha");
+            scene.running(&format!("web-{name}"), 1, name, spec("cpu=3"));
+        }
+        change(&mut scene);
+        let plan = scene.plan();
+        assert_eq!(removed(&plan), [] as [&str; 0], "change {index}");
+        for name in ["a", "b", "c"] {
+            assert_eq!(verdict(&plan, name), Verdict::Keep, "change {index}");
+        }
+    }
 }

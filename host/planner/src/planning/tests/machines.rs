@@ -16,7 +16,7 @@ fn joining(scene: &mut Scene, name: &str) {
 }
 
 #[test]
-fn a_joining_node_teaches_what_its_type_offers() {
+fn f116_a_joining_node_teaches_what_its_type_offers() {
     let mut scene = Scene::default();
     joining(&mut scene, "first");
     scene
@@ -92,7 +92,7 @@ fn machines_carry_the_old_names_of_architecture_and_system() {
 }
 
 #[test]
-fn a_label_policy_may_give_a_role_that_is_no_control_planes() {
+fn f89_a_label_policy_may_give_a_role_that_is_no_control_planes() {
     let mut scene = Scene::default();
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan_with(|question| {
@@ -109,7 +109,7 @@ fn a_label_policy_may_give_a_role_that_is_no_control_planes() {
 }
 
 #[test]
-fn lost_machines_take_their_part_of_the_budget() {
+fn f29_lost_machines_take_their_part_of_the_budget() {
     let mut scene = Scene::default();
     scene.machine("lost", "alpha").machine("worn", "alpha");
     scene.nodes.get_mut("lost").unwrap().ready = false;

@@ -71,7 +71,7 @@ fn a_node_whose_drain_was_given_up_leaves_its_turn_to_others_for_a_while() {
 }
 
 #[test]
-fn a_node_is_not_empty_while_a_pod_is_on_its_way_out() {
+fn f70_a_node_is_not_empty_while_a_pod_is_on_its_way_out() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     assert_eq!(

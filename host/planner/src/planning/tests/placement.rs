@@ -5,7 +5,7 @@ use crate::ids::*;
 use crate::question::*;
 
 #[test]
-fn hypervisors_are_filled_and_not_overfilled() {
+fn f47_hypervisors_are_filled_and_not_overfilled() {
     let mut scene = Scene::default();
     for name in ["alpha", "beta", "gamma"] {
         *scene.hypervisor(name) = hypervisor(4, 20);
@@ -23,7 +23,7 @@ fn hypervisors_are_filled_and_not_overfilled() {
 }
 
 #[test]
-fn machines_that_do_not_run_yet_take_room() {
+fn f47_machines_that_do_not_run_yet_take_room() {
     let mut scene = Scene::default();
     scene.inventory.hypervisors = [("alpha".into(), hypervisor(32, 20))].into();
     scene.coming_machine("coming", "alpha", Phase::Launching);
@@ -32,7 +32,7 @@ fn machines_that_do_not_run_yet_take_room() {
 }
 
 #[test]
-fn a_machine_is_counted_once_however_proxmox_lists_it() {
+fn f110_a_machine_is_counted_once_however_proxmox_lists_it() {
     for status in [
         None,
         Some(GuestStatus::Unknown),
@@ -68,7 +68,7 @@ fn an_unknown_machine_of_known_size_is_counted_once() {
 }
 
 #[test]
-fn numbers_come_from_the_range_and_are_never_reused() {
+fn f110_numbers_come_from_the_range_and_are_never_reused() {
     let mut scene = Scene::default();
     scene.cluster.vmid_first = Vmid(9998);
     scene.cluster.vmid_last = Vmid(10_003);
@@ -228,7 +228,7 @@ fn a_choice_that_would_take_a_later_orders_room_is_skipped() {
 }
 
 #[test]
-fn templates_and_storages_decide_where_machines_can_be_made() {
+fn f117_templates_and_storages_decide_where_machines_can_be_made() {
     let mut scene = Scene::default();
     scene.pending("web", 1, spec("cpu=1"));
     scene.inventory.templates.clear();
@@ -322,7 +322,7 @@ fn full_clones_need_space_for_their_disk() {
 }
 
 #[test]
-fn what_failed_lately_is_left_alone() {
+fn f44_what_failed_lately_is_left_alone() {
     let mut scene = Scene::default();
     for name in ["alpha", "beta"] {
         scene.ledger.backoff.push(Backoff {

@@ -144,7 +144,7 @@ fn budgets_of_pools_bound_removals_under_way() {
 }
 
 #[test]
-fn a_removal_that_its_claim_does_not_show_yet_counts() {
+fn f61_a_removal_that_its_claim_does_not_show_yet_counts() {
     let mut scene = Scene::default();
     for name in ["a", "b", "c"] {
         scene.machine(name, "alpha");
@@ -190,7 +190,7 @@ fn pool_headroom_stays_free() {
 }
 
 #[test]
-fn young_nodes_and_recent_joins_wait() {
+fn f114_young_nodes_and_recent_joins_wait() {
     let mut scene = idle();
     scene.nodes.get_mut("b").unwrap().created = at(NOW - 599);
     let plan = scene.plan();
@@ -212,7 +212,7 @@ fn young_nodes_and_recent_joins_wait() {
 }
 
 #[test]
-fn unneeded_time_runs_in_the_claims_condition() {
+fn f114_unneeded_time_runs_in_the_claims_condition() {
     let mut scene = idle();
     scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_secs(60);
     let plan = scene.plan();
@@ -317,7 +317,7 @@ fn nodes_stay_for_reasons_that_say_so() {
 }
 
 #[test]
-fn the_policy_orders_and_may_leave_out() {
+fn f88_the_policy_orders_and_may_leave_out() {
     let order = |wanted: &[(u32, f64)]| {
         let mut scene = Scene::default();
         scene.workers().scale_down.budget = 2;
@@ -367,7 +367,7 @@ fn the_policy_orders_and_may_leave_out() {
 }
 
 #[test]
-fn a_scale_down_policy_that_fails_removes_nothing() {
+fn f80_a_scale_down_policy_that_fails_removes_nothing() {
     for (body, failures) in [
         (
             AnswerBody::Failed("trap".to_owned()),

@@ -15,7 +15,7 @@ fn thirty_pods_get_as_many_machines_as_their_size_says() {
 }
 
 #[test]
-fn real_nodes_teach_what_their_type_offers() {
+fn f116_real_nodes_teach_what_their_type_offers() {
     let mut scene = Scene::default();
     scene.machine("first", "alpha");
     scene
@@ -53,7 +53,7 @@ fn pods_that_fit_existing_nodes_or_coming_machines_create_nothing() {
 }
 
 #[test]
-fn a_reservation_without_claim_is_capacity_to_come() {
+fn f61_a_reservation_without_claim_is_capacity_to_come() {
     let mut scene = Scene::default();
     scene.coming_machine("coming", "alpha", Phase::Pending);
     scene.claims.clear();
@@ -72,7 +72,7 @@ fn a_launch_past_its_deadline_is_no_capacity() {
 }
 
 #[test]
-fn a_node_that_joins_is_seen_as_it_will_be() {
+fn f14_a_node_that_joins_is_seen_as_it_will_be() {
     let mut scene = Scene::default();
     scene.machine("joining", "alpha");
     scene.claim("joining").status.phase = Phase::Registered;
@@ -262,7 +262,7 @@ fn labels_take_precedence_ours_then_the_policys_then_the_pools() {
 }
 
 #[test]
-fn a_label_policy_that_fails_blocks_its_pool_and_type() {
+fn f80_a_label_policy_that_fails_blocks_its_pool_and_type() {
     let mut scene = Scene::default();
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan_with(|question| match question {
@@ -337,7 +337,7 @@ fn limits_are_those_of_the_ledger() {
 }
 
 #[test]
-fn the_stabilization_window_holds_launches_back() {
+fn f114_the_stabilization_window_holds_launches_back() {
     let mut scene = Scene::default();
     scene.workers().scale_up_stabilization = jiff::SignedDuration::from_secs(60);
     scene.pending("web", 1, spec("cpu=1"));

@@ -39,7 +39,7 @@ fn scale_down(what: &str) -> Result<AnswerBody, String> {
 }
 
 #[test]
-fn a_ranking_that_breaks_a_rule_is_refused_with_the_rule() {
+fn f84_f85_f88_a_ranking_that_breaks_a_rule_is_refused_with_the_rule() {
     for (what, error) in [
         (
             "nan-score",
@@ -118,7 +118,7 @@ fn no_candidate_is_an_answer_and_a_defect_is_none() {
 }
 
 #[test]
-fn reasons_are_made_safe_to_print() {
+fn f89_reasons_are_made_safe_to_print() {
     assert_eq!(
         ranked("unprintable-reason").placements,
         [scored(0, 0.5, "one  two  [31mred  txet")]
@@ -131,7 +131,7 @@ fn reasons_are_made_safe_to_print() {
 
 /// A total order of floats tells the zeros apart.
 #[test]
-fn there_is_one_zero() {
+fn f88_there_is_one_zero() {
     assert!(
         ranked("negative-zero").placements[0]
             .score
@@ -140,7 +140,7 @@ fn there_is_one_zero() {
 }
 
 #[test]
-fn a_plan_that_breaks_a_rule_is_refused_with_the_rule() {
+fn f84_f88_a_plan_that_breaks_a_rule_is_refused_with_the_rule() {
     for (what, error) in [
         (
             "unknown-node",
@@ -179,7 +179,7 @@ fn a_plan_that_breaks_a_rule_is_refused_with_the_rule() {
 }
 
 #[test]
-fn a_decoration_that_kubernetes_would_refuse_is_refused_first() {
+fn f89_a_decoration_that_kubernetes_would_refuse_is_refused_first() {
     let name = "a name is 1 to 63 letters, digits, '-', '_' or '.', and begins and ends with a letter or digit";
     let prefix = "a prefix is a lower-case DNS name of at most 253 characters";
     let value = "it must be empty, or 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit";

@@ -31,7 +31,7 @@ async fn elsewhere<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn nothing_runs_on_the_thread_that_asks() {
+fn f93_nothing_runs_on_the_thread_that_asks() {
     let runtime = Builder::new_current_thread()
         .max_blocking_threads(1)
         .build()
@@ -53,7 +53,7 @@ fn nothing_runs_on_the_thread_that_asks() {
 }
 
 #[tokio::test]
-async fn a_call_that_fuel_does_not_end_is_ended_by_the_clock() {
+async fn f81_a_call_that_fuel_does_not_end_is_ended_by_the_clock() {
     let engine = blocking();
     let module = engine.load(wasm("hostile")).await.unwrap();
     let called = engine

@@ -10,7 +10,7 @@ async fn refused(bytes: impl Into<Arc<[u8]>>) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_component_is_refused_with_what_it_is() {
+async fn f91_what_is_no_component_is_refused_with_what_it_is() {
     let not_wasm = r"it is not WebAssembly: its first bytes are not \0asm";
     assert_eq!(refused([]).await, not_wasm);
     assert_eq!(refused(*b"(component)").await, not_wasm);
@@ -26,8 +26,19 @@ async fn what_is_no_component_is_refused_with_what_it_is() {
     );
 }
 
+/// What wasmtime would take as machine code, and run without asking.
 #[tokio::test]
-async fn a_component_that_wants_more_than_the_log_is_refused_with_advice() {
+async fn f94_compiled_code_is_refused_whatever_its_file_is_called() {
+    let engine = wasmtime::Engine::default();
+    let compiled = engine.precompile_component(&wasm("spread")).unwrap();
+    assert_eq!(
+        refused(compiled).await,
+        r"it is not WebAssembly: its first bytes are not \0asm"
+    );
+}
+
+#[tokio::test]
+async fn f90_a_component_that_wants_more_than_the_log_is_refused_with_advice() {
     let only = "but a policy may import kproxide:policy/types and kproxide:policy/log only";
     assert_eq!(
         refused(component_importing("wasi:clocks/wall-clock@0.2.6")).await,
@@ -49,7 +60,7 @@ async fn a_component_that_wants_more_than_the_log_is_refused_with_advice() {
 }
 
 #[tokio::test]
-async fn a_component_with_another_interface_is_refused_with_the_difference() {
+async fn f91_a_component_with_another_interface_is_refused_with_the_difference() {
     let nothing =
         "it exports none of kproxide:policy/host-selection, /scale-down, /labels (version 0.1)";
     assert_eq!(refused(*b"\0asm\x0d\0\x01\0").await, nothing);
@@ -80,7 +91,7 @@ async fn a_component_with_another_interface_is_refused_with_the_difference() {
 
 /// Never a panic, never an endless compilation, whatever the bytes: half a component, and one with bytes turned over.
 #[tokio::test]
-async fn broken_components_are_refused_or_work() {
+async fn f91_broken_components_are_refused_or_work() {
     let spread = wasm("spread");
     assert!(
         refused(&spread[..spread.len() / 2])

@@ -1,6 +1,7 @@
 //! New files: taken if they are good, refused with the reason if not, and the last good one goes on answering.
 
 use super::*;
+use crate::policy::engine::Execution;
 
 /// Whose bytes answer for `mine` in host selection, by the name of the embedded policy.
 async fn answering(library: &Library, name: &str) -> &'static str {
@@ -104,7 +105,7 @@ async fn a_file_of_a_new_name_is_a_new_policy_until_it_is_gone() {
 }
 
 #[tokio::test]
-async fn a_broken_file_is_refused_once_and_the_last_good_one_stays() {
+async fn f91_f92_a_broken_file_is_refused_once_and_the_last_good_one_stays() {
     let library = with_files(&[("mine", "pack")]).await;
     let reason = r"it is not WebAssembly: its first bytes are not \0asm";
     assert_eq!(
@@ -200,7 +201,7 @@ async fn settings_of_a_pool_that_is_gone_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_file_that_fails_its_self_test_is_refused() {
+async fn f91_a_file_that_fails_its_self_test_is_refused() {
     let library = with_files(&[("mine", "hostile")]).await;
     // Only `hostile` understands these settings, so that the new file must be it too: as if it came with a defect.
     ask(
@@ -264,8 +265,40 @@ async fn a_new_file_is_another_chance_for_a_policy_that_kept_failing() {
     );
 }
 
+/// On threads, as in production: on one, which is held until the call stands in line for it.
+#[test]
+fn f96_a_call_that_is_under_way_ends_with_the_code_that_it_began_with() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let library = Library::new(Engine::new(Execution::Blocking).unwrap());
+        library.sync(files(&[("mine", "pack")])).await;
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let holder = tokio::task::spawn_blocking(move || held.recv());
+        let question = named("mine", "spread", "");
+        let mut budget = Budget::default();
+        let mut asked = std::pin::pin!(library.ask(&question, &mut budget));
+        assert!(futures::poll!(&mut asked).is_pending());
+        drop(release);
+        assert!(holder.await.unwrap().is_err());
+
+        assert_eq!(
+            library.sync(files(&[("mine", "balanced")])).await,
+            [taken("mine", "balanced")]
+        );
+        let answer = asked.await;
+        assert_eq!(
+            (answer.digest.as_str(), answer.fallback),
+            (embedded("pack").sha256, None)
+        );
+        assert_eq!(answering(&library, "mine").await, "balanced");
+    });
+}
+
 #[tokio::test]
-async fn code_that_answers_no_more_is_let_go() {
+async fn f95_code_that_answers_no_more_is_let_go() {
     let library = with_files(&[("a", "hostile"), ("b", "hostile")]).await;
     assert_eq!(library.lock().compiled.len(), 1, "one for both");
     library.sync(files(&[("a", "pack")])).await;

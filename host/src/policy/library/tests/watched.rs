@@ -50,7 +50,7 @@ async fn next_reloads(library: &Library, files: &mut mpsc::Receiver<PolicyFiles>
 }
 
 #[tokio::test]
-async fn a_configmap_update_is_taken_and_a_broken_one_refused() {
+async fn f92_a_configmap_update_is_taken_and_a_broken_one_refused() {
     let directory = tempfile::tempdir().unwrap();
     mount(directory.path(), 1, &[("mine.wasm", embedded("pack").wasm)]);
     let (send, mut receive) = mpsc::channel(1);
@@ -109,6 +109,44 @@ async fn a_configmap_update_is_taken_and_a_broken_one_refused() {
         .expect("the watcher ends with its receiver")
         .unwrap()
         .unwrap();
+}
+
+#[tokio::test]
+async fn f95_a_file_that_changes_without_pause_is_read_a_few_times_a_second() {
+    const WRITES: u32 = 2_000;
+    let directory = tempfile::tempdir().unwrap();
+    let (send, mut receive) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch_directories(
+        vec![directory.path().to_path_buf()],
+        send,
+    ));
+    assert_eq!(receive.recv().await, Some(PolicyFiles::new()));
+
+    let began = tokio::time::Instant::now();
+    let path = directory.path().join("mine.wasm");
+    let storm = tokio::task::spawn_blocking(move || {
+        for n in 1..=WRITES {
+            fs::write(&path, n.to_be_bytes()).unwrap();
+        }
+    });
+    let mut reads = 0;
+    let last = async {
+        loop {
+            let files = receive.recv().await.unwrap();
+            reads += 1;
+            let mine = files.get("mine").and_then(|file| file.as_ref().ok());
+            if mine.is_some_and(|bytes| **bytes == WRITES.to_be_bytes()) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, last)
+        .await
+        .expect("the last write is seen in time");
+    storm.await.unwrap();
+    let most = began.elapsed().as_millis() / 100 + 3;
+    assert!(reads <= most, "{reads} reads in {:?}", began.elapsed());
 }
 
 #[tokio::test]
