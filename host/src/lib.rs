@@ -39,7 +39,7 @@ pub mod chain;
 pub mod hex;
 mod labels;
 
-#[cfg(feature = "simulator")]
+#[cfg(feature = "lab")]
 pub mod lab;
 
 pub mod cli;

@@ -53,16 +53,9 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.lock().clone()
-    }
-
-    /// The last `count` lines.
-    pub(crate) fn tail(&self, count: usize) -> String {
-        let log = self.lock();
-        let text = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(count)..].join("\n")
+    /// What was written until now; the log is empty after that.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.lock())
     }
 
     /// The lines in which a host says that something is wrong with itself; faults around it are warnings.
@@ -76,6 +69,13 @@ impl Log {
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The last `count` lines of a log.
+pub(crate) fn tail(log: &[u8], count: usize) -> String {
+    let text = String::from_utf8_lossy(log);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 impl FormatTime for VirtualTime {

@@ -5,19 +5,20 @@
 //!    └──► FaultPlan (crashes, lost answers, splits) ─┘                                   without faults
 //! ```
 //!
-//! Each seed is run twice, without and with its faults. Both runs must come to rest: every pod runs, on exactly as many machines as its load
-//! needs; claims, machines, Nodes and the Ledger agree; nothing is left over ([`settled`]). Both must end alike ([`settled::EndState`] says what is
+//! Each seed is run twice, without and with its faults ([`check`]). Both runs must come to rest: every pod runs, on exactly as many machines as its
+//! load needs; claims, machines, Nodes and the Ledger agree; nothing is left over ([`settled`]). Both must end alike ([`settled::EndState`] says what is
 //! compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with two machines, anything of
 //! other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
 //!
-//! All seeds together must have met what is worth meeting ([`summary`]), and another process must write the same log of each.
-//!
-//! A failure prints the command that replays it. With `KPROXIDE_SEED=17` only that seed runs; with `KPROXIDE_SIMULATION_LOG=DIR` beside it only its
-//! run with faults is made, and its log is written to `DIR/17.log`.
+//! All seeds together must have met what is worth meeting ([`summary`]), and another process must write the same log of each: `tests/simulation.rs`
+//! holds this program to that.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test panics where something is not as it should be"
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        reason = "a test panics where something is not as it should be"
+    )
 )]
 
 mod scenario;
@@ -34,272 +35,168 @@ mod history;
 
 mod log;
 
+mod check;
+
+mod sweep;
+
+mod replay;
+
+mod minimize;
+
 mod summary;
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::env;
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::panic::{self, AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError, mpsc};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
 
-use tokio::runtime::Builder;
-use tokio::time::timeout;
+use clap::{ArgGroup, Parser};
+use sha2::{Digest, Sha256};
 
-use log::Log;
-use plan::FaultPlan;
-use run::Outcome;
-use scenario::Scenario;
-use summary::{Summary, Wall};
+use crate::check::{checked_by_seed, simulate};
+use crate::plan::FaultPlan;
+use crate::scenario::Scenario;
+use crate::summary::Summary;
 
-const SEEDS: u64 = 50;
-/// Seeds beyond those that have shown a defect once.
-const REGRESSIONS: [u64; 0] = [];
-const THREADS: usize = 2;
-const SEED: &str = "KPROXIDE_SEED";
-const LOG: &str = "KPROXIDE_SIMULATION_LOG";
-/// Of virtual time, for one run: a load of an hour, two to come to rest, and what stops and starts around them.
-const RUN_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Of real time, for both runs of a seed, which take seconds: a loop within one instant never meets a virtual deadline.
-const SEED_DEADLINE: Duration = Duration::from_secs(10 * 60);
+/// Seeds that have shown a defect once, run besides those that are asked for with `--seeds`.
+const REGRESSIONS: &[u64] = &[];
 
-/// What all seeds came to.
-struct Checked {
-    summary: Summary,
-    /// The logs of the runs with faults.
-    logs: BTreeMap<u64, Vec<u8>>,
+/// Runs kproxide itself on simulated Kubernetes and Proxmox and on virtual time, while everything around it fails.
+///
+/// Each seed is a world, a load and a plan of faults. It is run without and with the faults; both must come to rest and end alike, and nothing may
+/// have been lost, leaked or touched that belongs to somebody else. The exit code is 0 if all seeds pass.
+#[derive(Parser)]
+#[command(
+    name = "cargo sim",
+    bin_name = "cargo sim",
+    max_term_width = 110,
+    arg_required_else_help = true,
+    group = ArgGroup::new("what").required(true).args(["seeds", "seed"])
+)]
+struct Arguments {
+    /// Run so many seeds and print a summary
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The first of the seeds
+    #[arg(long, value_name = "S", default_value_t = 1, conflicts_with = "seed")]
+    first: u64,
+    /// Replay one seed: print its world, its faults and the end of its log
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Find out what of a failing seed is needed for it to fail: drop faults, classes of them first, while it still does
+    #[arg(long, requires = "seed")]
+    minimize: bool,
+    /// How many lines of its log a replay prints
+    #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "seeds")]
+    lines: usize,
+    /// Print one line for each seed, with the SHA-256 of the log of its run with faults: the same in every process
+    #[arg(long, conflicts_with = "seed")]
+    digests: bool,
+    /// Write the whole log of each run with faults to DIR/SEED.log
+    #[arg(long, value_name = "DIR")]
+    log: Option<PathBuf>,
+    /// How many seeds run at one time [default: as many as there are processors]
+    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    threads: Option<usize>,
 }
 
-/// Runs all seeds, once for both tests.
-fn checked() -> &'static Checked {
-    static CHECKED: OnceLock<Checked> = OnceLock::new();
-    CHECKED.get_or_init(|| {
-        let seeds: VecDeque<u64> = match env::var(SEED) {
-            Ok(seed) => seed
-                .split(',')
-                .map(|seed| seed.parse().expect("KPROXIDE_SEED holds numbers"))
-                .collect(),
-            Err(_) => all_seeds().collect(),
-        };
-        let checked = Mutex::new(Checked {
-            summary: Summary::new(),
-            logs: BTreeMap::new(),
-        });
-        let seeds = Mutex::new(seeds);
-        let running = Mutex::new(BTreeMap::new());
-        let (all_done, done) = mpsc::channel::<()>();
-        thread::scope(|scope| {
-            scope.spawn(|| watch(&running, done));
-            for _ in 0..THREADS {
-                let done = all_done.clone();
-                let (seeds, running, checked) = (&seeds, &running, &checked);
-                scope.spawn(move || {
-                    while let Some(seed) = next(seeds) {
-                        lock(running).insert(seed, Wall::now());
-                        let mut came = check(seed);
-                        lock(running).remove(&seed);
-                        let mut checked = lock(checked);
-                        if let Ok(Outcome { log, .. }) = &mut came {
-                            checked.logs.insert(seed, std::mem::take(log));
-                        }
-                        checked.summary.add(seed, came);
-                    }
-                    drop(done);
-                });
-            }
-            drop(all_done);
-        });
-        checked.into_inner().unwrap()
-    })
-}
-
-fn all_seeds() -> impl Iterator<Item = u64> {
-    (1..=SEEDS).chain(REGRESSIONS)
-}
-
-#[test]
-fn every_seed_ends_as_it_would_without_faults() {
-    let summary = &checked().summary;
-    // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
-    write!(std::io::stderr().lock(), "{summary}").expect("standard error takes text");
-    let mut failures = summary.failures();
-    if env::var(SEED).is_err() {
-        failures.extend(summary.missing());
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-}
-
-/// The seeds are free again for the other thread once one is taken.
-fn next(seeds: &Mutex<VecDeque<u64>>) -> Option<u64> {
-    lock(seeds).pop_front()
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends the process, with the name of the seed, when one does not end; returns when all are done.
-fn watch(running: &Mutex<BTreeMap<u64, Wall>>, done: mpsc::Receiver<()>) {
-    while done.recv_timeout(Duration::from_secs(1)) == Err(mpsc::RecvTimeoutError::Timeout) {
-        let overdue = lock(running)
-            .iter()
-            .find(|(_, since)| since.elapsed() > SEED_DEADLINE)
-            .map(|(seed, _)| *seed);
-        if let Some(seed) = overdue {
-            let text =
-                format!("simulation: seed {seed} does not end: it takes {SEED_DEADLINE:?}\n");
-            let _ = std::io::stderr().write_all(text.as_bytes());
-            std::process::abort();
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "cargo sim: {error}");
+            ExitCode::FAILURE
         }
     }
 }
 
-thread_local! {
-    /// Panics on this thread, also those that somebody caught: tasks of the world and of hosts run here too.
-    static PANICS: Cell<u32> = const { Cell::new(0) };
-}
-
-fn count_panics() {
-    static COUNTING: Once = Once::new();
-    COUNTING.call_once(|| {
-        let told = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            PANICS.set(PANICS.get() + 1);
-            told(info);
-        }));
-    });
-}
-
-/// Runs a seed without and with its faults. Returns the run with faults, with the time of both.
-fn check(seed: u64) -> Result<Outcome, String> {
-    let scenario = Scenario::of(seed);
-    let plan = FaultPlan::of(&scenario);
-    if let (Ok(_), Ok(directory)) = (env::var(SEED), env::var(LOG)) {
-        return simulate(&scenario, &plan, Some(&directory));
-    }
-    let sound = simulate(&scenario, &FaultPlan::none(), None)
-        .map_err(|error| format!("without faults: {error}"))?;
-    let mut faulty = simulate(&scenario, &plan, None)?;
-    if sound.end != faulty.end {
-        return Err(format!(
-            "ends differ\n  without faults: {:?}\n  with faults: {:?}",
-            sound.end, faulty.end
-        ));
-    }
-    if faulty
-        .traffic
-        .iter()
-        .all(|traffic| traffic.crashes + traffic.refused == 0 && traffic.by_chance.is_empty())
-    {
-        return Err("none of its faults happened".to_owned());
-    }
-    faulty.virtual_time += sound.virtual_time;
-    Ok(faulty)
-}
-
-/// One run in a runtime of its own; writes its log to `directory`.
-fn simulate(
-    scenario: &Scenario,
-    plan: &FaultPlan,
-    directory: Option<&str>,
-) -> Result<Outcome, String> {
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    let mut written = None;
-    count_panics();
-    PANICS.set(0);
-    let came = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(async {
-            let log = written.insert(Log::new());
-            let _listening = log.listen();
-            let run = timeout(RUN_DEADLINE, run::run(scenario, plan, log));
-            run.await
-                .unwrap_or_else(|_| Err(format!("no end after {RUN_DEADLINE:?}")))
-        })
-    }));
-    let log = written.expect("the log is made first");
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let directory = arguments.log.as_deref();
     if let Some(directory) = directory {
-        fs::write(
-            Path::new(directory).join(format!("{}.log", scenario.seed)),
-            log.bytes(),
+        fs::create_dir_all(directory)?;
+    }
+    if let Some(seed) = arguments.seed.filter(|_| arguments.minimize) {
+        return minimize::minimize(seed, arguments.lines);
+    }
+    if let Some(seed) = arguments.seed {
+        return replay::replay(seed, arguments.lines, directory);
+    }
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let count = arguments.seeds.unwrap_or(1);
+    let seeds = arguments.first..arguments.first.saturating_add(count);
+    if arguments.digests {
+        digests(seeds, threads, directory)
+    } else {
+        summary(
+            seeds.chain(REGRESSIONS.iter().copied()),
+            threads,
+            count,
+            directory,
         )
-        .unwrap();
     }
-    let came = came.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_text(&panic))));
-    let came = came.and_then(|came| match (PANICS.get(), log.errors()) {
-        (0, errors) if errors.is_empty() => Ok(came),
-        (0, errors) => Err(format!("a host logged errors:\n{}", errors.join("\n"))),
-        (panics, _) => Err(format!("{panics} panics in tasks")),
+}
+
+/// Runs seeds and prints what they came to.
+fn summary(
+    seeds: impl Iterator<Item = u64>,
+    threads: usize,
+    count: u64,
+    directory: Option<&Path>,
+) -> io::Result<ExitCode> {
+    let mut summary = Summary::new();
+    let mut written = Ok(());
+    sweep::each(seeds, threads, checked_by_seed, |seed, checked| {
+        if let Some(directory) = directory.filter(|_| written.is_ok()) {
+            written = fs::write(directory.join(format!("{seed}.log")), &checked.log);
+        }
+        summary.add(seed, checked.came);
     });
-    came.map_err(|error| format!("{error}\n--- the end of its log ---\n{}", log.tail(60)))
-}
-
-fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
-}
-
-#[test]
-fn two_processes_write_the_same_log() {
-    // In a replay the other test is meant; it is also what runs in the process below.
-    if env::var(SEED).is_ok() {
-        return;
+    written?;
+    let mut out = io::stdout().lock();
+    write!(out, "{summary}")?;
+    let mut failures = summary.failures();
+    failures.extend(summary.missing(count));
+    for failure in &failures {
+        writeln!(out, "\n{failure}")?;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let seeds: Vec<String> = all_seeds().map(|seed| seed.to_string()).collect();
-    let mut process = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "every_seed_ends_as_it_would_without_faults"])
-        .env(SEED, seeds.join(","))
-        .env(LOG, directory.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let here = &checked().logs;
-    // Whether its seeds pass is the other test's question.
-    process.wait().unwrap();
-    for (seed, log) in here {
-        let there = fs::read(directory.path().join(format!("{seed}.log"))).unwrap();
-        assert!(
-            log.len() > 10_000,
-            "the log of seed {seed} has {} bytes",
-            log.len()
-        );
-        let differs = log
-            .split(|byte| *byte == b'\n')
-            .zip(there.split(|byte| *byte == b'\n'))
-            .position(|(a, b)| a != b);
-        assert!(
-            *log == there,
-            "the logs of seed {seed} differ from line {differs:?} on"
-        );
+    Ok(if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints the digests of the logs of the runs with faults, in the order of seeds. Whether the seeds pass is another question.
+fn digests(
+    seeds: impl Iterator<Item = u64>,
+    threads: usize,
+    directory: Option<&Path>,
+) -> io::Result<ExitCode> {
+    let mut digests = BTreeMap::new();
+    let mut written = Ok(());
+    let log_of = |seed| {
+        let scenario = Scenario::of(seed);
+        simulate(&scenario, &FaultPlan::of(&scenario)).log
+    };
+    sweep::each(seeds, threads, log_of, |seed, log| {
+        if let Some(directory) = directory.filter(|_| written.is_ok()) {
+            written = fs::write(directory.join(format!("{seed}.log")), &log);
+        }
+        digests.insert(seed, hex(&Sha256::digest(&log)));
+    });
+    written?;
+    let mut out = io::stdout().lock();
+    for (seed, digest) in digests {
+        writeln!(out, "{seed} {digest}")?;
     }
-    let different: BTreeSet<&[u8]> = here.values().map(Vec::as_slice).collect();
-    assert_eq!(different.len(), here.len(), "two seeds run alike");
+    Ok(ExitCode::SUCCESS)
 }
 
-/// What would keep a host busy for ever must not keep the test so.
-#[test]
-fn a_world_that_never_comes_to_rest_is_an_error() {
-    let mut scenario = Scenario::of(1);
-    scenario.want_too_much();
-    let error = simulate(&scenario, &FaultPlan::none(), None).unwrap_err();
-    assert!(error.contains("no rest after 120 minutes"), "{error}");
-}
-
-#[test]
-fn a_panic_in_a_task_is_an_error() {
-    count_panics();
-    PANICS.set(0);
-    let _ = catch_unwind(|| panic!("caught by somebody"));
-    assert_eq!(PANICS.get(), 1);
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,7 @@
 //! What goes wrong in one seed: which faults happen how often, where each process dies, who loses the Lease. Plain data, drawn before the run, so
 //! that a plan can be shortened and replayed.
 
+use std::fmt;
 use std::time::Duration;
 
 use kproxide_simulator::faults::{Moment, Rates};
@@ -8,8 +9,10 @@ use kproxide_simulator::rng::Seed;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::run::PRELUDE;
 use crate::scenario::Scenario;
 
+#[derive(Clone)]
 pub(crate) struct FaultPlan {
     /// Chance faults happen from the beginning until then; so do crashes.
     pub(crate) until: Duration,
@@ -18,7 +21,7 @@ pub(crate) struct FaultPlan {
     pub(crate) splits: Vec<Split>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct HostPlan {
     pub(crate) rates: Rates,
     /// Requests of which the first takes effect and loses its answer: too rare for chance to find them in every class of worlds.
@@ -106,6 +109,166 @@ impl FaultPlan {
             hosts,
             splits,
         }
+    }
+
+    /// Plans with something less, each with what it lacks: whole classes of faults first, single ones last.
+    pub(crate) fn smaller(&self) -> Vec<(String, Self)> {
+        let mut smaller = Vec::new();
+        let mut without = |what: String, is_there: bool, drop: &dyn Fn(&mut Self)| {
+            if is_there {
+                let mut plan = self.clone();
+                drop(&mut plan);
+                smaller.push((what, plan));
+            }
+        };
+        without("any fault".to_owned(), !self.is_empty(), &|plan| {
+            for host in &mut plan.hosts {
+                *host = HostPlan::default();
+            }
+            plan.splits.clear();
+        });
+        without(
+            "the second replica".to_owned(),
+            self.hosts.len() > 1,
+            &|plan| {
+                plan.hosts.truncate(1);
+                plan.splits.clear();
+            },
+        );
+        let any = |has: fn(&HostPlan) -> bool| self.hosts.iter().any(has);
+        without("splits".to_owned(), self.splits.len() > 1, &|plan| {
+            plan.splits.clear();
+        });
+        without(
+            "crashes".to_owned(),
+            any(|host| host.lives.len() > 1),
+            &|plan| {
+                for host in &mut plan.hosts {
+                    host.lives.clear();
+                }
+            },
+        );
+        without(
+            "lost answers".to_owned(),
+            any(|host| host.lost.len() > 1),
+            &|plan| {
+                for host in &mut plan.hosts {
+                    host.lost.clear();
+                }
+            },
+        );
+        for (name, of) in RATES {
+            let has = self.hosts.iter().any(|host| {
+                let mut rates = host.rates;
+                *of(&mut rates) > 0.0
+            });
+            without(format!("requests {name} by chance"), has, &|plan| {
+                for host in &mut plan.hosts {
+                    *of(&mut host.rates) = 0.0;
+                }
+            });
+        }
+        for (index, split) in self.splits.iter().enumerate() {
+            without(format!("the split at {}", Clock(split.at)), true, &|plan| {
+                plan.splits.remove(index);
+            });
+        }
+        for (replica, host) in self.hosts.iter().enumerate() {
+            for (index, life) in host.lives.iter().enumerate() {
+                let what = format!("the death of replica {replica} at effect {}", life.effect);
+                without(what, true, &|plan| {
+                    plan.hosts[replica].lives.remove(index);
+                });
+            }
+            for (index, lost) in host.lost.iter().enumerate() {
+                let what = format!("the lost answer of replica {replica}'s {lost}");
+                without(what, true, &|plan| {
+                    plan.hosts[replica].lost.remove(index);
+                });
+            }
+        }
+        smaller
+    }
+
+    fn is_empty(&self) -> bool {
+        self.splits.is_empty()
+            && self.hosts.iter().all(|host| {
+                host.rates == Rates::default() && host.lost.is_empty() && host.lives.is_empty()
+            })
+    }
+}
+
+/// The shares of a plan, each with the name of what happens.
+const RATES: [(&str, fn(&mut Rates) -> &mut f64); 5] = [
+    ("delayed", |rates| &mut rates.delay),
+    ("refused", |rates| &mut rates.refuse),
+    ("failed", |rates| &mut rates.fail),
+    ("without answer", |rates| &mut rates.lose_answer),
+    ("hung", |rates| &mut rates.hang),
+];
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "faults until {}", Clock(self.until))?;
+        for (index, host) in self.hosts.iter().enumerate() {
+            let mut rates = host.rates;
+            let shares = RATES.map(|(what, of)| (what, *of(&mut rates)));
+            let shares: Vec<String> = shares
+                .iter()
+                .filter(|(_, share)| *share > 0.0)
+                .map(|(what, share)| format!("{:.1} % {what}", share * 100.0))
+                .collect();
+            writeln!(
+                out,
+                "  replica {index}: of requests {}; of one each of {:?} the answer is lost",
+                if shares.is_empty() {
+                    "none by chance".to_owned()
+                } else {
+                    shares.join(", ")
+                },
+                host.lost
+            )?;
+            for life in &host.lives {
+                writeln!(
+                    out,
+                    "    dies at effect {} of a process ({:?}), down for {} s",
+                    life.effect,
+                    life.moment,
+                    life.down.as_secs()
+                )?;
+            }
+        }
+        for split in &self.splits {
+            writeln!(
+                out,
+                "  {} the leader is cut off from {:?} for {} s{}",
+                Clock(split.at),
+                split.from,
+                split.length.as_secs(),
+                if split.lease_moves {
+                    ", and loses its Lease"
+                } else {
+                    ""
+                }
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A time after the start of the hosts, as the log writes it.
+pub(crate) struct Clock(pub(crate) Duration);
+
+impl fmt::Display for Clock {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = (self.0 + PRELUDE).as_secs();
+        write!(
+            out,
+            "{:02}:{:02}:{:02}",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60
+        )
     }
 }
 

@@ -29,8 +29,8 @@ const LOOK: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(5 * 60);
 /// Somebody who wants a promised VMID looks for one for so long.
 const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
-/// Static Nodes are Ready by then.
-const PRELUDE: Duration = Duration::from_secs(30);
+/// Static Nodes are Ready by then, and hosts start.
+pub(crate) const PRELUDE: Duration = Duration::from_secs(30);
 
 const NAMES: [&str; 2] = ["kproxide-0", "kproxide-1"];
 
@@ -45,7 +45,31 @@ pub(crate) struct Outcome {
     /// Machines of ours that people copied.
     pub(crate) copies: u64,
     pub(crate) virtual_time: Duration,
-    pub(crate) log: Vec<u8>,
+}
+
+impl Outcome {
+    /// Something of its plan came about.
+    pub(crate) fn met_faults(&self) -> bool {
+        self.traffic
+            .iter()
+            .any(|traffic| traffic.crashes + traffic.refused > 0 || !traffic.by_chance.is_empty())
+    }
+
+    /// What happened, in one line.
+    pub(crate) fn report(&self) -> String {
+        let sum = |of: fn(&Traffic) -> u64| self.traffic.iter().map(of).sum::<u64>();
+        format!(
+            "{:.1} virtual hours without and with faults, {} machines, {} effects, {} crashes, {} splits, {} faults of requests, {} requests cut off, {} copies",
+            self.virtual_time.as_secs_f64() / 3600.0,
+            self.machines_made,
+            sum(|traffic| traffic.effects),
+            sum(|traffic| traffic.crashes),
+            self.splits.len(),
+            sum(|traffic| traffic.by_chance.values().sum()),
+            sum(|traffic| traffic.refused),
+            self.copies
+        )
+    }
 }
 
 /// Runs a scenario to its end under a plan.
@@ -93,7 +117,6 @@ pub(crate) async fn run(
         splits,
         copies,
         virtual_time: started.elapsed(),
-        log: log.bytes(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! What one seed's world is made of and what people do in it: hypervisors, other people's machines, static Nodes, pools, and
 //! a load that rises, falls and settles. Nothing here goes wrong; that is `plan`'s.
 
+use std::fmt;
 use std::time::Duration;
 
 use kproxide::lab::{Lab, Setting};
@@ -12,6 +13,8 @@ use kproxide_simulator::rng::Seed;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
+
+use crate::plan::Clock;
 
 /// VMIDs that kproxide may use. Some are other people's.
 pub(crate) const RANGE: std::ops::RangeInclusive<u32> = 500..=699;
@@ -33,6 +36,7 @@ const GIB: u64 = 1 << 30;
 /// how many of one size a machine carries is a division.
 const SIZES: [u32; 4] = [250, 500, 1000, 2000];
 
+#[derive(Clone)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) hypervisors: u32,
@@ -44,6 +48,7 @@ pub(crate) struct Scenario {
     foreign: Vec<VmSpec>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Pool {
     pub(crate) name: &'static str,
     pub(crate) max_nodes: u32,
@@ -54,6 +59,7 @@ pub(crate) struct Pool {
 }
 
 /// A Deployment.
+#[derive(Clone)]
 pub(crate) struct App {
     pub(crate) name: String,
     pool: usize,
@@ -63,11 +69,13 @@ pub(crate) struct App {
 }
 
 /// What people do at some time after the host was started.
+#[derive(Clone)]
 pub(crate) struct Step {
     pub(crate) at: Duration,
     pub(crate) act: Act,
 }
 
+#[derive(Clone)]
 pub(crate) enum Act {
     /// So many pods of each app, in the order of `Scenario::apps`.
     Load(Vec<u32>),
@@ -128,7 +136,24 @@ impl Scenario {
         loads.into_iter().next().unwrap_or_default()
     }
 
-    /// In the end more pods are wanted than the pools may have machines for.
+    /// Scenarios with something less that people do, each with what it lacks. The last step stays: it is the load that there is in the end.
+    pub(crate) fn smaller(&self) -> Vec<(String, Self)> {
+        let droppable = 0..self.steps.len().saturating_sub(1);
+        droppable
+            .map(|index| {
+                let mut smaller = self.clone();
+                let step = smaller.steps.remove(index);
+                let what = match step.act {
+                    Act::Load(_) => "load",
+                    Act::Copy(_) => "copy",
+                };
+                (format!("the {what} at {}", Clock(step.at)), smaller)
+            })
+            .collect()
+    }
+
+    /// For a test: in the end more pods are wanted than the pools may have machines for.
+    #[cfg(test)]
     pub(crate) fn want_too_much(&mut self) {
         let app = &self.apps[0];
         let a_machine = CORES * 1000 / app.milli_cores;
@@ -220,6 +245,44 @@ impl Scenario {
             deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"load": pool.name});
         }
         deployment
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "seed {}: {} hypervisors, {} machines of other people",
+            self.seed,
+            self.hypervisors,
+            self.foreign.len()
+        )?;
+        for (index, pool) in self.pools.iter().enumerate() {
+            let apps = self.apps.iter().filter(|app| app.pool == index);
+            let apps: Vec<String> = apps
+                .map(|app| format!("{} ({}m)", app.name, app.milli_cores))
+                .collect();
+            writeln!(
+                out,
+                "  pool {}: at most {} Nodes, {}, budget {}; {}",
+                pool.name,
+                pool.max_nodes,
+                pool.host_selection,
+                pool.budget,
+                apps.join(", ")
+            )?;
+        }
+        for step in &self.steps {
+            match &step.act {
+                Act::Load(load) => writeln!(out, "  {} pods {load:?}", Clock(step.at))?,
+                Act::Copy(onto) => writeln!(
+                    out,
+                    "  {} somebody copies a machine of ours onto a VMID: {onto:?}",
+                    Clock(step.at)
+                )?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,6 +7,8 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
+//! [`release_binary`] builds what is shipped.
+//!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
 
@@ -16,6 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 mod eventually;
+mod release;
 
 pub mod controlplane;
 pub mod kubelet;
@@ -23,6 +26,7 @@ pub mod kubelet;
 pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
 pub use eventually::{Probe, eventually};
 pub use kubelet::{PodLauncher, RunningPod};
+pub use release::release_binary;
 
 /// A TCP port of loopback for a server that is started later: nobody listens on it now, and the system gives it to nobody who asks for any port.
 ///

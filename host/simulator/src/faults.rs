@@ -15,12 +15,13 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::matcher::Matcher;
 use crate::rng::{Seed, Spread};
+use crate::signal::Signal;
 
 /// How long a server that hangs is waited for by the one in front of it.
 const HANG: Duration = Duration::from_secs(30);
@@ -132,7 +133,7 @@ pub struct Death {
 pub struct Faults {
     plan: Arc<Mutex<Plan>>,
     /// True from the crash on.
-    crashed: watch::Sender<bool>,
+    crashed: Signal<bool>,
     /// Requests that are on their way. They are not the client's any more: they arrive when it is dead, too.
     late: Arc<Mutex<JoinSet<()>>>,
 }
@@ -167,7 +168,7 @@ impl Faults {
         };
         Faults {
             plan: Arc::new(Mutex::new(plan)),
-            crashed: watch::Sender::new(false),
+            crashed: Signal::new(false),
             late: Arc::default(),
         }
     }
@@ -200,9 +201,7 @@ impl Faults {
 
     /// Returns once the crash point is reached. Whoever runs the client then drops it.
     pub async fn crashed(&self) {
-        let mut crashed = self.crashed.subscribe();
-        // The sender lives as long as `self`, so this ends with the crash only.
-        let _ = crashed.wait_for(|crashed| *crashed).await;
+        self.crashed.wait_for(|crashed| *crashed).await;
     }
 
     /// Lets the next process of the same client send requests: counting starts anew and there is no crash point.
@@ -210,7 +209,7 @@ impl Faults {
         let mut plan = self.plan();
         plan.crash = None;
         plan.requests = 0;
-        self.crashed.send_replace(false);
+        self.crashed.set(false);
     }
 
     /// Requests that the client sent, or tried to.
@@ -242,7 +241,7 @@ impl Faults {
     }
 
     fn is_dead(&self) -> bool {
-        *self.crashed.borrow()
+        self.crashed.get()
     }
 
     /// Decides what happens to the next request: either a fault or the process's death, so that no fault keeps the process from dying where it shall.
@@ -273,7 +272,7 @@ impl Faults {
             path,
             moment,
         });
-        self.crashed.send_replace(true);
+        self.crashed.set(true);
     }
 
     /// Sends a request so much later, whatever becomes of its client. An answer comes only to a client that still waits.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Method;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 use crate::matcher::Matcher;
+use crate::signal::Signal;
 
 /// Where a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,14 +48,14 @@ pub struct Holds {
 struct Gates {
     count: u64,
     waiting: VecDeque<Gate>,
-    caught: Vec<(HeldRequest, watch::Sender<State>)>,
+    caught: Vec<(HeldRequest, Signal<State>)>,
 }
 
 struct Gate {
     id: u64,
     matcher: Matcher,
     phase: Phase,
-    state: watch::Sender<State>,
+    state: Signal<State>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ enum State {
 /// One hold. It catches one request; dropping it lets that request go on.
 pub struct Hold {
     id: u64,
-    state: watch::Sender<State>,
+    state: Signal<State>,
 }
 
 impl Hold {
@@ -80,13 +80,11 @@ impl Hold {
 
     /// Waits until a request is caught.
     pub async fn caught(&self) -> HeldRequest {
-        let mut state = self.state.subscribe();
         loop {
-            if let State::Caught(request) = &*state.borrow_and_update() {
-                return request.clone();
+            let caught = |state: &State| matches!(state, State::Caught(_));
+            if let State::Caught(request) = self.state.wait_for(caught).await {
+                return request;
             }
-            // `self` keeps the sender alive.
-            let _ = state.changed().await;
         }
     }
 
@@ -95,25 +93,23 @@ impl Hold {
 
     /// Forgets the request: before its effect it has none, and in no case is it answered.
     pub fn discard(self) {
-        self.state.send_replace(State::Discarded);
+        self.state.set(State::Discarded);
     }
 
     /// Leaves the hold to the control endpoint.
     fn forget(mut self) -> u64 {
-        // A fresh channel takes the drop's release.
-        self.state = watch::Sender::new(State::Waiting);
+        // A fresh signal takes the drop's release.
+        self.state = Signal::new(State::Waiting);
         self.id
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.state.send_if_modified(|state| {
-            let open = *state != State::Discarded;
-            if open {
+        self.state.change(|state| {
+            if *state != State::Discarded {
                 *state = State::Released;
             }
-            open
         });
     }
 }
@@ -124,7 +120,7 @@ impl Holds {
         let mut gates = self.gates();
         gates.count += 1;
         let id = gates.count;
-        let state = watch::Sender::new(State::Waiting);
+        let state = Signal::new(State::Waiting);
         gates.waiting.push_back(Gate {
             id,
             matcher,
@@ -154,7 +150,7 @@ impl Holds {
             .iter()
             .filter(|(request, _)| wanted(request.hold))
         {
-            state.send_replace(end.clone());
+            state.set(end.clone());
             ended += 1;
         }
         gates.waiting.retain(|gate| {
@@ -176,35 +172,28 @@ impl Holds {
 
     /// The server calls this with every request in both phases, and waits here while it is held.
     pub async fn pass(&self, phase: Phase, method: &Method, path: &str) -> Passed {
-        let Some((id, sender)) = self.catch(phase, method, path) else {
+        let Some((id, state)) = self.catch(phase, method, path) else {
             return Passed::Go;
         };
-        let mut state = sender.subscribe();
         let ended = state
             .wait_for(|state| matches!(state, State::Released | State::Discarded))
             .await;
-        let passed = match ended.as_deref() {
-            Ok(State::Discarded) => Passed::Discarded,
-            Ok(State::Released | State::Waiting | State::Caught(_)) | Err(_) => Passed::Go,
+        let passed = match ended {
+            State::Discarded => Passed::Discarded,
+            State::Released | State::Waiting | State::Caught(_) => Passed::Go,
         };
-        drop(ended);
         self.gates()
             .caught
             .retain(|(request, _)| request.hold != id);
         passed
     }
 
-    fn catch(
-        &self,
-        phase: Phase,
-        method: &Method,
-        path: &str,
-    ) -> Option<(u64, watch::Sender<State>)> {
+    fn catch(&self, phase: Phase, method: &Method, path: &str) -> Option<(u64, Signal<State>)> {
         let mut gates = self.gates();
         // A hold that was lifted before it caught anything is over.
         gates
             .waiting
-            .retain(|gate| *gate.state.borrow() == State::Waiting);
+            .retain(|gate| gate.state.get() == State::Waiting);
         let covers = |gate: &Gate| gate.phase == phase && gate.matcher.covers(method, path);
         let gate = gates
             .waiting
@@ -217,7 +206,7 @@ impl Holds {
             path: path.to_owned(),
             phase,
         };
-        gate.state.send_replace(State::Caught(request.clone()));
+        gate.state.set(State::Caught(request.clone()));
         gates.caught.push((request, gate.state.clone()));
         Some((gate.id, gate.state))
     }

@@ -12,6 +12,7 @@
 
 pub mod clock;
 pub mod rng;
+mod signal;
 
 pub mod faults;
 pub mod holds;

@@ -10,7 +10,7 @@ use kproxide_planner::claim::{
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::{ClaimName, StorageName};
 use kproxide_planner::plan::{Standing, Verdict};
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use super::launch::CloneTurn;
@@ -111,7 +111,7 @@ pub(super) struct Drive {
     verdict: Verdict,
     /// The leadership that it began in. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
     epoch: Option<Arc<str>>,
-    stopping: watch::Receiver<bool>,
+    stopping: CancellationToken,
     /// The condition `Unneeded` has to change to this.
     standing: Option<Standing>,
     acted: bool,
@@ -123,7 +123,7 @@ impl Drive {
         claim: StoredClaim,
         surroundings: Surroundings,
         verdict: Verdict,
-        stopping: watch::Receiver<bool>,
+        stopping: CancellationToken,
     ) -> Self {
         Self {
             epoch: context.fence.epoch(),
@@ -162,7 +162,7 @@ impl Drive {
         let mut last: Option<Attempted> = None;
         let mut steps = 0;
         while steps < STEPS_MAX {
-            if *self.stopping.borrow() {
+            if self.stopping.is_cancelled() {
                 return self.wait("kproxide is stopping");
             }
             let wanted = looks(&self.subject(), last.as_ref());
@@ -282,7 +282,7 @@ impl Drive {
         };
         let followed = tokio::select! {
             biased;
-            _ = self.stopping.wait_for(|stop| *stop) => return None,
+            () = self.stopping.cancelled() => return None,
             followed = client.follow(&parsed, FOLLOWED_FOR) => followed,
         };
         Some(match followed {
@@ -296,10 +296,10 @@ impl Drive {
 
     /// Waits for the right to clone; false: we are to stop.
     async fn take_clone_turn(&mut self) -> bool {
-        let mut stopping = self.stopping.clone();
+        let stopping = self.stopping.clone();
         let turn = tokio::select! {
             biased;
-            _ = stopping.wait_for(|stop| *stop) => return false,
+            () = stopping.cancelled() => return false,
             turn = self.clone_turn() => turn,
         };
         self.clone_turn = turn;

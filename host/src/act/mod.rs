@@ -20,9 +20,10 @@ use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, Uid};
 use kproxide_planner::plan::{Launch, Plan, RemovalReason, Standing, Verdict};
 use kproxide_planner::world::World;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
@@ -166,7 +167,8 @@ pub struct Actor {
     drives: JoinSet<Ended>,
     /// Claims that are driven, or rest until something changes or a moment comes.
     claims: BTreeMap<ClaimName, Claim>,
-    stopping: watch::Sender<bool>,
+    /// Wakes the drives in the order in which they began to wait: a simulation runs the same every time.
+    stopping: CancellationToken,
 }
 
 /// What was begun of a plan.
@@ -207,7 +209,7 @@ impl Actor {
             context: Arc::new(context),
             drives: JoinSet::new(),
             claims: BTreeMap::new(),
-            stopping: watch::Sender::new(false),
+            stopping: CancellationToken::new(),
         }
     }
 
@@ -278,7 +280,7 @@ impl Actor {
 
     /// Lets every drive come to a point where its intent says all, and waits for that.
     pub async fn stop(&mut self) {
-        self.stopping.send_replace(true);
+        self.stopping.cancel();
         while self.drives.join_next().await.is_some() {}
     }
 
@@ -314,7 +316,7 @@ impl Actor {
             return false;
         }
         tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, "launching");
-        let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
+        let (context, stopping) = (self.context.clone(), self.stopping.clone());
         let launch = launch.clone();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
             match reserve::create_claim(&context, &launch).await {
@@ -362,7 +364,7 @@ impl Actor {
         }
         self.claims
             .insert(name.clone(), Claim::UnderWay(verdict.clone()));
-        let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
+        let (context, stopping) = (self.context.clone(), self.stopping.clone());
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
         let standing = standing.cloned();
         self.spawn(name.clone(), verdict.clone(), async move {

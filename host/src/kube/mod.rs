@@ -42,5 +42,5 @@ mod cases;
 #[cfg(test)]
 mod real;
 #[cfg(test)]
-#[cfg(feature = "simulator")]
+#[cfg(feature = "lab")]
 mod simulated;

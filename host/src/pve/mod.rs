@@ -60,5 +60,5 @@ mod conformance;
 mod parameters;
 
 #[cfg(test)]
-#[cfg(feature = "simulator")]
+#[cfg(feature = "lab")]
 mod simulated;

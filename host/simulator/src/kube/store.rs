@@ -12,12 +12,13 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::{
     object::{condition_is_true, controller, entries, is_terminating, items, meta_mut, meta_str},
     resource::ResourceId,
 };
+use crate::signal::Signal;
 
 /// How many changes of one resource stay readable for watches that lag behind; older ones answer 410.
 const HISTORY_MAX: usize = 50_000;
@@ -159,7 +160,7 @@ struct Collection {
     history: VecDeque<Arc<Change>>,
     /// Revision of the newest change that left the history.
     forgotten: u64,
-    wake: watch::Sender<u64>,
+    wake: Signal<u64>,
 }
 
 impl Default for Collection {
@@ -168,7 +169,7 @@ impl Default for Collection {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
             forgotten: 0,
-            wake: watch::Sender::new(0),
+            wake: Signal::new(0),
         }
     }
 }
@@ -301,13 +302,13 @@ impl Store {
         }))
     }
 
-    /// A receiver that is woken by every change of the resource.
-    pub(crate) fn wake(&mut self, resource: &ResourceId) -> watch::Receiver<u64> {
+    /// The revision of the resource's newest change, to wait on.
+    pub(crate) fn wake(&mut self, resource: &ResourceId) -> Signal<u64> {
         self.collections
             .entry(resource.clone())
             .or_default()
             .wake
-            .subscribe()
+            .clone()
     }
 
     /// Every later change of the given resources, or of all when none is given, without loss.
@@ -345,6 +346,6 @@ impl Store {
             collection.forgotten = oldest.object.revision;
         }
         collection.history.push_back(change);
-        collection.wake.send_replace(self.revision);
+        collection.wake.set(self.revision);
     }
 }

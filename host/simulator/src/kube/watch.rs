@@ -4,10 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     Kube, State,
@@ -17,6 +14,7 @@ use super::{
     selector::Selector,
     store::{Change, ChangeKind, Forgotten, Key, Stored},
 };
+use crate::signal::Signal;
 
 /// How often an idle watch that allows it gets a bookmark; the real server sends about one per minute.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
@@ -180,7 +178,7 @@ pub(crate) struct Watch {
     /// Everything up to this revision was sent or did not concern this watch.
     cursor: u64,
     pending: VecDeque<Bytes>,
-    wake: watch::Receiver<u64>,
+    wake: Signal<u64>,
     deadline: Instant,
     /// None when the client takes no bookmarks.
     bookmark_at: Option<Instant>,
@@ -197,14 +195,14 @@ impl Watch {
             if self.ended {
                 return None;
             }
-            self.wake.mark_unchanged();
+            let seen = self.wake.get();
             if self.read_history() {
                 continue;
             }
             let bookmark_at = self.bookmark_at.unwrap_or(self.deadline);
             tokio::select! {
                 biased;
-                woken = self.wake.changed() => self.ended = woken.is_err(),
+                _ = self.wake.wait_for(|revision| *revision != seen) => {}
                 () = sleep_until(self.deadline) => return None,
                 () = sleep_until(bookmark_at), if self.bookmark_at.is_some() => {
                     self.bookmark_at = Some(Instant::now() + BOOKMARK_INTERVAL);

@@ -1,0 +1,76 @@
+//! The simulation as a test: many seeds pass, and two processes write the same log of each. What runs is `cargo sim`, optimized: a seed then takes a quarter
+//! of the time. `tests/simulation/` says what is simulated and what must hold.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test panics where something is not as it should be"
+)]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use kproxide_testkit::release_binary;
+
+const SEEDS: &str = "50";
+/// Of each of these, two processes must write the same log.
+const COMPARED: usize = 100;
+
+/// One test at a time, so that the speed that the summary prints is that of the machine.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn sim() -> Command {
+    // <target>/<profile>/kproxide
+    let target = Path::new(env!("CARGO_BIN_EXE_kproxide"))
+        .ancestors()
+        .nth(2)
+        .expect("cargo puts binaries two folders below the target folder");
+    Command::new(release_binary(
+        target,
+        &["--package=kproxide-simulation", "--bin=sim"],
+        "sim",
+        "KPROXIDE_SIM_BINARY",
+    ))
+}
+
+#[test]
+fn every_seed_ends_as_it_would_without_faults() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sim = sim();
+    // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
+    sim.args(["--seeds", SEEDS]).stdout(io::stderr());
+    let ended = sim.status().unwrap();
+    assert!(ended.success(), "{sim:?}: {ended}");
+}
+
+#[test]
+fn two_processes_write_the_same_log() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = || -> Child {
+        sim()
+            .args(["--seeds", &COMPARED.to_string(), "--digests", "--threads=1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let lines = |process: Child| -> Vec<String> {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(str::to_owned).collect()
+    };
+    let (one, other) = (start(), start());
+    let (one, other) = (lines(one), lines(other));
+    let differ: Vec<_> = one.iter().zip(&other).filter(|(a, b)| a != b).collect();
+    assert!(
+        differ.is_empty(),
+        "of {} seeds two processes write different logs (`cargo sim --seeds 1 --first SEED --digests --log DIR` writes one): {differ:?}",
+        differ.len()
+    );
+    assert_eq!((one.len(), other.len()), (COMPARED, COMPARED));
+    let digests = one.iter().filter_map(|line| Some(line.split_once(' ')?.1));
+    let digests: BTreeSet<&str> = digests.collect();
+    assert_eq!(digests.len(), COMPARED, "two seeds run alike");
+}

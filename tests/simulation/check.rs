@@ -1,0 +1,142 @@
+//! One seed: a run in a runtime of its own, and what two of them together must show.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use crate::log::Log;
+use crate::plan::FaultPlan;
+use crate::run::{self, Outcome};
+use crate::scenario::Scenario;
+
+/// Of virtual time, for one run: a load of an hour, two to come to rest, and what stops and starts around them.
+const RUN_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What one run, or both of a seed, came to.
+pub(crate) struct Checked {
+    /// `Err`: what did not hold.
+    pub(crate) came: Result<Outcome, String>,
+    /// The log of the run with faults, or of the one that failed.
+    pub(crate) log: Vec<u8>,
+}
+
+/// Both runs of a seed, which must have had faults.
+pub(crate) fn checked_by_seed(seed: u64) -> Checked {
+    let scenario = Scenario::of(seed);
+    let mut checked = check(&scenario, &FaultPlan::of(&scenario));
+    checked.came = checked.came.and_then(|faulty| {
+        if faulty.met_faults() {
+            Ok(faulty)
+        } else {
+            Err("none of its faults happened".to_owned())
+        }
+    });
+    checked
+}
+
+/// Runs a scenario without and with the faults of a plan. Returns the run with faults, with the time of both.
+pub(crate) fn check(scenario: &Scenario, plan: &FaultPlan) -> Checked {
+    let sound = simulate(scenario, &FaultPlan::none());
+    let sound_end = match sound.came {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            return Checked {
+                came: Err(format!("without faults: {error}")),
+                log: sound.log,
+            };
+        }
+    };
+    let mut faulty = simulate(scenario, plan);
+    faulty.came = faulty.came.and_then(|mut outcome| {
+        if sound_end.end != outcome.end {
+            return Err(format!(
+                "ends differ\n  without faults: {:?}\n  with faults: {:?}",
+                sound_end.end, outcome.end
+            ));
+        }
+        outcome.virtual_time += sound_end.virtual_time;
+        Ok(outcome)
+    });
+    faulty
+}
+
+/// One run in a runtime of its own.
+pub(crate) fn simulate(scenario: &Scenario, plan: &FaultPlan) -> Checked {
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing of the system");
+    let mut written = None;
+    count_panics();
+    PANICS.set(0);
+    let came = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let log = written.insert(Log::new());
+            let _listening = log.listen();
+            let run = timeout(RUN_DEADLINE, run::run(scenario, plan, log));
+            run.await
+                .unwrap_or_else(|_| Err(format!("no end after {RUN_DEADLINE:?}")))
+        })
+    }));
+    let log = written.expect("the log is made first");
+    let came = came.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_text(&*panic))));
+    let came = came.and_then(|came| match (PANICS.get(), log.errors()) {
+        (0, errors) if errors.is_empty() => Ok(came),
+        (0, errors) => Err(format!("a host logged errors:\n{}", errors.join("\n"))),
+        (panics, _) => Err(format!("{panics} panics in tasks")),
+    });
+    Checked {
+        came,
+        log: log.take(),
+    }
+}
+
+thread_local! {
+    /// Panics on this thread, also those that somebody caught: tasks of the world and of hosts run here too.
+    static PANICS: Cell<u32> = const { Cell::new(0) };
+}
+
+fn count_panics() {
+    static COUNTING: Once = Once::new();
+    COUNTING.call_once(|| {
+        let told = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PANICS.set(PANICS.get() + 1);
+            told(info);
+        }));
+    });
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What would keep a host busy for ever must not keep the simulation so.
+    #[test]
+    fn a_world_that_never_comes_to_rest_is_an_error() {
+        let mut scenario = Scenario::of(1);
+        scenario.want_too_much();
+        let error = simulate(&scenario, &FaultPlan::none()).came.unwrap_err();
+        assert!(error.contains("no rest after 120 minutes"), "{error}");
+    }
+
+    #[test]
+    fn a_panic_in_a_task_is_an_error() {
+        count_panics();
+        PANICS.set(0);
+        let _ = catch_unwind(|| panic!("caught by somebody"));
+        assert_eq!(PANICS.get(), 1);
+    }
+}

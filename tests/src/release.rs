@@ -1,0 +1,42 @@
+//! Optimized builds of this workspace, made once and shared: what a release build of everybody's crates costs, tests pay one time.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The executable `name` from an optimized build, linked statically, in `target` (the target folder that the tests are built in); `arguments` are those
+/// of `cargo build` that say what is built, such as `--package=kproxide`. Cargo does nothing when it is up to date. The environment variable `given`
+/// names another executable, for trying a change without an optimized build.
+///
+/// # Panics
+///
+/// When it cannot be built; cargo's standard error says why.
+pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(given) {
+        return fs::canonicalize(&path)
+            .unwrap_or_else(|error| panic!("{given}={}: {error}", path.display()));
+    }
+    let lock = File::create(target.join("release.lock")).expect("the target folder takes files");
+    lock.lock().expect("the target folder has locks");
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--release"])
+        .args(arguments)
+        .arg(format!("--target={triple}"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .env("CARGO_TARGET_DIR", target)
+        // Clippy looks at the build with all features; that this one has no warnings either, only this says. The alias `cargo sim` has the same flags.
+        .env("RUSTFLAGS", "-C target-feature=+crt-static -D warnings");
+    // What clippy and the outer cargo leave behind would make this another build.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("RUSTC") || name == "CARGO_ENCODED_RUSTFLAGS" {
+            cargo.env_remove(name);
+        }
+    }
+    eprintln!("building the release binary {name}; the first time takes some minutes");
+    let built = cargo.status().expect("cargo starts");
+    assert!(built.success(), "{cargo:?}: {built}");
+    target.join(triple).join("release").join(name)
+}
