@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kproxide_planner::facts::{Delta, HostFacts};
+use kproxide_planner::facts::{ClaimFacts, Delta, HostFacts};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
 use kproxide_planner::world::World;
@@ -254,6 +254,7 @@ impl Autoscaler {
         {
             self.world.apply(delta);
         }
+        self.look_at_definition().await;
         let now = self.clock.now();
         self.arm();
         let removing = self.actor.removing();
@@ -278,6 +279,27 @@ impl Autoscaler {
             .report(&plan, &started.launched, &self.world, now)
             .await;
         Some(plan)
+    }
+
+    /// Only where there is a reason: a claim is deleted, claims cannot be watched, or it did not stand the last time.
+    async fn look_at_definition(&mut self) {
+        let deleted = |claim: &ClaimFacts| claim.deleting_since.is_some();
+        let suspicious = self.host.definition_problem.is_some()
+            || self.term.kinds_failing.contains(&kube_watch::Kind::Claims)
+            || self.world.claims().values().any(deleted);
+        if !suspicious {
+            return;
+        }
+        let problem = self.actor.definition_problem().await;
+        if problem == self.host.definition_problem {
+            return;
+        }
+        match &problem {
+            Some(problem) => tracing::error!(problem, "nothing is launched or removed"),
+            None => tracing::info!("the CustomResourceDefinition of claims stands again"),
+        }
+        self.host.definition_problem = problem;
+        self.world.apply(Delta::Host(self.host.clone()));
     }
 
     async fn plan(&self, now: jiff::Timestamp) -> Plan {

@@ -16,6 +16,7 @@ const EVERYWHERE: &str = "
     patch / nodes
     watch / nodes
     watch / pods
+    get apiextensions.k8s.io/ customresourcedefinitions nodeclaims.kproxide.dev
     list apps/ daemonsets
     watch apps/ daemonsets
     list policy/ poddisruptionbudgets

@@ -13,6 +13,10 @@ use tokio::runtime::Runtime;
 use crate::binary;
 use crate::stage::{CLAIMS, NAMESPACE, RELEASE, SOON};
 
+/// Of claims.
+pub(crate) const DEFINITION: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
+
 /// Control planes. Cases mostly wait: two at once take little more than half of the time.
 const CLUSTERS: usize = 2;
 /// Alive as long as a case runs or waits for its turn.
@@ -115,16 +119,25 @@ impl Bench {
         ];
         cluster.helm(&helm).await.unwrap();
         let api = cluster.api();
-        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
-        if api.find(crd).await.unwrap().is_some() {
+        if let Some(definition) = api.find(DEFINITION).await.unwrap() {
             for claim in api.list(CLAIMS).await.unwrap() {
                 let path = format!("{CLAIMS}/{}", claim["metadata"]["name"].as_str().unwrap());
                 let free = json!({ "metadata": { "finalizers": null } });
                 api.merge(&path, &free).await.unwrap();
             }
-            self.delete_all(CLAIMS, "").await;
-            self.delete_all("/apis/kproxide.dev/v1alpha1/ledgers", "")
+            if definition["metadata"]["deletionTimestamp"].is_null() {
+                self.delete_all(CLAIMS, "").await;
+            } else {
+                eventually(SOON, "the deleted definition gone", async || {
+                    let left = api.find(DEFINITION).await.unwrap();
+                    left.is_none().then_some(()).ok_or("it is there")
+                })
                 .await;
+            }
+        }
+        let ledgers = "/apis/kproxide.dev/v1alpha1/ledgers";
+        if api.find(ledgers).await.unwrap().is_some() {
+            self.delete_all(ledgers, "").await;
         }
         for namespace in ["default", "kube-system"] {
             for owners in [

@@ -8,6 +8,9 @@ use serde_json::json;
 use crate::bench::{Bench, on_a_cluster};
 use crate::stage::{SOON, Scene, Stage};
 
+/// Of the case with a seed, unless it is told otherwise.
+const KILLS: u64 = 5;
+
 /// What becomes of the request that was on its way when its sender died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -134,10 +137,189 @@ async fn killed_while_it_evicts(bench: &Bench, fate: Fate) {
     stage.end().await;
 }
 
+/// A request to the API server or to Proxmox, and what becomes of it when its sender dies.
+type Point = (&'static str, Fate);
+
+fn hold(stage: &Stage<'_>, (request, fate): Point) -> Hold {
+    // Those to Proxmox go by a name.
+    if request.contains(' ') {
+        stage.front.as_ref().unwrap().hold(request, fate.phase())
+    } else {
+        stage
+            .served
+            .pve
+            .hold(request.parse().unwrap(), fate.phase())
+    }
+}
+
+/// Kills kproxide at each of these requests, one after the other. `begin` leads to the first of them.
+async fn kill_at_each(
+    stage: &mut Stage<'_>,
+    points: &[Point],
+    begin: impl AsyncFnOnce(&Stage<'_>),
+) {
+    let Some((first, others)) = points.split_first() else {
+        return;
+    };
+    let mut held = hold(stage, *first);
+    begin(stage).await;
+    let mut at = *first;
+    for next in others.iter().map(Some).chain([None]) {
+        let (request, fate) = at;
+        tokio::time::timeout(SOON, held.caught())
+            .await
+            .unwrap_or_else(|_| panic!("{request} does not come"));
+        stage.pod.kill9().await.unwrap();
+        match fate {
+            Fate::Lost => held.discard(),
+            Fate::Applied => held.release(),
+            Fate::Late => panic!("{request}: late requests have their own cases"),
+        }
+        let Some(next) = next else { break };
+        // Before the next run can send it.
+        (held, at) = (hold(stage, *next), *next);
+        stage.pod.restart().await.unwrap();
+    }
+    stage.pod.restart().await.unwrap();
+    stage.pod.ready(SOON).await.unwrap();
+}
+
+/// Kills kproxide at every one of its own records on the way up and on the way down again.
+async fn killed_at_its_records(bench: &Bench, fate: Fate) {
+    let scene = Scene {
+        fronted: true,
+        ..Scene::default()
+    };
+    let mut stage = Stage::set(bench, scene).await;
+    let foreign = stage.put_up_a_foreign_vm();
+    let up = [
+        "PUT /ledgers/*",
+        "POST /nodeclaims",
+        "PATCH /nodeclaims/*/status",
+        "PATCH /nodes/*",
+    ];
+    kill_at_each(
+        &mut stage,
+        &up.map(|request| (request, fate)),
+        async |stage| {
+            stage.deploy("web", 1, "3", "1Gi", json!({})).await;
+        },
+    )
+    .await;
+    stage.until_running("web", 1).await;
+    stage.until_in_step(1).await;
+    assert_eq!(stage.born(), 1, "{fate:?}: {:?}", stage.births());
+    let down = [
+        // The taint that keeps new pods away.
+        "PATCH /nodes/*",
+        "DELETE /nodeclaims/*",
+        // The tombstone.
+        "config",
+        "shutdown",
+        "DELETE /nodes/*",
+        // The finalizer.
+        "PATCH /nodeclaims/*",
+    ];
+    kill_at_each(
+        &mut stage,
+        &down.map(|request| (request, fate)),
+        async |stage| {
+            stage.scale("web", 0).await;
+        },
+    )
+    .await;
+    stage.until_nothing_is_left().await;
+    assert_eq!(stage.born(), 1, "{fate:?}: {:?}", stage.births());
+    stage.assert_untouched(&foreign);
+    stage.end().await;
+}
+
+/// Numbers that follow from a seed (SplitMix64).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// A number from the environment.
+fn given(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}
+
+/// Kills kproxide so many times, each time after as many of its requests as the seed says, while the load goes up and down.
+async fn killed_at_seeded_moments(bench: &Bench, seed: u64, kills: u64) {
+    /// A start alone takes about thirty.
+    const REQUESTS_MAX: u64 = 120;
+    const PODS_MAX: u64 = 4;
+    let scene = Scene {
+        fronted: true,
+        ..Scene::default()
+    };
+    let mut stage = Stage::set(bench, scene).await;
+    let foreign = stage.put_up_a_foreign_vm();
+    let mut draws = Draws(seed);
+    stage.deploy("web", 1, "3", "1Gi", json!({})).await;
+    for kill in 0..kills {
+        let (pods, requests) = (draws.below(PODS_MAX + 1), 1 + draws.below(REQUESTS_MAX));
+        stage.scale("web", pods.try_into().unwrap()).await;
+        let after = stage
+            .front
+            .as_ref()
+            .unwrap()
+            .after(requests.try_into().unwrap());
+        tokio::time::timeout(SOON, after)
+            .await
+            .unwrap_or_else(|_| panic!("seed {seed}, kill {kill}: no {requests} requests"));
+        stage.pod.kill9().await.unwrap();
+        stage.pod.restart().await.unwrap();
+    }
+    stage.pod.ready(SOON).await.unwrap();
+    stage.scale("web", 2).await;
+    stage.until_running("web", 2).await;
+    stage.until_in_step(2).await;
+    stage.scale("web", 0).await;
+    stage.until_nothing_is_left().await;
+    // No claim has had two: a number is used once.
+    let mut numbers: Vec<_> = stage.births().iter().map(|birth| birth.vmid).collect();
+    let born = numbers.len();
+    numbers.sort();
+    numbers.dedup();
+    assert_eq!(numbers.len(), born, "seed {seed}: {:?}", stage.births());
+    stage.assert_untouched(&foreign);
+    stage.end().await;
+}
+
 async fn caught(hold: &Hold) -> HeldRequest {
     tokio::time::timeout(SOON, hold.caught())
         .await
         .expect("the request does not come")
+}
+
+#[test]
+fn killed_at_every_record_before_it_stands() {
+    on_a_cluster(async |bench| killed_at_its_records(bench, Fate::Lost).await);
+}
+
+#[test]
+fn killed_at_every_record_once_it_stands() {
+    on_a_cluster(async |bench| killed_at_its_records(bench, Fate::Applied).await);
+}
+
+/// `KPROXIDE_KILLS=50 KPROXIDE_SEED=7` makes it longer, and another one.
+#[test]
+fn killed_at_seeded_moments_everything_is_in_step_at_the_end() {
+    let (seed, kills) = (given("KPROXIDE_SEED"), given("KPROXIDE_KILLS"));
+    let (seed, kills) = (seed.unwrap_or(1), kills.unwrap_or(KILLS));
+    on_a_cluster(async |bench| killed_at_seeded_moments(bench, seed, kills).await);
 }
 
 #[test]

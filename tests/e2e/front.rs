@@ -8,7 +8,7 @@ use http::{Request, Response};
 use kproxide_simulator::holds::{Hold, Holds, Passed, Phase};
 use kproxide_simulator::wire::{Options, Wire};
 use kproxide_testkit::ControlPlane;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tower::BoxError;
 
@@ -16,6 +16,7 @@ use tower::BoxError;
 pub(crate) struct Front {
     wire: Wire,
     holds: Holds,
+    passed: watch::Receiver<usize>,
 }
 
 impl Front {
@@ -28,7 +29,9 @@ impl Front {
             .build()
             .unwrap();
         let holds = Holds::default();
+        let (count, passed) = watch::channel(0);
         let forward = Forward {
+            count,
             client,
             server: cluster.url().into(),
             holds: holds.clone(),
@@ -36,7 +39,11 @@ impl Front {
         };
         let service = tower::service_fn(move |request| forward.clone().own(request));
         let wire = Wire::serve(service, Options::default()).await.unwrap();
-        Self { wire, holds }
+        Self {
+            wire,
+            holds,
+            passed,
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -45,6 +52,13 @@ impl Front {
 
     pub(crate) fn ca_pem(&self) -> &str {
         self.wire.ca_pem()
+    }
+
+    /// Waits until so many more requests have come.
+    pub(crate) async fn after(&self, requests: usize) {
+        let mut passed = self.passed.clone();
+        let moment = *passed.borrow_and_update() + requests;
+        passed.wait_for(|count| *count >= moment).await.unwrap();
     }
 
     /// Catches the next request of this name.
@@ -56,6 +70,7 @@ impl Front {
 #[derive(Clone)]
 struct Forward {
     client: reqwest::Client,
+    count: watch::Sender<usize>,
     server: Arc<str>,
     holds: Holds,
     running: Arc<Mutex<JoinSet<()>>>,
@@ -78,6 +93,7 @@ impl Forward {
     }
 
     async fn pass(self, request: Request<Bytes>) -> Result<Response<reqwest::Body>, BoxError> {
+        self.count.send_modify(|count| *count += 1);
         let (mut head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let whole = head

@@ -19,6 +19,7 @@ mod front;
 mod stage;
 mod witness;
 
+mod chaos;
 mod crashes;
 mod foreign;
 mod from_zero;

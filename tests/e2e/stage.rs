@@ -24,7 +24,10 @@ pub(crate) const CLAIMS: &str = "/apis/kproxide.dev/v1alpha1/nodeclaims";
 pub(crate) const POOL: &str = "/apis/kproxide.dev/v1alpha1/nodepools/default";
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
-const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+pub(crate) const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const SELECTOR: &str = "app.kubernetes.io/name=kproxide";
+const FIRST_ADDRESS: &str = "127.0.0.1";
+const SECOND_ADDRESS: &str = "127.0.0.2";
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 /// For what takes seconds on an idle computer.
@@ -71,12 +74,25 @@ impl Scene {
     }
 }
 
+/// One of the processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replica {
+    First,
+    Second,
+}
+
+/// What is on the hypervisors that kproxide did not make.
+pub(crate) struct Foreign {
+    before: BTreeMap<u32, String>,
+}
+
 pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a ControlPlane,
     pub(crate) served: Served,
     pub(crate) pod: RunningPod,
     pub(crate) front: Option<Front>,
-    plan: String,
+    admin_port: u64,
+    launcher: PodLauncher,
 }
 
 impl<'a> Stage<'a> {
@@ -100,7 +116,7 @@ impl<'a> Stage<'a> {
         .unwrap();
         let mut values = values(&served);
         merge(&mut values, scene.values);
-        let plan = format!("http://127.0.0.1:{}/debug/plan", values["admin"]["port"]);
+        let admin_port = values["admin"]["port"].as_u64().unwrap();
         install(cluster, &values).await;
         let mut launcher = PodLauncher::new(cluster, &bench.binary);
         let mut front = None;
@@ -108,18 +124,27 @@ impl<'a> Stage<'a> {
             let between = front.insert(Front::before(cluster).await);
             launcher = launcher.through(&between.url(), between.ca_pem());
         }
-        let mut pod = launcher
-            .launch(NAMESPACE, "app.kubernetes.io/name=kproxide")
-            .await
-            .unwrap();
+        let mut pod = launcher.launch(NAMESPACE, SELECTOR).await.unwrap();
         pod.ready(SOON).await.unwrap();
         Self {
             cluster,
             served,
             pod,
             front,
-            plan,
+            admin_port,
+            launcher,
         }
+    }
+
+    /// A second replica, on an address of its own. It is ready, and the first one leads.
+    pub(crate) async fn second_replica(&self) -> RunningPod {
+        let deployment = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}");
+        let two = json!({ "spec": { "replicas": 2 } });
+        self.api().merge(&deployment, &two).await.unwrap();
+        let launcher = self.launcher.clone().address(SECOND_ADDRESS);
+        let mut pod = launcher.launch(NAMESPACE, SELECTOR).await.unwrap();
+        pod.ready(SOON).await.unwrap();
+        pod
     }
 
     pub(crate) fn api(&self) -> &Api {
@@ -200,6 +225,74 @@ impl<'a> Stage<'a> {
         .await;
     }
 
+    /// Every VM has its claim and every claim its VM and its Node, and nothing else is there of any of them.
+    pub(crate) async fn until_in_step(&self, count: usize) {
+        eventually(
+            SOON,
+            &format!("{count} VMs, and their claims and Nodes"),
+            async || {
+                let mut vms: Vec<_> = self.machines().into_iter().map(|vm| vm.name).collect();
+                let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+                let mut nodes: Vec<_> = self.nodes().await.iter().map(name).collect();
+                let claims = self.claims().await;
+                let settled = claims
+                    .iter()
+                    .all(|claim| claim["status"]["phase"] == "Initialized");
+                let mut claims: Vec<_> = claims
+                    .iter()
+                    .map(|claim| claim["spec"]["vmName"].as_str().unwrap().to_owned())
+                    .collect();
+                for names in [&mut vms, &mut nodes, &mut claims] {
+                    names.sort();
+                }
+                if settled && vms.len() == count && vms == nodes && vms == claims {
+                    Ok(())
+                } else {
+                    Err(self.describe().await)
+                }
+            },
+        )
+        .await;
+    }
+
+    /// A person's machine in the middle of our range, in our pool, as if one of ours had been copied.
+    pub(crate) fn put_up_a_foreign_vm(&self) -> Foreign {
+        let pve = &self.served.pve;
+        let template = pve.snapshot().vms.into_iter().find(|vm| vm.template);
+        let template = template.unwrap().vmid;
+        let vmid = FIRST_VMID + 500;
+        pve.human_clones_vm(template, vmid, "somebody-elses")
+            .unwrap();
+        pve.human_sets_pool(vmid, Some("k8s")).unwrap();
+        Foreign {
+            before: self.foreign_vms(),
+        }
+    }
+
+    /// Whatever kproxide has not made is as it was, and was not even asked for.
+    pub(crate) fn assert_untouched(&self, foreign: &Foreign) {
+        assert_eq!(self.foreign_vms(), foreign.before);
+        for vmid in foreign.before.keys() {
+            let path = format!("/qemu/{vmid}");
+            for entry in self.served.pve.audit() {
+                let of_it = entry.path.ends_with(&path) || entry.path.contains(&format!("{path}/"));
+                assert!(!of_it || entry.path.ends_with("/clone"), "{entry:?}");
+            }
+        }
+    }
+
+    fn foreign_vms(&self) -> BTreeMap<u32, String> {
+        let vms = self.served.pve.snapshot().vms.into_iter();
+        vms.filter(|vm| !vm.creator.starts_with("kproxide@pve"))
+            .map(|vm| {
+                (
+                    vm.vmid,
+                    format!("{} {:?} {}", vm.name, vm.config, vm.running),
+                )
+            })
+            .collect()
+    }
+
     /// Everything of ours is gone, here and there.
     pub(crate) async fn until_nothing_is_left(&self) {
         eventually(SOON, "no claim, Node, VM and disk left", async || {
@@ -258,10 +351,11 @@ impl<'a> Stage<'a> {
     }
 
     fn volumes(&self) -> Vec<String> {
+        let foreign = self.foreign_vms();
         let volumes = self.served.pve.snapshot().volumes;
         let ours = volumes
             .into_iter()
-            .filter(|volume| volume.vmid >= FIRST_VMID);
+            .filter(|volume| volume.vmid >= FIRST_VMID && !foreign.contains_key(&volume.vmid));
         ours.map(|volume| volume.volid).collect()
     }
 
@@ -355,14 +449,69 @@ impl<'a> Stage<'a> {
 
     /// kproxide's world and its last plan.
     async fn debug_plan(&self) -> Result<Value, String> {
+        let text = self.admin(FIRST_ADDRESS, "/debug/plan").await?;
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    }
+
+    /// What a replica has counted, labels and all; 0 where there is nothing of that name.
+    pub(crate) async fn metric(&self, replica: Replica, name: &str) -> Result<f64, String> {
+        let address = match replica {
+            Replica::First => FIRST_ADDRESS,
+            Replica::Second => SECOND_ADDRESS,
+        };
+        let text = self.admin(address, "/metrics").await?;
+        let values = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            // Not of a longer name.
+            rest.starts_with(['{', ' ']).then_some(())?;
+            rest.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        Ok(values.sum())
+    }
+
+    /// Waits until the pool says that no machine can be made, for a reason with this part.
+    pub(crate) async fn until_pool_unusable(&self, part: &str) {
+        eventually(SOON, &format!("a pool that says {part:?}"), async || {
+            let pool = self.api().get(POOL).await.unwrap();
+            let conditions = pool["status"]["conditions"].as_array();
+            let says = conditions.into_iter().flatten().any(|condition| {
+                condition["status"] == "False"
+                    && condition["message"]
+                        .as_str()
+                        .is_some_and(|message| message.contains(part))
+            });
+            if says {
+                Ok(())
+            } else {
+                Err(pool["status"].to_string())
+            }
+        })
+        .await;
+    }
+
+    /// Waits until kproxide has planned so many more times: enough for whatever it is going to do.
+    pub(crate) async fn until_more_ticks(&self, count: u32) {
+        let ticks = async || self.metric(Replica::First, "kproxide_ticks_total").await;
+        let before = eventually(SOON, "the number of ticks", ticks).await;
+        eventually(SOON, &format!("{count} more ticks"), async || {
+            let now = ticks().await?;
+            if now >= before + f64::from(count) {
+                Ok(())
+            } else {
+                Err(format!("{}", now - before))
+            }
+        })
+        .await;
+    }
+
+    async fn admin(&self, address: &str, path: &str) -> Result<String, String> {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = client
-            .get(&self.plan)
+            .get(format!("http://{address}:{}{path}", self.admin_port))
             .send()
             .await
             .map_err(|error| error.to_string())?;
-        let text = answer.text().await.map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| error.to_string())
+        answer.text().await.map_err(|error| error.to_string())
     }
 
     /// A machine that is in the cluster without kproxide, once pods can run on it.

@@ -25,9 +25,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::chain::chain;
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::MachineSettings;
+use crate::kube::definition;
 use crate::metrics::Metrics;
 use crate::observe::Clusters;
 use crate::pve::ownership::Key;
@@ -210,6 +212,17 @@ impl Actor {
             drives: JoinSet::new(),
             claims: BTreeMap::new(),
             stopping: CancellationToken::new(),
+        }
+    }
+
+    /// Why claims cannot be relied on, by a fresh look at their definition.
+    pub async fn definition_problem(&self) -> Option<String> {
+        match definition::of_claims(&self.context.kube).await {
+            Ok(definition) => definition.problem(),
+            Err(error) => Some(format!(
+                "whether the CustomResourceDefinition of claims stands could not be read: {}",
+                chain(&error)
+            )),
         }
     }
 

@@ -10,6 +10,7 @@ use kproxide_planner::ids::NodeName;
 use super::drive::Drive;
 use super::outcome::of_task;
 use crate::chain::chain;
+use crate::kube::definition::{self, Definition};
 use crate::kube::{ledger, nodes, pods};
 use crate::pve::client::Client;
 use crate::pve::error::{Error, Meaning};
@@ -45,8 +46,11 @@ struct Kubernetes {
 
 impl Drive {
     pub(super) async fn observe(&self, looks: &Looks, last: Option<Attempted>) -> Observed {
-        let (proxmox, kubernetes) =
-            futures::join!(self.look_at_proxmox(looks), self.look_at_kubernetes(looks));
+        let (proxmox, kubernetes, definition) = futures::join!(
+            self.look_at_proxmox(looks),
+            self.look_at_kubernetes(looks),
+            self.look_at_definition(looks)
+        );
         let Proxmox {
             task,
             presence,
@@ -63,6 +67,10 @@ impl Drive {
             unread: more,
         } = kubernetes;
         unread.extend(more);
+        let claim = definition.unwrap_or_else(|why| {
+            unread.push(why);
+            ClaimLook::Unclear
+        });
         let join = match (&node, &machine) {
             (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) if looks.join => {
                 self.join_state(machine, &mut unread).await
@@ -72,7 +80,7 @@ impl Drive {
         let epoch = self.context.fence.epoch();
         let intent = self.facts().status.intent.as_ref();
         Observed {
-            claim: ClaimLook::Here,
+            claim,
             own_intent: intent.is_some_and(|intent| epoch.as_deref() == Some(&intent.epoch)),
             quorate,
             presence,
@@ -85,6 +93,18 @@ impl Drive {
             entry,
             last,
             unread,
+        }
+    }
+
+    /// The definition is marked as deleted before the first of its objects is.
+    async fn look_at_definition(&self, looks: &Looks) -> Result<ClaimLook, String> {
+        if !looks.definition {
+            return Ok(ClaimLook::Here);
+        }
+        match definition::of_claims(&self.context.kube).await {
+            Ok(Definition::Stands) => Ok(ClaimLook::Here),
+            Ok(Definition::BeingDeleted | Definition::Gone) => Ok(ClaimLook::SweptAway),
+            Err(error) => Err(chain(&error)),
         }
     }
 

@@ -19,6 +19,8 @@ pub mod client;
 
 pub mod claims;
 
+pub mod definition;
+
 pub mod ledger;
 
 pub mod nodes;

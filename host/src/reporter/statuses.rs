@@ -88,6 +88,9 @@ fn pool_readiness(
     world: &World,
     refusals: &BTreeMap<Arc<str>, Refusal>,
 ) -> Readiness {
+    if let Some(problem) = &world.host().definition_problem {
+        return Readiness::not_ready("ClaimsUndefined", problem.clone());
+    }
     let Some(class) = world.classes().get(&pool.class) else {
         return Readiness::not_ready(
             "ClassMissing",

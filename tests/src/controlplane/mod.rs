@@ -4,11 +4,13 @@
 //!
 //! - `programs` knows how to build and cache that executable, and what to do without Go.
 //! - `pki` makes the certificates, `flags` the command lines, `server` runs one program and keeps its log.
+//! - `etcd` asks etcd itself for what no API server offers.
 //! - `api` is the API server seen from a test: JSON in, JSON out, as an administrator.
 //!
 //! Every server listens on loopback alone, on ports of its own, and ends with the test, however that ends.
 
 mod api;
+mod etcd;
 mod flags;
 mod kubeconfig;
 mod pki;
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 pub use api::{Api, ApiError, Changes};
 pub use programs::{Availability, CommandError, Programs, require_controlplane};
@@ -43,6 +46,8 @@ const START_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A port that was free a moment ago may be taken when a server binds it; three times in a row it is something else.
 const START_ATTEMPTS: u32 = 3;
+
+const API_SERVER: &str = "kube-apiserver";
 
 /// What a test wants of its control plane.
 #[derive(Clone, Debug)]
@@ -92,6 +97,9 @@ pub enum StartError {
     /// The API server refused one of the objects that every test starts with.
     #[error("cannot set the cluster up")]
     Api(#[from] ApiError),
+    /// etcd did not do what a test asked of it.
+    #[error("etcd: {0}")]
+    Etcd(String),
     /// All servers run, but one of them does not get ready.
     #[error("{what} was not ready within {deadline:?}; last answer: {last}")]
     NotReady {
@@ -112,7 +120,8 @@ pub struct ControlPlane {
     api: Api,
     access: Access,
     admin_kubeconfig: PathBuf,
-    servers: Vec<Server>,
+    etcd_client: u16,
+    servers: Mutex<Vec<Server>>,
     /// Last, so that the servers are killed before their folder goes.
     root: TempDir,
 }
@@ -157,38 +166,41 @@ impl ControlPlane {
         let admin_kubeconfig = root.path().join("admin.kubeconfig");
         std::fs::write(&admin_kubeconfig, access.kubeconfig())?;
 
-        let mut this = ControlPlane {
+        let this = ControlPlane {
             programs: programs.clone(),
             api,
             access,
             admin_kubeconfig,
-            servers: Vec::new(),
+            etcd_client,
+            servers: Mutex::default(),
             root,
         };
         let files = flags::Files::write(this.root.path(), &this.access, &pki)?;
 
         // The API server retries etcd by itself, so both start at once.
-        this.serve("etcd", flags::etcd(&files, etcd_client, etcd_peer))?;
+        this.serve("etcd", flags::etcd(&files, etcd_client, etcd_peer))
+            .await?;
         this.serve(
-            "kube-apiserver",
+            API_SERVER,
             flags::api_server(&files, etcd_client, api_port, &options.api_server_flags),
-        )?;
-        this.until("the API server", async |api| {
-            api.get_text("/readyz").await.map(drop)
-        })
+        )
         .await?;
+        this.until_served().await?;
         this.serve(
             "kube-controller-manager",
             flags::controller_manager(&files, options.node_grace),
-        )?;
-        this.serve("kube-scheduler", flags::scheduler(&files))?;
+        )
+        .await?;
+        this.serve("kube-scheduler", flags::scheduler(&files))
+            .await?;
         if options.kwok {
             let stages = this
                 .programs
                 .run(&["kwok-stages", CONTROL_PLANE_NODE])
                 .await?;
             std::fs::write(&files.kwok_stages, stages)?;
-            this.serve("kwok", flags::kwok(&files, &this.admin_kubeconfig))?;
+            this.serve("kwok", flags::kwok(&files, &this.admin_kubeconfig))
+                .await?;
             this.api
                 .create("/api/v1/nodes", &control_plane_node())
                 .await?;
@@ -216,18 +228,26 @@ impl ControlPlane {
         Ok(this)
     }
 
-    fn serve(&mut self, program: &'static str, flags: Vec<String>) -> Result<(), ServerError> {
-        let server = Server::start(self.programs.path(), program, &flags, self.root.path())?;
-        self.servers.push(server);
+    async fn serve(&self, program: &'static str, flags: Vec<String>) -> Result<(), ServerError> {
+        let server = Server::start(self.programs.path(), program, flags, self.root.path())?;
+        self.servers.lock().await.push(server);
         Ok(())
     }
 
+    async fn until_served(&self) -> Result<(), StartError> {
+        self.until("the API server", async |api| {
+            api.get_text("/readyz").await.map(drop)
+        })
+        .await
+    }
+
     async fn until(
-        &mut self,
+        &self,
         what: &'static str,
         ready: impl AsyncFn(&Api) -> Result<(), ApiError>,
     ) -> Result<(), StartError> {
         let Self { servers, api, .. } = self;
+        let mut servers = servers.lock().await;
         let looked = within(START_DEADLINE, async || {
             // A server that has ended does not get ready.
             let ended = servers
@@ -346,16 +366,62 @@ impl ControlPlane {
             .await
     }
 
+    /// SIGKILL to the API server: what is under way breaks off. Nothing else of the control plane ends.
+    pub async fn kill_api_server(&self) {
+        for server in self.servers.lock().await.iter_mut() {
+            if server.program() == API_SERVER {
+                server.kill().await;
+            }
+        }
+    }
+
+    /// SIGTERM to the API server, as when its machine is maintained: it ends every watch in an orderly way first, so that a client tries to go on where it was.
+    ///
+    /// # Errors
+    ///
+    /// When the signal cannot be sent.
+    pub async fn stop_api_server(&self) -> Result<(), StartError> {
+        for server in self.servers.lock().await.iter_mut() {
+            if server.program() == API_SERVER {
+                server.terminate().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the API server again after [`kill_api_server`](Self::kill_api_server) or [`stop_api_server`](Self::stop_api_server), and waits until it serves.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`], with the end of its log.
+    pub async fn start_api_server(&self) -> Result<(), StartError> {
+        for server in self.servers.lock().await.iter_mut() {
+            if server.program() == API_SERVER {
+                server.start_again()?;
+            }
+        }
+        self.until_served().await
+    }
+
+    /// Makes etcd forget every version but the present one, as the API server has it do every five minutes. Returns that version.
+    ///
+    /// # Errors
+    ///
+    /// When etcd does not answer, or refuses.
+    pub async fn compact(&self) -> Result<u64, StartError> {
+        etcd::compact(self.etcd_client).await
+    }
+
     /// Ends all servers and waits for it. Dropping does the same without waiting.
     pub async fn stop(mut self) {
-        for server in self.servers.iter_mut().rev() {
+        for server in self.servers.get_mut().iter_mut().rev() {
             server.kill().await;
         }
     }
 
     /// Prints the ends of the servers' logs to stderr, and keeps their files: for whoever looks into a test that failed.
     pub fn keep_for_inspection(&mut self) {
-        for server in &self.servers {
+        for server in self.servers.get_mut() {
             eprintln!("{}", server.log_tail());
         }
         self.root.disable_cleanup(true);

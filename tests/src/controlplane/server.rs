@@ -2,11 +2,15 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use tokio::process::{Child, ChildStdin, Command};
 
 /// Set for a server of the control plane: it ends when its standard input closes (`controlplane/main.go`).
 const END_WITH_STDIN: &str = "CONTROLPLANE_END_WITH_STDIN";
+
+/// A server that was asked to end and has not ended after so long is killed: it has told every client by then, and may wait for one that hangs.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// A log's end is its last lines: servers say at the end why they end.
 const TAIL_LINES: usize = 30;
@@ -17,6 +21,14 @@ pub enum ServerError {
     /// It could not even be started.
     #[error("cannot start {program}")]
     Spawn {
+        /// Which one.
+        program: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// It could not be asked to end.
+    #[error("cannot end {program}")]
+    Signal {
         /// Which one.
         program: &'static str,
         /// Why.
@@ -38,7 +50,7 @@ impl ServerError {
     /// Whether somebody else took the port between the moment it was found free and the moment it was bound.
     pub(super) fn is_taken_port(&self) -> bool {
         match self {
-            ServerError::Spawn { .. } => false,
+            ServerError::Spawn { .. } | ServerError::Signal { .. } => false,
             ServerError::Ended { log, .. } => log.contains("address already in use"),
         }
     }
@@ -49,6 +61,8 @@ impl ServerError {
 #[derive(Debug)]
 pub(super) struct Server {
     program: &'static str,
+    executable: PathBuf,
+    flags: Vec<String>,
     child: Child,
     log: PathBuf,
     _lifeline: Option<ChildStdin>,
@@ -59,32 +73,30 @@ impl Server {
     pub(super) fn start(
         executable: &Path,
         program: &'static str,
-        flags: &[String],
+        flags: Vec<String>,
         folder: &Path,
     ) -> Result<Self, ServerError> {
-        let spawn = || {
-            let log = folder.join(format!("{program}.log"));
-            let output = File::create(&log)?;
-            let mut child = Command::new(executable)
-                .arg(program)
-                .args(flags)
-                .env(END_WITH_STDIN, "1")
-                .env_remove("KUBECONFIG")
-                .current_dir(folder)
-                .stdin(Stdio::piped())
-                .stdout(output.try_clone()?)
-                .stderr(output)
-                .kill_on_drop(true)
-                .spawn()?;
-            let lifeline = child.stdin.take();
-            Ok(Server {
-                program,
-                child,
-                log,
-                _lifeline: lifeline,
-            })
-        };
-        spawn().map_err(|source| ServerError::Spawn { program, source })
+        let log = folder.join(format!("{program}.log"));
+        let mut child = spawn(executable, program, &flags, &log)?;
+        Ok(Server {
+            program,
+            executable: executable.to_path_buf(),
+            flags,
+            _lifeline: child.stdin.take(),
+            child,
+            log,
+        })
+    }
+
+    /// Starts it once more, with the same flags and the same log. It must have ended.
+    pub(super) fn start_again(&mut self) -> Result<(), ServerError> {
+        self.child = spawn(&self.executable, self.program, &self.flags, &self.log)?;
+        self._lifeline = self.child.stdin.take();
+        Ok(())
+    }
+
+    pub(super) fn program(&self) -> &'static str {
+        self.program
     }
 
     pub(super) fn check_alive(&mut self) -> Result<(), ServerError> {
@@ -105,6 +117,22 @@ impl Server {
         let _ = self.child.kill().await;
     }
 
+    /// Asks it to end by SIGTERM, and waits until it is gone.
+    pub(super) async fn terminate(&mut self) -> Result<(), ServerError> {
+        let program = self.program;
+        if let Some(pid) = self.child.id() {
+            let sent = crate::kubelet::signal(pid, "TERM").await;
+            sent.map_err(|source| ServerError::Signal { program, source })?;
+        }
+        if tokio::time::timeout(GRACE, self.child.wait())
+            .await
+            .is_err()
+        {
+            self.kill().await;
+        }
+        Ok(())
+    }
+
     /// The last lines of the log, under a heading.
     pub(super) fn log_tail(&self) -> String {
         format!(
@@ -114,6 +142,32 @@ impl Server {
             tail(&self.log, TAIL_LINES)
         )
     }
+}
+
+fn spawn(
+    executable: &Path,
+    program: &'static str,
+    flags: &[String],
+    log: &Path,
+) -> Result<Child, ServerError> {
+    let spawned = || {
+        let output = File::options().create(true).append(true).open(log)?;
+        let mut command = Command::new(executable);
+        command
+            .arg(program)
+            .args(flags)
+            .env(END_WITH_STDIN, "1")
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .kill_on_drop(true);
+        if let Some(folder) = log.parent() {
+            command.current_dir(folder);
+        }
+        command.spawn()
+    };
+    spawned().map_err(|source| ServerError::Spawn { program, source })
 }
 
 /// The last `lines` lines of a file; a sentence when it cannot be read.

@@ -3,9 +3,10 @@
 //! of that machine would: it resolves the environment, mounts the volumes in the kubelet's own layout, gets a token of
 //! the pod's ServiceAccount, starts the binary, probes it and writes the pod's status.
 //!
-//! Two things differ from a container, because there is none: mount paths lie under a temporary folder (arguments and
-//! variables that name them are rewritten), and `KUBECONFIG` names a file that points to the mounted token and CA, since
-//! the paths of in-cluster configuration are fixed. Images, user ids and limits are not looked at.
+//! Three things differ from a container, because there is none: mount paths lie under a temporary folder (arguments and
+//! variables that name them are rewritten), `KUBECONFIG` names a file that points to the mounted token and CA, since
+//! the paths of in-cluster configuration are fixed, and what would listen on every address of the pod (`0.0.0.0`)
+//! listens on the one of loopback that stands for the pod's. Images, user ids and limits are not looked at.
 
 mod environment;
 mod process;
@@ -25,7 +26,9 @@ use crate::controlplane::{Api, ApiError, CONTROL_PLANE_NODE, ControlPlane};
 use self::environment::Mounts;
 use self::process::Process;
 
+pub(crate) use process::signal;
 pub use running::RunningPod;
+pub(crate) use running::plain_client;
 
 /// Where Kubernetes mounts the ServiceAccount's token, its namespace and the API server's CA.
 const SERVICE_ACCOUNT_MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -103,6 +106,8 @@ pub struct PodLauncher {
     binary: PathBuf,
     more_env: BTreeMap<String, String>,
     root: Option<PathBuf>,
+    /// The pod's own.
+    address: String,
     /// Another address of the API server, and the authority that vouches for it.
     through: Option<(String, String)>,
     deadline: Duration,
@@ -116,6 +121,7 @@ impl PodLauncher {
             binary: binary.into(),
             more_env: BTreeMap::new(),
             root: None,
+            address: "127.0.0.1".to_owned(),
             through: None,
             deadline: Duration::from_secs(60),
         }
@@ -133,6 +139,13 @@ impl PodLauncher {
     #[must_use]
     pub fn mounts_below(mut self, folder: impl Into<PathBuf>) -> Self {
         self.root = Some(folder.into());
+        self
+    }
+
+    /// Gives the pod another address of loopback, such as `127.0.0.2`: for two pods that listen on the same port.
+    #[must_use]
+    pub fn address(mut self, address: &str) -> Self {
+        self.address = address.to_owned();
         self
     }
 
@@ -183,6 +196,11 @@ impl PodLauncher {
         env.extend(environment::resolve(&self.api, &pod, &container, &mounts).await?);
         env.extend(self.more_env.clone());
         let args = environment::arguments(&container, &env, &mounts)?;
+        let own = format!("{}:", self.address);
+        let args: Vec<String> = args
+            .into_iter()
+            .map(|arg| arg.replace("0.0.0.0:", &own))
+            .collect();
 
         let log = folder.path().join("log");
         let process = Process::start(&self.binary, &args, &env, &log)
@@ -190,6 +208,7 @@ impl PodLauncher {
         let running = RunningPod {
             api: self.api.clone(),
             path: pod_path(&pod),
+            address: self.address.clone(),
             pod,
             container,
             mounts,

@@ -64,13 +64,7 @@ impl Process {
 
     /// SIGTERM, and SIGKILL after `grace`.
     pub(super) async fn terminate(&mut self, grace: Duration) -> io::Result<ExitStatus> {
-        if let Some(pid) = self.pid() {
-            shell("kill -TERM \"$0\"", pid)
-                .stdin(Stdio::null())
-                .spawn()?
-                .wait()
-                .await?;
-        }
+        self.signal("TERM").await?;
         let status = match tokio::time::timeout(grace, self.child.wait()).await {
             Ok(status) => status?,
             Err(_) => {
@@ -80,6 +74,14 @@ impl Process {
         };
         self.dismiss_watchdog();
         Ok(status)
+    }
+
+    /// Nothing happens to a process that has ended.
+    pub(super) async fn signal(&self, name: &str) -> io::Result<()> {
+        match self.pid() {
+            Some(pid) => signal(pid, name).await,
+            None => Ok(()),
+        }
     }
 
     fn dismiss_watchdog(&mut self) {
@@ -92,6 +94,16 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.dismiss_watchdog();
     }
+}
+
+/// Sends a signal, by its name without `SIG`, to a process that nobody has waited for yet.
+pub(crate) async fn signal(pid: u32, name: &str) -> io::Result<()> {
+    shell(&format!("kill -{name} \"$0\""), pid)
+        .stdin(Stdio::null())
+        .spawn()?
+        .wait()
+        .await
+        .map(drop)
 }
 
 /// A line of shell with a process id as `$0`. The shell's `kill` spares this crate the unsafe system call.

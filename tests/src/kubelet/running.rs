@@ -13,12 +13,17 @@ use super::environment::Mounts;
 use super::process::Process;
 use super::{INTERVAL, LaunchError, volumes};
 
+/// As long as a probe may take.
+const PROBE_DEADLINE: Duration = Duration::from_secs(1);
+
 /// A pod whose process runs, or ran. Dropping it kills the process and removes its files; if the test is failing at that
 /// moment, the end of the log goes to stderr first and the files stay.
 #[derive(Debug)]
 pub struct RunningPod {
     pub(super) api: Api,
     pub(super) path: String,
+    /// The pod's, on loopback.
+    pub(super) address: String,
     pub(super) pod: Value,
     pub(super) container: Value,
     pub(super) mounts: Mounts,
@@ -66,7 +71,7 @@ impl RunningPod {
     pub async fn ready(&mut self, deadline: Duration) -> Result<(), LaunchError> {
         let end = Instant::now() + deadline;
         if let Some(url) = self.readiness_url()? {
-            let client = probe_client()?;
+            let client = plain_client(PROBE_DEADLINE).map_err(LaunchError::Unsupported)?;
             loop {
                 if let Some(status) = self.process.ended() {
                     return Err(LaunchError::Ended {
@@ -106,6 +111,31 @@ impl RunningPod {
     pub async fn kill9(&mut self) -> Result<(), LaunchError> {
         self.process.kill().await;
         self.write_status(false).await
+    }
+
+    /// SIGSTOP: the process stays, and does nothing until [`resume`](Self::resume), as on a machine that hangs.
+    ///
+    /// # Errors
+    ///
+    /// When the signal cannot be sent.
+    pub async fn pause(&self) -> Result<(), LaunchError> {
+        let sent = self.process.signal("STOP").await;
+        sent.map_err(LaunchError::io("stopping the process"))
+    }
+
+    /// SIGCONT, after [`pause`](Self::pause).
+    ///
+    /// # Errors
+    ///
+    /// When the signal cannot be sent.
+    pub async fn resume(&self) -> Result<(), LaunchError> {
+        let sent = self.process.signal("CONT").await;
+        sent.map_err(LaunchError::io("resuming the process"))
+    }
+
+    /// How often the container was started again.
+    pub fn restarts(&self) -> u32 {
+        self.restarts
     }
 
     /// Starts the container again, as the kubelet does after it ended: same pod, same arguments, same mounts.
@@ -171,7 +201,7 @@ impl RunningPod {
             .as_u64()
             .or_else(|| named(http["port"].as_str()?));
         match (port, http["path"].as_str()) {
-            (Some(port), Some(path)) => Ok(Some(format!("http://127.0.0.1:{port}{path}"))),
+            (Some(port), Some(path)) => Ok(Some(format!("http://{}:{port}{path}", self.address))),
             _ => Err(LaunchError::Unsupported(format!("readinessProbe {probe}"))),
         }
     }
@@ -181,8 +211,8 @@ impl RunningPod {
         let status = json!({ "status": {
             "phase": "Running",
             "hostIP": "127.0.0.1",
-            "podIP": "127.0.0.1",
-            "podIPs": [{ "ip": "127.0.0.1" }],
+            "podIP": self.address,
+            "podIPs": [{ "ip": self.address }],
             "conditions": [
                 { "type": "PodScheduled", "status": "True" },
                 { "type": "Initialized", "status": "True" },
@@ -220,18 +250,19 @@ impl Drop for RunningPod {
     }
 }
 
-fn probe_client() -> Result<reqwest::Client, LaunchError> {
-    // Plain HTTP, but the client wants to know its TLS library all the same.
+/// For servers on loopback that speak plain HTTP and answer within `deadline`.
+pub(crate) fn plain_client(deadline: Duration) -> Result<reqwest::Client, String> {
+    // The client wants to know its TLS library all the same.
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| LaunchError::Unsupported(error.to_string()))?
+        .map_err(|error| error.to_string())?
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        .timeout(Duration::from_secs(1))
+        .timeout(deadline)
         .no_proxy()
         .build()
-        .map_err(|error| LaunchError::Unsupported(error.to_string()))
+        .map_err(|error| error.to_string())
 }

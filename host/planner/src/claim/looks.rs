@@ -11,6 +11,8 @@ use crate::plan::{RemovalReason, Verdict};
 /// What to read, in this order. What is not asked for stays `None` in [`super::Observed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
+    /// Whether the CustomResourceDefinition of claims stands, by a fresh read: it tells a claim that somebody deleted from one that Kubernetes did.
+    pub definition: bool,
     /// The Ledger's entry, by a fresh read.
     pub entry: bool,
     /// The status of this task.
@@ -47,6 +49,13 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
         Verdict::Hold(_) => return Looks::default(),
         Verdict::Keep | Verdict::Remove(_) | Verdict::GiveUp(_) => {}
     }
+    Looks {
+        definition: subject.deleting(),
+        ..of_phase(subject, last)
+    }
+}
+
+fn of_phase(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
     let status = subject.status();
     match status.phase {
         Phase::Pending => Looks::default(),

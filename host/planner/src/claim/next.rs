@@ -15,6 +15,9 @@ pub(super) const SOON: SignedDuration = SignedDuration::from_secs(5);
 /// How long to leave something alone that needs a human.
 pub(super) const LATER: SignedDuration = SignedDuration::from_secs(60);
 
+/// Why a deleted claim is left alone.
+const SWEPT_AWAY: &str = "Kubernetes deletes this claim because its CustomResourceDefinition is deleted: its machine stays";
+
 /// What to do now. Total and pure: the same input gives the same step, and no input is refused.
 ///
 /// What could not be read is waited for; nothing is concluded from its absence.
@@ -22,6 +25,10 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
     match observed.claim {
         ClaimLook::Gone => return Step::Done,
         ClaimLook::Here => {}
+        ClaimLook::SweptAway => return soon(now, SWEPT_AWAY),
+        ClaimLook::Unclear => {
+            return unread(observed, "the CustomResourceDefinition of claims", now);
+        }
     }
     if subject.deleting() && !subject.claim.has_finalizer {
         return Step::Done;

@@ -37,6 +37,10 @@ pub enum ClaimLook {
     Here,
     /// No claim of that name, or another one (by UID).
     Gone,
+    /// It is deleted because the definition of all claims is: by Kubernetes, not by anybody who wants the machine gone.
+    SweptAway,
+    /// It is deleted, and whether anybody wished that could not be read.
+    Unclear,
 }
 
 /// Is there a VM of this VMID anywhere in the cluster, visible to us or not?

@@ -59,6 +59,10 @@ pub struct HostFacts {
     /// Removals that have begun, whether or not their claims say so yet.
     #[serde(default)]
     pub removing: BTreeMap<ClaimName, RemovalReason>,
+    /// Why claims cannot be relied on: their CustomResourceDefinition is being deleted, and every claim with it, or is gone. Nothing is launched or
+    /// removed meanwhile.
+    #[serde(default)]
+    pub definition_problem: Option<String>,
     /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
     pub failing_watches: Vec<String>,
 }

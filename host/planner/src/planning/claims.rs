@@ -447,8 +447,11 @@ fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
     }
 }
 
-/// Which watch fails: who is on a Node, or may leave it, may be another by now.
+/// Nobody wished for what claims say now; or which watch fails: who is on a Node, or may leave it, may be another by now.
 pub(super) fn blind(world: &World) -> Option<String> {
+    if let Some(problem) = &world.host().definition_problem {
+        return Some(problem.clone());
+    }
     let kind = world.host().failing_watches.first()?;
     Some(format!("the watch of {kind} is failing"))
 }

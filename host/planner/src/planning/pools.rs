@@ -236,6 +236,9 @@ impl<'w> Planning<'w> {
                 "the key for ownership proofs is missing: nothing is launched".to_owned(),
             );
         }
+        if let Some(problem) = &world.host().definition_problem {
+            return unusable(problem.clone());
+        }
         if let Some(gone) = pool
             .clusters
             .iter()

@@ -566,6 +566,25 @@ fn a_claim_that_is_gone_is_done() {
 }
 
 #[test]
+fn f111_a_claim_that_goes_with_its_definition_leaves_its_machine_alone() {
+    for phase in PHASES {
+        for claim in [ClaimLook::SweptAway, ClaimLook::Unclear] {
+            let case = Case::new(phase).with(|case| {
+                case.claim.deleting_since = Some(case.now);
+                case.observed.claim = claim;
+                case.observed.machine = visible(|_| {});
+            });
+            assert!(looks(&case.subject(), None).definition, "{phase:?}");
+            let step = case.next();
+            assert!(
+                matches!(step, Step::BackOff { .. }),
+                "{phase:?} {claim:?}: {step:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_running_machine_in_service_costs_no_look() {
     let case = Case::new(Phase::Initialized).with(|case| case.hint.guest = GuestHint::Running);
     assert_eq!(looks(&case.subject(), None), Looks::default());

@@ -299,6 +299,23 @@ fn f64_nothing_is_removed_while_a_watch_fails() {
 }
 
 #[test]
+fn f111_claims_that_go_with_their_definition_are_left_alone() {
+    let mut scene = Scene::default();
+    scene.machine("swept", "alpha");
+    scene.claim("swept").deleting_since = Some(at(NOW));
+    scene.host.definition_problem = Some("the definition is being deleted".to_owned());
+    let plan = scene.plan();
+    assert_eq!(hold(&plan, "swept"), "the definition is being deleted");
+
+    scene.host.definition_problem = None;
+    let plan = scene.plan();
+    assert_eq!(
+        verdict(&plan, "swept"),
+        Verdict::Remove(RemovalReason::Deleted)
+    );
+}
+
+#[test]
 fn f118_b13_the_node_that_runs_kproxide_is_never_removed() {
     let mut scene = Scene::default();
     scene.machine("own", "alpha");

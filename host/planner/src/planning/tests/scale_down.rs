@@ -299,6 +299,10 @@ fn nodes_stay_for_reasons_that_say_so() {
         "key for ownership proofs is missing",
     );
     check(
+        |scene| scene.host.definition_problem = Some("the claims are swept away".to_owned()),
+        "the claims are swept away",
+    );
+    check(
         |scene| scene.host.failing_watches = vec!["pods".to_owned()],
         "the watch of pods is failing",
     );

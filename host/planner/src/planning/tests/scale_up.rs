@@ -442,6 +442,10 @@ fn what_cannot_be_used_says_why() {
         "the key for ownership proofs is missing",
     );
     check(
+        |scene| scene.host.definition_problem = Some("the claims are swept away".to_owned()),
+        "the claims are swept away",
+    );
+    check(
         |scene| scene.inventory.quorate = false,
         "Proxmox cluster pve has no quorum",
     );

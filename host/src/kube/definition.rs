@@ -1,0 +1,56 @@
+//! Whether the CustomResourceDefinition of claims stands.
+//!
+//! Whoever deletes it has Kubernetes delete every claim, and a deleted claim is otherwise somebody's wish to be rid of its machine. Kubernetes marks the definition
+//! first and the claims after that, so a look at it that begins once a claim is known to be deleted tells the two apart.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt as _;
+
+use super::client::Client;
+use super::crd::NodeClaim;
+use super::error::Error;
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    Stands,
+    /// It goes once the last claim has gone.
+    BeingDeleted,
+    Gone,
+}
+
+impl Definition {
+    /// Why nothing is launched or removed, and what to do.
+    pub fn problem(self) -> Option<String> {
+        let name = NodeClaim::crd_name();
+        match self {
+            Self::Stands => None,
+            Self::BeingDeleted => Some(format!(
+                "the CustomResourceDefinition {name} is being deleted, and every claim with it: machines and Nodes stay as they are, and nothing is launched or removed; \
+                 this cannot be taken back: take the finalizers off the claims, and apply the chart's crds/nodeclaims.yaml again"
+            )),
+            Self::Gone => Some(format!(
+                "there is no CustomResourceDefinition {name}: machines and Nodes stay as they are, and nothing is launched or removed; apply the chart's \
+                 crds/nodeclaims.yaml again"
+            )),
+        }
+    }
+}
+
+/// By a quorum read.
+///
+/// # Errors
+/// When it cannot be read: nothing follows from that.
+pub async fn of_claims(client: &Client) -> Result<Definition, Error> {
+    let name = NodeClaim::crd_name();
+    let found = client
+        .all::<CustomResourceDefinition>()
+        .get_metadata_opt(name)
+        .await
+        .map_err(Error::of("get", "customresourcedefinitions", name))?;
+    Ok(match found {
+        None => Definition::Gone,
+        Some(found) if found.metadata.deletion_timestamp.is_some() => Definition::BeingDeleted,
+        Some(_) => Definition::Stands,
+    })
+}
