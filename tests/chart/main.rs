@@ -7,6 +7,7 @@
 
 mod render;
 
+mod admission;
 mod examples;
 mod install;
 mod objects;

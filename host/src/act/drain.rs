@@ -30,19 +30,28 @@ impl Drive {
             registered: *remove_unregistered,
             provider_id: provider_id.clone(),
         };
-        done(nodes::mark(&self.context.kube, &node.name, &node.uid, &marks).await)
+        done(
+            nodes::mark(
+                &self.context.kube,
+                &node.name,
+                &node.uid,
+                self.name(),
+                &marks,
+            )
+            .await,
+        )
     }
 
     pub(super) async fn cordon(&self, node: &NodeRef) -> Outcome {
-        done(nodes::cordon(&self.context.kube, &node.name, &node.uid).await)
+        done(nodes::cordon(&self.context.kube, &node.name, &node.uid, self.name()).await)
     }
 
     pub(super) async fn uncordon(&self, node: &NodeRef) -> Outcome {
-        done(nodes::uncordon(&self.context.kube, &node.name, &node.uid).await)
+        done(nodes::uncordon(&self.context.kube, &node.name, &node.uid, self.name()).await)
     }
 
     pub(super) async fn delete_node(&self, node: &NodeRef) -> Outcome {
-        done(nodes::delete(&self.context.kube, &node.name, &node.uid).await)
+        done(nodes::delete(&self.context.kube, &node.name, &node.uid, self.name()).await)
     }
 
     pub(super) async fn delete_claim(&self) -> Outcome {

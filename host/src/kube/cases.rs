@@ -273,6 +273,7 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     });
     let uid = uid(&create(client, NODES, node).await);
     let name = "n1".into();
+    let claim = "workers-a".into();
     let marks = Marks {
         labels: [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into(),
         taints: vec![Taint {
@@ -285,17 +286,21 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
         ..Marks::default()
     };
     assert_eq!(
-        nodes::mark(client, &name, &"another".into(), &marks)
+        nodes::mark(client, &name, &"another".into(), &claim, &marks)
             .await
             .unwrap(),
         NodeWrite::Gone
     );
     assert_eq!(
-        nodes::mark(client, &name, &uid, &marks).await.unwrap(),
+        nodes::mark(client, &name, &uid, &claim, &marks)
+            .await
+            .unwrap(),
         NodeWrite::Written
     );
     assert_eq!(
-        nodes::mark(client, &name, &uid, &marks).await.unwrap(),
+        nodes::mark(client, &name, &uid, &claim, &marks)
+            .await
+            .unwrap(),
         NodeWrite::Unchanged
     );
     let facts = nodes::get(client, &name).await.unwrap().unwrap();
@@ -307,13 +312,13 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     assert!(tainted(&facts, "dedicated") && !tainted(&facts, nodes::UNREGISTERED_TAINT));
 
     assert_eq!(
-        nodes::cordon(client, &name, &uid).await.unwrap(),
+        nodes::cordon(client, &name, &uid, &claim).await.unwrap(),
         NodeWrite::Written
     );
     let facts = nodes::get(client, &name).await.unwrap().unwrap();
     assert!(facts.unschedulable && tainted(&facts, nodes::DRAINING_TAINT));
     assert_eq!(
-        nodes::uncordon(client, &name, &uid).await.unwrap(),
+        nodes::uncordon(client, &name, &uid, &claim).await.unwrap(),
         NodeWrite::Written
     );
     let facts = nodes::get(client, &name).await.unwrap().unwrap();
@@ -324,18 +329,18 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     );
 
     assert_eq!(
-        nodes::delete(client, &name, &"another".into())
+        nodes::delete(client, &name, &"another".into(), &claim)
             .await
             .unwrap(),
         Deletion::Replaced
     );
     assert_eq!(
-        nodes::delete(client, &name, &uid).await.unwrap(),
+        nodes::delete(client, &name, &uid, &claim).await.unwrap(),
         Deletion::Accepted
     );
     assert_eq!(nodes::get(client, &name).await.unwrap(), None);
     assert_eq!(
-        nodes::delete(client, &name, &uid).await.unwrap(),
+        nodes::delete(client, &name, &uid, &claim).await.unwrap(),
         Deletion::Gone
     );
 }

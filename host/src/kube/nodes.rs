@@ -2,11 +2,14 @@
 //!
 //! Every write names the UID and the resource version that it was computed from. Lists of taints are replaced as a whole, so a write whose
 //! Node has changed in between is computed again, a few times.
+//!
+//! Every write also gives the Node its claim's label where that is missing: the chart's admission policy lets kproxide touch no other Node, and
+//! a machine may join after its launch was given up, so that its first write is the cordon and not the marks.
 
 use std::collections::BTreeMap;
 
 use kproxide_planner::facts::{Labels, NodeFacts, Taint, TaintEffect};
-use kproxide_planner::ids::{NodeName, Uid};
+use kproxide_planner::ids::{ClaimName, NodeName, Uid};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +28,8 @@ pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
 const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// On a Node that kproxide cordoned: one that somebody else had cordoned stays so when a drain is given up.
 const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
+/// The claim whose machine the Node is.
+const CLAIM_LABEL: &str = "kproxide.dev/claim";
 /// A Node changes a few times a minute; more conflicts in a row than this are not chance.
 const TRIES: u32 = 5;
 
@@ -67,23 +72,43 @@ pub async fn mark(
     client: &Client,
     node: &NodeName,
     uid: &Uid,
+    claim: &ClaimName,
     marks: &Marks,
 ) -> Result<NodeWrite, Error> {
-    change(client, node, uid, |view| marks_patch(view, marks)).await
+    change(client, node, uid, claim, |view| marks_patch(view, marks)).await
 }
 
 /// Marks the Node unschedulable and taints it [`DRAINING_TAINT`]; repeatable.
-pub async fn cordon(client: &Client, node: &NodeName, uid: &Uid) -> Result<NodeWrite, Error> {
-    change(client, node, uid, cordon_patch).await
+pub async fn cordon(
+    client: &Client,
+    node: &NodeName,
+    uid: &Uid,
+    claim: &ClaimName,
+) -> Result<NodeWrite, Error> {
+    change(client, node, uid, claim, cordon_patch).await
 }
 
 /// Undoes [`cordon`]; repeatable. A Node that somebody else had cordoned before stays unschedulable.
-pub async fn uncordon(client: &Client, node: &NodeName, uid: &Uid) -> Result<NodeWrite, Error> {
-    change(client, node, uid, uncordon_patch).await
+pub async fn uncordon(
+    client: &Client,
+    node: &NodeName,
+    uid: &Uid,
+    claim: &ClaimName,
+) -> Result<NodeWrite, Error> {
+    change(client, node, uid, claim, uncordon_patch).await
 }
 
 /// Deletes the Node of this UID. Only after the absence of its machine is proven: a kubelet would register it again.
-pub async fn delete(client: &Client, node: &NodeName, uid: &Uid) -> Result<Deletion, Error> {
+pub async fn delete(
+    client: &Client,
+    node: &NodeName,
+    uid: &Uid,
+    claim: &ClaimName,
+) -> Result<Deletion, Error> {
+    match change(client, node, uid, claim, |_| None).await? {
+        // Which of the two it is that keeps a Node from being written, the deletion says.
+        NodeWrite::Written | NodeWrite::Unchanged | NodeWrite::Gone => {}
+    }
     let deleted = client
         .all::<NodeView>()
         .delete(node.as_str(), &only_uid(uid))
@@ -97,6 +122,7 @@ async fn change(
     client: &Client,
     node: &NodeName,
     uid: &Uid,
+    claim: &ClaimName,
     patch: impl Fn(&NodeView) -> Option<Value>,
 ) -> Result<NodeWrite, Error> {
     let api = client.all::<NodeView>();
@@ -112,7 +138,7 @@ async fn change(
         if view.metadata.uid.as_deref() != Some(uid.as_str()) {
             return Ok(NodeWrite::Gone);
         }
-        let Some(mut patch) = patch(&view) else {
+        let Some(mut patch) = as_ours(&view, claim, patch(&view)) else {
             return Ok(NodeWrite::Unchanged);
         };
         patch["metadata"]["uid"] = json!(view.metadata.uid);
@@ -133,6 +159,17 @@ async fn change(
         }
     }
     Err(conflict.expect("every try but the last ended in a conflict"))
+}
+
+/// The patch, with the claim's label if the Node has none.
+fn as_ours(node: &NodeView, claim: &ClaimName, patch: Option<Value>) -> Option<Value> {
+    let labels = node.metadata.labels.as_ref();
+    if labels.is_some_and(|labels| labels.contains_key(CLAIM_LABEL)) {
+        return patch;
+    }
+    let mut patch = patch.unwrap_or_else(|| json!({}));
+    patch["metadata"]["labels"][CLAIM_LABEL] = json!(claim.as_str());
+    Some(patch)
 }
 
 fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
@@ -363,6 +400,28 @@ mod tests {
             json!({"metadata": {"annotations": {CORDONED_BY_US: null}}, "spec": {"unschedulable": null, "taints": []}})
         );
         assert_eq!(uncordon_patch(&node(json!({}), json!({}))), None);
+    }
+
+    /// A machine that joins after its launch was given up is cordoned before anything else: the admission policy would refuse that of a
+    /// Node without the label, and its claim would never end.
+    #[test]
+    fn the_first_write_whichever_it_is_gives_the_claims_label() {
+        let claim = ClaimName::from("workers-a");
+        let mut late = node(json!({}), json!({}));
+        let cordoned = as_ours(&late, &claim, cordon_patch(&late)).unwrap();
+        assert_eq!(cordoned["metadata"]["labels"][CLAIM_LABEL], "workers-a");
+        assert_eq!(cordoned["spec"]["unschedulable"], true);
+        // Before its deletion nothing else is written.
+        assert_eq!(
+            as_ours(&late, &claim, None).unwrap(),
+            json!({"metadata": {"labels": {CLAIM_LABEL: "workers-a"}}})
+        );
+        late.metadata.labels = Some([(CLAIM_LABEL.to_owned(), "workers-a".to_owned())].into());
+        assert_eq!(as_ours(&late, &claim, None), None);
+        assert_eq!(
+            as_ours(&late, &claim, cordon_patch(&late)),
+            cordon_patch(&late)
+        );
     }
 
     #[test]

@@ -1,0 +1,218 @@
+//! What the API server refuses to kproxide beyond RBAC: rendered, and in force on a real one.
+
+use std::time::Duration;
+
+use kproxide_testkit::controlplane::{Api, ApiError};
+use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
+use serde_json::{Value, json};
+
+use crate::render::{chart, render, required_values, values, values_file};
+
+const NAMESPACE: &str = "autoscaling";
+const NODES: &str = "/api/v1/nodes";
+const CLAIM: &str = "kproxide.dev/claim";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// The API server takes a new policy up within a second or two.
+const SOON: Duration = Duration::from_secs(120);
+
+fn policies(objects: &[Value]) -> Vec<&Value> {
+    objects
+        .iter()
+        .filter(|object| object["kind"] == "ValidatingAdmissionPolicy")
+        .collect()
+}
+
+#[tokio::test]
+async fn the_admission_policies_are_for_the_service_account_alone() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    for (account, user) in [
+        (json!({}), "kproxide"),
+        (json!({ "create": false, "name": "given" }), "given"),
+    ] {
+        let more = json!({ "serviceAccount": account });
+        let objects = render(&programs, &values(more)).await.unwrap();
+        let policies = policies(&objects);
+        assert_eq!(policies.len(), 2);
+        for policy in policies {
+            assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+            let only =
+                format!("request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{user}'");
+            let conditions = &policy["spec"]["matchConditions"];
+            assert_eq!(conditions[0]["expression"], only);
+            let bound = objects.iter().find(|object| {
+                object["kind"] == "ValidatingAdmissionPolicyBinding"
+                    && object["spec"]["policyName"] == policy["metadata"]["name"]
+            });
+            let actions = &bound.unwrap()["spec"]["validationActions"];
+            assert_eq!(*actions, json!(["Deny"]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_admission_policies_can_be_left_out() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let without = json!({ "admissionPolicy": { "enabled": false } });
+    let objects = render(&programs, &values(without)).await.unwrap();
+    assert!(
+        objects
+            .iter()
+            .all(|object| object["apiVersion"] != "admissionregistration.k8s.io/v1")
+    );
+}
+
+#[tokio::test]
+async fn a_stolen_token_cannot_touch_foreign_nodes_control_planes_or_secrets() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let options = Options {
+        kwok: false,
+        ..Options::default()
+    };
+    let cluster = ControlPlane::start(&programs, options).await.unwrap();
+    let file = values_file(&required_values());
+    let path = file.path().display().to_string();
+    let install = ["install", "kproxide", &chart(), "--values", &path];
+    let there = ["--namespace", NAMESPACE, "--create-namespace"];
+    cluster
+        .helm(&[&install[..], &there].concat())
+        .await
+        .unwrap();
+    for (name, labels) in [
+        ("server", json!({ CONTROL_PLANE: "" })),
+        ("foreign", json!({})),
+        ("joined", json!({})),
+    ] {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
+        });
+        cluster.api().create(NODES, &node).await.unwrap();
+    }
+    let token = cluster.token_for(NAMESPACE, "kproxide", None).await;
+    let thief = Thief(cluster.api_as(&token.unwrap()).unwrap());
+    let taint = json!({ "spec": { "taints": [{ "key": "mine", "effect": "NoExecute" }] } });
+
+    eventually(SOON, "the policy in force", async || {
+        // A trial run is judged as the real thing.
+        let trial = thief.patch("foreign?dryRun=All", &taint).await;
+        match trial {
+            Err(error) if error.to_string().contains("it has no label") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+
+    // Nodes that somebody else made.
+    let cordon = json!({ "spec": { "unschedulable": true } });
+    let other_label = json!({ "metadata": { "labels": { "example.com/colour": "blue" } } });
+    for patch in [&taint, &cordon, &other_label] {
+        let why = "kproxide may not change Node foreign: it has no label kproxide.dev/claim";
+        refused(thief.patch("foreign", patch).await, why);
+    }
+    let why = "kproxide may not delete Node foreign: it has no label kproxide.dev/claim";
+    refused(thief.0.delete(&format!("{NODES}/foreign")).await, why);
+
+    // Control planes, whatever label they are given.
+    let gain = json!({ "metadata": { "labels": { CLAIM: "workers-a" } } });
+    let why = "kproxide may not touch Node server";
+    for patch in [&gain, &taint, &cordon] {
+        refused(thief.patch("server", patch).await, why);
+    }
+    refused(thief.0.delete(&format!("{NODES}/server")).await, why);
+    // Even when a person has called it kproxide's.
+    let server = format!("{NODES}/server");
+    cluster.api().merge(&server, &gain).await.unwrap();
+    refused(thief.patch("server", &cordon).await, why);
+    refused(thief.0.delete(&server).await, why);
+
+    // A machine that joined may be taken as ours, emptied and deleted, but neither given away nor promoted.
+    let marked = json!({
+        "metadata": { "labels": { CLAIM: "workers-a", "rack": "a" } },
+        "spec": { "taints": [{ "key": "dedicated", "effect": "NoSchedule" }] },
+    });
+    thief.patch("joined", &marked).await.unwrap();
+    thief.patch("joined", &cordon).await.unwrap();
+    let promotion = json!({ "metadata": { "labels": { CONTROL_PLANE: "" } } });
+    let why = "would get, the role of a control plane";
+    refused(thief.patch("joined", &promotion).await, why);
+    let given_away = json!({ "metadata": { "labels": { CLAIM: null } } });
+    let why = "it has no label kproxide.dev/claim and gets none";
+    refused(thief.patch("joined", &given_away).await, why);
+    thief.0.delete(&format!("{NODES}/joined")).await.unwrap();
+
+    secrets(&thief).await;
+
+    // Whoever is not kproxide is not asked.
+    let foreign = format!("{NODES}/foreign");
+    cluster.api().merge(&foreign, &taint).await.unwrap();
+    cluster.api().delete(&foreign).await.unwrap();
+    no_complaints_about_the_expressions(cluster.api()).await;
+}
+
+/// RBAC lets it create any Secret of its namespace, and read one.
+async fn secrets(thief: &Thief) {
+    let secret = |name: &str, kind: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": kind,
+            "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": "default" } },
+        })
+    };
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
+    let (ours, key) = ("kproxide-ownership-key", "kproxide.dev/ownership-key");
+    let trial = format!("{path}?dryRun=All");
+    eventually(SOON, "the policy in force", async || {
+        thief
+            .0
+            .create(&trial, &secret("another", key))
+            .await
+            .err()
+            .ok_or("not yet")
+    })
+    .await;
+    for bad in [
+        secret("another", key),
+        // The controller manager would fill it with that ServiceAccount's token.
+        secret(ours, "kubernetes.io/service-account-token"),
+    ] {
+        let why = "kproxide may only make the Secret kproxide-ownership-key";
+        refused(thief.0.create(&path, &bad).await, why);
+    }
+    thief.0.create(&path, &secret(ours, key)).await.unwrap();
+}
+
+/// The controller manager checks the expressions against the types of what they are about.
+async fn no_complaints_about_the_expressions(api: &Api) {
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    eventually(SOON, "the expressions checked", async || {
+        for policy in api.list(path).await.unwrap() {
+            let status = &policy["status"];
+            let warnings = &status["typeChecking"]["expressionWarnings"];
+            assert!(warnings.is_null(), "{warnings}");
+            if status["observedGeneration"].is_null() {
+                return Err(policy["metadata"]["name"].to_string());
+            }
+        }
+        Ok(())
+    })
+    .await;
+}
+
+/// Somebody with kproxide's token.
+struct Thief(Api);
+
+impl Thief {
+    async fn patch(&self, node: &str, patch: &Value) -> Result<Value, ApiError> {
+        self.0.merge(&format!("{NODES}/{node}"), patch).await
+    }
+}
+
+fn refused(outcome: Result<Value, ApiError>, why: &str) {
+    let error = outcome.expect_err(why);
+    assert_eq!(error.status().unwrap(), 403, "{error}");
+    assert!(error.to_string().contains(why), "{error}");
+}
