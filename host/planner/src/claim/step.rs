@@ -337,10 +337,8 @@ pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
     match standing {
         Standing::Needed => record(false, "Needed", ""),
         Standing::CouldGo => record(true, "CouldGo", ""),
-        Standing::Blocked(why) => record(false, BLOCKED_BY_POD, why).warn(
-            "ScaleDownBlocked",
-            format!("its Node could go, but {why}"),
-        ),
+        Standing::Blocked(why) => record(false, BLOCKED_BY_POD, why)
+            .warn("ScaleDownBlocked", format!("its Node could go, but {why}")),
     }
 }
 

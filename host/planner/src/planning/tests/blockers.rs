@@ -238,7 +238,10 @@ fn l10_a_pod_that_alone_keeps_its_node_is_told_on_the_claim() {
     scene.budgets.insert(key.clone(), budget("app=web", 0));
     let why = "pod default/web-b-00000 is protected by PodDisruptionBudget web";
     let of_b = |plan: &Plan| {
-        let noted = plan.unneeded.iter().find(|noted| noted.claim.as_str() == "b");
+        let noted = plan
+            .unneeded
+            .iter()
+            .find(|noted| noted.claim.as_str() == "b");
         noted.map(|noted| noted.standing.clone())
     };
     let standing = of_b(&scene.plan()).unwrap();
