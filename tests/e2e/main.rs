@@ -28,3 +28,4 @@ mod policies;
 mod refusals;
 mod repair;
 mod scale_down;
+mod secrets;
