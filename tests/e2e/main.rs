@@ -29,3 +29,4 @@ mod policies;
 mod refusals;
 mod repair;
 mod scale_down;
+mod secrets;
