@@ -1,10 +1,5 @@
-//! The simulation as a test: many seeds pass, and two processes write the same log of each. What runs is `cargo sim`, optimized: a seed then takes a quarter
-//! of the time. `tests/simulation/` says what is simulated and what must hold.
-
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test panics where something is not as it should be"
-)]
+//! The simulation as a test: many seeds pass, and two processes write the same log of each. What runs is `cargo sim`, optimized.
+//! `tests/simulation/` says what is simulated and what must hold.
 
 use std::collections::BTreeSet;
 use std::io;
