@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::act::{Actor, ClaimNote, Machines, Started};
+use crate::chain::chain;
 use crate::clock::Clock;
 use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
@@ -290,7 +291,16 @@ impl Autoscaler {
         if !suspicious {
             return;
         }
-        let problem = self.actor.definition_problem().await;
+        let problem = match self.actor.definition_problem().await {
+            Ok(problem) => problem,
+            Err(error) => {
+                let error = chain(&error);
+                return tracing::warn!(
+                    error,
+                    "whether the definition of claims stands is not known"
+                );
+            }
+        };
         if problem == self.host.definition_problem {
             return;
         }

@@ -66,7 +66,7 @@ async fn the_admission_policies_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn a_stolen_token_cannot_touch_foreign_nodes_control_planes_or_secrets() {
+async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_kproxides() {
     let Some(programs) = require_controlplane() else {
         return;
     };

@@ -279,6 +279,10 @@ async fn the_required_values_are_enough() {
         "Role",
         "RoleBinding",
         "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicyBinding",
     ];
     assert_eq!(sorted, expected);
 }

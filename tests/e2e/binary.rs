@@ -26,6 +26,7 @@ pub(crate) fn kproxide() -> PathBuf {
 }
 
 /// A path in the repository.
+#[allow(dead_code, reason = "a bench takes only the binary from this file")]
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }

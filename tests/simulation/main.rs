@@ -10,7 +10,7 @@
 //! compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with two machines, anything of
 //! other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
 //!
-//! All seeds together must have met what is worth meeting ([`summary`]), and another process must write the same log of each: `tests/simulation.rs`
+//! All seeds together must have met what is worth meeting ([`mod@summary`]), and another process must write the same log of each: `tests/simulation.rs`
 //! holds this program to that.
 
 #![cfg_attr(

@@ -198,8 +198,11 @@ impl FaultPlan {
     }
 }
 
+/// One of the rates.
+type Rate = fn(&mut Rates) -> &mut f64;
+
 /// The shares of a plan, each with the name of what happens.
-const RATES: [(&str, fn(&mut Rates) -> &mut f64); 5] = [
+const RATES: [(&str, Rate); 5] = [
     ("delayed", |rates| &mut rates.delay),
     ("refused", |rates| &mut rates.refuse),
     ("failed", |rates| &mut rates.fail),

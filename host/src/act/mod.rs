@@ -25,11 +25,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::chain;
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::MachineSettings;
 use crate::kube::definition;
+use crate::kube::error::Error;
 use crate::metrics::Metrics;
 use crate::observe::Clusters;
 use crate::pve::ownership::Key;
@@ -205,6 +205,13 @@ struct Rest {
     removing: bool,
 }
 
+impl Rest {
+    /// Something failed or is waited for: nothing new about the claim ends that sooner, what is to be noted of it included.
+    fn is_back_off(&self) -> bool {
+        self.wake_at == Some(self.earliest)
+    }
+}
+
 impl Actor {
     pub fn new(context: Context) -> Self {
         Self {
@@ -216,14 +223,12 @@ impl Actor {
     }
 
     /// Why claims cannot be relied on, by a fresh look at their definition.
-    pub async fn definition_problem(&self) -> Option<String> {
-        match definition::of_claims(&self.context.kube).await {
-            Ok(definition) => definition.problem(),
-            Err(error) => Some(format!(
-                "whether the CustomResourceDefinition of claims stands could not be read: {}",
-                chain(&error)
-            )),
-        }
+    ///
+    /// # Errors
+    /// It could not be read: nothing follows from that, and every claim that is deleted waits for a look of its own.
+    pub async fn definition_problem(&self) -> Result<Option<String>, Error> {
+        let definition = definition::of_claims(&self.context.kube).await?;
+        Ok(definition.problem())
     }
 
     /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
@@ -359,7 +364,9 @@ impl Actor {
         match self.claims.get(name) {
             Some(Claim::UnderWay(_)) => return,
             Some(Claim::Resting(rest))
-                if now < rest.earliest && rest.verdict == *verdict && standing.is_none() =>
+                if now < rest.earliest
+                    && rest.verdict == *verdict
+                    && (standing.is_none() || rest.is_back_off()) =>
             {
                 return;
             }

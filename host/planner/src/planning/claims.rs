@@ -424,7 +424,9 @@ pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<&'stat
 pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
     [
         "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/controlplane",
         "node-role.kubernetes.io/master",
+        "node-role.kubernetes.io/etcd",
     ]
     .iter()
     .any(|label| node.facts.labels.contains_key(*label))

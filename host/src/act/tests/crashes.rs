@@ -69,6 +69,10 @@ async fn life(crash: Option<CrashPoint>) -> u64 {
     // A clone that was asked for before the crash is found, not asked for again.
     let births = left.births.iter().filter(|birth| birth.vmid == VMID);
     assert_eq!(births.count(), 1, "{crash:?}");
+    assert!(
+        lab.asked("PUT", "/resize") <= processes as usize,
+        "{crash:?}"
+    );
     assert_eq!(crash.is_some(), processes == 2, "{crash:?}");
     lab.faults.requests()
 }

@@ -54,10 +54,13 @@ pub(super) struct Lab {
     pub client: KubeClient,
     pub joins: bool,
     /// Requests to Kubernetes that are refused, how, and how many were.
-    pub refusal: Arc<Mutex<Option<(Matcher, Value, Arc<AtomicU32>)>>>,
+    pub refusal: Arc<Mutex<Option<Refused>>>,
     /// Of machines that join when they are told to; otherwise they do by themselves.
     pub guest: Option<Guest>,
 }
+
+/// Which requests, with what answer, and how many so far.
+pub(super) type Refused = (Matcher, Value, Arc<AtomicU32>);
 
 /// One process: it is dropped when it crashes.
 pub(super) struct Host {

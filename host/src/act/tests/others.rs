@@ -123,7 +123,7 @@ async fn f63_f65_a_server_that_refuses_is_left_alone_and_nothing_is_done_meanwhi
 
 /// The world is that of an API server which has not heard of it yet: by now the claim is another one.
 #[tokio::test(start_paused = true)]
-async fn f57_f60_a_plan_of_yesterdays_world_does_nothing_to_what_is_there_today() {
+async fn f57_a_plan_of_yesterdays_world_does_nothing_to_what_is_there_today() {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
