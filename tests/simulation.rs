@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kproxide_testkit::release_binary;
 
-const SEEDS: &str = "50";
+const SEEDS: &str = "100";
 /// Of each of these, two processes must write the same log.
 const COMPARED: usize = 100;
 

@@ -8,8 +8,8 @@ use crate::plan::CutOff;
 use crate::run::Outcome;
 
 /// With fewer seeds the floors do not hold.
-const FLOORS_FROM: u64 = 50;
-/// The least that all seeds together must have met, about half of what they do: a test in which nothing goes wrong any more must not pass.
+const FLOORS_FROM: u64 = 100;
+/// The least that all seeds together must have met, about a quarter of what a hundred do: a test in which nothing goes wrong any more must not pass.
 const FLOORS: [(&str, &str, u64); 8] = [
     ("clone", "answer lost", 8),
     ("start", "answer lost", 13),
