@@ -4,6 +4,8 @@ pub(super) mod fixture;
 
 mod recovery;
 
+mod removal;
+
 mod drains;
 
 mod endings;

@@ -1,0 +1,254 @@
+//! The second half of the recovery table: what a restart does with a machine that is to go.
+
+use super::fixture::*;
+use super::recovery::{condition, failed_launch};
+use crate::claim::*;
+
+#[test]
+fn terminating_goes_from_proof_to_proof_of_absence() {
+    let case = |change: fn(&mut Machine)| {
+        Case::new(Phase::Terminating).with(|case| {
+            case.now = at(10);
+            case.observed.node = cordoned();
+            case.observed.entry = Some(EntryLook::Ours);
+            case.observed.machine = visible(change);
+        })
+    };
+    assert!(matches!(
+        case(|_| {}).intent(Op::Tombstone).next(),
+        Step::Tombstone(_)
+    ));
+    let condemned = |m: &mut Machine| m.marker = Marker::Tombstoned;
+    assert_eq!(
+        case(condemned).recorded().intent.map(|i| i.op),
+        Some(Op::Shutdown)
+    );
+    assert!(matches!(
+        case(condemned).intent(Op::Shutdown).next(),
+        Step::Shutdown(..)
+    ));
+    let hung = case(condemned).with(|case| case.now = at(61));
+    assert!(matches!(hung.intent(Op::Stop).next(), Step::Stop(_)));
+    let off = |m: &mut Machine| {
+        m.marker = Marker::Tombstoned;
+        m.power = Power::Off;
+    };
+    assert!(matches!(
+        case(off).intent(Op::Destroy).next(),
+        Step::Destroy(_)
+    ));
+
+    let mut gone = case(|_| {});
+    gone.observed.machine = Some(MachineLook::Invisible);
+    gone.observed.presence = Some(Presence::Free);
+    assert!(matches!(gone.next(), Step::DeleteNode(_)));
+    gone.observed.node = Some(NodeLook::Absent);
+    assert!(matches!(
+        gone.next(),
+        Step::Quarantine { failure: None, .. }
+    ));
+    gone.observed.entry = Some(EntryLook::Quarantined);
+    assert_eq!(gone.next(), Step::RemoveFinalizer);
+}
+
+#[test]
+fn f106_a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
+    let case = Case::new(Phase::Terminating).with(|case| {
+        case.observed.machine =
+            visible(|m| m.smbios_uuid = Some("11111111-1b04-4b04-ba4f-c09d2b1c5a16".into()));
+        case.observed.node = Some(NodeLook::Absent);
+        case.observed.entry = Some(EntryLook::Quarantined);
+    });
+    assert_eq!(case.next(), Step::RemoveFinalizer);
+}
+
+#[test]
+fn f30_f51_a_machine_that_somebody_changed_is_frozen() {
+    type Edit = fn(&mut Machine);
+    let changes: [(Edit, Condition); 7] = [
+        (|m| m.marker = Marker::Missing, Condition::OwnershipMismatch),
+        (
+            |m| m.name = Some("pet".into()),
+            Condition::OwnershipMismatch,
+        ),
+        (|m| m.pool = None, Condition::OwnershipMismatch),
+        (|m| m.template = true, Condition::OwnershipMismatch),
+        (|m| m.ha_managed = true, Condition::OwnershipMismatch),
+        (|m| m.protected = true, Condition::ProtectedVM),
+        (
+            |m| m.disks.push("nfs:301/vm-301-disk-0.raw".into()),
+            Condition::OwnershipMismatch,
+        ),
+    ];
+    for (change, kind) in changes {
+        let mut case =
+            Case::new(Phase::Terminating).with(|case| case.observed.machine = visible(change));
+        let status = case.recorded();
+        assert!(condition(&status.conditions, kind).status);
+        // Said once.
+        case.claim.status = status;
+        assert!(matches!(case.next(), Step::BackOff { .. }));
+        // And taken back when it is settled.
+        case.observed.machine = visible(|_| {});
+        assert_eq!(case.recorded().since(kind), None);
+    }
+}
+
+/// Switched off and marked, with nothing left to do but to destroy it.
+fn about_to_destroy(change: impl Fn(&mut Machine)) -> Case {
+    Case::new(Phase::Terminating)
+        .intent(Op::Destroy)
+        .with(|case| {
+            case.observed.node = cordoned();
+            case.observed.machine = visible(|m| {
+                m.marker = Marker::Tombstoned;
+                m.power = Power::Off;
+                change(m);
+            });
+        })
+}
+
+#[test]
+fn a_disk_of_a_persistent_volume_delays_the_destruction() {
+    let case = about_to_destroy(|m| m.persistent = vec!["local-lvm:vm-9999-pvc-1".into()]);
+    assert!(matches!(case.next(), Step::BackOff { .. }));
+}
+
+#[test]
+fn f37_a_backup_is_waited_for_as_long_as_it_takes() {
+    let backup = |m: &mut Machine| m.lock = Some("backup".into());
+    let mut case = about_to_destroy(backup);
+    for seconds in [10, 601, 86_400] {
+        case.now = at(seconds);
+        assert!(matches!(case.next(), Step::BackOff { .. }), "{seconds}");
+    }
+    // One in service has its backup every night.
+    let mut case =
+        Case::new(Phase::Initialized).with(|case| case.observed.machine = visible(backup));
+    case.now = at(86_400);
+    assert!(matches!(case.next(), Step::Wait { .. }));
+}
+
+#[test]
+fn f30_a_machine_that_somebody_migrated_is_destroyed_where_it_is() {
+    let case = about_to_destroy(|m| m.hypervisor = "pve2".into());
+    let Step::Destroy(proven) = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(
+        (&*case.claim.spec.hypervisor, &**proven.hypervisor()),
+        ("pve1", "pve2")
+    );
+}
+
+#[test]
+fn f46_a_machine_that_cannot_be_started_where_it_is_goes_with_the_reason() {
+    let mut case = Case::new(Phase::Launching).intent(Op::Start).with(|case| {
+        case.claim.status.smbios_uuid = Some(UUID.into());
+        case.claim.status.disks = vec![DISK.into()];
+        case.observed.machine = visible(|m| m.power = Power::Off);
+        case.observed.last = did(Did::Start, failure(Failure::Elsewhere));
+    });
+    failed_launch(&case, "HypervisorUnfit");
+    // Nothing of it is in the way of the next: it is removed with proof, and its hypervisor rests.
+    case.claim.status = case.recorded();
+    let drained = case.claim.status.conditions.iter();
+    let drained: Vec<_> = drained.filter(|c| c.kind == Condition::Drained).collect();
+    assert_eq!(drained.len(), 1);
+    assert!(
+        drained[0].message.contains("starting VM 201 failed"),
+        "{drained:?}"
+    );
+    case.claim.status.phase = Phase::Terminating;
+    case.claim.deleting_since = Some(case.now);
+    case.observed = Observed {
+        quorate: Some(true),
+        machine: Some(MachineLook::Invisible),
+        presence: Some(Presence::Free),
+        node: Some(NodeLook::Absent),
+        entry: Some(EntryLook::Ours),
+        ..Observed::default()
+    };
+    let Step::Quarantine { failure, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(
+        failure.map(|failure| failure.class.to_string()),
+        Some("HypervisorUnfit".to_owned())
+    );
+}
+
+#[test]
+fn f42_f52_volumes_left_behind_are_reported() {
+    let case = Case::new(Phase::Terminating)
+        .intent(Op::Destroy)
+        .with(|case| {
+            case.claim.status.upid = Some("UPID:9".into());
+            case.observed.task = Some(Outcome::Warnings(1));
+        });
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    assert_eq!(change.note.map(|note| note.reason), Some("LeakedVolume"));
+    assert_eq!(case.recorded().upid, None);
+}
+
+#[test]
+fn f33_a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
+    let terminating = about_to_destroy(|_| {});
+    // At once, or by the task.
+    let at_once = terminating.clone().with(|case| {
+        case.observed.last = did(Did::Destroy, failure(Failure::GiveUp));
+    });
+    let by_task = terminating.clone().with(|case| {
+        case.claim.status.upid = Some("UPID:9".into());
+        case.observed.task = Some(failure(Failure::GiveUp));
+    });
+    for mut case in [at_once, by_task] {
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        let note = change.note.expect("an Event");
+        assert!(note.message.contains("says why"), "{}", note.message);
+        let status = case.recorded();
+        let told = condition(&status.conditions, Condition::InstanceTerminating);
+        assert_eq!((told.since, &*told.reason), (t0(), "Refused"));
+        assert_eq!(status.since(Condition::OwnershipMismatch), None);
+        // The next drive tries again, and takes nothing back before.
+        let mut again = terminating.clone();
+        again.claim.status = status.clone();
+        assert!(matches!(again.next(), Step::Destroy(_)));
+        case.claim.status.conditions = status.conditions;
+        let step = case.next();
+        if let Step::Record { change, .. } = step {
+            assert_eq!(change.note, None);
+        } else {
+            assert!(matches!(step, Step::BackOff { .. }), "{step:?}");
+        }
+    }
+}
+
+#[test]
+fn f41_a_stuck_clone_frees_its_place_and_waits_for_a_human() {
+    let mut case = Case::new(Phase::Terminating).with(|case| {
+        case.claim.status.smbios_uuid = None;
+        case.observed.presence = Some(Presence::Taken);
+        case.observed.machine = Some(MachineLook::Invisible);
+        case.observed.entry = Some(EntryLook::Ours);
+        case.observed.node = Some(NodeLook::Absent);
+    });
+    assert!(matches!(case.next(), Step::Quarantine { .. }));
+    case.observed.entry = Some(EntryLook::Quarantined);
+    assert!(case.recorded().since(Condition::StuckLocked).is_some());
+    case.observed.presence = Some(Presence::Free);
+    assert_eq!(case.next(), Step::RemoveFinalizer);
+}
+
+#[test]
+fn f101_a_late_node_is_kept_empty_while_its_machine_goes() {
+    let case = Case::new(Phase::Terminating).with(|case| {
+        case.observed.machine = visible(|_| {});
+        case.observed.node = node(|_| {});
+    });
+    assert!(matches!(case.next(), Step::Cordon(_)));
+}
