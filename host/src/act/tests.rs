@@ -10,4 +10,6 @@ mod joins;
 
 mod drains;
 
+mod breaking;
+
 mod crashes;
