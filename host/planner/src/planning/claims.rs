@@ -241,6 +241,9 @@ impl Planning<'_> {
     }
 
     fn drain_problem(&mut self, index: usize) -> Option<String> {
+        if self.tick.frozen {
+            return Some(freeze::HELD.to_owned());
+        }
         let row = &self.rows[index];
         let Some(pool) = row.pool else {
             return Some("its pool is gone".to_owned());
@@ -254,9 +257,6 @@ impl Planning<'_> {
         }
         if is_protected(row) {
             return Some("the annotation kproxide.dev/do-not-disrupt is set".to_owned());
-        }
-        if self.tick.frozen {
-            return Some(freeze::HELD.to_owned());
         }
         if let Some(pod) = self.pending_pod_for(&node) {
             return Some(format!("pod {pod} is pending and fits here"));
