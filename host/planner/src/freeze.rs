@@ -69,10 +69,16 @@ impl Mass {
         let mut kinds: [BTreeSet<&ClaimName>; 4] = Default::default();
         let [not_ready, no_vm, deleted, no_claim] = &mut kinds;
         for (name, claim) in world.claims() {
+            let was_in_service = claim.status.since(Condition::Initialized).is_some();
+            // One that is being emptied may come back, and must not end the freeze by that.
+            if claim.status.phase == Phase::Initialized
+                || (claim.status.phase == Phase::Draining && was_in_service)
+            {
+                all.insert(name);
+            }
             if claim.status.phase != Phase::Initialized {
                 continue;
             }
-            all.insert(name);
             if claim.deleting_since.is_some() {
                 deleted.insert(name);
             } else if has_no_vm(world, claim) {

@@ -221,7 +221,7 @@ fn f68_f45_when_most_nodes_are_not_ready_nothing_is_removed() {
     let text = plan.report.frozen.as_ref().unwrap();
     assert!(
         text.starts_with(
-            "frozen: 6 of 9 managed machines went bad at once (6 Nodes that are not Ready)"
+            "frozen: 6 of 10 managed machines went bad at once (6 Nodes that are not Ready)"
         ),
         "{text}"
     );
