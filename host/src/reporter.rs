@@ -32,6 +32,10 @@ use reload::ReloadNews;
 
 /// Nothing is launched or destroyed: the key for ownership proofs is gone, or is another one.
 const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
+/// Removals of this pool wait until fewer machines have gone lately.
+const WAITING: &str = "RemovalsWait";
+/// Nothing is removed: too many machines went bad at once.
+const FROZEN: &str = "Frozen";
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Events for the pods of one shape per tick: the others have the same reason.
@@ -142,6 +146,8 @@ impl Reporter {
             rejected,
             nodes,
             policy_failures,
+            waiting,
+            frozen,
             findings,
         } = &plan.report;
         for shape in pending {
@@ -154,6 +160,12 @@ impl Reporter {
         self.tell_refusals(world);
         let failures = policies::by_pool(policy_failures);
         self.tell_failures(&failures, world, now);
+        for (name, wait) in waiting {
+            if let Some(pool) = world.pools().get(name) {
+                self.warn(About::pool(name, &pool.uid), WAITING, wait, now);
+            }
+        }
+        self.freeze(frozen.as_deref(), world, now);
         self.count_removals(nodes, world);
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
@@ -201,7 +213,7 @@ impl Reporter {
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
-                self.write_statuses(&kube, &failures, world, now),
+                self.write_statuses(&kube, &failures, frozen.as_deref(), world, now),
             )
             .await
             .is_err()
@@ -249,6 +261,16 @@ impl Reporter {
                 } else {
                     Event::normal(about, reason, message.clone())
                 });
+            }
+        }
+    }
+
+    /// Every pool is told, at the beginning and, if it goes on, again and again.
+    fn freeze(&mut self, frozen: Option<&str>, world: &World, now: Timestamp) {
+        self.metrics.frozen.set(i64::from(frozen.is_some()));
+        if let Some(message) = frozen {
+            for (name, pool) in world.pools() {
+                self.warn(About::pool(name, &pool.uid), FROZEN, message, now);
             }
         }
     }

@@ -48,6 +48,8 @@ pub enum Violation {
     NotArmed,
     Budget,
     MinNodes,
+    NotCounted,
+    Frozen,
 }
 
 impl fmt::Display for Violation {
@@ -79,6 +81,8 @@ impl fmt::Display for Violation {
             Self::NotArmed => f.write_str("nothing may be removed yet"),
             Self::Budget => f.write_str("more removals than its pool's budget"),
             Self::MinNodes => f.write_str("its pool would fall below minNodes"),
+            Self::NotCounted => f.write_str("the Ledger does not count it for the breaker"),
+            Self::Frozen => f.write_str("too many machines are bad at once"),
         }
     }
 }

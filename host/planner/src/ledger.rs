@@ -15,6 +15,7 @@ use crate::facts::{
 use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::report::{Finding, Severity};
 use crate::world::World;
+use crate::{breaker, freeze};
 
 /// Entries of 200 bytes in one object: beyond this nothing is launched.
 pub const MOST_ENTRIES: usize = 5_000;
@@ -115,6 +116,8 @@ pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
 pub(crate) struct Upkeep {
     pub(crate) ledger: LedgerFacts,
     pub(crate) findings: Vec<Finding>,
+    /// Nothing is removed: what a person has to know.
+    pub(crate) frozen: Option<String>,
     /// When time alone will change it.
     pub(crate) wake_at: Option<Timestamp>,
 }
@@ -123,8 +126,13 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     let mut upkeep = Upkeep {
         ledger: world.ledger().cloned().unwrap_or_default(),
         findings: Vec::new(),
+        frozen: None,
         wake_at: None,
     };
+    if let Some(moment) = breaker::forget(&mut upkeep.ledger.removals, now) {
+        wake(&mut upkeep.wake_at, moment, now);
+    }
+    upkeep.frozen = freeze::review(world, &mut upkeep.ledger, now);
     let entries = std::mem::take(&mut upkeep.ledger.entries);
     for entry in entries {
         if let Some(entry) = upkeep.keep(entry, world, now, quarantine) {
@@ -164,9 +172,8 @@ impl Upkeep {
         now: Timestamp,
         quarantine: SignedDuration,
     ) -> Option<LedgerEntry> {
-        let claimed = world.claims().get(&entry.claim).is_some_and(|claim| {
-            claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
-        });
+        let claim = world.claims().get(&entry.claim);
+        let claimed = claim.is_some_and(|claim| is_of_claim(&entry, claim));
         let quarantined = EntryState::Quarantined {
             until: later(now, quarantine),
         };
@@ -184,6 +191,8 @@ impl Upkeep {
                 }
             }
             EntryState::Live if claimed => {}
+            // So many claims are gone at once that nothing is concluded from it.
+            EntryState::Live if self.frozen.is_some() => {}
             EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
             EntryState::Live => self.findings.push(Finding {
                 severity: Severity::Warning,
@@ -243,6 +252,11 @@ impl Upkeep {
             });
         }
     }
+}
+
+/// The claim of that name holds the entry's number.
+pub(crate) fn is_of_claim(entry: &LedgerEntry, claim: &ClaimFacts) -> bool {
+    claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
 }
 
 /// The inventory says that there is no such VM. A hint, good enough to let the number rest, not to use it.

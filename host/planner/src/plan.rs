@@ -9,6 +9,7 @@ use crate::facts::{ClaimSpec, LedgerFacts, PolicyUse};
 use crate::ids::{ClaimName, Digest, Uid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::report::Report;
+use crate::world::World;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[must_use = "a plan does nothing until it is acted on"]
@@ -186,6 +187,19 @@ impl fmt::Display for Verdict {
 }
 
 impl Plan {
+    /// This removal is counted by the Ledger that the plan writes: if that write is refused, it must not begin.
+    pub fn rests_on_ledger(&self, advance: &Advance, world: &World) -> bool {
+        let Verdict::Remove(_) = advance.verdict else {
+            return false;
+        };
+        let counted = |ledger: &LedgerFacts| {
+            let mut rows = ledger.removals.iter();
+            rows.find(|row| row.claim == advance.claim).cloned()
+        };
+        let planned = self.ledger.as_ref().and_then(counted);
+        planned.is_some() && planned != world.ledger().and_then(counted)
+    }
+
     /// Planned again at this moment, with nothing changed in the world, it would be the same.
     pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
         self.settled_at.is_some_and(|since| since <= now)

@@ -22,6 +22,12 @@ pub struct Report {
     /// Policies without an answer that could be used, nor another one's in its place; each reason once per pool, in the order of the questions.
     #[serde(default)]
     pub policy_failures: Vec<PolicyFailure>,
+    /// Pools whose removals wait for the breaker, and until when; one for each.
+    #[serde(default)]
+    pub waiting: Vec<(PoolName, String)>,
+    /// Nothing is removed, because too many machines went bad at once; what was seen, and what a person can do.
+    #[serde(default)]
+    pub frozen: Option<String>,
     /// Proposals that `check` dropped, and anything odd in the input.
     pub findings: Vec<Finding>,
 }

@@ -233,7 +233,7 @@ impl Actor {
 
     /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
     ///
-    /// If the Ledger's write is refused, no launch of this plan takes place.
+    /// If the Ledger's write is refused, no launch of this plan takes place, and no removal begins that it would have counted.
     pub async fn start(&mut self, plan: &Plan, world: &World) -> Started {
         let mut started = Started::default();
         if self.context.fence.epoch().is_none() {
@@ -251,7 +251,12 @@ impl Actor {
         self.claims.retain(|name, claim| {
             matches!(claim, Claim::UnderWay(_)) || world.claims().contains_key(name)
         });
+        let is_refused = matches!(reservation, Reservation::Refused);
         for advance in &plan.advances {
+            // What the breaker has not counted durably does not begin.
+            if is_refused && plan.rests_on_ledger(advance, world) {
+                continue;
+            }
             let standing = plan
                 .unneeded
                 .iter()

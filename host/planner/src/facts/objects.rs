@@ -12,6 +12,7 @@ use crate::ids::{
     StorageName, Uid, Vmid,
 };
 use crate::ledger::later;
+use crate::plan::RemovalReason;
 use crate::resources::Resources;
 
 /// ProxmoxCluster: where machines may be made, and what must stay free.
@@ -365,6 +366,15 @@ pub struct LedgerFacts {
     pub entries: Vec<LedgerEntry>,
     pub policy_state: Vec<PolicyState>,
     pub backoff: Vec<Backoff>,
+    /// What the breaker counts.
+    #[serde(default)]
+    pub removals: Vec<Removal>,
+    /// Too many machines are bad at once.
+    #[serde(default)]
+    pub freeze: Option<Freeze>,
+    /// A person's word that a freeze is meant: the annotation `kproxide.dev/acknowledge-removal`.
+    #[serde(default)]
+    pub acknowledged: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -426,6 +436,24 @@ pub struct Backoff {
     pub message: String,
     pub failures: u32,
     pub until: Timestamp,
+}
+
+/// A machine in service that was begun to be removed: see [`crate::breaker`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    pub claim: ClaimName,
+    /// When it began; the last time, if it was given up in between.
+    pub at: Timestamp,
+    pub reason: RemovalReason,
+}
+
+/// Nothing is removed: see [`crate::freeze`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freeze {
+    /// When it began, or last grew.
+    pub since: Timestamp,
+    /// So many machines were bad then.
+    pub machines: u32,
 }
 
 /// Why a launch failed.

@@ -11,6 +11,7 @@
 
 mod blockers;
 mod board;
+mod breaking;
 mod claims;
 mod decorate;
 mod explain;
@@ -75,6 +76,8 @@ pub struct Planning<'w> {
     needs: Vec<schedule::Need<'w>>,
     placing: placement::Placing,
     scale_down: scale_down::ScaleDown,
+    /// Machines that the breaker's allowances are shares of.
+    machines: u32,
     launches: Vec<Launch>,
     unneeded: Vec<Unneeded>,
     report: Report,
@@ -101,6 +104,8 @@ struct Tick<'w> {
     limits: Limits,
     wake_at: Option<Timestamp>,
     findings: Vec<Finding>,
+    /// Nothing is removed.
+    frozen: bool,
 }
 
 impl Tick<'_> {
@@ -132,6 +137,7 @@ impl<'w> Planning<'w> {
                 limits,
                 wake_at: None,
                 findings: Vec::new(),
+                frozen: false,
             },
             // Nothing has changed since the last plan, which holds: there is nothing to ask or to decide.
             step: match world.settled_plan(now) {
@@ -148,6 +154,7 @@ impl<'w> Planning<'w> {
             needs: Vec::new(),
             placing: placement::Placing::default(),
             scale_down: scale_down::ScaleDown::default(),
+            machines: 0,
             launches: Vec::new(),
             unneeded: Vec::new(),
             report: Report::default(),
@@ -274,9 +281,12 @@ impl<'w> Planning<'w> {
         let ledger::Upkeep {
             ledger,
             findings,
+            frozen,
             wake_at,
         } = ledger::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
         self.ledger = ledger;
+        self.tick.frozen = frozen.is_some();
+        self.report.frozen = frozen;
         self.tick.findings.extend(findings);
         if let Some(moment) = wake_at {
             self.tick.reached(moment);

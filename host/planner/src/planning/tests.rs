@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod blockers;
+mod breaking;
 mod drawn;
 mod headroom;
 mod lifecycle;
