@@ -254,6 +254,9 @@ impl Autoscaler {
         {
             self.world.apply(delta);
         }
+        for delta in self.actor.look_for_orphans(&self.world).await {
+            self.world.apply(delta);
+        }
         let now = self.clock.now();
         self.arm();
         let removing = self.actor.removing();
@@ -277,6 +280,11 @@ impl Autoscaler {
         self.reporter
             .report(&plan, &started.launched, &self.world, now)
             .await;
+        if !self.host.dry_run {
+            for leftover in self.actor.look_for_leftovers(&self.world).await {
+                self.reporter.leftover(&leftover, &self.world);
+            }
+        }
         Some(plan)
     }
 
@@ -483,6 +491,7 @@ fn is_news(delta: &Delta) -> bool {
         | Delta::Pool(..)
         | Delta::Claim(..)
         | Delta::Inventory(..)
+        | Delta::Orphans(..)
         | Delta::Policy(..) => true,
     }
 }

@@ -24,6 +24,7 @@ pub mod question;
 pub mod planning;
 
 pub mod ledger;
+pub mod orphans;
 pub mod plan;
 
 pub mod check;

@@ -49,12 +49,19 @@ mod drain;
 
 mod terminate;
 
+mod orphans;
+
+mod leftovers;
+
 mod outcome;
 
 #[cfg(test)]
 mod tests;
 
 use drive::{Drive, Driven, Pause};
+use leftovers::Asked;
+pub use leftovers::Leftover;
+use orphans::Lookout;
 use reserve::Reservation;
 use subject::Surroundings;
 
@@ -166,6 +173,8 @@ pub struct Actor {
     drives: JoinSet<Ended>,
     /// Claims that are driven, or rest until something changes or a moment comes.
     claims: BTreeMap<ClaimName, Claim>,
+    lookout: Lookout,
+    asked: Asked,
     stopping: watch::Sender<bool>,
 }
 
@@ -207,6 +216,8 @@ impl Actor {
             context: Arc::new(context),
             drives: JoinSet::new(),
             claims: BTreeMap::new(),
+            lookout: Lookout::default(),
+            asked: Asked::default(),
             stopping: watch::Sender::new(false),
         }
     }
@@ -227,6 +238,13 @@ impl Actor {
                     started.launched.insert(launch.claim.clone());
                 }
             }
+        }
+        match reservation {
+            Reservation::Stands(_) | Reservation::Unneeded => {
+                self.adopt(&plan.adoptions, world).await;
+            }
+            // Since when an orphan has been waiting is in the Ledger, or it is not known.
+            Reservation::Refused => {}
         }
         self.claims.retain(|name, claim| {
             matches!(claim, Claim::UnderWay(_)) || world.claims().contains_key(name)
@@ -317,7 +335,7 @@ impl Actor {
         let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
         let launch = launch.clone();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
-            match reserve::create_claim(&context, &launch).await {
+            match reserve::create_claim(&context, &launch.claim, &launch.spec).await {
                 Ok(claim) => {
                     Drive::new(context, claim, surroundings, Verdict::Keep, stopping)
                         .run()

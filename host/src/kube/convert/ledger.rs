@@ -4,9 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    Backoff, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
+    Backoff, EntryState, LedgerEntry, LedgerFacts, OrphanSeen, PolicyKind, PolicyState,
 };
-use kproxide_planner::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Vmid};
+use kproxide_planner::ids::{
+    ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
+};
 
 use super::Unreadable;
 use crate::kube::crd::{self, LEDGER_NAME, Ledger, LedgerEntryState, LedgerPolicyKind, LedgerSpec};
@@ -18,6 +20,7 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         entries,
         policy_state,
         backoff,
+        orphans,
     } = &ledger.spec;
     Ok(LedgerFacts {
         resource_version: ledger
@@ -29,6 +32,7 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         entries: read_rows("entries", entries, entry_facts)?,
         policy_state: read_rows("policyState", policy_state, policy_state_facts)?,
         backoff: read_rows("backoff", backoff, backoff_facts)?,
+        orphans: read_rows("orphans", orphans, orphan_facts)?,
     })
 }
 
@@ -39,6 +43,7 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
         entries,
         policy_state,
         backoff,
+        orphans,
     } = facts;
     let mut ledger = Ledger::new(
         LEDGER_NAME,
@@ -46,6 +51,7 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
             entries: entries.iter().map(entry_object).collect(),
             policy_state: policy_state.iter().map(policy_state_object).collect(),
             backoff: backoff.iter().map(backoff_object).collect(),
+            orphans: orphans.iter().map(orphan_object).collect(),
         },
     );
     ledger.metadata.resource_version =
@@ -244,6 +250,36 @@ fn backoff_object(row: &Backoff) -> crd::LedgerBackoff {
     }
 }
 
+fn orphan_facts(row: &crd::LedgerOrphan) -> Result<OrphanSeen, String> {
+    let crd::LedgerOrphan {
+        cluster,
+        vmid,
+        claim_uid,
+        since,
+    } = row;
+    Ok(OrphanSeen {
+        cluster: ClusterName::from(cluster.as_str()),
+        vmid: Vmid(*vmid),
+        claim_uid: Uid::from(claim_uid.as_str()),
+        since: moment("since", Some(since))?,
+    })
+}
+
+fn orphan_object(row: &OrphanSeen) -> crd::LedgerOrphan {
+    let OrphanSeen {
+        cluster,
+        vmid,
+        claim_uid,
+        since,
+    } = row;
+    crd::LedgerOrphan {
+        cluster: cluster.to_string(),
+        vmid: vmid.0,
+        claim_uid: claim_uid.to_string(),
+        since: since.to_string(),
+    }
+}
+
 fn moment(field: &str, text: Option<&str>) -> Result<Timestamp, String> {
     let text = text.ok_or_else(|| format!("{field} is missing"))?;
     text.parse()
@@ -299,6 +335,12 @@ mod tests {
                 message: "storage ceph is full".to_owned(),
                 failures: 3,
                 until: moment,
+            }],
+            orphans: vec![OrphanSeen {
+                cluster: "lab".into(),
+                vmid: Vmid(603),
+                claim_uid: "0b1c".into(),
+                since: moment,
             }],
         };
         let text = serde_json::to_string(&ledger_object(&facts)).unwrap();
