@@ -17,12 +17,12 @@ use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::{ClaimName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    Finding, NodeOutcome, NodeReport, PendingOutcome, PendingShape, PlacementReport,
+    Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome, PendingShape, PlacementReport,
     RejectedHypervisor, Report, Severity,
 };
 use kproxide_planner::world::World;
 
-use crate::act::ClaimNote;
+use crate::act::{ClaimNote, Leftover};
 use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
@@ -148,6 +148,7 @@ impl Reporter {
             policy_failures,
             waiting,
             frozen,
+            orphans,
             findings,
         } = &plan.report;
         for shape in pending {
@@ -157,6 +158,9 @@ impl Reporter {
             self.placement(placement, launched, rejected, world, now);
         }
         self.obstacles(world, now);
+        for orphan in orphans {
+            self.orphan(orphan, world, now);
+        }
         self.tell_refusals(world);
         let failures = policies::by_pool(policy_failures);
         self.tell_failures(&failures, world, now);
@@ -235,6 +239,32 @@ impl Reporter {
         }
     }
 
+    /// Volumes that bear the number of a machine which is gone: people remove them, or nobody.
+    pub fn leftover(&mut self, leftover: &Leftover, world: &World) {
+        let Leftover {
+            cluster,
+            vmid,
+            hypervisor,
+            pool,
+            volumes,
+        } = leftover;
+        let commands: Vec<_> = volumes
+            .iter()
+            .map(|volume| format!("`pvesm free {volume}`"))
+            .collect();
+        let message = format!(
+            "VM {vmid} of Proxmox cluster {cluster} is gone, and volumes with its number are there. Unless they are another cluster's, remove them on {hypervisor}: {}",
+            commands.join(", ")
+        );
+        self.metrics.findings.with_label_values(&["warning"]).inc();
+        tracing::warn!(%cluster, %vmid, message, "leftover volumes");
+        if let Some(facts) = world.pools().get(pool) {
+            let about = About::pool(pool, &facts.uid);
+            self.events
+                .say(Event::warning(about, "LeakedVolume", message));
+        }
+    }
+
     /// Tells every pool that uses the policy what became of its file; of one that was refused with the next plan, as pools that come later are.
     pub fn policy_reloaded(&mut self, reload: &Reload, world: &World) {
         let ReloadNews {
@@ -296,6 +326,36 @@ impl Reporter {
                     now,
                 );
             }
+        }
+    }
+
+    /// Said of its pool, or else of its Node: it has no claim that could carry an Event.
+    fn orphan(&mut self, orphan: &OrphanReport, world: &World, now: Timestamp) {
+        let OrphanReport {
+            cluster,
+            vmid,
+            pool,
+            node,
+            warning,
+            message,
+        } = orphan;
+        let severity = if *warning { "warning" } else { "notice" };
+        self.metrics.findings.with_label_values(&[severity]).inc();
+        let subject = (format!("VM/{cluster}/{vmid}"), message.clone());
+        if !self.logged.is_news(subject, "", now) {
+            return;
+        }
+        tracing::warn!(%cluster, %vmid, message, "a machine without a claim");
+        let pool = pool.as_ref().and_then(|name| {
+            let facts = world.pools().get(name)?;
+            Some(About::pool(name, &facts.uid))
+        });
+        if let Some(about) = pool.or_else(|| node.as_ref().map(About::node)) {
+            self.events.say(if *warning {
+                Event::warning(about, "Orphan", message.clone())
+            } else {
+                Event::normal(about, "Orphan", message.clone())
+            });
         }
     }
 

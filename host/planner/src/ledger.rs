@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::claim::Condition;
 use crate::facts::{
-    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
-    PolicyState,
+    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, OrphanLook,
+    PolicyKind, PolicyState,
 };
 use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::report::{Finding, Severity};
@@ -194,14 +194,7 @@ impl Upkeep {
             // So many claims are gone at once that nothing is concluded from it.
             EntryState::Live if self.frozen.is_some() => {}
             EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
-            EntryState::Live => self.findings.push(Finding {
-                severity: Severity::Warning,
-                about: format!("NodeClaim/{}", entry.claim),
-                message: format!(
-                    "the claim is gone, but VM {} of cluster {} may still exist; it keeps its place in the limits and nothing touches it. Remove the VM by hand if it is no longer wanted",
-                    entry.vmid, entry.cluster
-                ),
-            }),
+            EntryState::Live => self.tell_of_unclaimed(world, &entry),
             EntryState::Quarantined { until } => {
                 wake(&mut self.wake_at, until, now);
                 if now >= until && !claimed {
@@ -210,6 +203,31 @@ impl Upkeep {
             }
         }
         Some(entry)
+    }
+
+    /// The claim is gone, and its machine is not certainly so. What is provably ours is the orphans' matter.
+    fn tell_of_unclaimed(&mut self, world: &World, entry: &LedgerEntry) {
+        let LedgerEntry {
+            claim,
+            vmid,
+            cluster,
+            ..
+        } = entry;
+        let looks = world.orphans().get(cluster);
+        let message = match looks.and_then(|looks| looks.get(vmid)) {
+            Some(OrphanLook::Ours(_)) => return,
+            Some(OrphanLook::NotProven(why)) => format!(
+                "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
+            ),
+            None => format!(
+                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist; it keeps its place in the limits until its hypervisor answers"
+            ),
+        };
+        self.findings.push(Finding {
+            severity: Severity::Warning,
+            about: format!("NodeClaim/{claim}"),
+            message,
+        });
     }
 
     /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.

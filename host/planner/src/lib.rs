@@ -26,6 +26,7 @@ pub mod planning;
 pub mod breaker;
 pub mod freeze;
 pub mod ledger;
+pub mod orphans;
 pub mod plan;
 
 pub mod check;

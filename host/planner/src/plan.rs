@@ -18,6 +18,9 @@ pub struct Plan {
     /// it stands as it should. If the write conflicts, `launches` are dropped and the next tick plans anew.
     pub ledger: Option<LedgerFacts>,
     pub launches: Vec<Launch>,
+    /// Machines of ours without a claim that are given one.
+    #[serde(default)]
+    pub adoptions: Vec<Adoption>,
     /// One for every claim that exists, by name: how far the world lets it go.
     pub advances: Vec<Advance>,
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
@@ -41,6 +44,24 @@ pub struct Launch {
     pub spec: ClaimSpec,
     /// For the Event and the decision log.
     pub reason: String,
+}
+
+/// A claim to be made anew for a machine whose own is gone. Nothing is asked of Proxmox for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adoption {
+    pub claim: ClaimName,
+    /// With `adopts`.
+    pub spec: ClaimSpec,
+    /// For the Event and the log.
+    pub reason: String,
+}
+
+impl Adoption {
+    /// The machine is taken over to be removed.
+    pub fn is_condemned(&self) -> bool {
+        let adopts = self.spec.adopts.as_ref();
+        adopts.is_some_and(|adopts| adopts.condemned)
+    }
 }
 
 /// The Node of this claim could go, or no longer can: its condition `Unneeded` changes to this.

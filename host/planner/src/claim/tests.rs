@@ -14,6 +14,8 @@ mod joining;
 
 mod power;
 
+mod orphans;
+
 mod invariants;
 
 mod model;

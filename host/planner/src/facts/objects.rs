@@ -262,6 +262,26 @@ pub struct ClaimSpec {
     pub template_digest: Digest,
     /// Digest of the host-selection policy that chose the hypervisor.
     pub policy_digest: Digest,
+    /// It was made for a machine that was there before it: an orphan.
+    #[serde(default)]
+    pub adopts: Option<Adopts>,
+}
+
+/// Whose machine a claim has taken over, and so what the machine's marker says.
+///
+/// The proof of ownership does not become weaker by it. The marker's signature still covers our cluster, the claim that the machine was made for,
+/// this very VMID and the nonce, and only our key makes it; the claim merely says which of the markers that we have signed it expects. It says so in its
+/// specification, which is there from its first moment and never changes. So it can name nothing but a machine that we made: what it says of a VM that
+/// carries no such marker (a copy, another number, another cluster's) proves nothing, and that VM is left alone as ever. A machine whose own
+/// claim still exists is not touched for another claim: such a claim is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopts {
+    /// UID of the claim that the machine was made for.
+    pub claim_uid: Uid,
+    /// Random text of its marker.
+    pub nonce: Arc<str>,
+    /// It is taken over to be removed.
+    pub condemned: bool,
 }
 
 impl ClaimSpec {
@@ -375,6 +395,20 @@ pub struct LedgerFacts {
     /// A person's word that a freeze is meant: the annotation `kproxide.dev/acknowledge-removal`.
     #[serde(default)]
     pub acknowledged: Option<Arc<str>>,
+    /// Machines of ours without a claim that wait: for their Nodes, or for the end of their grace.
+    #[serde(default)]
+    pub orphans: Vec<OrphanSeen>,
+}
+
+/// A machine of ours without a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrphanSeen {
+    pub cluster: ClusterName,
+    pub vmid: Vmid,
+    /// UID of the claim that it was made for.
+    pub claim_uid: Uid,
+    /// When it was first seen so. Its grace is counted from here, whatever restarts.
+    pub since: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -143,6 +143,9 @@ impl Planning<'_> {
                 Stage::Overdue | Stage::Leaving => {}
             }
         }
+        for adoption in self.adoptions.iter().filter(|it| !it.is_condemned()) {
+            *staying.entry(adoption.spec.pool.clone()).or_default() += 1;
+        }
         for entry in &self.ledger.entries {
             match entry.state {
                 EntryState::Reserved { .. } => *staying.entry(entry.pool.clone()).or_default() += 1,
@@ -176,6 +179,8 @@ impl Planning<'_> {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
         } else if removing && is_unguarded(row.claim) {
             Some(NO_FINALIZER.to_owned())
+        } else if let Some(reason) = has_two_claims(world, row.name, row.claim) {
+            Some(reason)
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
         {
@@ -298,7 +303,9 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             .node
             .is_some_and(|node| node.facts.ready && !awaits_startup(row.pool, node.facts));
         let is_given_up = !comes_now || claim.status.is_overdue();
-        row.stage = match is_overdue(tick, claim) && is_given_up {
+        let adopts = claim.spec.adopts.as_ref();
+        let is_condemned = adopts.is_some_and(|adopts| adopts.condemned);
+        row.stage = match is_condemned || (is_overdue(tick, claim) && is_given_up) {
             true => Stage::Overdue,
             false => Stage::Coming,
         };
@@ -447,6 +454,22 @@ fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
         Some(_) => None,
         None => Some(format!("nothing is known of Proxmox cluster {cluster} yet")),
     }
+}
+
+/// A claim that has taken a machine over yields to the one that the machine was made for, and to any other of the same VM: it was restored,
+/// or made by hand.
+fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<String> {
+    let adopts = claim.spec.adopts.as_ref()?;
+    let spec = &claim.spec;
+    let mut others = world.claims().iter().filter(|(other, _)| *other != name);
+    let (other, _) = others.find(|(_, other)| {
+        other.uid == adopts.claim_uid
+            || (other.spec.vmid == spec.vmid && other.spec.cluster == spec.cluster)
+    })?;
+    Some(format!(
+        "NodeClaim {other} is of the same VM {}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it",
+        spec.vmid
+    ))
 }
 
 /// Nobody wished for what claims say now; or which watch fails: who is on a Node, or may leave it, may be another by now.

@@ -16,6 +16,7 @@ mod claims;
 mod decorate;
 mod explain;
 pub(crate) mod machines;
+mod orphans;
 mod packing;
 mod placement;
 mod pools;
@@ -34,7 +35,9 @@ use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 use crate::ledger;
-use crate::plan::{Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict};
+use crate::plan::{
+    Adoption, Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
+};
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
 use crate::world::{Id, World};
@@ -48,6 +51,8 @@ pub struct Limits {
     pub max_removals_per_tick: u32,
     /// So long a VMID and an address rest after their machine is gone.
     pub quarantine: SignedDuration,
+    /// So long a machine of ours that has no claim and cannot serve is left alone before it is removed.
+    pub orphan_grace: SignedDuration,
 }
 
 impl Default for Limits {
@@ -56,6 +61,7 @@ impl Default for Limits {
             max_launches_per_tick: 20,
             max_removals_per_tick: 100,
             quarantine: SignedDuration::from_hours(24),
+            orphan_grace: SignedDuration::from_hours(1),
         }
     }
 }
@@ -79,6 +85,7 @@ pub struct Planning<'w> {
     /// Machines that the breaker's allowances are shares of.
     machines: u32,
     launches: Vec<Launch>,
+    adoptions: Vec<Adoption>,
     unneeded: Vec<Unneeded>,
     report: Report,
     /// A policy was asked: the same world may get another answer.
@@ -156,6 +163,7 @@ impl<'w> Planning<'w> {
             scale_down: scale_down::ScaleDown::default(),
             machines: 0,
             launches: Vec::new(),
+            adoptions: Vec::new(),
             unneeded: Vec::new(),
             report: Report::default(),
             has_asked: false,
@@ -169,6 +177,7 @@ impl<'w> Planning<'w> {
                 Step::Claims => {
                     self.read_ledger();
                     self.judge_claims();
+                    self.see_to_orphans();
                     self.prepare_pools();
                     Step::Decorate
                 }
@@ -261,6 +270,7 @@ impl<'w> Planning<'w> {
         let mut plan = Plan {
             ledger: (!stands).then_some(self.ledger),
             launches: self.launches,
+            adoptions: self.adoptions,
             advances: advances.collect(),
             unneeded: self.unneeded,
             decorations,
@@ -272,6 +282,7 @@ impl<'w> Planning<'w> {
         let is_settled = !self.has_asked
             && plan.ledger.is_none()
             && plan.launches.is_empty()
+            && plan.adoptions.is_empty()
             && plan.unneeded.is_empty();
         plan.settled_at = is_settled.then_some(self.tick.now);
         plan

@@ -7,6 +7,7 @@ mod drawn;
 mod headroom;
 mod lifecycle;
 mod machines;
+mod orphans;
 mod patience;
 mod placement;
 mod properties;

@@ -4,9 +4,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    Backoff, EntryState, Freeze, LedgerEntry, LedgerFacts, PolicyKind, PolicyState, Removal,
+    Backoff, EntryState, Freeze, LedgerEntry, LedgerFacts, OrphanSeen, PolicyKind, PolicyState,
+    Removal,
 };
-use kproxide_planner::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Vmid};
+use kproxide_planner::ids::{
+    ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
+};
 use kproxide_planner::plan::RemovalReason;
 
 use super::Unreadable;
@@ -24,6 +27,7 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         backoff,
         removals,
         freeze,
+        orphans,
     } = &ledger.spec;
     let annotations = ledger.metadata.annotations.as_ref();
     Ok(LedgerFacts {
@@ -49,6 +53,7 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         acknowledged: annotations
             .and_then(|annotations| annotations.get(ACKNOWLEDGE))
             .map(|word| word.as_str().into()),
+        orphans: read_rows("orphans", orphans, orphan_facts)?,
     })
 }
 
@@ -62,6 +67,7 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
         removals,
         freeze,
         acknowledged,
+        orphans,
     } = facts;
     let mut ledger = Ledger::new(
         LEDGER_NAME,
@@ -71,6 +77,7 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
             backoff: backoff.iter().map(backoff_object).collect(),
             removals: removals.iter().map(removal_object).collect(),
             freeze: freeze.as_ref().map(freeze_object),
+            orphans: orphans.iter().map(orphan_object).collect(),
         },
     );
     ledger.metadata.resource_version =
@@ -308,6 +315,36 @@ fn freeze_object(freeze: &Freeze) -> crd::LedgerFreeze {
     }
 }
 
+fn orphan_facts(row: &crd::LedgerOrphan) -> Result<OrphanSeen, String> {
+    let crd::LedgerOrphan {
+        cluster,
+        vmid,
+        claim_uid,
+        since,
+    } = row;
+    Ok(OrphanSeen {
+        cluster: ClusterName::from(cluster.as_str()),
+        vmid: Vmid(*vmid),
+        claim_uid: Uid::from(claim_uid.as_str()),
+        since: moment("since", Some(since))?,
+    })
+}
+
+fn orphan_object(row: &OrphanSeen) -> crd::LedgerOrphan {
+    let OrphanSeen {
+        cluster,
+        vmid,
+        claim_uid,
+        since,
+    } = row;
+    crd::LedgerOrphan {
+        cluster: cluster.to_string(),
+        vmid: vmid.0,
+        claim_uid: claim_uid.to_string(),
+        since: since.to_string(),
+    }
+}
+
 fn moment(field: &str, text: Option<&str>) -> Result<Timestamp, String> {
     let text = text.ok_or_else(|| format!("{field} is missing"))?;
     text.parse()
@@ -376,6 +413,12 @@ mod tests {
                 machines: 12,
             }),
             acknowledged: Some("12@2026-01-31T12:00:00Z".into()),
+            orphans: vec![OrphanSeen {
+                cluster: "lab".into(),
+                vmid: Vmid(603),
+                claim_uid: "0b1c".into(),
+                since: moment,
+            }],
         };
         let text = serde_json::to_string(&ledger_object(&facts)).unwrap();
         assert_eq!(

@@ -41,6 +41,26 @@ pub struct LedgerSpec {
     /// Nothing is removed, because too many machines went bad at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<LedgerFreeze>,
+    /// Machines of ours without a claim, and since when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
+    pub orphans: Vec<LedgerOrphan>,
+}
+
+/// A machine of ours without a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerOrphan {
+    /// Name of the ProxmoxCluster.
+    pub cluster: String,
+    /// Number of the VM.
+    pub vmid: u32,
+    /// UID of the claim that it was made for.
+    #[serde(rename = "claimUID")]
+    pub claim_uid: String,
+    /// First seen without it.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
 }
 
 /// One VM number.
