@@ -127,7 +127,7 @@ impl Actor {
             tracing::warn!(%claim, vmid = %spec.vmid, cluster = %spec.cluster, reason, condemned = adoption.is_condemned(), "a claim is made anew for a machine of ours that had none");
             self.claims
                 .insert(claim.clone(), Claim::UnderWay(Verdict::Keep));
-            let (context, stopping) = (self.context.clone(), self.stopping.subscribe());
+            let (context, stopping) = (self.context.clone(), self.stopping.clone());
             let (name, spec) = (claim.clone(), spec.clone());
             self.spawn(name.clone(), Verdict::Keep, async move {
                 match create_claim(&context, &name, &spec).await {

@@ -12,7 +12,7 @@ use super::{Condition, DRAINING_TAINT, Phase, UNREGISTERED_TAINT, drain};
 use crate::facts::{Adopts, NodeFacts};
 use crate::ids::{NodeName, Vmid};
 use crate::ledger::later;
-use crate::plan::RemovalReason;
+use crate::plan::{RemovalReason, Standing};
 
 /// The reason of the conditions that an earlier claim had earned.
 const ADOPTED: &str = "Adopted";
@@ -138,7 +138,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
             why,
             now,
         );
-        let unneeded = super::unneeded(true, now);
+        let unneeded = super::unneeded(&Standing::CouldGo, now);
         change.conditions.extend(unneeded.conditions);
         change.draining_since = Change::Set(now);
     }
