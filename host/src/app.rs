@@ -262,6 +262,7 @@ impl App {
             limits: Limits {
                 max_launches_per_tick: config.max_launches_per_tick,
                 quarantine: config.quarantine,
+                orphan_grace: config.orphan_grace,
                 ..Limits::default()
             },
             world: World::default(),

@@ -256,6 +256,9 @@ impl Autoscaler {
             self.world.apply(delta);
         }
         self.look_at_definition().await;
+        for delta in self.actor.look_for_orphans(&self.world).await {
+            self.world.apply(delta);
+        }
         let now = self.clock.now();
         self.arm();
         let removing = self.actor.removing();
@@ -279,6 +282,11 @@ impl Autoscaler {
         self.reporter
             .report(&plan, &started.launched, &self.world, now)
             .await;
+        if !self.host.dry_run {
+            for leftover in self.actor.look_for_leftovers(&self.world).await {
+                self.reporter.leftover(&leftover, &self.world);
+            }
+        }
         Some(plan)
     }
 
@@ -515,6 +523,7 @@ fn is_news(delta: &Delta) -> bool {
         | Delta::Pool(..)
         | Delta::Claim(..)
         | Delta::Inventory(..)
+        | Delta::Orphans(..)
         | Delta::Policy(..) => true,
     }
 }

@@ -24,6 +24,7 @@ pub struct Config {
     pub join_dir: PathBuf,
     pub timing: Timing,
     pub quarantine: SignedDuration,
+    pub orphan_grace: SignedDuration,
     pub lease: LeaseTiming,
     pub max_launches_per_tick: u32,
 }
@@ -58,6 +59,8 @@ pub enum ConfigError {
     PollInterval,
     #[error("--quarantine {0:?} is too long")]
     Quarantine(Duration),
+    #[error("--orphan-grace {0:?} is too long")]
+    OrphanGrace(Duration),
 }
 
 impl Config {
@@ -86,6 +89,7 @@ impl Config {
             inventory_max_age,
             cold_start,
             quarantine,
+            orphan_grace,
             lease_duration,
             lease_renew_deadline,
             lease_retry,
@@ -137,6 +141,9 @@ impl Config {
             quarantine: quarantine
                 .try_into()
                 .map_err(|_| ConfigError::Quarantine(quarantine))?,
+            orphan_grace: orphan_grace
+                .try_into()
+                .map_err(|_| ConfigError::OrphanGrace(orphan_grace))?,
             lease: LeaseTiming {
                 duration: lease_duration,
                 renew_deadline: lease_renew_deadline,

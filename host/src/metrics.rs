@@ -34,6 +34,7 @@ pub struct Metrics {
     pub claims: IntGaugeVec,
     pub launches: IntCounterVec,
     pub removals: IntCounterVec,
+    pub frozen: IntGauge,
     pub steps: IntCounterVec,
     pub policy_calls: IntCounterVec,
     pub policy_reloads: IntCounterVec,
@@ -145,6 +146,10 @@ impl Metrics {
                 "kproxide_removals_total",
                 "Removals begun.",
                 &["pool", "reason"],
+            )?,
+            frozen: register.gauge(
+                "kproxide_frozen",
+                "1 while nothing is removed because too many machines went bad at once.",
             )?,
             steps: register.counters(
                 "kproxide_steps_total",

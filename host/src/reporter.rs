@@ -17,12 +17,12 @@ use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::{ClaimName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    Finding, NodeOutcome, NodeReport, PendingOutcome, PendingShape, PlacementReport,
+    Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome, PendingShape, PlacementReport,
     RejectedHypervisor, Report, Severity,
 };
 use kproxide_planner::world::World;
 
-use crate::act::ClaimNote;
+use crate::act::{ClaimNote, Leftover};
 use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
@@ -32,6 +32,10 @@ use reload::ReloadNews;
 
 /// Nothing is launched or destroyed: the key for ownership proofs is gone, or is another one.
 const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
+/// Removals of this pool wait until fewer machines have gone lately.
+const WAITING: &str = "RemovalsWait";
+/// Nothing is removed: too many machines went bad at once.
+const FROZEN: &str = "Frozen";
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Events for the pods of one shape per tick: the others have the same reason.
@@ -142,6 +146,9 @@ impl Reporter {
             rejected,
             nodes,
             policy_failures,
+            waiting,
+            frozen,
+            orphans,
             findings,
         } = &plan.report;
         for shape in pending {
@@ -151,9 +158,18 @@ impl Reporter {
             self.placement(placement, launched, rejected, world, now);
         }
         self.obstacles(world, now);
+        for orphan in orphans {
+            self.orphan(orphan, world, now);
+        }
         self.tell_refusals(world);
         let failures = policies::by_pool(policy_failures);
         self.tell_failures(&failures, world, now);
+        for (name, wait) in waiting {
+            if let Some(pool) = world.pools().get(name) {
+                self.warn(About::pool(name, &pool.uid), WAITING, wait, now);
+            }
+        }
+        self.freeze(frozen.as_deref(), world, now);
         self.count_removals(nodes, world);
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
@@ -201,7 +217,7 @@ impl Reporter {
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
-                self.write_statuses(&kube, &failures, world, now),
+                self.write_statuses(&kube, &failures, frozen.as_deref(), world, now),
             )
             .await
             .is_err()
@@ -220,6 +236,32 @@ impl Reporter {
         } else {
             tracing::info!(claim = %note.claim, reason, message, "claim");
             self.events.say(Event::normal(about, reason, message));
+        }
+    }
+
+    /// Volumes that bear the number of a machine which is gone: people remove them, or nobody.
+    pub fn leftover(&mut self, leftover: &Leftover, world: &World) {
+        let Leftover {
+            cluster,
+            vmid,
+            hypervisor,
+            pool,
+            volumes,
+        } = leftover;
+        let commands: Vec<_> = volumes
+            .iter()
+            .map(|volume| format!("`pvesm free {volume}`"))
+            .collect();
+        let message = format!(
+            "VM {vmid} of Proxmox cluster {cluster} is gone, and volumes with its number are there. Unless they are another cluster's, remove them on {hypervisor}: {}",
+            commands.join(", ")
+        );
+        self.metrics.findings.with_label_values(&["warning"]).inc();
+        tracing::warn!(%cluster, %vmid, message, "leftover volumes");
+        if let Some(facts) = world.pools().get(pool) {
+            let about = About::pool(pool, &facts.uid);
+            self.events
+                .say(Event::warning(about, "LeakedVolume", message));
         }
     }
 
@@ -253,6 +295,16 @@ impl Reporter {
         }
     }
 
+    /// Every pool is told, at the beginning and, if it goes on, again and again.
+    fn freeze(&mut self, frozen: Option<&str>, world: &World, now: Timestamp) {
+        self.metrics.frozen.set(i64::from(frozen.is_some()));
+        if let Some(message) = frozen {
+            for (name, pool) in world.pools() {
+                self.warn(About::pool(name, &pool.uid), FROZEN, message, now);
+            }
+        }
+    }
+
     /// What keeps kproxide from looking after its machines at all.
     fn obstacles(&mut self, world: &World, now: Timestamp) {
         if let Some(problem) = self.key_problem.clone() {
@@ -274,6 +326,36 @@ impl Reporter {
                     now,
                 );
             }
+        }
+    }
+
+    /// Said of its pool, or else of its Node: it has no claim that could carry an Event.
+    fn orphan(&mut self, orphan: &OrphanReport, world: &World, now: Timestamp) {
+        let OrphanReport {
+            cluster,
+            vmid,
+            pool,
+            node,
+            warning,
+            message,
+        } = orphan;
+        let severity = if *warning { "warning" } else { "notice" };
+        self.metrics.findings.with_label_values(&[severity]).inc();
+        let subject = (format!("VM/{cluster}/{vmid}"), message.clone());
+        if !self.logged.is_news(subject, "", now) {
+            return;
+        }
+        tracing::warn!(%cluster, %vmid, message, "a machine without a claim");
+        let pool = pool.as_ref().and_then(|name| {
+            let facts = world.pools().get(name)?;
+            Some(About::pool(name, &facts.uid))
+        });
+        if let Some(about) = pool.or_else(|| node.as_ref().map(About::node)) {
+            self.events.say(if *warning {
+                Event::warning(about, "Orphan", message.clone())
+            } else {
+                Event::normal(about, "Orphan", message.clone())
+            });
         }
     }
 

@@ -16,7 +16,7 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
-use crate::plan::{Launch, Plan, Verdict};
+use crate::plan::{Adoption, Launch, Plan, Verdict};
 use crate::planning::Limits;
 use crate::report::{Finding, Severity};
 use crate::world::World;
@@ -48,6 +48,8 @@ pub enum Violation {
     NotArmed,
     Budget,
     MinNodes,
+    NotCounted,
+    Frozen,
 }
 
 impl fmt::Display for Violation {
@@ -79,6 +81,8 @@ impl fmt::Display for Violation {
             Self::NotArmed => f.write_str("nothing may be removed yet"),
             Self::Budget => f.write_str("more removals than its pool's budget"),
             Self::MinNodes => f.write_str("its pool would fall below minNodes"),
+            Self::NotCounted => f.write_str("the Ledger does not count it for the breaker"),
+            Self::Frozen => f.write_str("too many machines are bad at once"),
         }
     }
 }
@@ -111,6 +115,13 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
             plan.ledger = Some(ledger);
         }
     }
+    let adoptions = std::mem::take(&mut plan.adoptions);
+    for adoption in adoptions {
+        match adoption_violation(world, now, limits, &plan.adoptions, &adoption) {
+            None => plan.adoptions.push(adoption),
+            Some(violation) => findings.push(defect(&adoption.claim, "adopted", &violation)),
+        }
+    }
     let mut removals = Removals::new(world, now, plan);
     for advance in &mut plan.advances {
         if let Verdict::Remove(reason) = advance.verdict
@@ -136,6 +147,11 @@ pub fn violations(
         let violation = launch_violation(world, limits, &tally, index, launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
+    for (index, adoption) in plan.adoptions.iter().enumerate() {
+        let before = &plan.adoptions[..index];
+        let violation = adoption_violation(world, now, limits, before, adoption);
+        found.extend(violation.map(|violation| (adoption.claim.clone(), violation)));
+    }
     let mut removals = Removals::new(world, now, plan);
     for advance in &plan.advances {
         if let Verdict::Remove(reason) = advance.verdict {
@@ -144,6 +160,64 @@ pub fn violations(
         }
     }
     found
+}
+
+/// A claim for a machine that has one, or for a number that is not its own, or a removal before its time.
+fn adoption_violation(
+    world: &World,
+    now: Timestamp,
+    limits: &Limits,
+    before: &[Adoption],
+    adoption: &Adoption,
+) -> Option<Violation> {
+    let spec = &adoption.spec;
+    let Some(adopts) = &spec.adopts else {
+        return Some(Violation::NotOurs);
+    };
+    let Some(cluster) = world.clusters().get(&spec.cluster) else {
+        return Some(Violation::WrongCluster);
+    };
+    if !world.host().key_known {
+        return Some(Violation::NoKey);
+    }
+    if !(cluster.vmid_first..=cluster.vmid_last).contains(&spec.vmid) {
+        return Some(Violation::NumberOutOfRange(spec.vmid));
+    }
+    if *spec.vm_name != *adoption.claim.as_str() || world.claims().contains_key(&adoption.claim) {
+        return Some(Violation::NameTaken);
+    }
+    let claims = world.claims().values().map(|claim| &claim.spec);
+    let mut specs = claims.chain(before.iter().map(|other| &other.spec));
+    let entries = world.ledger().map_or(&[][..], |ledger| &ledger.entries);
+    let mut entries = entries
+        .iter()
+        .filter(|entry| entry.cluster == spec.cluster && entry.vmid == spec.vmid);
+    if specs.any(|other| other.cluster == spec.cluster && other.vmid == spec.vmid)
+        || entries.any(|entry| entry.state != EntryState::Live || entry.claim != adoption.claim)
+    {
+        return Some(Violation::NumberTaken(spec.vmid));
+    }
+    if !adopts.condemned {
+        return None;
+    }
+    let mut seen = world
+        .ledger()
+        .into_iter()
+        .flat_map(|ledger| &ledger.orphans);
+    let has_waited = limits.orphan_grace.is_zero()
+        || seen.any(|seen| {
+            let age = now.duration_since(seen.since);
+            seen.cluster == spec.cluster && seen.vmid == spec.vmid && age >= limits.orphan_grace
+        });
+    let everyone_answers = world
+        .inventories()
+        .get(&spec.cluster)
+        .is_some_and(|inventory| {
+            let silent = inventory.hypervisors.values().any(|it| !it.online);
+            inventory.reachable && inventory.quorate && inventory.complete && !silent
+        });
+    let is_armed = world.host().armed_at.is_some_and(|at| at <= now);
+    (!has_waited || !everyone_answers || !is_armed).then_some(Violation::NotArmed)
 }
 
 /// As it stands when the plan's launches begin.

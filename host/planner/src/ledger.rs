@@ -9,12 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::claim::Condition;
 use crate::facts::{
-    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
-    PolicyState,
+    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, OrphanLook,
+    PolicyKind, PolicyState,
 };
 use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::report::{Finding, Severity};
 use crate::world::World;
+use crate::{breaker, freeze};
 
 /// Entries of 200 bytes in one object: beyond this nothing is launched.
 pub const MOST_ENTRIES: usize = 5_000;
@@ -115,6 +116,8 @@ pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
 pub(crate) struct Upkeep {
     pub(crate) ledger: LedgerFacts,
     pub(crate) findings: Vec<Finding>,
+    /// Nothing is removed: what a person has to know.
+    pub(crate) frozen: Option<String>,
     /// When time alone will change it.
     pub(crate) wake_at: Option<Timestamp>,
 }
@@ -123,8 +126,13 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     let mut upkeep = Upkeep {
         ledger: world.ledger().cloned().unwrap_or_default(),
         findings: Vec::new(),
+        frozen: None,
         wake_at: None,
     };
+    if let Some(moment) = breaker::forget(&mut upkeep.ledger.removals, now) {
+        wake(&mut upkeep.wake_at, moment, now);
+    }
+    upkeep.frozen = freeze::review(world, &mut upkeep.ledger, now);
     let entries = std::mem::take(&mut upkeep.ledger.entries);
     for entry in entries {
         if let Some(entry) = upkeep.keep(entry, world, now, quarantine) {
@@ -164,9 +172,8 @@ impl Upkeep {
         now: Timestamp,
         quarantine: SignedDuration,
     ) -> Option<LedgerEntry> {
-        let claimed = world.claims().get(&entry.claim).is_some_and(|claim| {
-            claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
-        });
+        let claim = world.claims().get(&entry.claim);
+        let claimed = claim.is_some_and(|claim| is_of_claim(&entry, claim));
         let quarantined = EntryState::Quarantined {
             until: later(now, quarantine),
         };
@@ -184,15 +191,10 @@ impl Upkeep {
                 }
             }
             EntryState::Live if claimed => {}
+            // So many claims are gone at once that nothing is concluded from it.
+            EntryState::Live if self.frozen.is_some() => {}
             EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
-            EntryState::Live => self.findings.push(Finding {
-                severity: Severity::Warning,
-                about: format!("NodeClaim/{}", entry.claim),
-                message: format!(
-                    "the claim is gone, but VM {} of cluster {} may still exist; it keeps its place in the limits and nothing touches it. Remove the VM by hand if it is no longer wanted",
-                    entry.vmid, entry.cluster
-                ),
-            }),
+            EntryState::Live => self.tell_of_unclaimed(world, &entry),
             EntryState::Quarantined { until } => {
                 wake(&mut self.wake_at, until, now);
                 if now >= until && !claimed {
@@ -201,6 +203,31 @@ impl Upkeep {
             }
         }
         Some(entry)
+    }
+
+    /// The claim is gone, and its machine is not certainly so. What is provably ours is the orphans' matter.
+    fn tell_of_unclaimed(&mut self, world: &World, entry: &LedgerEntry) {
+        let LedgerEntry {
+            claim,
+            vmid,
+            cluster,
+            ..
+        } = entry;
+        let looks = world.orphans().get(cluster);
+        let message = match looks.and_then(|looks| looks.get(vmid)) {
+            Some(OrphanLook::Ours(_)) => return,
+            Some(OrphanLook::NotProven(why)) => format!(
+                "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
+            ),
+            None => format!(
+                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist; it keeps its place in the limits until its hypervisor answers"
+            ),
+        };
+        self.findings.push(Finding {
+            severity: Severity::Warning,
+            about: format!("NodeClaim/{claim}"),
+            message,
+        });
     }
 
     /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.
@@ -243,6 +270,11 @@ impl Upkeep {
             });
         }
     }
+}
+
+/// The claim of that name holds the entry's number.
+pub(crate) fn is_of_claim(entry: &LedgerEntry, claim: &ClaimFacts) -> bool {
+    claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
 }
 
 /// The inventory says that there is no such VM. A hint, good enough to let the number rest, not to use it.

@@ -1,7 +1,7 @@
 //! The functional core of kproxide: what to do, given everything that is known. No I/O, no clock, no randomness, no failure.
 //!
 //! In reading order: what is known ([`facts`], by [`ids`], in [`resources`], kept in the [`world`]), what is asked of policies ([`question`]),
-//! how a tick is decided ([`planning`], with the [`ledger`] beside), what is decided ([`plan`], after a last [`check`]) and why ([`report`]), and
+//! how a tick is decided ([`planning`], with the [`ledger`], its [`breaker`] and the [`freeze`] beside), what is decided ([`plan`], after a last [`check`]) and why ([`report`]), and
 //! the life of one claim ([`claim`]).
 
 // What is known.
@@ -23,7 +23,10 @@ pub mod question;
 
 pub mod planning;
 
+pub mod breaker;
+pub mod freeze;
 pub mod ledger;
+pub mod orphans;
 pub mod plan;
 
 pub mod check;

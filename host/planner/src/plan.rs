@@ -9,6 +9,7 @@ use crate::facts::{ClaimSpec, LedgerFacts, PolicyUse};
 use crate::ids::{ClaimName, Digest, Uid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::report::Report;
+use crate::world::World;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[must_use = "a plan does nothing until it is acted on"]
@@ -17,6 +18,9 @@ pub struct Plan {
     /// it stands as it should. If the write conflicts, `launches` are dropped and the next tick plans anew.
     pub ledger: Option<LedgerFacts>,
     pub launches: Vec<Launch>,
+    /// Machines of ours without a claim that are given one.
+    #[serde(default)]
+    pub adoptions: Vec<Adoption>,
     /// One for every claim that exists, by name: how far the world lets it go.
     pub advances: Vec<Advance>,
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
@@ -40,6 +44,24 @@ pub struct Launch {
     pub spec: ClaimSpec,
     /// For the Event and the decision log.
     pub reason: String,
+}
+
+/// A claim to be made anew for a machine whose own is gone. Nothing is asked of Proxmox for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adoption {
+    pub claim: ClaimName,
+    /// With `adopts`.
+    pub spec: ClaimSpec,
+    /// For the Event and the log.
+    pub reason: String,
+}
+
+impl Adoption {
+    /// The machine is taken over to be removed.
+    pub fn is_condemned(&self) -> bool {
+        let adopts = self.spec.adopts.as_ref();
+        adopts.is_some_and(|adopts| adopts.condemned)
+    }
 }
 
 /// The Node of this claim could go, or no longer can: its condition `Unneeded` changes to this.
@@ -186,6 +208,19 @@ impl fmt::Display for Verdict {
 }
 
 impl Plan {
+    /// This removal is counted by the Ledger that the plan writes: if that write is refused, it must not begin.
+    pub fn rests_on_ledger(&self, advance: &Advance, world: &World) -> bool {
+        let Verdict::Remove(_) = advance.verdict else {
+            return false;
+        };
+        let counted = |ledger: &LedgerFacts| {
+            let mut rows = ledger.removals.iter();
+            rows.find(|row| row.claim == advance.claim).cloned()
+        };
+        let planned = self.ledger.as_ref().and_then(counted);
+        planned.is_some() && planned != world.ledger().and_then(counted)
+    }
+
     /// Planned again at this moment, with nothing changed in the world, it would be the same.
     pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
         self.settled_at.is_some_and(|since| since <= now)

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::PolicyRef;
-use crate::ids::{ClaimName, HypervisorId, NodeName, PodKey, PoolName};
+use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
 
 /// Everything that a tick has to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,15 @@ pub struct Report {
     /// Policies without an answer that could be used, nor another one's in its place; each reason once per pool, in the order of the questions.
     #[serde(default)]
     pub policy_failures: Vec<PolicyFailure>,
+    /// Pools whose removals wait for the breaker, and until when; one for each.
+    #[serde(default)]
+    pub waiting: Vec<(PoolName, String)>,
+    /// Nothing is removed, because too many machines went bad at once; what was seen, and what a person can do.
+    #[serde(default)]
+    pub frozen: Option<String>,
+    /// Machines of ours without a claim, and what becomes of them.
+    #[serde(default)]
+    pub orphans: Vec<OrphanReport>,
     /// Proposals that `check` dropped, and anything odd in the input.
     pub findings: Vec<Finding>,
 }
@@ -116,6 +125,18 @@ pub struct PolicyFailure {
     pub pool: PoolName,
     pub policy: PolicyRef,
     pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrphanReport {
+    pub cluster: ClusterName,
+    pub vmid: Vmid,
+    /// Where it belonged, as far as that is known; it may not exist any more.
+    pub pool: Option<PoolName>,
+    pub node: Option<NodeName>,
+    /// People should know.
+    pub warning: bool,
+    pub message: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

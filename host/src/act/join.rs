@@ -83,7 +83,7 @@ impl Drive {
             "-c",
             RUN,
             "kproxide-join",
-            self.facts().uid.as_str(),
+            self.made_for().as_str(),
         ];
         match client
             .agent_exec(
@@ -114,7 +114,7 @@ impl Drive {
             "-c",
             STATUS,
             "kproxide-join-status",
-            self.facts().uid.as_str(),
+            self.made_for().as_str(),
         ];
         let pid = client.agent_exec(hypervisor, vmid, &command, None).await?;
         for _ in 0..STATUS_TRIES {

@@ -2,6 +2,7 @@
 
 use kproxide_planner::claim::{Failure, Outcome, Proven};
 use kproxide_planner::facts::ClaimSpec;
+use kproxide_planner::ids::Uid;
 
 use super::drive::Drive;
 use super::outcome::of_proxmox;
@@ -238,12 +239,23 @@ impl Drive {
     /// What the machine's description has to prove. `None`: the claim has no nonce yet.
     pub(super) fn marker(&self) -> Option<Marker> {
         let claim = self.facts();
+        let nonce = match &claim.spec.adopts {
+            Some(adopts) => &adopts.nonce,
+            None => claim.status.nonce.as_ref()?,
+        };
         Some(Marker {
             cluster_id: self.context.identity.cluster_id.clone(),
-            claim_uid: claim.uid.to_string(),
+            claim_uid: self.made_for().to_string(),
             vmid: claim.spec.vmid.0,
-            nonce: claim.status.nonce.as_ref()?.to_string(),
+            nonce: nonce.to_string(),
         })
+    }
+
+    /// The UID of the claim that the machine was made for: what its marker says, and under which a join command has run in it.
+    pub(super) fn made_for(&self) -> &Uid {
+        let claim = self.facts();
+        let adopts = claim.spec.adopts.as_ref();
+        adopts.map_or(&claim.uid, |adopts| &adopts.claim_uid)
     }
 }
 

@@ -52,12 +52,19 @@ mod drain;
 
 mod terminate;
 
+mod orphans;
+
+mod leftovers;
+
 mod outcome;
 
 #[cfg(test)]
 mod tests;
 
 use drive::{Drive, Driven, Pause};
+use leftovers::Asked;
+pub use leftovers::Leftover;
+use orphans::Lookout;
 use reserve::Reservation;
 use subject::Surroundings;
 
@@ -171,6 +178,8 @@ pub struct Actor {
     claims: BTreeMap<ClaimName, Claim>,
     /// Wakes the drives in the order in which they began to wait: a simulation runs the same every time.
     stopping: CancellationToken,
+    lookout: Lookout,
+    asked: Asked,
 }
 
 /// What was begun of a plan.
@@ -219,6 +228,8 @@ impl Actor {
             drives: JoinSet::new(),
             claims: BTreeMap::new(),
             stopping: CancellationToken::new(),
+            lookout: Lookout::default(),
+            asked: Asked::default(),
         }
     }
 
@@ -233,7 +244,7 @@ impl Actor {
 
     /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
     ///
-    /// If the Ledger's write is refused, no launch of this plan takes place.
+    /// If the Ledger's write is refused, no launch of this plan takes place, and no removal begins that it would have counted.
     pub async fn start(&mut self, plan: &Plan, world: &World) -> Started {
         let mut started = Started::default();
         if self.context.fence.epoch().is_none() {
@@ -248,10 +259,22 @@ impl Actor {
                 }
             }
         }
+        match reservation {
+            Reservation::Stands(_) | Reservation::Unneeded => {
+                self.adopt(&plan.adoptions, world).await;
+            }
+            // Since when an orphan has been waiting is in the Ledger, or it is not known.
+            Reservation::Refused => {}
+        }
         self.claims.retain(|name, claim| {
             matches!(claim, Claim::UnderWay(_)) || world.claims().contains_key(name)
         });
+        let is_refused = matches!(reservation, Reservation::Refused);
         for advance in &plan.advances {
+            // What the breaker has not counted durably does not begin.
+            if is_refused && plan.rests_on_ledger(advance, world) {
+                continue;
+            }
             let standing = plan
                 .unneeded
                 .iter()
@@ -337,7 +360,7 @@ impl Actor {
         let (context, stopping) = (self.context.clone(), self.stopping.clone());
         let launch = launch.clone();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
-            match reserve::create_claim(&context, &launch).await {
+            match reserve::create_claim(&context, &launch.claim, &launch.spec).await {
                 Ok(claim) => {
                     Drive::new(context, claim, surroundings, Verdict::Keep, stopping)
                         .run()

@@ -16,11 +16,14 @@ use crate::pve::client::Client;
 use crate::pve::error::{Error, Meaning};
 use crate::pve::inventory::{Guest, GuestKind, Inventory};
 use crate::pve::ownership::{self, NotOurs};
-use crate::pve::task::Upid;
+use crate::pve::task::{self, Upid};
 use crate::pve::vm_config::{Disk, VmConfig};
 
 /// The VM that proxmox-csi makes its volumes for; there is none of that number.
 const PERSISTENT_VOLUMES_OWNER: &str = "9999";
+
+/// The end of a task's log that is searched for what it left behind.
+const LOG_LINES: u64 = 200;
 
 /// What Proxmox says.
 #[derive(Default)]
@@ -29,6 +32,7 @@ struct Proxmox {
     presence: Option<Presence>,
     machine: Option<MachineLook>,
     quorate: Option<bool>,
+    leftovers: Vec<String>,
     unread: Vec<String>,
 }
 
@@ -56,6 +60,7 @@ impl Drive {
             presence,
             machine,
             quorate,
+            leftovers,
             mut unread,
         } = proxmox;
         let Kubernetes {
@@ -92,6 +97,7 @@ impl Drive {
             join,
             entry,
             last,
+            leftovers,
             unread,
         }
     }
@@ -126,8 +132,14 @@ impl Drive {
         };
         if let Some(upid) = &looks.task {
             seen.task = match upid.parse::<Upid>() {
-                Ok(parsed) => note(client.task_outcome(&parsed).await, &mut seen.unread)
-                    .map(|outcome| of_task(upid, outcome, self.storage())),
+                Ok(parsed) => {
+                    let outcome = note(client.task_outcome(&parsed).await, &mut seen.unread);
+                    if let Some(task::Outcome::Warnings(_)) = outcome {
+                        let log = client.task_log(&parsed, LOG_LINES).await;
+                        seen.leftovers = left_behind(&log.unwrap_or_default());
+                    }
+                    outcome.map(|outcome| of_task(upid, outcome, self.storage()))
+                }
                 Err(error) => Some(Outcome::Unknown(error.to_string())),
             };
         }
@@ -421,6 +433,15 @@ fn node_to_empty(seen: &Kubernetes, recorded: Option<&NodeName>) -> Option<NodeN
     }
 }
 
+/// The volumes that a destroy's log names. Proxmox: `Could not remove disk 'local-lvm:vm-101-disk-0', check manually: …`.
+fn left_behind(log: &[String]) -> Vec<String> {
+    let volume = |line: &String| {
+        let (_, rest) = line.split_once("Could not remove disk '")?;
+        Some(rest.split_once('\'')?.0.to_owned())
+    };
+    log.iter().filter_map(volume).collect()
+}
+
 /// A container has none of the marks of a machine of ours.
 fn container(guest: &Guest) -> Machine {
     Machine {
@@ -455,6 +476,17 @@ fn note<T>(result: Result<T, Error>, unread: &mut Vec<String>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn f42_a_destroys_log_names_what_it_left_behind() {
+        let log = [
+            "removing image: 100% complete",
+            "WARN: Could not remove disk 'nfs:101/vm-101-disk-0.qcow2', check manually: unable to unlink",
+            "TASK WARNINGS: 1",
+        ];
+        let log = log.map(str::to_owned);
+        assert_eq!(left_behind(&log), ["nfs:101/vm-101-disk-0.qcow2"]);
+    }
 
     #[test]
     fn volumes_name_their_owner() {

@@ -1,9 +1,9 @@
 //! Before any machine: the Ledger stands, then the claim exists.
 
 use jiff::Timestamp;
-use kproxide_planner::facts::LedgerFacts;
+use kproxide_planner::facts::{ClaimSpec, LedgerFacts};
 use kproxide_planner::ids::{ClaimName, Uid};
-use kproxide_planner::plan::{Launch, Plan};
+use kproxide_planner::plan::Plan;
 
 use super::Context;
 use super::drive::Pause;
@@ -53,12 +53,15 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
 }
 
 /// Creates the claim, finalizer included. Repeatable: a claim of the same name and specification is this one.
-pub(super) async fn create_claim(context: &Context, launch: &Launch) -> Result<StoredClaim, Pause> {
+pub(super) async fn create_claim(
+    context: &Context,
+    name: &ClaimName,
+    spec: &ClaimSpec,
+) -> Result<StoredClaim, Pause> {
     if context.fence.epoch().is_none() {
         return Err(Pause::Done);
     }
-    let name = &launch.claim;
-    match claims::create(&context.kube, name, &launch.spec).await {
+    match claims::create(&context.kube, name, spec).await {
         Ok(Creation::Created(claim)) => return Ok(*claim),
         Ok(Creation::AlreadyExists) => {}
         Err(error) => {
@@ -68,7 +71,7 @@ pub(super) async fn create_claim(context: &Context, launch: &Launch) -> Result<S
         }
     }
     match claims::get(&context.kube, name).await {
-        Ok(Some(claim)) if claim.facts.spec == launch.spec => Ok(claim),
+        Ok(Some(claim)) if claim.facts.spec == *spec => Ok(claim),
         Ok(Some(_)) => {
             tracing::error!(claim = %name, "another claim has this name; nothing is launched for it");
             Err(Pause::Done)

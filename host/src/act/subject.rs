@@ -66,6 +66,11 @@ impl Surroundings {
         known.then_some(surroundings)
     }
 
+    /// A machine that is taken over is there, whatever has become of its pool and class.
+    pub(super) fn of_adoption(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
+        Self::of_spec(spec, world, context)
+    }
+
     fn of_spec(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
         let cluster = world.clusters().get(&spec.cluster)?;
         let class = world.classes().get(&spec.class);

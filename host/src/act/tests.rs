@@ -12,4 +12,6 @@ mod joins;
 
 mod drains;
 
+mod breaking;
+
 mod crashes;

@@ -16,6 +16,7 @@ use crate::lab::{Lab, Setting, config};
 mod degraded;
 mod dry_run;
 mod machines;
+mod orphans;
 mod policies;
 
 /// Enough for a machine from nothing to its Node.

@@ -81,11 +81,10 @@ pub async fn get(client: &Client, claim: &ClaimName) -> Result<Option<StoredClai
     Ok(found.as_ref().map(StoredClaim::read).transpose()?)
 }
 
-/// For tests: all claims as they stand, by a quorum read, by name.
+/// All claims as they stand, by a quorum read, by name.
 ///
 /// # Errors
 /// [`Error::Unreadable`] if any of them cannot be read: the list would not be whole.
-#[cfg(test)]
 pub async fn list(client: &Client) -> Result<Vec<StoredClaim>, Error> {
     let found = client
         .all::<NodeClaim>()

@@ -37,6 +37,7 @@ pub mod task;
 pub mod inventory;
 
 pub mod vm_config;
+pub mod volumes;
 
 pub mod template;
 

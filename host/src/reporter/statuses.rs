@@ -9,7 +9,7 @@ use kproxide_planner::ids::{ClusterName, PoolName};
 use kproxide_planner::world::World;
 
 use super::policies::{Failures, POLICY_FAILED, POLICY_REFUSED};
-use super::{KEY_PROBLEM, Reporter};
+use super::{FROZEN, KEY_PROBLEM, Reporter};
 use crate::kube::client::Client;
 use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor};
 use crate::policy::{Instead, Refusal};
@@ -19,6 +19,7 @@ impl Reporter {
         &mut self,
         kube: &Client,
         failures: &Failures,
+        frozen: Option<&str>,
         world: &World,
         now: Timestamp,
     ) {
@@ -32,6 +33,11 @@ impl Reporter {
             let ready = match failures.get(name) {
                 Some(failure) if ready.ready => Readiness::not_ready(POLICY_FAILED, failure),
                 Some(_) | None => ready,
+            };
+            // Above all else: it wants a person.
+            let ready = match frozen {
+                Some(message) => Readiness::not_ready(FROZEN, message),
+                None => ready,
             };
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             if let Err(error) = self.statuses.pool(kube, name, nodes, &ready, now).await {

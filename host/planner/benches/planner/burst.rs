@@ -24,6 +24,7 @@ const LIMITS: Limits = Limits {
     max_launches_per_tick: MACHINES as u32,
     max_removals_per_tick: 100,
     quarantine: jiff::SignedDuration::from_hours(24),
+    orphan_grace: jiff::SignedDuration::from_hours(1),
 };
 
 pub(crate) fn benches(criterion: &mut Criterion) {

@@ -24,6 +24,7 @@ const LIMITS: Limits = Limits {
     max_launches_per_tick: 20,
     max_removals_per_tick: NODES as u32,
     quarantine: SignedDuration::from_hours(24),
+    orphan_grace: SignedDuration::from_hours(1),
 };
 
 pub(crate) fn benches(criterion: &mut Criterion) {

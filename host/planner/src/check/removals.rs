@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::Violation;
 use crate::claim::Phase;
 use crate::facts::{ClaimFacts, PoolFacts};
+use crate::freeze::acknowledgement;
 use crate::ids::{ClaimName, PoolName};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
@@ -20,6 +21,10 @@ pub(super) struct Removals<'w> {
     /// Machines of each pool that stay.
     staying: BTreeMap<PoolName, u32>,
     seen: BTreeSet<ClaimName>,
+    /// Claims whose removal the Ledger counts when the plan's removals begin.
+    counted: BTreeSet<ClaimName>,
+    /// The Ledger then says that too many machines are bad at once, and nobody has acknowledged it.
+    frozen: bool,
 }
 
 impl<'w> Removals<'w> {
@@ -31,12 +36,17 @@ impl<'w> Removals<'w> {
             .filter(|advance| matches!(advance.verdict, Verdict::GiveUp(_)))
             .map(|advance| &advance.claim)
             .collect();
+        let ledger = super::ledger_of(world, plan);
         let mut removals = Self {
             world,
             now,
             under_way: BTreeMap::new(),
             staying: BTreeMap::new(),
             seen: BTreeSet::new(),
+            frozen: ledger.freeze.as_ref().is_some_and(|freeze| {
+                ledger.acknowledged.as_deref() != Some(&*acknowledgement(freeze))
+            }),
+            counted: ledger.removals.into_iter().map(|row| row.claim).collect(),
         };
         for (name, claim) in world.claims() {
             let pool = &claim.spec.pool;
@@ -70,6 +80,9 @@ impl<'w> Removals<'w> {
         if armed_at.is_none_or(|moment| self.now < moment) {
             return Some(Violation::NotArmed);
         }
+        if self.frozen && reason != RemovalReason::LaunchFailed {
+            return Some(Violation::Frozen);
+        }
         // A paused pool begins no removal; those under way are finished.
         let is_paused = claim.status.phase <= Phase::Initialized
             && world
@@ -84,6 +97,9 @@ impl<'w> Removals<'w> {
         }
         if world.removal_has_begun(&advance.claim, claim) {
             return None;
+        }
+        if claim.status.phase == Phase::Initialized && !self.counted.contains(&advance.claim) {
+            return Some(Violation::NotCounted);
         }
         self.begin(claim, reason)
     }

@@ -11,6 +11,11 @@ fn scene() -> (Scene, Plan) {
     let mut plan = scene.plan();
     assert_eq!(plan.launches.len(), 2);
     plan.advances[0].verdict = Verdict::Remove(RemovalReason::Empty);
+    ledger(&mut plan).removals.push(crate::facts::Removal {
+        claim: "m".into(),
+        at: at(NOW),
+        reason: RemovalReason::Empty,
+    });
     (scene, plan)
 }
 
@@ -213,6 +218,19 @@ fn f86_f87_removals_are_held_against_every_limit() {
     check(
         |scene, _| scene.workers().min_nodes = 1,
         "its pool would fall below minNodes",
+    );
+    check(
+        |_, plan| ledger(plan).removals.clear(),
+        "the Ledger does not count it for the breaker",
+    );
+    check(
+        |_, plan| {
+            ledger(plan).freeze = Some(crate::facts::Freeze {
+                since: at(NOW),
+                machines: 4,
+            });
+        },
+        "too many machines are bad at once",
     );
     check(
         |_, plan| plan.advances[0].uid = "other".into(),

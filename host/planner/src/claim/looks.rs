@@ -58,6 +58,10 @@ pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
 fn of_phase(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
     let status = subject.status();
     match status.phase {
+        Phase::Pending if subject.claim.spec.adopts.is_some() => Looks {
+            node: true,
+            ..machine()
+        },
         Phase::Pending => Looks::default(),
         Phase::Launching => match status.intent.as_ref().map(|intent| intent.op) {
             None | Some(Op::Clone) => cloning(subject, last),

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! Up: `launch` (`clone`, configure, start), `register` (join, label; `overdue`, if it is late), `service` (keep; `power`, if it has stopped or gone).
+//! An orphan that is taken over comes in by `orphan`, and goes on where it stands.
 //! Down: `drain` (whether; `empty` is how; reversible), `terminate` (proof, tombstone, stop, destroy), `closing` (proof of absence, records).
 
 mod subject;
@@ -23,6 +24,8 @@ mod ownership;
 mod next;
 
 mod launch;
+
+mod orphan;
 
 mod clone;
 

@@ -6,7 +6,7 @@ use super::observed::{Attempted, ClaimLook, Failure, MachineLook, Observed, Outc
 use super::ownership::Mismatch;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase, drain, launch, register, service, terminate};
+use super::{Condition, Phase, drain, launch, orphan, register, service, terminate};
 use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
 
@@ -35,6 +35,10 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
     }
     if let Verdict::Hold(why) = subject.verdict {
         return Step::wait(None, why.clone());
+    }
+    // Whatever is to become of it: a machine that was there before its claim is written down first.
+    if let (Phase::Pending, Some(adopts)) = (subject.status().phase, &subject.claim.spec.adopts) {
+        return orphan::pending(subject, observed, adopts, now);
     }
     match subject.status().phase {
         Phase::Terminating => terminate::next(subject, observed, now),

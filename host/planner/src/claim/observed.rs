@@ -27,6 +27,8 @@ pub struct Observed {
     pub entry: Option<EntryLook>,
     /// The step before this observation, if there was one in this drive.
     pub last: Option<Attempted>,
+    /// Volumes that the recorded task, a destroy, says it could not remove.
+    pub leftovers: Vec<String>,
     /// What could not be read, and why: for people.
     pub unread: Vec<String>,
 }

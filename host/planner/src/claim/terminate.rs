@@ -115,13 +115,9 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
             upid: upid.clone(),
             did: if destroying { Did::Destroy } else { Did::Clone },
         },
-        Some(Outcome::Warnings(count)) if destroying => {
-            let message = format!(
-                "VM {} is destroyed, but {count} of its volumes may have stayed behind: see the task's log on the hypervisor",
-                subject.claim.spec.vmid
-            );
-            ended.warn("LeakedVolume", message).record()
-        }
+        Some(Outcome::Warnings(count)) if destroying => ended
+            .warn("LeakedVolume", leaked(subject, observed, *count))
+            .record(),
         Some(Outcome::Failed { failure, text }) if destroying => {
             let why = format!("destroying VM {} failed: {text}", subject.claim.spec.vmid);
             refused(subject, ended, *failure, why, now)
@@ -136,8 +132,32 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
     })
 }
 
+/// What stayed behind, and how people remove it: nothing else does.
+fn leaked(subject: &Subject<'_>, observed: &Observed, count: u32) -> String {
+    let vmid = subject.claim.spec.vmid;
+    let hypervisor = subject.claim.hypervisor();
+    if observed.leftovers.is_empty() {
+        return format!(
+            "VM {vmid} is destroyed, but {count} of its volumes may have stayed behind: see the task's log on {hypervisor}"
+        );
+    }
+    let commands: Vec<_> = observed
+        .leftovers
+        .iter()
+        .map(|volume| format!("`pvesm free {volume}`"))
+        .collect();
+    format!(
+        "VM {vmid} is destroyed, but volumes of it stayed behind, and nothing removes them by itself. On {hypervisor}: {}",
+        commands.join(", ")
+    )
+}
+
 /// A clone of ours has certainly never been made: it was refused because of its VMID, or never asked for.
 fn never_made(subject: &Subject<'_>) -> bool {
+    // It was there before its claim.
+    if subject.claim.spec.adopts.is_some() {
+        return false;
+    }
     let status = subject.status();
     let refused = status
         .conditions

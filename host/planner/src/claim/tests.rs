@@ -16,6 +16,8 @@ mod joining;
 
 mod power;
 
+mod orphans;
+
 mod invariants;
 
 mod model;

@@ -15,7 +15,7 @@ pub use kubernetes::*;
 pub use objects::*;
 pub use proxmox::*;
 
-use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName};
+use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 use crate::plan::RemovalReason;
 
 /// One change of the world. `None` means that the object is gone.
@@ -37,6 +37,8 @@ pub enum Delta {
     Ledger(Option<Box<LedgerFacts>>),
     /// What one Proxmox cluster says of itself; replaces what was known.
     Inventory(ClusterName, Option<Box<InventoryFacts>>),
+    /// The guests of one Proxmox cluster that no claim names and whose own configuration was read; replaces what was known.
+    Orphans(ClusterName, BTreeMap<Vmid, OrphanLook>),
     /// Which policy module serves which name now.
     Policy(PolicyRef, Option<PolicyFacts>),
     /// Facts about kproxide itself.

@@ -12,6 +12,7 @@ use crate::ids::{
     StorageName, Uid, Vmid,
 };
 use crate::ledger::later;
+use crate::plan::RemovalReason;
 use crate::resources::Resources;
 
 /// ProxmoxCluster: where machines may be made, and what must stay free.
@@ -261,6 +262,26 @@ pub struct ClaimSpec {
     pub template_digest: Digest,
     /// Digest of the host-selection policy that chose the hypervisor.
     pub policy_digest: Digest,
+    /// It was made for a machine that was there before it: an orphan.
+    #[serde(default)]
+    pub adopts: Option<Adopts>,
+}
+
+/// Whose machine a claim has taken over, and so what the machine's marker says.
+///
+/// The proof of ownership does not become weaker by it. The marker's signature still covers our cluster, the claim that the machine was made for,
+/// this very VMID and the nonce, and only our key makes it; the claim merely says which of the markers that we have signed it expects. It says so in its
+/// specification, which is there from its first moment and never changes. So it can name nothing but a machine that we made: what it says of a VM that
+/// carries no such marker (a copy, another number, another cluster's) proves nothing, and that VM is left alone as ever. A machine whose own
+/// claim still exists is not touched for another claim: such a claim is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopts {
+    /// UID of the claim that the machine was made for.
+    pub claim_uid: Uid,
+    /// Random text of its marker.
+    pub nonce: Arc<str>,
+    /// It is taken over to be removed.
+    pub condemned: bool,
 }
 
 impl ClaimSpec {
@@ -365,6 +386,29 @@ pub struct LedgerFacts {
     pub entries: Vec<LedgerEntry>,
     pub policy_state: Vec<PolicyState>,
     pub backoff: Vec<Backoff>,
+    /// What the breaker counts.
+    #[serde(default)]
+    pub removals: Vec<Removal>,
+    /// Too many machines are bad at once.
+    #[serde(default)]
+    pub freeze: Option<Freeze>,
+    /// A person's word that a freeze is meant: the annotation `kproxide.dev/acknowledge-removal`.
+    #[serde(default)]
+    pub acknowledged: Option<Arc<str>>,
+    /// Machines of ours without a claim that wait: for their Nodes, or for the end of their grace.
+    #[serde(default)]
+    pub orphans: Vec<OrphanSeen>,
+}
+
+/// A machine of ours without a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrphanSeen {
+    pub cluster: ClusterName,
+    pub vmid: Vmid,
+    /// UID of the claim that it was made for.
+    pub claim_uid: Uid,
+    /// When it was first seen so. Its grace is counted from here, whatever restarts.
+    pub since: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -426,6 +470,24 @@ pub struct Backoff {
     pub message: String,
     pub failures: u32,
     pub until: Timestamp,
+}
+
+/// A machine in service that was begun to be removed: see [`crate::breaker`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    pub claim: ClaimName,
+    /// When it began; the last time, if it was given up in between.
+    pub at: Timestamp,
+    pub reason: RemovalReason,
+}
+
+/// Nothing is removed: see [`crate::freeze`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freeze {
+    /// When it began, or last grew.
+    pub since: Timestamp,
+    /// So many machines were bad then.
+    pub machines: u32,
 }
 
 /// Why a launch failed.

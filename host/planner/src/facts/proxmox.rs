@@ -94,3 +94,31 @@ pub struct TemplateFacts {
     /// SMBIOS UUID, so that a clone is never confused with it.
     pub smbios_uuid: Option<Uid>,
 }
+
+/// What the own configuration of a guest says that no claim names, though it is in our range and in our pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrphanLook {
+    /// Its marker is one that we signed for this very VMID.
+    Ours(Box<OrphanFacts>),
+    /// It is somebody's; says why nothing shows that it is ours.
+    NotProven(String),
+}
+
+/// A machine of ours without a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrphanFacts {
+    /// UID of the claim that it was made for.
+    pub claim_uid: Uid,
+    /// Random text of its marker.
+    pub nonce: Arc<str>,
+    /// The name of its claim, too, unless somebody has renamed it.
+    pub name: Option<Arc<str>>,
+    pub hypervisor: Arc<str>,
+    pub smbios_uuid: Option<Uid>,
+    pub milli_cores: u64,
+    pub memory_bytes: u64,
+    pub lock: Option<Arc<str>>,
+    pub protected: bool,
+    /// Its end was decided while it had a claim.
+    pub tombstoned: bool,
+}

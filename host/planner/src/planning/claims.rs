@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase};
 use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
+use crate::freeze;
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
@@ -26,6 +27,8 @@ pub(super) struct Row<'w> {
     pub(super) verdict: Verdict,
     /// A drain that goes on only while the world still wants it; its reason.
     pub(super) reviewed: Option<RemovalReason>,
+    /// It should go, and waits for the breaker: until when.
+    pub(super) waiting: Option<String>,
     /// Its removal is recorded in the claim itself, or about to be.
     has_begun: bool,
 }
@@ -84,6 +87,7 @@ impl Planning<'_> {
         for index in 0..self.rows.len() {
             self.guard(index);
         }
+        self.count_decided();
     }
 
     /// Machines that are lost or broken, or whose replacement was asked for, within each pool's budget.
@@ -96,7 +100,7 @@ impl Planning<'_> {
                 wanted.push((reason, index));
             }
         }
-        if self.is_mass_failure(&wanted) {
+        if self.tick.frozen {
             return;
         }
         // Lost machines first: they cost nothing to remove.
@@ -119,24 +123,6 @@ impl Planning<'_> {
         }
     }
 
-    /// Many Nodes NotReady at once point at the network or the control plane, not at so many machines.
-    fn is_mass_failure(&mut self, wanted: &[(RemovalReason, usize)]) -> bool {
-        let broken = wanted
-            .iter()
-            .filter(|(reason, _)| matches!(reason, RemovalReason::Repair | RemovalReason::Lost))
-            .count();
-        let all = self.rows.iter().filter(|row| row.node.is_some()).count();
-        let is_mass = broken > 3 && broken * 100 > all * 45;
-        if is_mass {
-            self.tick.found(
-                Severity::Warning,
-                "kproxide",
-                format!("{broken} of {all} managed Nodes are broken at once, which points at the network or the control plane: none is repaired until fewer than 45% are"),
-            );
-        }
-        is_mass
-    }
-
     /// Removals under way per pool.
     pub(super) fn removals_under_way(&self) -> BTreeMap<PoolName, u32> {
         let mut under_way = BTreeMap::new();
@@ -156,6 +142,9 @@ impl Planning<'_> {
                 }
                 Stage::Overdue | Stage::Leaving => {}
             }
+        }
+        for adoption in self.adoptions.iter().filter(|it| !it.is_condemned()) {
+            *staying.entry(adoption.spec.pool.clone()).or_default() += 1;
         }
         for entry in &self.ledger.entries {
             match entry.state {
@@ -190,6 +179,8 @@ impl Planning<'_> {
             Some(format!("NodePool {} is paused", row.claim.spec.pool))
         } else if removing && is_unguarded(row.claim) {
             Some(NO_FINALIZER.to_owned())
+        } else if let Some(reason) = has_two_claims(world, row.name, row.claim) {
+            Some(reason)
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
         {
@@ -200,6 +191,8 @@ impl Planning<'_> {
             Some(reason)
         } else if removing && let Some(reason) = blind(world) {
             Some(reason)
+        } else if self.tick.frozen && freezes(&row.verdict) {
+            Some(freeze::HELD.to_owned())
         } else if removing && let Some(reason) = unarmed(&mut self.tick) {
             Some(reason)
         } else {
@@ -253,6 +246,9 @@ impl Planning<'_> {
     }
 
     fn drain_problem(&mut self, index: usize) -> Option<String> {
+        if self.tick.frozen {
+            return Some(freeze::HELD.to_owned());
+        }
         let row = &self.rows[index];
         let Some(pool) = row.pool else {
             return Some("its pool is gone".to_owned());
@@ -287,6 +283,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         stage: Stage::InService,
         verdict: Verdict::Keep,
         reviewed: None,
+        waiting: None,
         has_begun: world.removal_has_begun(name, claim),
     };
     let begun = world.host().removing.get(name).copied();
@@ -306,12 +303,22 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             .node
             .is_some_and(|node| node.facts.ready && !awaits_startup(row.pool, node.facts));
         let is_given_up = !comes_now || claim.status.is_overdue();
-        row.stage = match is_overdue(tick, claim) && is_given_up {
+        let adopts = claim.spec.adopts.as_ref();
+        let is_condemned = adopts.is_some_and(|adopts| adopts.condemned);
+        row.stage = match is_condemned || (is_overdue(tick, claim) && is_given_up) {
             true => Stage::Overdue,
             false => Stage::Coming,
         };
     }
     row
+}
+
+/// What a freeze stops where it is. A drain that can be undone is given up instead, and what a failed launch left was never in service.
+fn freezes(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Remove(reason) => *reason != RemovalReason::LaunchFailed,
+        Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
+    }
 }
 
 /// Somebody has yet to remove a taint that keeps the Node out of service, which may never happen.
@@ -447,6 +454,22 @@ fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
         Some(_) => None,
         None => Some(format!("nothing is known of Proxmox cluster {cluster} yet")),
     }
+}
+
+/// A claim that has taken a machine over yields to the one that the machine was made for, and to any other of the same VM: it was restored,
+/// or made by hand.
+fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<String> {
+    let adopts = claim.spec.adopts.as_ref()?;
+    let spec = &claim.spec;
+    let mut others = world.claims().iter().filter(|(other, _)| *other != name);
+    let (other, _) = others.find(|(_, other)| {
+        other.uid == adopts.claim_uid
+            || (other.spec.vmid == spec.vmid && other.spec.cluster == spec.cluster)
+    })?;
+    Some(format!(
+        "NodeClaim {other} is of the same VM {}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it",
+        spec.vmid
+    ))
 }
 
 /// Nobody wished for what claims say now; or which watch fails: who is on a Node, or may leave it, may be another by now.

@@ -11,10 +11,12 @@
 
 mod blockers;
 mod board;
+mod breaking;
 mod claims;
 mod decorate;
 mod explain;
 pub(crate) mod machines;
+mod orphans;
 mod packing;
 mod placement;
 mod pools;
@@ -33,7 +35,9 @@ use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 use crate::ledger;
-use crate::plan::{Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict};
+use crate::plan::{
+    Adoption, Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
+};
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
 use crate::world::{Id, World};
@@ -47,6 +51,8 @@ pub struct Limits {
     pub max_removals_per_tick: u32,
     /// So long a VMID and an address rest after their machine is gone.
     pub quarantine: SignedDuration,
+    /// So long a machine of ours that has no claim and cannot serve is left alone before it is removed.
+    pub orphan_grace: SignedDuration,
 }
 
 impl Default for Limits {
@@ -55,6 +61,7 @@ impl Default for Limits {
             max_launches_per_tick: 20,
             max_removals_per_tick: 100,
             quarantine: SignedDuration::from_hours(24),
+            orphan_grace: SignedDuration::from_hours(1),
         }
     }
 }
@@ -75,7 +82,10 @@ pub struct Planning<'w> {
     needs: Vec<schedule::Need<'w>>,
     placing: placement::Placing,
     scale_down: scale_down::ScaleDown,
+    /// Machines that the breaker's allowances are shares of.
+    machines: u32,
     launches: Vec<Launch>,
+    adoptions: Vec<Adoption>,
     unneeded: Vec<Unneeded>,
     report: Report,
     /// A policy was asked: the same world may get another answer.
@@ -101,6 +111,8 @@ struct Tick<'w> {
     limits: Limits,
     wake_at: Option<Timestamp>,
     findings: Vec<Finding>,
+    /// Nothing is removed.
+    frozen: bool,
 }
 
 impl Tick<'_> {
@@ -132,6 +144,7 @@ impl<'w> Planning<'w> {
                 limits,
                 wake_at: None,
                 findings: Vec::new(),
+                frozen: false,
             },
             // Nothing has changed since the last plan, which holds: there is nothing to ask or to decide.
             step: match world.settled_plan(now) {
@@ -148,7 +161,9 @@ impl<'w> Planning<'w> {
             needs: Vec::new(),
             placing: placement::Placing::default(),
             scale_down: scale_down::ScaleDown::default(),
+            machines: 0,
             launches: Vec::new(),
+            adoptions: Vec::new(),
             unneeded: Vec::new(),
             report: Report::default(),
             has_asked: false,
@@ -162,6 +177,7 @@ impl<'w> Planning<'w> {
                 Step::Claims => {
                     self.read_ledger();
                     self.judge_claims();
+                    self.see_to_orphans();
                     self.prepare_pools();
                     Step::Decorate
                 }
@@ -254,6 +270,7 @@ impl<'w> Planning<'w> {
         let mut plan = Plan {
             ledger: (!stands).then_some(self.ledger),
             launches: self.launches,
+            adoptions: self.adoptions,
             advances: advances.collect(),
             unneeded: self.unneeded,
             decorations,
@@ -265,6 +282,7 @@ impl<'w> Planning<'w> {
         let is_settled = !self.has_asked
             && plan.ledger.is_none()
             && plan.launches.is_empty()
+            && plan.adoptions.is_empty()
             && plan.unneeded.is_empty();
         plan.settled_at = is_settled.then_some(self.tick.now);
         plan
@@ -274,9 +292,12 @@ impl<'w> Planning<'w> {
         let ledger::Upkeep {
             ledger,
             findings,
+            frozen,
             wake_at,
         } = ledger::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
         self.ledger = ledger;
+        self.tick.frozen = frozen.is_some();
+        self.report.frozen = frozen;
         self.tick.findings.extend(findings);
         if let Some(moment) = wake_at {
             self.tick.reached(moment);

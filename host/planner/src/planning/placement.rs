@@ -319,6 +319,7 @@ impl<'w> Planning<'w> {
             taints: machines::claim_taints(pool.facts, &decoration),
             template_digest: site.template.digest.as_str().into(),
             policy_digest: digest,
+            adopts: None,
         };
         self.ledger.entries.push(LedgerEntry {
             claim: claim.clone(),

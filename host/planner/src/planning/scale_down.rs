@@ -9,6 +9,7 @@ use super::claims::{self, Stage};
 use super::{Planning, pools};
 use crate::claim::{BLOCKED_BY_POD, Condition, NO_FINALIZER};
 use crate::facts::{PolicyKind, PoolFacts};
+use crate::freeze;
 use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
 use crate::plan::{RemovalReason, Standing, Unneeded, Verdict};
@@ -157,6 +158,9 @@ impl<'w> Planning<'w> {
     /// Why the cluster needs this Node; `None`: it could go, if no pod on it forbids that.
     fn why_needed(&mut self, index: usize, node: &NodeView<'w>) -> Option<String> {
         let row = &self.rows[index];
+        if row.waiting.is_some() {
+            return row.waiting.clone();
+        }
         match &row.verdict {
             Verdict::Keep => {}
             Verdict::Hold(reason) => return Some(reason.clone()),
@@ -276,6 +280,8 @@ impl<'w> Planning<'w> {
             Some(reason)
         } else if let Some(reason) = claims::unarmed(&mut self.tick) {
             Some(reason)
+        } else if self.tick.frozen {
+            Some(freeze::HELD.to_owned())
         } else if !self.tick.reached(old_at) {
             Some(format!(
                 "it is younger than {} s (minNodeAge)",
@@ -308,6 +314,10 @@ impl<'w> Planning<'w> {
                 .unwrap_or_default();
             if most == 0 {
                 self.keep_all(&rows, &self.why_none_left(&pool));
+                continue;
+            }
+            if let Some(wait) = self.none_can_begin(&pool, &rows) {
+                self.keep_all(&rows, &wait);
                 continue;
             }
             if let Some(question) = self.order(&pool, &rows, most) {
@@ -552,9 +562,14 @@ impl<'w> Planning<'w> {
             Ok(moves) => moves,
             Err(stuck) => return Some(format!("after the removals of this tick {stuck}")),
         };
-        if let Some(reason) = self.pool_headroom_lacks(index, pool) {
+        let reason = match is_empty {
+            true => RemovalReason::Empty,
+            false => RemovalReason::Underutilized,
+        };
+        let problem = self.pool_headroom_lacks(index, pool);
+        if let Some(problem) = problem.or_else(|| self.count_removal(index, reason)) {
             self.board.move_back(&node, moves);
-            return Some(reason);
+            return Some(problem);
         }
         self.scale_down.load.allocatable.subtract(allocatable);
         for pod in node.pods().filter(PodView::is_movable) {
@@ -564,10 +579,7 @@ impl<'w> Planning<'w> {
                 }
             }
         }
-        self.rows[index].remove(match is_empty {
-            true => RemovalReason::Empty,
-            false => RemovalReason::Underutilized,
-        });
+        self.rows[index].remove(reason);
         None
     }
 

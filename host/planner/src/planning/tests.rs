@@ -2,10 +2,12 @@
 
 mod acceptance;
 mod blockers;
+mod breaking;
 mod drawn;
 mod headroom;
 mod lifecycle;
 mod machines;
+mod orphans;
 mod patience;
 mod placement;
 mod properties;

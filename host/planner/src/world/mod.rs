@@ -20,10 +20,12 @@ pub use views::{NodeView, PodView};
 use crate::claim::Phase;
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, LedgerFacts, PolicyFacts, PolicyRef, PoolFacts, VolumeAttachmentFacts,
+    InventoryFacts, LedgerFacts, OrphanLook, PolicyFacts, PolicyRef, PoolFacts,
+    VolumeAttachmentFacts,
 };
 use crate::ids::{
-    ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName, Uid,
+    ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
+    Uid, Vmid,
 };
 use crate::plan::{DecorationMemo, Plan};
 
@@ -40,6 +42,7 @@ pub struct World {
     claims: BTreeMap<ClaimName, ClaimFacts>,
     ledger: Option<LedgerFacts>,
     inventories: BTreeMap<ClusterName, InventoryFacts>,
+    orphans: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>>,
     policies: BTreeMap<PolicyRef, PolicyFacts>,
     host: HostFacts,
     /// What label policies answered, as long as they would be asked the same again.
@@ -75,6 +78,12 @@ impl World {
             Delta::Claim(name, facts) => set(&mut self.claims, name, facts),
             Delta::Ledger(facts) => self.ledger = facts.map(|facts| *facts),
             Delta::Inventory(name, facts) => set(&mut self.inventories, name, facts),
+            Delta::Orphans(name, looks) if looks.is_empty() => {
+                self.orphans.remove(&name);
+            }
+            Delta::Orphans(name, looks) => {
+                self.orphans.insert(name, looks);
+            }
             Delta::Policy(policy, facts) => {
                 set(&mut self.policies, policy, facts.map(Box::new));
             }
@@ -227,6 +236,11 @@ impl World {
 
     pub fn inventories(&self) -> &BTreeMap<ClusterName, InventoryFacts> {
         &self.inventories
+    }
+
+    /// Guests that no claim named when they were looked at, by cluster.
+    pub fn orphans(&self) -> &BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>> {
+        &self.orphans
     }
 
     pub fn policies(&self) -> &BTreeMap<PolicyRef, PolicyFacts> {

@@ -11,10 +11,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::World;
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, Labels, LedgerFacts, NodeFacts, Owner, PodFacts, PodPhase, PodSpec,
+    InventoryFacts, Labels, LedgerFacts, NodeFacts, OrphanLook, Owner, PodFacts, PodPhase, PodSpec,
     PolicyFacts, PolicyRef, PoolFacts, VolumeAttachmentFacts,
 };
-use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Uid};
+use crate::ids::{
+    ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Uid, Vmid,
+};
 use crate::plan::DecorationMemo;
 
 #[derive(Serialize, Deserialize)]
@@ -27,6 +29,8 @@ struct Snapshot {
     claims: BTreeMap<ClaimName, ClaimFacts>,
     ledger: Option<LedgerFacts>,
     inventories: BTreeMap<ClusterName, InventoryFacts>,
+    #[serde(default)]
+    orphans: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>>,
     decorations: Vec<DecorationMemo>,
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     disruption_budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
@@ -90,6 +94,7 @@ impl Serialize for World {
             claims: self.claims.clone(),
             ledger: self.ledger.clone(),
             inventories: self.inventories.clone(),
+            orphans: self.orphans.clone(),
             decorations: self.decorations.values().cloned().collect(),
             daemon_sets: self.daemon_sets.clone(),
             disruption_budgets: self.budgets.clone(),
@@ -115,6 +120,7 @@ impl<'de> Deserialize<'de> for World {
             claims,
             ledger,
             inventories,
+            orphans,
             decorations,
             daemon_sets,
             disruption_budgets,
@@ -132,6 +138,7 @@ impl<'de> Deserialize<'de> for World {
             claims,
             ledger,
             inventories,
+            orphans,
             policies,
             host,
             decorations: decorations

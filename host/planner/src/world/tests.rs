@@ -140,6 +140,7 @@ fn object(delta: &Delta) -> String {
         | Delta::Claim(..)
         | Delta::Ledger(_)
         | Delta::Inventory(..)
+        | Delta::Orphans(..)
         | Delta::Policy(..)
         | Delta::Host(_) => (None, None, None),
     };

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::guest::Guest;
-use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Machines, Rules};
+use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Leftover, Machines, Rules};
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
@@ -67,6 +67,7 @@ pub(super) struct Host {
     pub actor: Actor,
     pub world: World,
     clusters: Clusters,
+    kube: KubeClient,
     clock: Clock,
     pub notes: mpsc::Receiver<ClaimNote>,
     pub launched: bool,
@@ -99,11 +100,28 @@ pub(super) fn spec() -> ClaimSpec {
         taints: vec![],
         template_digest: "t".into(),
         policy_digest: "p".into(),
+        adopts: None,
     }
 }
 
 fn from_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
+}
+
+impl Host {
+    /// What the storages hold of numbers that rest.
+    pub(super) async fn leftovers(&mut self) -> Vec<Leftover> {
+        let deltas = self
+            .clusters
+            .refresh(Duration::ZERO, wanted_templates(&self.world), &self.clock)
+            .await;
+        let ledger = ledger::get(&self.kube).await.unwrap();
+        for delta in deltas {
+            self.world.apply(delta);
+        }
+        self.world.apply(Delta::Ledger(ledger.map(Box::new)));
+        self.actor.look_for_leftovers(&self.world).await
+    }
 }
 
 impl Lab {
@@ -194,7 +212,7 @@ impl Lab {
         let drawn = AtomicU32::new(0);
         let leadership: Arc<str> = format!("epoch-{number}").into();
         let actor = Actor::new(Context {
-            kube,
+            kube: kube.clone(),
             clusters: clusters.clone(),
             clock,
             identity: Identity {
@@ -218,6 +236,7 @@ impl Lab {
             actor,
             world,
             clusters,
+            kube,
             clock,
             notes: told,
             launched: false,

@@ -327,3 +327,39 @@ async fn f69_a_drain_that_a_budget_holds_up_is_named_and_given_up() {
             .any(|note| note.note.reason == "ScaleDownFailed")
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn f42_f52_volumes_that_a_destroy_leaves_behind_are_named_and_left() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    lab.pve.set_disks_stuck(VMID, true);
+    let down = Verdict::Remove(RemovalReason::Empty);
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+
+    let volumes = lab.pve.snapshot().volumes.into_iter();
+    let left: Vec<String> = volumes
+        .filter(|volume| volume.vmid == VMID)
+        .map(|volume| volume.volid)
+        .collect();
+    assert!(!left.is_empty());
+    let notes: Vec<_> = std::iter::from_fn(|| host.notes.try_recv().ok()).collect();
+    let mut leaked = notes
+        .iter()
+        .filter(|note| note.note.reason == "LeakedVolume");
+    let told = &leaked.next().unwrap().note.message;
+    for volume in &left {
+        assert!(told.contains(&format!("`pvesm free {volume}`")), "{told}");
+    }
+    assert_eq!(leaked.next(), None);
+
+    // They are found again as long as their number rests, by whoever looks, and again nothing is done about them.
+    let found = host.leftovers().await;
+    assert!(found.iter().all(|found| found.vmid.0 == VMID));
+    let found = found.into_iter().flat_map(|found| found.volumes);
+    let (mut found, mut left) = (found.collect::<Vec<_>>(), left);
+    found.sort();
+    left.sort();
+    assert_eq!(found, left);
+    assert_eq!(lab.asked("DELETE", ""), 1);
+}

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{Condition, Intent, Op, Phase};
-use kproxide_planner::facts::{ClaimCondition, ClaimFacts, ClaimSpec, ClaimStatus};
+use kproxide_planner::facts::{Adopts, ClaimCondition, ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{
     ClaimName, ClassName, ClusterName, Digest, InstanceTypeName, NodeName, PoolName, StorageName,
     Uid, Vmid,
@@ -14,8 +14,8 @@ use super::{
     taint_object,
 };
 use crate::kube::crd::{
-    ClaimIntent, ClaimOp, ClaimPhase, ClaimResources, ConditionStatus, FINALIZER, NodeClaim,
-    NodeClaimSpec, NodeClaimStatus, StatusCondition,
+    ClaimAdopts, ClaimIntent, ClaimOp, ClaimPhase, ClaimResources, ConditionStatus, FINALIZER,
+    NodeClaim, NodeClaimSpec, NodeClaimStatus, StatusCondition,
 };
 
 /// # Errors
@@ -93,6 +93,7 @@ fn spec_facts(spec: &NodeClaimSpec) -> Result<ClaimSpec, (&'static str, String)>
         taints,
         template_digest,
         policy_digest,
+        adopts,
     } = spec;
     let address = address
         .as_deref()
@@ -119,6 +120,18 @@ fn spec_facts(spec: &NodeClaimSpec) -> Result<ClaimSpec, (&'static str, String)>
         taints: taints.iter().map(taint_facts).collect(),
         template_digest: Digest::from(template_digest.as_str()),
         policy_digest: Digest::from(policy_digest.as_str()),
+        adopts: adopts.as_ref().map(|adopts| {
+            let ClaimAdopts {
+                claim_uid,
+                nonce,
+                condemned,
+            } = adopts;
+            Adopts {
+                claim_uid: Uid::from(claim_uid.as_str()),
+                nonce: nonce.as_str().into(),
+                condemned: *condemned,
+            }
+        }),
     })
 }
 
@@ -141,6 +154,7 @@ fn spec_object(spec: &ClaimSpec) -> NodeClaimSpec {
         taints,
         template_digest,
         policy_digest,
+        adopts,
     } = spec;
     NodeClaimSpec {
         pool: pool.to_string(),
@@ -162,6 +176,18 @@ fn spec_object(spec: &ClaimSpec) -> NodeClaimSpec {
         taints: taints.iter().map(taint_object).collect(),
         template_digest: template_digest.to_string(),
         policy_digest: policy_digest.to_string(),
+        adopts: adopts.as_ref().map(|adopts| {
+            let Adopts {
+                claim_uid,
+                nonce,
+                condemned,
+            } = adopts;
+            ClaimAdopts {
+                claim_uid: claim_uid.to_string(),
+                nonce: nonce.to_string(),
+                condemned: *condemned,
+            }
+        }),
     }
 }
 
@@ -427,6 +453,11 @@ pub(in crate::kube) mod tests {
             }],
             template_digest: "t1".into(),
             policy_digest: "p1".into(),
+            adopts: Some(Adopts {
+                claim_uid: "0b1c".into(),
+                nonce: "abc".into(),
+                condemned: true,
+            }),
         }
     }
 

@@ -4,12 +4,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    Backoff, EntryState, LedgerEntry, LedgerFacts, PolicyKind, PolicyState,
+    Backoff, EntryState, Freeze, LedgerEntry, LedgerFacts, OrphanSeen, PolicyKind, PolicyState,
+    Removal,
 };
-use kproxide_planner::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Vmid};
+use kproxide_planner::ids::{
+    ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
+};
+use kproxide_planner::plan::RemovalReason;
 
 use super::Unreadable;
 use crate::kube::crd::{self, LEDGER_NAME, Ledger, LedgerEntryState, LedgerPolicyKind, LedgerSpec};
+
+/// The annotation by which a person says that a freeze is meant.
+const ACKNOWLEDGE: &str = "kproxide.dev/acknowledge-removal";
 
 /// # Errors
 /// A row that cannot be read: nothing is launched or freed on books that are only half understood.
@@ -18,7 +25,11 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         entries,
         policy_state,
         backoff,
+        removals,
+        freeze,
+        orphans,
     } = &ledger.spec;
+    let annotations = ledger.metadata.annotations.as_ref();
     Ok(LedgerFacts {
         resource_version: ledger
             .metadata
@@ -29,6 +40,20 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         entries: read_rows("entries", entries, entry_facts)?,
         policy_state: read_rows("policyState", policy_state, policy_state_facts)?,
         backoff: read_rows("backoff", backoff, backoff_facts)?,
+        removals: read_rows("removals", removals, removal_facts)?,
+        freeze: freeze
+            .as_ref()
+            .map(freeze_facts)
+            .transpose()
+            .map_err(|problem| Unreadable {
+                object: format!("Ledger/{LEDGER_NAME}"),
+                field: "spec.freeze".to_owned(),
+                problem,
+            })?,
+        acknowledged: annotations
+            .and_then(|annotations| annotations.get(ACKNOWLEDGE))
+            .map(|word| word.as_str().into()),
+        orphans: read_rows("orphans", orphans, orphan_facts)?,
     })
 }
 
@@ -39,6 +64,10 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
         entries,
         policy_state,
         backoff,
+        removals,
+        freeze,
+        acknowledged,
+        orphans,
     } = facts;
     let mut ledger = Ledger::new(
         LEDGER_NAME,
@@ -46,10 +75,17 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
             entries: entries.iter().map(entry_object).collect(),
             policy_state: policy_state.iter().map(policy_state_object).collect(),
             backoff: backoff.iter().map(backoff_object).collect(),
+            removals: removals.iter().map(removal_object).collect(),
+            freeze: freeze.as_ref().map(freeze_object),
+            orphans: orphans.iter().map(orphan_object).collect(),
         },
     );
     ledger.metadata.resource_version =
         (!resource_version.is_empty()).then(|| resource_version.to_string());
+    // A person's word outlives our writes for as long as the planner keeps it.
+    ledger.metadata.annotations = acknowledged
+        .as_ref()
+        .map(|word| [(ACKNOWLEDGE.to_owned(), word.to_string())].into());
     ledger
 }
 
@@ -244,6 +280,71 @@ fn backoff_object(row: &Backoff) -> crd::LedgerBackoff {
     }
 }
 
+fn removal_facts(row: &crd::LedgerRemoval) -> Result<Removal, String> {
+    let crd::LedgerRemoval { claim, at, reason } = row;
+    Ok(Removal {
+        claim: ClaimName::from(claim.as_str()),
+        at: moment("at", Some(at))?,
+        reason: RemovalReason::from_word(reason)
+            .ok_or_else(|| format!("reason {reason:?} is not one of kproxide's"))?,
+    })
+}
+
+fn removal_object(row: &Removal) -> crd::LedgerRemoval {
+    let Removal { claim, at, reason } = row;
+    crd::LedgerRemoval {
+        claim: claim.to_string(),
+        at: at.to_string(),
+        reason: reason.as_str().to_owned(),
+    }
+}
+
+fn freeze_facts(freeze: &crd::LedgerFreeze) -> Result<Freeze, String> {
+    let crd::LedgerFreeze { since, machines } = freeze;
+    Ok(Freeze {
+        since: moment("since", Some(since))?,
+        machines: *machines,
+    })
+}
+
+fn freeze_object(freeze: &Freeze) -> crd::LedgerFreeze {
+    let Freeze { since, machines } = freeze;
+    crd::LedgerFreeze {
+        since: since.to_string(),
+        machines: *machines,
+    }
+}
+
+fn orphan_facts(row: &crd::LedgerOrphan) -> Result<OrphanSeen, String> {
+    let crd::LedgerOrphan {
+        cluster,
+        vmid,
+        claim_uid,
+        since,
+    } = row;
+    Ok(OrphanSeen {
+        cluster: ClusterName::from(cluster.as_str()),
+        vmid: Vmid(*vmid),
+        claim_uid: Uid::from(claim_uid.as_str()),
+        since: moment("since", Some(since))?,
+    })
+}
+
+fn orphan_object(row: &OrphanSeen) -> crd::LedgerOrphan {
+    let OrphanSeen {
+        cluster,
+        vmid,
+        claim_uid,
+        since,
+    } = row;
+    crd::LedgerOrphan {
+        cluster: cluster.to_string(),
+        vmid: vmid.0,
+        claim_uid: claim_uid.to_string(),
+        since: since.to_string(),
+    }
+}
+
 fn moment(field: &str, text: Option<&str>) -> Result<Timestamp, String> {
     let text = text.ok_or_else(|| format!("{field} is missing"))?;
     text.parse()
@@ -299,6 +400,24 @@ mod tests {
                 message: "storage ceph is full".to_owned(),
                 failures: 3,
                 until: moment,
+            }],
+            removals: RemovalReason::ALL
+                .map(|reason| Removal {
+                    claim: "workers-x8".into(),
+                    at: moment,
+                    reason,
+                })
+                .into(),
+            freeze: Some(Freeze {
+                since: moment,
+                machines: 12,
+            }),
+            acknowledged: Some("12@2026-01-31T12:00:00Z".into()),
+            orphans: vec![OrphanSeen {
+                cluster: "lab".into(),
+                vmid: Vmid(603),
+                claim_uid: "0b1c".into(),
+                since: moment,
             }],
         };
         let text = serde_json::to_string(&ledger_object(&facts)).unwrap();

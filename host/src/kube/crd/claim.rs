@@ -94,6 +94,23 @@ pub struct NodeClaimSpec {
     pub template_digest: String,
     /// Digest of the host-selection policy that chose the hypervisor.
     pub policy_digest: String,
+    /// Set if it was made for a machine of ours whose own claim was gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopts: Option<ClaimAdopts>,
+}
+
+/// What the ownership marker of a machine says that was there before its claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimAdopts {
+    /// UID of the claim that the machine was made for.
+    #[serde(rename = "claimUID")]
+    pub claim_uid: String,
+    /// Random part of its marker.
+    pub nonce: String,
+    /// It could not serve any more, and is taken over to be removed.
+    #[serde(default)]
+    pub condemned: bool,
 }
 
 /// Size of a machine.

@@ -34,6 +34,33 @@ pub struct LedgerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
     pub backoff: Vec<LedgerBackoff>,
+    /// Removals that began a short time ago, as the breaker counts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5000), extend("x-kubernetes-list-type" = "atomic"))]
+    pub removals: Vec<LedgerRemoval>,
+    /// Nothing is removed, because too many machines went bad at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<LedgerFreeze>,
+    /// Machines of ours without a claim, and since when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
+    pub orphans: Vec<LedgerOrphan>,
+}
+
+/// A machine of ours without a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerOrphan {
+    /// Name of the ProxmoxCluster.
+    pub cluster: String,
+    /// Number of the VM.
+    pub vmid: u32,
+    /// UID of the claim that it was made for.
+    #[serde(rename = "claimUID")]
+    pub claim_uid: String,
+    /// First seen without it.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
 }
 
 /// One VM number.
@@ -113,6 +140,30 @@ pub enum LedgerPolicyKind {
     HostSelection,
     ScaleDown,
     Labels,
+}
+
+/// A machine in service that was begun to be removed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerRemoval {
+    /// Name of the claim.
+    pub claim: String,
+    /// When it began.
+    #[schemars(extend("format" = "date-time"))]
+    pub at: String,
+    /// Why, in the word that the claim's condition carries.
+    pub reason: String,
+}
+
+/// What the annotation `kproxide.dev/acknowledge-removal` ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerFreeze {
+    /// When it began, or last grew.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
+    /// So many machines were bad then.
+    pub machines: u32,
 }
 
 /// A combination that failed.

@@ -183,6 +183,7 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
             taints: vec![],
             template_digest: "t".into(),
             policy_digest: "p".into(),
+            adopts: None,
         },
         status,
         replace: false,

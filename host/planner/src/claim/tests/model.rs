@@ -220,6 +220,7 @@ impl World {
             join: None,
             entry: looks.entry.then_some(self.entry),
             last,
+            leftovers: Vec::new(),
             unread: vec![],
         }
     }

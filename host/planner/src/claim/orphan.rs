@@ -1,0 +1,173 @@
+//! A claim that was made for a machine which was there before it: what is there is written down, and the usual life goes on from there.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::launch::fail;
+use super::next::{not_visible, proven_absent, refuse, settled, soon, unread};
+use super::observed::{Machine, MachineLook, NodeLook, Observed};
+use super::ownership::{Made, Mismatch, is_another, prove};
+use super::step::{Change, StatusChange, Step};
+use super::subject::Subject;
+use super::{Condition, DRAINING_TAINT, Phase, UNREGISTERED_TAINT, drain};
+use crate::facts::{Adopts, NodeFacts};
+use crate::ids::{NodeName, Vmid};
+use crate::ledger::later;
+use crate::plan::{RemovalReason, Standing};
+
+/// The reason of the conditions that an earlier claim had earned.
+const ADOPTED: &str = "Adopted";
+
+/// A Node that was there when the claim was made, and is gone again, is waited for as long as this before the machine counts as one that has
+/// just been started.
+const NODE_AWAITED: SignedDuration = SignedDuration::from_hours(1);
+
+/// Nothing is written of it yet. Nothing is done to the machine here.
+pub(super) fn pending(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    adopts: &Adopts,
+    now: Timestamp,
+) -> Step {
+    if !subject.claim.has_finalizer {
+        return Step::wait(
+            None,
+            "the claim has no finalizer, so its machine could be leaked: delete it",
+        );
+    }
+    let vmid = subject.claim.spec.vmid;
+    let machine = match &observed.machine {
+        Some(MachineLook::Visible(machine)) if is_another(subject, machine) => {
+            let why = format!("VM {vmid} carries no marker of ours any more, and is left alone");
+            return fail(Condition::Launched, "Lost", why, now);
+        }
+        Some(MachineLook::Visible(machine)) => machine,
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
+            if proven_absent(observed) =>
+        {
+            return fail(
+                Condition::Launched,
+                "Lost",
+                format!("VM {vmid} has gone"),
+                now,
+            );
+        }
+        Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
+            return not_visible(subject, observed, now);
+        }
+    };
+    // A template's protection can be inherited by a clone that was never configured: what is removed is asked again.
+    if let Err(mismatch) = prove(subject, machine, Made::Cloned) {
+        return refuse(subject, &mismatch, now);
+    }
+    if subject.status().smbios_uuid.is_none() {
+        return take_stock(subject, machine, now);
+    }
+    let node = match &observed.node {
+        None => return unread(observed, "the Node", now),
+        Some(NodeLook::Several(names)) => {
+            let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
+            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+        }
+        Some(NodeLook::One(_, node)) if node.deleting => {
+            return soon(now, "its Node is being deleted");
+        }
+        Some(NodeLook::One(name, node)) => Some((name, node)),
+        Some(NodeLook::Absent) => None,
+    };
+    if let Some(step) = settled(subject, &[Condition::OwnershipMismatch], now) {
+        return step;
+    }
+    match node {
+        Some((name, node)) if adopts.condemned => {
+            let mut change = condemned(now);
+            change.node = Some(drain::node_ref(name, node));
+            change.record()
+        }
+        None if adopts.condemned => condemned(now).record(),
+        Some((name, node)) => in_service(subject, name, node, now),
+        None => {
+            let end = later(subject.claim.created, NODE_AWAITED);
+            if now < end {
+                return soon(now, "its Node is gone again, and awaited");
+            }
+            launched(now).record()
+        }
+    }
+}
+
+/// The machine as it is found. Volumes of other numbers than its own are nobody's that the claim could know: they keep it from being removed.
+fn take_stock(subject: &Subject<'_>, machine: &Machine, now: Timestamp) -> Step {
+    let Some(uuid) = &machine.smbios_uuid else {
+        return refuse(subject, &Mismatch::SmbiosUuid(None), now);
+    };
+    let vmid = subject.claim.spec.vmid;
+    let own = machine.disks.iter().filter(|disk| is_own(disk, vmid));
+    let change = StatusChange {
+        smbios_uuid: Some(uuid.clone()),
+        disks: Some(own.cloned().collect()),
+        hypervisor: Some(machine.hypervisor.clone()),
+        ..StatusChange::default()
+    };
+    change.record()
+}
+
+/// `local-lvm:vm-101-disk-0`, `nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2`.
+fn is_own(volume: &str, vmid: Vmid) -> bool {
+    let name = volume.rsplit(['/', ':']).next().unwrap_or(volume);
+    name.starts_with(&format!("vm-{vmid}-"))
+}
+
+/// It served, and goes on; or a drain had begun that the plan reviews; or it was about to come into service.
+fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Timestamp) -> Step {
+    let has = |key: &str| node.taints.iter().any(|taint| &*taint.key == key);
+    let mut change = launched(now);
+    if !has(UNREGISTERED_TAINT) {
+        change = change
+            .phase(Phase::Initialized)
+            .condition(Condition::Registered, true, ADOPTED, "", now)
+            .condition(Condition::Initialized, true, ADOPTED, "", now);
+        change.node = Some(drain::node_ref(name, node));
+    }
+    if has(DRAINING_TAINT) && !has(UNREGISTERED_TAINT) {
+        let reason = RemovalReason::Underutilized;
+        let why = "its drain had begun when its claim disappeared";
+        change = change.phase(Phase::Draining).condition(
+            Condition::Drained,
+            false,
+            reason.as_str(),
+            why,
+            now,
+        );
+        let unneeded = super::unneeded(&Standing::CouldGo, now);
+        change.conditions.extend(unneeded.conditions);
+        change.draining_since = Change::Set(now);
+    }
+    let message = format!(
+        "the claim of VM {} was gone, and is made anew: Node {name} and its pods stay as they are",
+        subject.claim.spec.vmid
+    );
+    change.say(ADOPTED, message).record()
+}
+
+fn launched(now: Timestamp) -> StatusChange {
+    let mut change = StatusChange::default()
+        .phase(Phase::Launched)
+        .condition(Condition::Reserved, true, ADOPTED, "", now)
+        .condition(Condition::Launched, true, ADOPTED, "", now);
+    change.started_at = Some(now);
+    change
+}
+
+fn condemned(now: Timestamp) -> StatusChange {
+    let reason = RemovalReason::Deleted;
+    let why = "its claim was gone, and it cannot serve";
+    let mut change = StatusChange::default()
+        .phase(Phase::Draining)
+        .condition(Condition::Drained, false, reason.as_str(), why, now)
+        .warn(
+            "OrphanRemoved",
+            "the machine's claim was gone and it cannot serve: it is removed",
+        );
+    change.draining_since = Change::Set(now);
+    change
+}

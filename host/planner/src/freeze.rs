@@ -1,0 +1,178 @@
+//! The freeze: when most machines go bad or vanish at once, the cause is the network, the control plane, an inventory or somebody's slip, and not
+//! that many machines. Then nothing more is removed, and nothing is concluded from what is gone, until it is over or somebody says that it is meant.
+//!
+//! It is written to the Ledger. A person acknowledges one freeze by its [`acknowledgement`], which names the moment when it began and the
+//! number of machines: a word that is left lying around fits no other, and none that has grown.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::claim::{Condition, GuestHint, Phase};
+use crate::facts::{ClaimFacts, EntryState, Freeze, GuestStatus, LedgerEntry, LedgerFacts};
+use crate::ids::ClaimName;
+use crate::ledger::is_of_claim;
+use crate::plan::RemovalReason;
+use crate::world::World;
+
+/// Machines that may be bad at once without a freeze, however few there are.
+const FEW: usize = 3;
+/// More than so many of a hundred machines are most.
+const MOST_PERCENT: usize = 45;
+
+/// What is bad now.
+struct Mass {
+    bad: usize,
+    all: usize,
+    /// How many of each kind, for people.
+    kinds: [(usize, &'static str); 4],
+}
+
+/// What a claim or a Node is told that the freeze keeps; the whole story is its pool's.
+pub(crate) const HELD: &str =
+    "frozen: too many machines went bad at once; the condition Ready of its NodePool says more";
+
+/// The annotation's value that acknowledges this freeze, and no other.
+pub fn acknowledgement(freeze: &Freeze) -> String {
+    format!("{}@{:.0}", freeze.machines, freeze.since)
+}
+
+/// Brings the Ledger's freeze in line with what is bad now. What a person has to know of it; `None`: there is none, or it is acknowledged.
+///
+/// More machines than were counted when it began, or last, make another freeze: what was acknowledged was fewer.
+pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
+    let mass = Mass::of(world, ledger);
+    if !mass.is_most() {
+        ledger.freeze = None;
+        // Used up.
+        ledger.acknowledged = None;
+        return None;
+    }
+    let machines = u32::try_from(mass.bad).unwrap_or(u32::MAX);
+    let known = ledger.freeze.take();
+    let freeze = match known.filter(|freeze| machines <= freeze.machines) {
+        Some(freeze) => freeze,
+        None => Freeze {
+            since: now,
+            machines,
+        },
+    };
+    let wanted = acknowledgement(&freeze);
+    let is_acknowledged = ledger.acknowledged.as_deref() == Some(&*wanted);
+    ledger.freeze = Some(freeze);
+    (!is_acknowledged).then(|| mass.message(&wanted))
+}
+
+impl Mass {
+    fn of(world: &World, ledger: &LedgerFacts) -> Self {
+        let mut all: BTreeSet<&ClaimName> = BTreeSet::new();
+        let mut kinds: [BTreeSet<&ClaimName>; 4] = Default::default();
+        let [not_ready, no_vm, deleted, no_claim] = &mut kinds;
+        for (name, claim) in world.claims() {
+            let was_in_service = claim.status.since(Condition::Initialized).is_some();
+            // One that is being emptied may come back, and must not end the freeze by that.
+            if claim.status.phase == Phase::Initialized
+                || (claim.status.phase == Phase::Draining && was_in_service)
+            {
+                all.insert(name);
+            }
+            if claim.status.phase != Phase::Initialized {
+                continue;
+            }
+            if claim.deleting_since.is_some() {
+                deleted.insert(name);
+            } else if has_no_vm(world, claim) {
+                no_vm.insert(name);
+            } else if !has_ready_node(world, claim) {
+                not_ready.insert(name);
+            }
+        }
+        // Those that went a short time ago belong to it: a hundred claims are not deleted in one instant.
+        for row in &ledger.removals {
+            let kind = match row.reason {
+                RemovalReason::Deleted => &mut *deleted,
+                RemovalReason::Lost => &mut *no_vm,
+                RemovalReason::Empty
+                | RemovalReason::Underutilized
+                | RemovalReason::Replace
+                | RemovalReason::Repair
+                | RemovalReason::LaunchFailed => continue,
+            };
+            all.insert(&row.claim);
+            kind.insert(&row.claim);
+        }
+        for entry in &ledger.entries {
+            let is_claimed = world
+                .claims()
+                .get(&entry.claim)
+                .is_some_and(|claim| is_of_claim(entry, claim));
+            // A claim that we have closed leaves no running VM, and those that went of late were told above.
+            if entry.state == EntryState::Live
+                && !is_claimed
+                && is_running(world, entry)
+                && !ledger.removals.iter().any(|row| row.claim == entry.claim)
+            {
+                all.insert(&entry.claim);
+                no_claim.insert(&entry.claim);
+            }
+        }
+        let bad: BTreeSet<&&ClaimName> = kinds.iter().flatten().collect();
+        let [not_ready, no_vm, deleted, no_claim] = kinds.each_ref().map(BTreeSet::len);
+        Self {
+            bad: bad.len(),
+            all: all.len(),
+            kinds: [
+                (not_ready, "Nodes that are not Ready"),
+                (no_vm, "VMs that are gone from Proxmox"),
+                (deleted, "NodeClaims that were deleted"),
+                (no_claim, "NodeClaims that vanished"),
+            ],
+        }
+    }
+
+    fn is_most(&self) -> bool {
+        self.bad > FEW && self.bad * 100 > self.all * MOST_PERCENT
+    }
+
+    fn message(&self, acknowledgement: &str) -> String {
+        let kinds: Vec<String> = self
+            .kinds
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, kind)| format!("{count} {kind}"))
+            .collect();
+        format!(
+            "frozen: {} of {} managed machines went bad at once ({}), which points at the network, the control plane, a wrong inventory or a slip: nothing is removed or repaired until fewer than {MOST_PERCENT}% are. If it is meant: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}",
+            self.bad,
+            self.all,
+            kinds.join(", ")
+        )
+    }
+}
+
+fn has_ready_node(world: &World, claim: &ClaimFacts) -> bool {
+    match world.node_of(claim) {
+        Some(node) => node.facts.ready,
+        // Only from the record on that it is missing: the watch of the Nodes may be behind that of the claims.
+        None => claim.status.since(Condition::NodeMissing).is_none(),
+    }
+}
+
+fn is_running(world: &World, entry: &LedgerEntry) -> bool {
+    let inventory = world.inventories().get(&entry.cluster);
+    let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));
+    guest.is_some_and(|guest| guest.status == GuestStatus::Running)
+}
+
+/// An inventory that is younger than its service does not list its VM.
+fn has_no_vm(world: &World, claim: &ClaimFacts) -> bool {
+    let Some(inventory) = world.inventories().get(&claim.spec.cluster) else {
+        return false;
+    };
+    let in_service = claim.status.since(Condition::Initialized);
+    let is_newer = inventory
+        .taken_at
+        .zip(in_service)
+        .is_some_and(|(taken, since)| taken > since);
+    is_newer && GuestHint::of(claim, inventory) == GuestHint::Absent
+}

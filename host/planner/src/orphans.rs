@@ -1,0 +1,56 @@
+//! Which guests may be machines of ours without a claim: those to look at. What they are, their own configuration says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::facts::{EntryState, InventoryFacts};
+use crate::ids::{ClusterName, Vmid};
+use crate::world::World;
+
+/// Where the guests stand that are in our range and in our pool, and that neither a claim nor a standing reservation names. The inventory is
+/// seconds old: a reason to look.
+pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Arc<str>> {
+    let claims = world.claims().values().map(|claim| &claim.spec);
+    let mut named: BTreeSet<(&ClusterName, Vmid)> =
+        claims.map(|spec| (&spec.cluster, spec.vmid)).collect();
+    let entries = world.ledger().map_or(&[][..], |ledger| &ledger.entries);
+    named.extend(entries.iter().filter_map(|entry| match entry.state {
+        EntryState::Reserved { .. } => Some((&entry.cluster, entry.vmid)),
+        EntryState::Live | EntryState::Quarantined { .. } => None,
+    }));
+    let mut suspects = BTreeMap::new();
+    for (name, cluster) in world.clusters() {
+        let inventory = world.inventories().get(name);
+        let Some(inventory) = inventory.filter(|inventory| inventory.reachable) else {
+            continue;
+        };
+        if cluster.vmid_first > cluster.vmid_last {
+            continue;
+        }
+        let range = cluster.vmid_first..=cluster.vmid_last;
+        for (vmid, guest) in inventory.guests.range(range) {
+            let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
+            let answers = hypervisor.is_some_and(|hypervisor| hypervisor.online);
+            let is_in_pool = guest.pool.as_deref() == Some(&*cluster.pool);
+            if answers && is_in_pool && !guest.template && !named.contains(&(name, *vmid)) {
+                suspects.insert((name.clone(), *vmid), guest.hypervisor.clone());
+            }
+        }
+    }
+    suspects
+}
+
+/// A claim names this number.
+pub(crate) fn is_claimed(world: &World, cluster: &ClusterName, vmid: Vmid) -> bool {
+    let mut claims = world.claims().values();
+    claims.any(|claim| claim.spec.vmid == vmid && claim.spec.cluster == *cluster)
+}
+
+/// Every hypervisor has answered, with quorum: what is not listed was not overlooked.
+pub(crate) fn is_whole(inventory: &InventoryFacts) -> bool {
+    let mut hypervisors = inventory.hypervisors.values();
+    inventory.reachable
+        && inventory.quorate
+        && inventory.complete
+        && hypervisors.all(|hypervisor| hypervisor.online)
+}

@@ -1,0 +1,76 @@
+//! The breaker's part of a plan: every removal of a machine in service is counted in the Ledger before it begins, or waits.
+
+use super::Planning;
+use super::claims::Stage;
+use crate::breaker::{self, Wait};
+use crate::claim::{Condition, Phase};
+use crate::ids::PoolName;
+use crate::plan::{RemovalReason, Verdict};
+
+impl Planning<'_> {
+    /// Removals that nobody has to choose: those that were counted before come first, then what costs least.
+    pub(super) fn count_decided(&mut self) {
+        let claims = self.tick.world.claims().iter();
+        let in_service = claims
+            .filter(|(_, claim)| claim.status.since(Condition::Initialized).is_some())
+            .map(|(name, _)| name);
+        self.machines = breaker::machines(in_service, &self.ledger.removals);
+        let mut begins: Vec<(bool, std::cmp::Reverse<RemovalReason>, usize)> = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let Verdict::Remove(reason) = row.verdict else {
+                continue;
+            };
+            if row.claim.status.phase == Phase::Initialized {
+                let is_new = !self.is_counted(index);
+                begins.push((is_new, std::cmp::Reverse(reason), index));
+            }
+        }
+        begins.sort_unstable();
+        for (_, std::cmp::Reverse(reason), index) in begins {
+            let Some(wait) = self.count_removal(index, reason) else {
+                continue;
+            };
+            let row = &mut self.rows[index];
+            if row.claim.deleting_since.is_some() {
+                row.verdict = Verdict::Hold(wait);
+            } else {
+                row.verdict = Verdict::Keep;
+                row.stage = Stage::InService;
+                row.waiting = Some(wait);
+            }
+        }
+    }
+
+    /// Counts a removal of a machine in service that begins with this plan; what it has to wait for, if it may not.
+    pub(super) fn count_removal(&mut self, index: usize, reason: RemovalReason) -> Option<String> {
+        let name = self.rows[index].name;
+        let rows = &mut self.ledger.removals;
+        let wait = breaker::count(rows, self.machines, name, reason, self.tick.now).err()?;
+        let pool = self.rows[index].claim.spec.pool.clone();
+        Some(self.tell_wait(&pool, &wait))
+    }
+
+    /// Why none of these Nodes of a pool could begin to go.
+    pub(super) fn none_can_begin(&mut self, pool: &PoolName, rows: &[usize]) -> Option<String> {
+        if rows.iter().any(|row| self.is_counted(*row)) {
+            return None;
+        }
+        let wait = breaker::has_room(&self.ledger.removals, self.machines, self.tick.now).err()?;
+        Some(self.tell_wait(pool, &wait))
+    }
+
+    fn is_counted(&self, index: usize) -> bool {
+        let name = self.rows[index].name;
+        self.ledger.removals.iter().any(|row| row.claim == *name)
+    }
+
+    fn tell_wait(&mut self, pool: &PoolName, wait: &Wait) -> String {
+        self.tick.reached(wait.until);
+        let text = wait.to_string();
+        let told = &mut self.report.waiting;
+        if !told.iter().any(|(other, _)| other == pool) {
+            told.push((pool.clone(), text.clone()));
+        }
+        text
+    }
+}

@@ -1,0 +1,468 @@
+//! Machines of ours that no claim names any more: somebody forced a claim's finalizer off, or Kubernetes was restored from an older copy.
+//!
+//! Adoption first: a machine whose Node serves is given a claim again, and its pods never notice. Destruction last: what cannot serve waits for the
+//! grace of `--orphan-grace`, counted in the Ledger, and is then given a claim that is condemned, so that one way leads to every destruction, with
+//! every proof on it. Nothing is concluded from what is not there: only from a marker of ours, for that very VMID, in the VM's own configuration.
+
+use super::claims::{blind, never_removed, unarmed};
+use super::machines::claim_labels;
+use super::{Planning, Tick};
+use crate::facts::{
+    Adopts, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry, LedgerFacts, OrphanFacts,
+    OrphanLook, OrphanSeen, PoolFacts,
+};
+use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, PoolName, Vmid};
+use crate::ledger::later;
+use crate::orphans::{is_claimed, is_whole};
+use crate::plan::Adoption;
+use crate::question::Decoration;
+use crate::report::OrphanReport;
+use crate::world::{NodeView, World};
+
+/// Claims made anew in one tick, at most; the rest follows in the next ticks.
+const MOST_ADOPTIONS: usize = 20;
+/// Orphans that wait in the Ledger, at most: those beyond are for people.
+const MOST_WAITING: usize = 1_000;
+
+const POOL: &str = "kproxide.dev/pool";
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// Of a claim's fields that nobody knows any more.
+const UNKNOWN: &str = "unknown";
+
+/// One orphan with everything that is known beside it.
+struct Orphan<'w> {
+    cluster: &'w ClusterName,
+    vmid: Vmid,
+    facts: &'w OrphanFacts,
+    entry: Option<LedgerEntry>,
+    node: Option<NodeView<'w>>,
+    /// As the Ledger, its Node, or else its name says.
+    pool: Option<PoolName>,
+}
+
+/// What is to become of it.
+enum Fate {
+    /// It has a claim, or is about to have one.
+    Claimed,
+    Adopted(Box<Adoption>),
+    /// It is left as it is; says why, and what people can do.
+    Left(String),
+}
+
+impl Planning<'_> {
+    /// Step 1, after the claims: what becomes of the machines that no claim names.
+    pub(super) fn see_to_orphans(&mut self) {
+        let world = self.tick.world;
+        self.forget_orphans();
+        for (cluster, looks) in world.orphans() {
+            for (vmid, look) in looks {
+                let OrphanLook::Ours(facts) = look else {
+                    continue;
+                };
+                let orphan = Orphan::new(world, &self.ledger, cluster, *vmid, facts);
+                let (warning, message) = match self.fate(&orphan) {
+                    Fate::Claimed => continue,
+                    Fate::Left(why) => (true, why),
+                    Fate::Adopted(adoption) => {
+                        let condemned = adoption.is_condemned();
+                        let verb = if condemned {
+                            "it is removed"
+                        } else {
+                            "it is taken over again"
+                        };
+                        let message =
+                            format!("{verb} as claim {}: {}", adoption.claim, adoption.reason);
+                        if orphan.entry.is_none() {
+                            self.ledger.entries.push(entry_of(&adoption));
+                        }
+                        self.adoptions.push(*adoption);
+                        (condemned, message)
+                    }
+                };
+                self.report.orphans.push(OrphanReport {
+                    cluster: cluster.clone(),
+                    vmid: *vmid,
+                    pool: orphan.pool.clone(),
+                    node: orphan.node.map(|node| node.name().clone()),
+                    warning,
+                    message: format!(
+                        "VM {vmid} of Proxmox cluster {cluster} is a machine of ours whose claim is gone: {message}"
+                    ),
+                });
+            }
+        }
+    }
+
+    /// Those that have a claim again, that are gone, or that nothing shows to be ours any more.
+    fn forget_orphans(&mut self) {
+        let world = self.tick.world;
+        self.ledger.orphans.retain(|seen| {
+            let looks = world.orphans().get(&seen.cluster);
+            let is_other = match looks.and_then(|looks| looks.get(&seen.vmid)) {
+                Some(OrphanLook::Ours(facts)) => facts.claim_uid != seen.claim_uid,
+                Some(OrphanLook::NotProven(_)) => true,
+                // Not looked at yet since the last restart, or while its hypervisor is off.
+                None => false,
+            };
+            let inventory = world.inventories().get(&seen.cluster);
+            let is_gone = inventory.is_some_and(|inventory| {
+                inventory.reachable
+                    && inventory.quorate
+                    && inventory.complete
+                    && !inventory.guests.contains_key(&seen.vmid)
+            });
+            let is_known = world.clusters().contains_key(&seen.cluster);
+            is_known && !is_other && !is_gone && !is_claimed(world, &seen.cluster, seen.vmid)
+        });
+    }
+
+    fn fate(&mut self, orphan: &Orphan<'_>) -> Fate {
+        let world = self.tick.world;
+        let facts = orphan.facts;
+        if is_claimed(world, orphan.cluster, orphan.vmid) {
+            return Fate::Claimed;
+        }
+        match orphan.entry.as_ref().map(|entry| &entry.state) {
+            Some(EntryState::Reserved { .. }) => return Fate::Claimed,
+            Some(EntryState::Quarantined { until }) => {
+                return Fate::Left(format!(
+                    "it was proven gone, and its number rests until {until:.0}, so somebody has restored it. Nothing touches it: remove it by hand, or give it another number and take the kproxide lines out of its description"
+                ));
+            }
+            Some(EntryState::Live) | None => {}
+        }
+        let name = match self.name_of(orphan) {
+            Ok(name) => name,
+            Err(why) => return Fate::Left(why),
+        };
+        if !world.host().key_known {
+            return Fate::Left("the key for ownership proofs is missing".to_owned());
+        }
+        if let Some(lock) = &facts.lock {
+            return Fate::Left(format!(
+                "it is locked ({lock}); it is seen to once Proxmox has finished with it"
+            ));
+        }
+        if self.adoptions.len() >= MOST_ADOPTIONS {
+            return Fate::Left("many others are seen to in this tick; it follows".to_owned());
+        }
+        let obstacle = match (&orphan.pool, orphan.node) {
+            _ if facts.tombstoned => "its removal had begun when its claim disappeared".to_owned(),
+            (None, _) => "nothing says which NodePool it belonged to".to_owned(),
+            (Some(pool), node) => match (pool_and_class(world, pool), node) {
+                (Err(why), _) => why,
+                (Ok(_), None) => {
+                    "it has no Node, so its launch has not finished or it has left the cluster"
+                        .to_owned()
+                }
+                (Ok((facts, class)), Some(node)) if node.facts.ready => {
+                    let why = format!("its Node {} is Ready", node.name());
+                    let spec = orphan.spec_in_service(&name, pool, facts, class, &node);
+                    return Fate::Adopted(Box::new(Adoption {
+                        claim: name,
+                        spec,
+                        reason: why,
+                    }));
+                }
+                (Ok(_), Some(node)) => format!("its Node {} is not Ready", node.name()),
+            },
+        };
+        self.condemn(orphan, name, &obstacle)
+    }
+
+    /// Its claim's name and its own are one, and the proof of ownership asks for it.
+    fn name_of(&self, orphan: &Orphan<'_>) -> Result<ClaimName, String> {
+        let found = orphan.facts.name.as_deref().unwrap_or_default();
+        if let Some(entry) = &orphan.entry
+            && entry.claim.as_str() != found
+        {
+            return Err(format!(
+                "it is named {found:?}, and its claim was {}: give it that name again, or remove it by hand",
+                entry.claim
+            ));
+        }
+        let name = ClaimName::from(found);
+        if found.is_empty() {
+            return Err(
+                "it has no name: give it the name of its Node, or remove it by hand".into(),
+            );
+        }
+        let is_planned = self.adoptions.iter().any(|other| other.claim == name);
+        if is_planned || self.tick.world.claims().contains_key(&name) {
+            return Err(format!(
+                "there is another claim of its name, {name}: remove the one of the two machines that is not wanted by hand"
+            ));
+        }
+        Ok(name)
+    }
+
+    /// It cannot serve: when its grace is over and everything that could speak for it has been heard, its removal begins.
+    fn condemn(&mut self, orphan: &Orphan<'_>, name: ClaimName, obstacle: &str) -> Fate {
+        let world = self.tick.world;
+        let Some(since) = self.seen_since(orphan) else {
+            return Fate::Left(format!(
+                "{obstacle}. More than {MOST_WAITING} such machines wait already: remove it by hand if it is not wanted"
+            ));
+        };
+        let grace = self.tick.limits.orphan_grace;
+        let end = later(since, grace);
+        if !self.tick.reached(end) {
+            return Fate::Left(format!(
+                "{obstacle}. Unless that changes, it is removed after {end:.0} (--orphan-grace). To keep the VM, take the kproxide lines out of its description"
+            ));
+        }
+        // A Node that has not been Ready for so long is judged as that of any other machine, among all the others.
+        if let (Some(pool), Some(node)) = (&orphan.pool, &orphan.node)
+            && !orphan.facts.tombstoned
+            && let Ok((facts, class)) = pool_and_class(world, pool)
+        {
+            let spec = orphan.spec_in_service(&name, pool, facts, class, node);
+            return Fate::Adopted(Box::new(Adoption {
+                claim: name,
+                spec,
+                reason: format!("{obstacle}, and is repaired as others are"),
+            }));
+        }
+        if let Some(why) = disarmed(&mut self.tick, orphan) {
+            return Fate::Left(format!("{obstacle}. It is not removed yet: {why}"));
+        }
+        let is_condemned = |spec: &ClaimSpec| spec.adopts.as_ref().is_some_and(|it| it.condemned);
+        let planned = self.adoptions.iter().map(|adoption| &adoption.spec);
+        let mut others = world
+            .claims()
+            .values()
+            .map(|claim| &claim.spec)
+            .chain(planned);
+        if others.any(is_condemned) {
+            return Fate::Left(format!(
+                "{obstacle}. It is removed after the others: one at a time"
+            ));
+        }
+        Fate::Adopted(Box::new(Adoption {
+            spec: orphan.spec_condemned(&name),
+            claim: name,
+            reason: format!("{obstacle}, since {since:.0}"),
+        }))
+    }
+
+    /// When it was first seen, from now on in the Ledger. `None`: there is no place for it.
+    fn seen_since(&mut self, orphan: &Orphan<'_>) -> Option<jiff::Timestamp> {
+        let rows = &mut self.ledger.orphans;
+        let is_it =
+            |seen: &&OrphanSeen| seen.cluster == *orphan.cluster && seen.vmid == orphan.vmid;
+        if let Some(seen) = rows.iter().find(is_it) {
+            return Some(seen.since);
+        }
+        if rows.len() >= MOST_WAITING {
+            return None;
+        }
+        rows.push(OrphanSeen {
+            cluster: orphan.cluster.clone(),
+            vmid: orphan.vmid,
+            claim_uid: orphan.facts.claim_uid.clone(),
+            since: self.tick.now,
+        });
+        Some(self.tick.now)
+    }
+}
+
+/// It counts from this plan on: the Ledger was lost, or is older than the machine.
+fn entry_of(adoption: &Adoption) -> LedgerEntry {
+    let spec = &adoption.spec;
+    LedgerEntry {
+        claim: adoption.claim.clone(),
+        pool: spec.pool.clone(),
+        cluster: spec.cluster.clone(),
+        vmid: spec.vmid,
+        hypervisor: spec.hypervisor.clone(),
+        storage: spec.storage.clone(),
+        milli_cores: spec.milli_cores,
+        memory_bytes: spec.memory_bytes,
+        disk_bytes: spec.disk_bytes.unwrap_or(0),
+        address: spec.address,
+        state: EntryState::Live,
+    }
+}
+
+/// Why nothing may be removed for want of a claim: something that could know better has not been heard.
+fn disarmed(tick: &mut Tick<'_>, orphan: &Orphan<'_>) -> Option<String> {
+    let world = tick.world;
+    let cluster = orphan.cluster;
+    if let Some(why) = unarmed(tick).or_else(|| blind(world)) {
+        return Some(why);
+    }
+    if orphan.facts.protected {
+        return Some("its protection flag is set; clear it if the VM may go".to_owned());
+    }
+    if let Some(why) = orphan.node.and_then(|node| never_removed(world, &node)) {
+        return Some(why.to_owned());
+    }
+    let Some(inventory) = world.inventories().get(cluster) else {
+        return Some(format!("nothing is known of Proxmox cluster {cluster} yet"));
+    };
+    if is_whole(inventory) {
+        return None;
+    }
+    let off: Vec<&str> = inventory
+        .hypervisors
+        .iter()
+        .filter(|(_, hypervisor)| !hypervisor.online)
+        .map(|(name, _)| &**name)
+        .collect();
+    Some(
+        if inventory.reachable && inventory.quorate && !off.is_empty() {
+            format!(
+                "not every hypervisor of Proxmox cluster {cluster} answers: {}",
+                off.join(", ")
+            )
+        } else {
+            format!("Proxmox cluster {cluster} does not answer in full, or has no quorum")
+        },
+    )
+}
+
+/// What it would serve in, or why it cannot.
+fn pool_and_class<'w>(
+    world: &'w World,
+    name: &PoolName,
+) -> Result<(&'w PoolFacts, &'w ClassFacts), String> {
+    let pool = world
+        .pools()
+        .get(name)
+        .ok_or_else(|| format!("its NodePool {name} does not exist"))?;
+    let class = world.classes().get(&pool.class).ok_or_else(|| {
+        format!(
+            "NodeClass {} of its NodePool {name} does not exist",
+            pool.class
+        )
+    })?;
+    Ok((pool, class))
+}
+
+impl<'w> Orphan<'w> {
+    fn new(
+        world: &'w World,
+        ledger: &LedgerFacts,
+        cluster: &'w ClusterName,
+        vmid: Vmid,
+        facts: &'w OrphanFacts,
+    ) -> Self {
+        let is_its = |entry: &&LedgerEntry| entry.cluster == *cluster && entry.vmid == vmid;
+        let entry = ledger.entries.iter().find(is_its).cloned();
+        let uuid = facts.smbios_uuid.as_ref();
+        let node = uuid.and_then(|uuid| world.node_by_uuid(uuid));
+        let labelled = node.and_then(|node| node.facts.labels.get(POOL));
+        // A claim's name is its pool's with eight letters more.
+        let named = facts.name.as_deref().and_then(|name| name.rsplit_once('-'));
+        let pool = match (&entry, labelled, named) {
+            (Some(entry), ..) => Some(entry.pool.clone()),
+            (None, Some(label), _) => Some(PoolName::from(label.as_str())),
+            (None, None, Some((pool, _))) => Some(PoolName::from(pool)),
+            (None, None, None) => None,
+        };
+        Self {
+            cluster,
+            vmid,
+            facts,
+            entry,
+            node,
+            pool,
+        }
+    }
+
+    /// A claim for a machine that serves: nothing about its Node changes by it, so what the Node says of itself stands before what the pool says now.
+    fn spec_in_service(
+        &self,
+        name: &ClaimName,
+        pool_name: &PoolName,
+        pool: &PoolFacts,
+        class: &ClassFacts,
+        node: &NodeView<'_>,
+    ) -> ClaimSpec {
+        let of_node = &node.facts.labels;
+        let mut spec = self.spec(name, pool_name, &pool.class, false);
+        let named = of_node.get(INSTANCE_TYPE).map(String::as_str);
+        let mut sizes = class.instance_types.iter();
+        let size = sizes.find(|size| {
+            named.map_or(
+                u64::from(size.cores) * 1000 == spec.milli_cores
+                    && size.memory_bytes == spec.memory_bytes,
+                |named| size.name.as_str() == named,
+            )
+        });
+        if let Some(named) = named {
+            spec.instance_type = named.into();
+        }
+        if let Some(size) = size {
+            spec.instance_type = size.name.clone();
+            let hypervisor = HypervisorId {
+                cluster: self.cluster.clone(),
+                name: self.facts.hypervisor.clone(),
+            };
+            let none = Decoration::default();
+            spec.labels = claim_labels(
+                name.as_str(),
+                pool_name,
+                pool,
+                class,
+                size,
+                &hypervisor,
+                &none,
+            );
+        }
+        for (key, value) in &mut spec.labels {
+            if let Some(found) = of_node.get(key) {
+                value.clone_from(found);
+            }
+        }
+        spec
+    }
+
+    fn spec_condemned(&self, name: &ClaimName) -> ClaimSpec {
+        let unknown = PoolName::from(UNKNOWN);
+        self.spec(
+            name,
+            self.pool.as_ref().unwrap_or(&unknown),
+            &ClassName::from(UNKNOWN),
+            true,
+        )
+    }
+
+    /// What is certain of it: the Ledger's word before the VM's own.
+    fn spec(
+        &self,
+        name: &ClaimName,
+        pool: &PoolName,
+        class: &ClassName,
+        condemned: bool,
+    ) -> ClaimSpec {
+        let facts = self.facts;
+        let entry = self.entry.as_ref();
+        ClaimSpec {
+            pool: pool.clone(),
+            class: class.clone(),
+            cluster: self.cluster.clone(),
+            vmid: self.vmid,
+            vm_name: name.as_str().into(),
+            hypervisor: facts.hypervisor.clone(),
+            storage: entry.and_then(|entry| entry.storage.clone()),
+            instance_type: UNKNOWN.into(),
+            milli_cores: entry.map_or(facts.milli_cores, |entry| entry.milli_cores),
+            memory_bytes: entry.map_or(facts.memory_bytes, |entry| entry.memory_bytes),
+            disk_bytes: entry
+                .map(|entry| entry.disk_bytes)
+                .filter(|bytes| *bytes > 0),
+            address: entry.and_then(|entry| entry.address),
+            labels: Labels::new(),
+            annotations: Labels::new(),
+            taints: Vec::new(),
+            template_digest: UNKNOWN.into(),
+            policy_digest: UNKNOWN.into(),
+            adopts: Some(Adopts {
+                claim_uid: facts.claim_uid.clone(),
+                nonce: facts.nonce.clone(),
+                condemned,
+            }),
+        }
+    }
+}

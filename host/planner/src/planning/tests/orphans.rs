@@ -1,0 +1,283 @@
+//! Machines of ours whose claims are gone.
+
+use super::*;
+use crate::facts::*;
+use crate::ids::Vmid;
+use crate::plan::Adoption;
+use crate::planning::{Limits, Planning};
+use crate::world::World;
+
+/// A machine in service whose claim was torn off.
+fn orphaned(scene: &mut Scene, name: &str) -> Vmid {
+    scene.machine(name, "alpha");
+    let vmid = scene.claims[name].spec.vmid;
+    scene.claims.clear();
+    vmid
+}
+
+fn facts(name: &str) -> OrphanFacts {
+    OrphanFacts {
+        claim_uid: format!("claim-{name}").into(),
+        nonce: "abc".into(),
+        name: Some(name.into()),
+        hypervisor: "alpha".into(),
+        smbios_uuid: Some(format!("uuid-{name}").into()),
+        milli_cores: 4000,
+        memory_bytes: 8 << 30,
+        lock: None,
+        protected: false,
+        tombstoned: false,
+    }
+}
+
+fn seen(scene: &Scene, vmid: Vmid, look: OrphanLook) -> World {
+    let mut world = scene.world();
+    world.apply(Delta::Orphans("pve".into(), [(vmid, look)].into()));
+    world
+}
+
+fn planned(scene: &Scene, vmid: Vmid, facts: OrphanFacts) -> Plan {
+    let world = seen(scene, vmid, OrphanLook::Ours(Box::new(facts)));
+    let plan = crate::fixtures::plan(&world, at(NOW), Limits::default(), reasonable);
+    assert_eq!(
+        crate::check::violations(&world, at(NOW), &Limits::default(), &plan),
+        []
+    );
+    plan
+}
+
+/// It has waited for so many seconds.
+fn waited(scene: &mut Scene, vmid: Vmid, name: &str, seconds: i64) {
+    scene.ledger.orphans = vec![OrphanSeen {
+        cluster: "pve".into(),
+        vmid,
+        claim_uid: format!("claim-{name}").into(),
+        since: at(NOW - seconds),
+    }];
+}
+
+fn told(plan: &Plan) -> &str {
+    let [report] = &plan.report.orphans[..] else {
+        panic!("{:?}", plan.report.orphans);
+    };
+    &report.message
+}
+
+const GRACE: i64 = 3600;
+
+#[test]
+fn f27_f112_a_machine_whose_node_is_ready_gets_its_claim_back_at_once() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.workers().min_nodes = 1;
+    // Whether the Ledger still knows of it or not.
+    for is_known in [true, false] {
+        if !is_known {
+            scene.ledger.entries.clear();
+        }
+        let plan = planned(&scene, vmid, facts("m"));
+        let [adoption] = &plan.adoptions[..] else {
+            panic!("{:?}", plan.report.orphans);
+        };
+        assert!(!adoption.is_condemned());
+        assert_eq!(adoption.claim.as_str(), "m");
+        assert_eq!(adoption.spec.pool.as_str(), "workers");
+        assert_eq!(adoption.spec.class.as_str(), "standard");
+        // What the Node says of itself stands.
+        assert_eq!(adoption.spec.labels["kproxide.dev/claim"], "m");
+        // Nothing else is made in its place.
+        assert_eq!(plan.launches, []);
+        let ledger = plan.ledger.as_ref().unwrap_or(&scene.ledger);
+        assert_eq!(ledger.entries.len(), 1);
+    }
+}
+
+#[test]
+fn f27_what_cannot_serve_waits_for_its_grace_which_no_restart_changes() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.nodes.clear();
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert_eq!(plan.ledger.unwrap().orphans[0].since, at(NOW));
+    assert_eq!(plan.wake_at, Some(at(NOW + GRACE)));
+
+    waited(&mut scene, vmid, "m", GRACE - 1);
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("it has no Node"), "{}", told(&plan));
+    assert!(told(&plan).contains("--orphan-grace"), "{}", told(&plan));
+
+    waited(&mut scene, vmid, "m", GRACE);
+    let plan = planned(&scene, vmid, facts("m"));
+    assert!(plan.adoptions[0].is_condemned());
+
+    // It waits as another machine: the number was used again.
+    scene.ledger.orphans[0].claim_uid = "another".into();
+    assert_eq!(planned(&scene, vmid, facts("m")).adoptions, []);
+}
+
+#[test]
+fn f98_a_machine_without_pool_is_removed_only_after_its_grace() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.pools.clear();
+    assert_eq!(planned(&scene, vmid, facts("m")).adoptions, []);
+    waited(&mut scene, vmid, "m", GRACE);
+    let plan = planned(&scene, vmid, facts("m"));
+    assert!(plan.adoptions[0].is_condemned());
+    assert!(told(&plan).contains("NodePool workers does not exist"));
+}
+
+#[test]
+fn f50_nothing_is_condemned_before_everyone_has_answered() {
+    let cases: [(&str, fn(&mut Scene)); 7] = [
+        ("answers: beta", |scene| {
+            scene.hypervisor("beta").online = false;
+        }),
+        ("does not answer in full", |scene| {
+            scene.inventory.complete = false;
+        }),
+        ("has no quorum", |scene| scene.inventory.quorate = false),
+        ("does not answer", |scene| scene.inventory.reachable = false),
+        ("just started", |scene| scene.host.armed_at = None),
+        ("the watch of pods", |scene| {
+            scene.host.failing_watches = vec!["pods".to_owned()];
+        }),
+        ("key for ownership", |scene| scene.host.key_known = false),
+    ];
+    for (why, change) in cases {
+        let mut scene = Scene::default();
+        let vmid = orphaned(&mut scene, "m");
+        scene.nodes.clear();
+        waited(&mut scene, vmid, "m", GRACE);
+        change(&mut scene);
+        let plan = planned(&scene, vmid, facts("m"));
+        assert_eq!(plan.adoptions, [], "{why}");
+        assert!(told(&plan).contains(why), "{}", told(&plan));
+        // It goes on waiting from where it began.
+        let ledger = plan.ledger.as_ref().unwrap_or(&scene.ledger);
+        assert_eq!(ledger.orphans, scene.ledger.orphans, "{why}");
+    }
+}
+
+#[test]
+fn f106_f107_f108_what_is_not_certainly_ours_or_was_gone_is_left_alone() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    waited(&mut scene, vmid, "m", 10 * GRACE);
+    let foreign = OrphanLook::NotProven("no marker".to_owned());
+    let world = seen(&scene, vmid, foreign);
+    let plan = Planning::new(&world, at(NOW), Limits::default()).finish();
+    assert_eq!(plan.adoptions, []);
+    let findings = plan.report.findings.iter();
+    let mut told_of = findings.filter(|finding| finding.message.contains("not provably"));
+    assert!(told_of.next().is_some());
+
+    // Somebody has restored it from a backup.
+    scene.ledger.entries[0].state = EntryState::Quarantined {
+        until: at(NOW + GRACE),
+    };
+    for nodes in [scene.nodes.clone(), Default::default()] {
+        scene.nodes = nodes;
+        let plan = planned(&scene, vmid, facts("m"));
+        assert_eq!(plan.adoptions, []);
+        assert!(told(&plan).contains("restored"), "{}", told(&plan));
+    }
+}
+
+#[test]
+fn a_renamed_locked_or_protected_orphan_is_for_people() {
+    let cases: [(&str, fn(&mut OrphanFacts)); 4] = [
+        ("its claim was m", |facts| facts.name = Some("x".into())),
+        ("its claim was m", |facts| facts.name = None),
+        ("locked (backup)", |facts| {
+            facts.lock = Some("backup".into())
+        }),
+        ("protection flag", |facts| facts.protected = true),
+    ];
+    for (why, change) in cases {
+        let mut scene = Scene::default();
+        let vmid = orphaned(&mut scene, "m");
+        scene.nodes.clear();
+        waited(&mut scene, vmid, "m", GRACE);
+        let mut facts = facts("m");
+        change(&mut facts);
+        let plan = planned(&scene, vmid, facts);
+        assert_eq!(plan.adoptions, [], "{why}");
+        assert!(told(&plan).contains(why), "{}", told(&plan));
+    }
+}
+
+#[test]
+fn orphans_are_removed_one_at_a_time() {
+    let mut scene = Scene::default();
+    let first = orphaned(&mut scene, "a");
+    scene.machine("b", "alpha");
+    let second = scene.claims["b"].spec.vmid;
+    scene.claims.clear();
+    scene.nodes.clear();
+    for (vmid, name) in [(first, "a"), (second, "b")] {
+        scene.ledger.orphans.push(OrphanSeen {
+            cluster: "pve".into(),
+            vmid,
+            claim_uid: format!("claim-{name}").into(),
+            since: at(NOW - GRACE),
+        });
+    }
+    let looks = [(first, "a"), (second, "b")];
+    let looks = looks.map(|(vmid, name)| (vmid, OrphanLook::Ours(Box::new(facts(name)))));
+    let mut world = scene.world();
+    world.apply(Delta::Orphans("pve".into(), looks.into()));
+    let plan = Planning::new(&world, at(NOW), Limits::default()).finish();
+    let names: Vec<&str> = plan.adoptions.iter().map(|it| it.claim.as_str()).collect();
+    assert_eq!(names, ["a"]);
+}
+
+#[test]
+fn f105_two_claims_of_one_machine_are_held() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    let mut second = scene.claims["m"].clone();
+    second.uid = "claim-second".into();
+    second.deleting_since = Some(at(NOW));
+    second.status = ClaimStatus {
+        phase: Phase::Terminating,
+        ..ClaimStatus::default()
+    };
+    second.spec.adopts = Some(Adopts {
+        claim_uid: "claim-m".into(),
+        nonce: "abc".into(),
+        condemned: true,
+    });
+    scene.claims.insert("second".into(), second);
+    let Verdict::Hold(why) = verdict(&scene.plan(), "second") else {
+        panic!("it may be destroyed");
+    };
+    assert!(why.contains("NodeClaim m is of the same VM"), "{why}");
+}
+
+#[test]
+fn the_check_drops_an_adoption_before_its_time() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.nodes.clear();
+    waited(&mut scene, vmid, "m", GRACE);
+    let plan = planned(&scene, vmid, facts("m"));
+    let [adoption]: [Adoption; 1] = plan.adoptions.clone().try_into().unwrap();
+    let refused = |scene: &Scene| {
+        let world = scene.world();
+        !crate::check::violations(&world, at(NOW), &Limits::default(), &plan).is_empty()
+    };
+    assert!(!refused(&scene));
+    let mut young = scene.clone();
+    waited(&mut young, vmid, "m", GRACE - 1);
+    let mut partial = scene.clone();
+    partial.hypervisor("beta").online = false;
+    let mut claimed = scene.clone();
+    claimed.coming_machine("n", "alpha", Phase::Pending);
+    claimed.claim("n").spec.vmid = adoption.spec.vmid;
+    for scene in [young, partial, claimed] {
+        assert!(refused(&scene));
+    }
+}

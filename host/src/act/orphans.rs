@@ -1,0 +1,277 @@
+//! Machines of ours without a claim: their own configurations are read, and the planner says what becomes of them. Here nothing is asked of Proxmox
+//! but to tell; the claim that is made anew is driven as any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kproxide_planner::facts::{Delta, OrphanFacts, OrphanLook};
+use kproxide_planner::ids::{ClusterName, Vmid};
+use kproxide_planner::orphans::suspects;
+use kproxide_planner::plan::{Adoption, Verdict};
+use kproxide_planner::world::World;
+use tokio::time::{Instant, timeout};
+
+use super::drive::{Drive, Driven};
+use super::reserve::create_claim;
+use super::subject::Surroundings;
+use super::{Actor, Claim, Context, Identity};
+use crate::chain::chain;
+use crate::kube::claims;
+use crate::pve::error::Meaning;
+use crate::pve::ownership::{Marker, NotOurs, SignedMarker};
+use crate::pve::vm_config::VmConfig;
+
+/// Configurations that are read in one tick, at most.
+const LOOKS_MAX: usize = 16;
+/// A guest that was looked at is looked at again after so long: people edit descriptions.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// A hypervisor that does not answer must not hold the loop up.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+const MIB: u64 = 1 << 20;
+
+/// What was read of the guests that no claim names. Forgetting it costs the same looks again.
+#[derive(Default)]
+pub(super) struct Lookout(BTreeMap<(ClusterName, Vmid), Look>);
+
+struct Look {
+    at: Instant,
+    /// `None`: it could not be read.
+    seen: Option<OrphanLook>,
+}
+
+impl Actor {
+    /// Looks at some of the guests that no claim names, those first that were not looked at for longest; what has changed is for the world.
+    pub async fn look_for_orphans(&mut self, world: &World) -> Vec<Delta> {
+        let suspects = suspects(world);
+        let Lookout(looks) = &mut self.lookout;
+        looks.retain(|key, _| suspects.contains_key(key));
+        // Without a key nothing is provable, and so nothing is known of any of them.
+        if !self.context.identity.keys.is_empty() {
+            let mut due: Vec<_> = suspects
+                .iter()
+                .map(|(key, hypervisor)| (looks.get(key).map(|look| look.at), key, hypervisor))
+                .filter(|(at, ..)| at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN))
+                .collect();
+            due.sort();
+            due.truncate(LOOKS_MAX);
+            let context = &self.context;
+            let read = join_all(due.into_iter().map(|(_, key, hypervisor)| async move {
+                let read = timeout(DEADLINE, look_at(context, &key.0, key.1, hypervisor)).await;
+                let look = Look {
+                    at: Instant::now(),
+                    seen: read.unwrap_or_default(),
+                };
+                (key.clone(), look)
+            }));
+            looks.extend(read.await);
+        }
+        let mut seen: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>> = BTreeMap::new();
+        for ((cluster, vmid), look) in looks.iter() {
+            if let Some(look) = &look.seen {
+                let of_cluster = seen.entry(cluster.clone()).or_default();
+                of_cluster.insert(*vmid, look.clone());
+            }
+        }
+        let known = world.orphans();
+        let clusters: BTreeSet<&ClusterName> = seen.keys().chain(known.keys()).collect();
+        clusters
+            .into_iter()
+            .filter(|cluster| seen.get(*cluster) != known.get(*cluster))
+            .map(|cluster| {
+                let looks = seen.get(cluster).cloned().unwrap_or_default();
+                Delta::Orphans(cluster.clone(), looks)
+            })
+            .collect()
+    }
+
+    /// Makes the claims anew, each unless a list that is newer than the plan knows one of its machine, and drives them.
+    pub(super) async fn adopt(&mut self, adoptions: &[Adoption], world: &World) {
+        if adoptions.is_empty() {
+            return;
+        }
+        let stand = match claims::list(&self.context.kube).await {
+            Ok(claims) => claims,
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "claims are not made anew: the list of claims cannot be read"
+                );
+                return;
+            }
+        };
+        for adoption in adoptions {
+            let Adoption {
+                claim,
+                spec,
+                reason,
+            } = adoption;
+            let is_its = |other: &claims::StoredClaim| {
+                let other = &other.facts;
+                let made_for = spec.adopts.as_ref().map(|adopts| &adopts.claim_uid);
+                made_for == Some(&other.uid)
+                    || (other.spec.vmid == spec.vmid && other.spec.cluster == spec.cluster)
+            };
+            if stand.iter().any(is_its) {
+                tracing::debug!(%claim, "not made anew: it is there");
+                continue;
+            }
+            let Some(surroundings) = Surroundings::of_adoption(spec, world, &self.context) else {
+                continue;
+            };
+            if let Some(Claim::UnderWay(_)) = self.claims.get(claim) {
+                continue;
+            }
+            tracing::warn!(%claim, vmid = %spec.vmid, cluster = %spec.cluster, reason, condemned = adoption.is_condemned(), "a claim is made anew for a machine of ours that had none");
+            self.claims
+                .insert(claim.clone(), Claim::UnderWay(Verdict::Keep));
+            let (context, stopping) = (self.context.clone(), self.stopping.clone());
+            let (name, spec) = (claim.clone(), spec.clone());
+            self.spawn(name.clone(), Verdict::Keep, async move {
+                match create_claim(&context, &name, &spec).await {
+                    Ok(claim) => {
+                        Drive::new(context, claim, surroundings, Verdict::Keep, stopping)
+                            .run()
+                            .await
+                    }
+                    Err(pause) => Driven::idle(pause),
+                }
+            });
+        }
+    }
+}
+
+/// `None`: it could not be read, or is not there.
+async fn look_at(
+    context: &Arc<Context>,
+    cluster: &ClusterName,
+    vmid: Vmid,
+    hypervisor: &Arc<str>,
+) -> Option<OrphanLook> {
+    let client = context.clusters.client(cluster)?;
+    match client.read_config(hypervisor, vmid.0).await {
+        Ok(config) => Some(judge(&context.identity, &config, vmid, hypervisor)),
+        // A container has no such configuration, and so has nothing of ours.
+        Err(error) if error.meaning == Meaning::NotFound => None,
+        Err(error) => {
+            tracing::debug!(%cluster, %vmid, error = error.chain(), "a guest without a claim could not be read");
+            None
+        }
+    }
+}
+
+/// Whose it is, by its marker alone: the rest of the proof is asked for before anything is done to it.
+fn judge(identity: &Identity, config: &VmConfig, vmid: Vmid, hypervisor: &Arc<str>) -> OrphanLook {
+    let verified = |found: Result<SignedMarker, NotOurs>| -> Result<Marker, NotOurs> {
+        let marker = found?.verify(&identity.keys, vmid.0).cloned()?;
+        if marker.cluster_id == identity.cluster_id {
+            Ok(marker)
+        } else {
+            Err(NotOurs::Forged)
+        }
+    };
+    let marker = match verified(Marker::find(&config.description)) {
+        Ok(marker) => marker,
+        Err(why) => return OrphanLook::NotProven(why.to_string()),
+    };
+    if config.template {
+        return OrphanLook::NotProven("it is a template".to_owned());
+    }
+    let tombstone = verified(Marker::find_tombstone(&config.description));
+    OrphanLook::Ours(Box::new(OrphanFacts {
+        tombstoned: tombstone.is_ok_and(|tombstone| tombstone == marker),
+        claim_uid: marker.claim_uid.into(),
+        nonce: marker.nonce.into(),
+        name: config.name.as_deref().map(Into::into),
+        hypervisor: hypervisor.clone(),
+        smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
+        milli_cores: config.cores.unwrap_or(1) * config.sockets * 1000,
+        memory_bytes: config.memory_mib.unwrap_or(0) * MIB,
+        lock: config.lock.as_deref().map(Into::into),
+        protected: config.protection,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pve::ownership::Key;
+
+    fn key(byte: u8) -> Key {
+        Key::new(vec![byte; 32]).unwrap()
+    }
+
+    fn marker() -> Marker {
+        Marker {
+            cluster_id: "us".to_owned(),
+            claim_uid: "claim-1".to_owned(),
+            vmid: 501,
+            nonce: "abc".to_owned(),
+        }
+    }
+
+    fn seen(vmid: u32, description: String) -> OrphanLook {
+        let identity = Identity {
+            cluster_id: "us".to_owned(),
+            keys: vec![key(1)],
+        };
+        let config = VmConfig {
+            name: Some("workers-a".to_owned()),
+            description,
+            sockets: 1,
+            ..VmConfig::default()
+        };
+        judge(&identity, &config, Vmid(vmid), &"pve1".into())
+    }
+
+    #[test]
+    fn f107_f75_only_a_marker_that_we_signed_for_this_number_in_this_cluster_is_ours() {
+        let OrphanLook::Ours(ours) = seen(501, marker().sign(&key(1))) else {
+            panic!("it is ours");
+        };
+        assert_eq!(
+            (ours.claim_uid.as_str(), &*ours.nonce, ours.tombstoned),
+            ("claim-1", "abc", false)
+        );
+        let elsewhere = Marker {
+            cluster_id: "them".to_owned(),
+            ..marker()
+        };
+        let renumbered = marker().sign(&key(1)).replace("vmid=501", "vmid=502");
+        for (vmid, description) in [
+            (502, marker().sign(&key(1))),
+            (502, renumbered),
+            (501, elsewhere.sign(&key(1))),
+            (501, marker().sign(&key(2))),
+            (501, marker().sign(&key(1)).replace("claim-1", "claim-2")),
+            (501, marker().tombstone(&key(1))),
+            (501, String::new()),
+        ] {
+            let look = seen(vmid, description.clone());
+            assert!(matches!(look, OrphanLook::NotProven(_)), "{description}");
+        }
+    }
+
+    #[test]
+    fn a_tombstone_counts_only_beside_its_own_marker() {
+        let both = |tombstone: &Marker| {
+            format!(
+                "{}\n{}",
+                marker().sign(&key(1)),
+                tombstone.tombstone(&key(1))
+            )
+        };
+        let of_another_try = Marker {
+            nonce: "def".to_owned(),
+            ..marker()
+        };
+        for (description, expected) in [(both(&marker()), true), (both(&of_another_try), false)] {
+            let OrphanLook::Ours(ours) = seen(501, description) else {
+                panic!("it is ours");
+            };
+            assert_eq!(ours.tombstoned, expected);
+        }
+    }
+}

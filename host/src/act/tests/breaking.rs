@@ -1,0 +1,50 @@
+//! What the breaker counts stands in the Ledger before it is done.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kproxide_planner::facts::{LedgerFacts, Removal};
+use kproxide_planner::plan::{Advance, Plan, RemovalReason, Verdict};
+use tokio::time::timeout;
+
+use super::lab::{CLAIM, Lab, turn};
+use super::lives::in_service;
+use crate::kube::ledger;
+
+#[tokio::test(start_paused = true)]
+async fn f16_a_removal_that_the_ledger_could_not_count_does_not_begin() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    // Whatever is being driven comes to rest.
+    for _ in 0..10 {
+        let _ = timeout(Duration::from_secs(5), host.actor.finished()).await;
+    }
+    let claim = lab.claim().await.unwrap();
+    let stands = ledger::get(&lab.client).await.unwrap().unwrap();
+    let row = Removal {
+        claim: CLAIM.into(),
+        at: Timestamp::from_second(1_800_000_000).unwrap(),
+        reason: RemovalReason::Empty,
+    };
+    for (version, begins) in [("1".into(), false), (stands.resource_version.clone(), true)] {
+        let plan = Plan {
+            ledger: Some(LedgerFacts {
+                resource_version: version,
+                removals: vec![row.clone()],
+                ..stands.clone()
+            }),
+            advances: vec![Advance {
+                claim: claim.name.clone(),
+                uid: claim.facts.uid.clone(),
+                verdict: Verdict::Remove(RemovalReason::Empty),
+            }],
+            ..Plan::default()
+        };
+        let started = host.actor.start(&plan, &host.world).await;
+        assert_eq!(started.ledger.is_some(), begins);
+        assert_eq!(!host.actor.removing().is_empty(), begins);
+    }
+    let stands = ledger::get(&lab.client).await.unwrap().unwrap();
+    assert_eq!(stands.removals, [row]);
+}
