@@ -279,6 +279,7 @@ impl Autoscaler {
                 self.world.apply(Delta::Ledger(Some(ledger)));
             }
         }
+        self.reporter.judge_credentials(self.clusters.excess());
         self.reporter
             .report(&plan, &started.launched, &self.world, now)
             .await;

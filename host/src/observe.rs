@@ -19,7 +19,7 @@ use crate::pve::convert::{inventory_facts, template_facts};
 use crate::pve::error::Meaning;
 use crate::pve::inventory::Inventory;
 use crate::pve::limits::Concurrency;
-use crate::pve::preflight::Scope;
+use crate::pve::preflight::{Excess, Scope};
 use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster ever takes; a hung one must not hold the others up.
@@ -27,6 +27,11 @@ const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
 
 /// Templates change when people change them; each costs a request.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
+
+/// What the credentials may do is asked at the start and then this often: people change it, and nothing depends on it.
+const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
+/// Paths and privileges of each that are named where the credentials may do too much.
+const EXCESS_TOLD_MAX: usize = 5;
 
 /// Between two tries to build a client that could not be built, or whose trust the endpoint does not have: a CA file may have been put right.
 const REBUILD: Duration = Duration::from_secs(30);
@@ -69,6 +74,8 @@ struct Cluster {
     /// What those are the templates of.
     wanted: BTreeSet<Wanted>,
     version: Option<Arc<str>>,
+    /// What the credentials may do without need, for people, and when that was asked. Empty: they fit.
+    excess: Option<(Instant, String)>,
 }
 
 /// A template by its name, and whether there is one per hypervisor.
@@ -130,6 +137,7 @@ impl Clusters {
             templates: None,
             wanted: BTreeSet::new(),
             version: None,
+            excess: None,
         };
         state.clusters.insert(name.clone(), cluster);
     }
@@ -156,6 +164,18 @@ impl Clusters {
     /// The last look at a cluster that succeeded.
     pub fn inventory(&self, name: &ClusterName) -> Option<Arc<Inventory>> {
         self.lock().clusters.get(name)?.inventory.clone()
+    }
+
+    /// Of each cluster that was asked, what its credentials may do without need; empty if they fit.
+    pub fn excess(&self) -> BTreeMap<ClusterName, String> {
+        let state = self.lock();
+        let asked = state.clusters.iter();
+        asked
+            .filter_map(|(name, cluster)| {
+                let (_, excess) = cluster.excess.as_ref()?;
+                Some((name.clone(), excess.clone()))
+            })
+            .collect()
     }
 
     /// Asks every cluster whose facts are older than `max_age` or of other templates than those wanted now, all at once.
@@ -192,7 +212,7 @@ impl Clusters {
 
     /// `None`: the cluster was taken away meanwhile.
     async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
-        let (client, known, wanted) = {
+        let (client, known, wanted, is_judged) = {
             let mut state = self.lock();
             let cluster = state.clusters.get_mut(name)?;
             cluster.asked = Some(Instant::now());
@@ -205,7 +225,16 @@ impl Clusters {
                 .templates
                 .clone()
                 .filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
-            (cluster.client.clone(), known, cluster.wanted.clone())
+            let is_judged = cluster
+                .excess
+                .as_ref()
+                .is_some_and(|(asked, _)| asked.elapsed() < PERMISSIONS_MAX_AGE);
+            (
+                cluster.client.clone(),
+                known,
+                cluster.wanted.clone(),
+                is_judged,
+            )
         };
         let client = match client {
             Ok(client) => client,
@@ -225,10 +254,15 @@ impl Clusters {
                     client.version().await.ok(),
                 ),
             };
-            Ok::<_, crate::pve::error::Error>((inventory, templates, version))
+            let excess = match is_judged {
+                true => None,
+                // Asked again with the next inventory if it cannot be told.
+                false => client.excess_privileges().await.ok(),
+            };
+            Ok::<_, crate::pve::error::Error>((inventory, templates, version, excess))
         };
         match timeout(INVENTORY_DEADLINE, look).await {
-            Ok(Ok((inventory, (read, templates), version))) => {
+            Ok(Ok((inventory, (read, templates), version, excess))) => {
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
@@ -236,6 +270,9 @@ impl Clusters {
                     cluster.version = Some(version.version.into());
                 }
                 facts.version.clone_from(&cluster.version);
+                if let Some(excess) = excess {
+                    cluster.excess = Some((Instant::now(), in_words(&excess)));
+                }
                 cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
@@ -279,6 +316,24 @@ impl Clusters {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A few of them, each with a few of its privileges.
+fn in_words(excess: &[Excess]) -> String {
+    let more = |all: usize| match all.saturating_sub(EXCESS_TOLD_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let paths: Vec<String> = excess
+        .iter()
+        .take(EXCESS_TOLD_MAX)
+        .map(|Excess { path, privileges }| {
+            let named = privileges.iter().take(EXCESS_TOLD_MAX).cloned();
+            let named = named.collect::<Vec<_>>().join(", ");
+            format!("{path}: {named}{}", more(privileges.len()))
+        })
+        .collect();
+    format!("{}{}", paths.join("; "), more(excess.len()))
 }
 
 async fn read_templates(

@@ -2,6 +2,7 @@
 //!
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
+mod credentials;
 mod gauges;
 mod policies;
 mod reload;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::Delta;
-use kproxide_planner::ids::{ClaimName, PodKey, PoolName};
+use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
     Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome, PendingShape, PlacementReport,
@@ -66,6 +67,10 @@ pub struct Reporter {
     refusals: BTreeMap<Arc<str>, Refusal>,
     /// The pools that were told of them, and how.
     refusals_told: BTreeSet<(About, String)>,
+    /// What the credentials of each Proxmox cluster may do without need; empty if they fit, nothing where it is not known.
+    excess: BTreeMap<ClusterName, String>,
+    /// The pools that were told of it, and how.
+    excess_told: BTreeSet<(About, String)>,
 }
 
 /// What was last said of each subject, and when.
@@ -113,6 +118,8 @@ impl Reporter {
             counted: BTreeSet::new(),
             refusals: BTreeMap::new(),
             refusals_told: BTreeSet::new(),
+            excess: BTreeMap::new(),
+            excess_told: BTreeSet::new(),
         }
     }
 
@@ -162,6 +169,7 @@ impl Reporter {
             self.orphan(orphan, world, now);
         }
         self.tell_refusals(world);
+        self.tell_excess(world);
         let failures = policies::by_pool(policy_failures);
         self.tell_failures(&failures, world, now);
         for (name, wait) in waiting {

@@ -124,6 +124,7 @@ impl StatusWriter {
         cluster: &ClusterName,
         seen: &ClusterSighting,
         ready: &Readiness,
+        token_fits: Option<&Readiness>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let ClusterSighting {
@@ -149,7 +150,14 @@ impl StatusWriter {
                     hypervisor_rows(hypervisors)
                 },
                 key_fingerprint: key_fingerprint.or(before.key_fingerprint),
-                conditions: with_ready(before.conditions, ready, now),
+                conditions: {
+                    let conditions = with_ready(before.conditions, ready, now);
+                    match token_fits {
+                        Some(fits) => with(conditions, TOKEN_FITS, fits, now),
+                        // What was true when last asked.
+                        None => conditions,
+                    }
+                },
             },
         )
         .await
@@ -247,7 +255,16 @@ fn hypervisor_rows(seen: Vec<SeenHypervisor>) -> Vec<HypervisorStatus> {
 
 /// Only a change of the status moves the time of the transition.
 fn with_ready(
+    conditions: Vec<StatusCondition>,
+    ready: &Readiness,
+    now: Timestamp,
+) -> Vec<StatusCondition> {
+    with(conditions, READY, ready, now)
+}
+
+fn with(
     mut conditions: Vec<StatusCondition>,
+    kind: &str,
     ready: &Readiness,
     now: Timestamp,
 ) -> Vec<StatusCondition> {
@@ -263,11 +280,11 @@ fn with_ready(
     };
     let since = conditions
         .iter()
-        .find(|condition| condition.kind == READY && condition.status == status)
+        .find(|condition| condition.kind == kind && condition.status == status)
         .map(|condition| condition.last_transition_time.clone());
-    conditions.retain(|condition| condition.kind != READY);
+    conditions.retain(|condition| condition.kind != kind);
     conditions.push(StatusCondition {
-        kind: READY.to_owned(),
+        kind: kind.to_owned(),
         status,
         last_transition_time: since.unwrap_or_else(|| now.to_string()),
         reason: (*reason).to_owned(),
@@ -278,6 +295,8 @@ fn with_ready(
 }
 
 const READY: &str = "Ready";
+/// The credentials of a Proxmox cluster may do no more than kproxide needs.
+const TOKEN_FITS: &str = "TokenFits";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,5 @@
-//! What our token may not do yet, and the commands that change that: what is said when Proxmox refuses a call for want of a privilege.
+//! What our token may not do yet, and the commands that change that: what is said when Proxmox refuses a call for want of a privilege. And what it
+//! may do without need: a token that somebody steals should be worth as little as possible.
 //!
 //! Proxmox: a fresh token has no rights of its own (privilege separation), its rights are the intersection of the user's
 //! and its own, and version 9 split the guest agent's privilege from `VM.Monitor`.
@@ -54,6 +55,22 @@ impl std::fmt::Display for Missing {
     }
 }
 
+/// The privileges on one path that kproxide never uses. What a path above has in excess already is not repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excess {
+    /// The ACL path.
+    pub path: String,
+    /// Which, sorted.
+    pub privileges: Vec<String>,
+}
+
+impl std::fmt::Display for Excess {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Excess { path, privileges } = self;
+        write!(out, "{path}: {}", privileges.join(", "))
+    }
+}
+
 /// One path with what we need there.
 struct Need {
     path: String,
@@ -99,6 +116,85 @@ impl Client {
         let login = self.login_name().await.unwrap_or_default();
         Ok(missing(scope, &version, &granted, &login))
     }
+}
+
+impl Client {
+    /// Everything that the credentials may do and kproxide never does, whatever its settings; empty if they fit.
+    ///
+    /// # Errors
+    /// Proxmox could not be asked, or refuses the credentials.
+    pub async fn excess_privileges(&self) -> Result<Vec<Excess>, Error> {
+        Ok(excess(&self.permissions(None).await?))
+    }
+}
+
+/// What `granted` has that no setting makes kproxide use.
+pub fn excess(granted: &Permissions) -> Vec<Excess> {
+    let mut found: Vec<Excess> = Vec::new();
+    // In the order of the map a path comes after those above it.
+    for (path, privileges) in granted {
+        let is_above = |above: &Excess| {
+            above.path == "/"
+                || path
+                    .strip_prefix(&above.path)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        };
+        let above: BTreeSet<&String> = found
+            .iter()
+            .filter(|above| is_above(above))
+            .flat_map(|above| &above.privileges)
+            .collect();
+        let privileges: Vec<String> = privileges
+            .keys()
+            .filter(|privilege| !is_of_use(path, privilege) && !above.contains(privilege))
+            .cloned()
+            .collect();
+        if !privileges.is_empty() {
+            let path = path.clone();
+            found.push(Excess { path, privileges });
+        }
+    }
+    found
+}
+
+/// Whether any setting makes kproxide use the privilege there, or it only lets harmless things be read. On `/` and `/vms` a privilege for machines
+/// reaches those of everybody, and `VM.Audit` the join secrets in their cloud-init data.
+fn is_of_use(path: &str, privilege: &str) -> bool {
+    const HARMLESS: [&str; 5] = [
+        "Datastore.Audit",
+        "Mapping.Audit",
+        "Pool.Audit",
+        "SDN.Audit",
+        "Sys.Audit",
+    ];
+    const MACHINES: [&str; 15] = [
+        "VM.Allocate",
+        "VM.Audit",
+        "VM.Clone",
+        "VM.Config.CDROM",
+        "VM.Config.CPU",
+        "VM.Config.Cloudinit",
+        "VM.Config.Disk",
+        "VM.Config.HWType",
+        "VM.Config.Memory",
+        "VM.Config.Network",
+        "VM.Config.Options",
+        "VM.GuestAgent.Audit",
+        "VM.GuestAgent.Unrestricted",
+        "VM.Monitor",
+        "VM.PowerMgmt",
+    ];
+    let below = |parent: &str| {
+        path.strip_prefix(parent)
+            .is_some_and(|name| !name.is_empty())
+    };
+    let for_machines = MACHINES.contains(&privilege);
+    HARMLESS.contains(&privilege)
+        || (for_machines && (below("/pool/") || below("/vms/")))
+        || (privilege == "Datastore.AllocateSpace" && below("/storage/"))
+        // The storages of a pool have what was granted on the pool.
+        || (for_machines && below("/storage/"))
+        || (privilege == "SDN.Use" && below("/sdn/"))
 }
 
 /// The difference between what `scope` needs and what `granted` has. `login` is `user@realm` or `user@realm!token`.
@@ -275,6 +371,41 @@ mod tests {
             "/vms/9000: VM.Audit, VM.Clone is missing (to clone the template): \
              `pveum role add KproxideTemplate --privs 'VM.Audit VM.Clone' || pveum role modify KproxideTemplate --privs 'VM.Audit VM.Clone'; \
              pveum acl modify /vms/9000 --roles KproxideTemplate --users 'aut@pve' --tokens 'aut@pve!full'`"
+        );
+    }
+
+    /// The roles of `examples/proxmox/create-token.sh`, as Proxmox tells them of every path.
+    #[test]
+    fn the_roles_that_are_recommended_fit() {
+        let machines = json!({"VM.Allocate":1,"VM.Audit":1,"VM.Config.CPU":1,"VM.Config.Cloudinit":1,"VM.Config.Disk":1,"VM.Config.Memory":1,
+            "VM.Config.Network":1,"VM.Config.Options":1,"VM.PowerMgmt":1,"VM.GuestAgent.Audit":1,"VM.GuestAgent.Unrestricted":1,"Pool.Audit":1});
+        let have = granted(json!({
+            "/": {"Sys.Audit": 0}, "/nodes": {"Sys.Audit": 1}, "/nodes/pve1": {"Sys.Audit": 1},
+            "/pool/k8s": machines, "/vms/500": machines, "/vms/9000": {"VM.Audit":1,"VM.Clone":1},
+            "/storage/ceph": {"Datastore.AllocateSpace":1,"Datastore.Audit":1},
+            "/sdn/zones/localnetwork/vmbr0": {"SDN.Use":1},
+        }));
+        assert_eq!(excess(&have), []);
+    }
+
+    #[test]
+    fn what_nobody_needs_is_named_once_at_the_highest_path() {
+        let have = granted(json!({
+            "/": {"Sys.Audit": 1, "VM.PowerMgmt": 1},
+            "/nodes/pve1": {"Sys.Audit": 1, "Sys.Modify": 1, "VM.PowerMgmt": 1},
+            "/pool/k8s": {"Permissions.Modify": 1, "VM.Allocate": 1, "VM.PowerMgmt": 1},
+            "/vms": {"VM.Audit": 1, "VM.PowerMgmt": 1},
+            "/vms/101": {"VM.Audit": 1, "VM.PowerMgmt": 1},
+        }));
+        let told: Vec<String> = excess(&have).iter().map(Excess::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "/: VM.PowerMgmt",
+                "/nodes/pve1: Sys.Modify",
+                "/pool/k8s: Permissions.Modify",
+                "/vms: VM.Audit",
+            ]
         );
     }
 

@@ -75,7 +75,12 @@ impl Reporter {
         ready: &Readiness,
         now: Timestamp,
     ) {
-        if let Err(error) = self.statuses.cluster(kube, name, seen, ready, now).await {
+        let fits = self.token_fits(name);
+        let written = self
+            .statuses
+            .cluster(kube, name, seen, ready, fits.as_ref(), now)
+            .await;
+        if let Err(error) = written {
             tracing::warn!(cluster = %name, error = %crate::chain::chain(&error), "status not written");
         }
     }

@@ -203,7 +203,7 @@ pub struct ProxmoxClusterStatus {
     /// Tells the key for ownership proofs from others. Machines marked with another key are foreign: a kproxide whose key differs changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_fingerprint: Option<String>,
-    /// Ready, with the reason if not.
+    /// Ready, with the reason if not; TokenFits, false if the credentials may do more than kproxide needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,

@@ -251,6 +251,44 @@ async fn f36_many_clones_keep_out_of_each_others_way() {
     );
 }
 
+/// The role that is recommended, for a token with privilege separation: a whole launch under it, and nothing to report. Every privilege on `/`: all
+/// of them are too many.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_may_do_too_much_is_recognized() {
+    let lab = Lab::of(Topology::of(1)).await;
+    let all = lab.client.excess_privileges().await.unwrap();
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].to_string().starts_with("/: "), "{all:?}");
+    assert!(all[0].privileges.contains(&"Permissions.Modify".to_owned()));
+
+    let grant = |path: &str, privileges: &str| AclSpec {
+        path: path.to_owned(),
+        subject: "kproxide@pve".to_owned(),
+        privileges: privileges.split(' ').map(str::to_owned).collect(),
+        propagate: path != "/",
+    };
+    let machines = "Pool.Audit VM.Allocate VM.Audit VM.Config.CPU VM.Config.Cloudinit VM.Config.Disk VM.Config.Memory VM.Config.Network \
+                    VM.Config.Options VM.PowerMgmt VM.GuestAgent.Audit";
+    lab.pve.set_acl(vec![
+        grant("/", "Sys.Audit"),
+        grant("/nodes", "Sys.Audit"),
+        grant("/pool/k8s", machines),
+        grant("/vms/9001", "VM.Audit VM.Clone"),
+        grant(
+            "/storage/local-lvm",
+            "Datastore.AllocateSpace Datastore.Audit",
+        ),
+        grant("/sdn/zones/localnetwork/vmbr0", "SDN.Use"),
+    ]);
+    assert_eq!(lab.client.excess_privileges().await.unwrap(), []);
+    let request = lab
+        .request(101, "pve1", Placement::Local, CloneKind::Auto)
+        .await;
+    let cloned = lab.end(lab.client.clone_vm(&request).await).await;
+    assert_eq!(cloned, Outcome::Ok);
+    assert_eq!(lab.client.excess_privileges().await.unwrap(), []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn missing_privileges_come_with_their_commands() {
     let scope = Scope {

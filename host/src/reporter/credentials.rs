@@ -1,0 +1,61 @@
+//! Credentials of Proxmox that may do more than kproxide needs: nothing stops for it, but whoever steals them could do more too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kproxide_planner::ids::ClusterName;
+use kproxide_planner::world::World;
+
+use super::Reporter;
+use crate::kube::events::{About, Event};
+use crate::kube::status::Readiness;
+
+const OVER_PRIVILEGED: &str = "TokenOverPrivileged";
+
+impl Reporter {
+    /// What the credentials of each cluster may do without need, from now on; empty if they fit.
+    pub fn judge_credentials(&mut self, excess: BTreeMap<ClusterName, String>) {
+        self.excess = excess;
+    }
+
+    /// Once each pool that may use the cluster.
+    pub(super) fn tell_excess(&mut self, world: &World) {
+        let mut told = BTreeSet::new();
+        for (cluster, excess) in self.excess.iter().filter(|(_, excess)| !excess.is_empty()) {
+            for (name, pool) in world.pools() {
+                if !pool.clusters.is_empty() && !pool.clusters.contains(cluster) {
+                    continue;
+                }
+                let about = About::pool(name, &pool.uid);
+                let message = format!("ProxmoxCluster {cluster}: {}", in_full(excess));
+                let subject = (about.clone(), message.clone());
+                if !self.excess_told.contains(&subject) {
+                    tracing::warn!(%cluster, pool = %name, message, "credentials");
+                    self.events
+                        .say(Event::warning(about, OVER_PRIVILEGED, message));
+                }
+                told.insert(subject);
+            }
+        }
+        self.excess_told = told;
+    }
+
+    /// The condition `TokenFits`; none as long as it is not known.
+    pub(super) fn token_fits(&self, cluster: &ClusterName) -> Option<Readiness> {
+        self.excess.get(cluster).map(|excess| {
+            if excess.is_empty() {
+                Readiness {
+                    reason: "Fits",
+                    ..Readiness::ready()
+                }
+            } else {
+                Readiness::not_ready(OVER_PRIVILEGED, in_full(excess))
+            }
+        })
+    }
+}
+
+fn in_full(excess: &str) -> String {
+    format!(
+        "the credentials may do more than kproxide ever does ({excess}); give user and token only the roles that examples/proxmox/create-token.sh gives"
+    )
+}
