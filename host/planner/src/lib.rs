@@ -33,3 +33,7 @@ pub mod claim;
 
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;

@@ -44,8 +44,8 @@ mod closing;
 
 mod ledger;
 
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod tests;
 
 use serde::{Deserialize, Serialize};
 
