@@ -62,6 +62,26 @@ fn what_is_shipped_holds_no_simulator() {
     );
 }
 
+/// Small worlds and the targets of fuzzing are features that nothing asks for but tests.
+#[test]
+fn what_is_shipped_holds_nothing_of_tests() {
+    for features in ["--no-default-features", "--features=default"] {
+        let tree = cargo(&[
+            "tree",
+            "--package=kproxide",
+            "--edges=normal,features",
+            "--prefix=none",
+            "--format={lib} {f}",
+            features,
+        ]);
+        assert!(tree.contains("kproxide_planner"), "{tree}");
+        for line in tree.lines().filter(|line| line.starts_with("kproxide")) {
+            let has = |feature| line.contains(feature);
+            assert!(!has("fuzz") && !has("fixtures"), "{line}");
+        }
+    }
+}
+
 #[test]
 fn the_planner_depends_on_nothing_that_could_do_io() {
     let found = direct("kproxide-planner", false);

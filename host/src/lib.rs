@@ -43,3 +43,7 @@ mod labels;
 pub mod lab;
 
 pub mod cli;
+
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;

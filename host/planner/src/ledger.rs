@@ -35,7 +35,7 @@ const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);
 const MOST_MESSAGE_CHARS: usize = 200;
 
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
-const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
+pub(crate) const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
 /// So long after a back-off ended, its failures are forgotten.
 const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 
@@ -141,7 +141,9 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     }
     upkeep.adopt(world);
     let wake_at = &mut upkeep.wake_at;
-    upkeep.ledger.backoff.retain(|row| {
+    upkeep.ledger.backoff.retain_mut(|row| {
+        // No pause is longer: whoever wrote it had a clock that was ahead, perhaps by years.
+        row.until = row.until.min(later(now, pause_after(row.failures)));
         if is_overcome(world, row) {
             return false;
         }
@@ -180,6 +182,9 @@ impl Upkeep {
         match entry.state {
             EntryState::Reserved { .. } if claimed => entry.state = EntryState::Live,
             EntryState::Reserved { since } => {
+                // A clock that was ahead must not make it count for longer.
+                let since = since.min(now);
+                entry.state = EntryState::Reserved { since };
                 let end = later(since, RESERVATION_LASTS);
                 wake(&mut self.wake_at, end, now);
                 if now >= end {

@@ -36,3 +36,7 @@ pub mod claim;
 
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;

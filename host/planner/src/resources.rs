@@ -104,24 +104,30 @@ impl Resources {
 
     /// `count` times `other`, cut off at the largest number.
     pub fn add_times(&mut self, other: &Self, count: i64) {
-        self.each(other, |a, b| a.saturating_add(b.saturating_mul(count)));
+        self.each(other, |a, b| {
+            clamp(i128::from(a) + i128::from(b) * i128::from(count))
+        });
     }
 
     /// `count` times `other`, cut off at the smallest number.
     pub fn subtract_times(&mut self, other: &Self, count: i64) {
-        self.each(other, |a, b| a.saturating_sub(b.saturating_mul(count)));
+        self.each(other, |a, b| {
+            clamp(i128::from(a) - i128::from(b) * i128::from(count))
+        });
     }
 
-    /// The larger of both, of each resource.
+    /// The larger of both, of each resource. What one of them lacks is 0.
     pub fn raise_to(&mut self, other: &Self) {
         self.each(other, i64::max);
+        self.extended
+            .retain(|name, amount| *amount > 0 || other.extended.contains_key(name));
     }
 
     /// The smaller of both, of each resource. What one of them lacks is 0.
     pub fn lower_to(&mut self, other: &Self) {
         self.each(other, i64::min);
         self.extended
-            .retain(|name, _| other.extended.contains_key(name));
+            .retain(|name, amount| *amount < 0 || other.extended.contains_key(name));
     }
 
     fn each(&mut self, other: &Self, f: impl Fn(i64, i64) -> i64) {
@@ -339,6 +345,11 @@ pub fn pod_requests(
     total
 }
 
+/// Cut off at the smallest and the largest number.
+fn clamp(value: i128) -> i64 {
+    value.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
 /// A sum that is exact whatever is added and taken away again: a World's running totals never drift.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExactSum {
@@ -375,7 +386,6 @@ impl ExactSum {
     }
 
     pub(crate) fn value(&self) -> Resources {
-        let clamp = |value: i128| value.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
         let [milli_cores, memory_bytes, ephemeral_bytes, pods] = self.amounts.map(clamp);
         Resources {
             milli_cores,

@@ -221,10 +221,10 @@ impl Drive {
             return Some(MachineLook::Invisible);
         }
         let (config, status) = (note(config, unread)?, note(status, unread)?);
-        let power = if status.running {
-            Power::On
-        } else {
-            Power::Off
+        let power = match status.running {
+            Some(true) => Power::On,
+            Some(false) => Power::Off,
+            None => Power::Unknown,
         };
         let mut machine = self.machine(&config, guest);
         machine.power = power;

@@ -382,5 +382,8 @@ impl Elector {
     }
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests;

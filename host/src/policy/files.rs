@@ -164,7 +164,7 @@ fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
 }
 
 #[derive(Clone, Copy)]
-enum Packing {
+pub(super) enum Packing {
     None,
     Gzip,
     Zstd,
@@ -199,29 +199,35 @@ pub(crate) fn legal_name(name: &str) -> String {
 }
 
 fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
-    let read = |problem: io::Error| FilesError::Read {
-        path: path.display().to_string(),
-        problem: problem.to_string(),
-    };
-    let unpack = |problem: String| FilesError::Unpack {
+    let read = |problem: String| FilesError::Read {
         path: path.display().to_string(),
         problem,
     };
-    let file = fs::File::open(path).map_err(read)?;
-    let bytes = match packing {
-        Packing::None => limited(file).map_err(read)?,
-        Packing::Gzip => limited(flate2::read::GzDecoder::new(file))
-            .map_err(|error| unpack(error.to_string()))?,
-        Packing::Zstd => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(file)
-                .map_err(|error| unpack(error.to_string()))?;
-            limited(decoder).map_err(|error| unpack(error.to_string()))?
-        }
-    };
+    let file = fs::File::open(path).map_err(|problem| read(problem.to_string()))?;
+    let bytes = unpacked(file, packing).map_err(|problem| match packing {
+        Packing::None => read(problem),
+        Packing::Gzip | Packing::Zstd => FilesError::Unpack {
+            path: path.display().to_string(),
+            problem,
+        },
+    })?;
     if bytes.len() > UNPACKED_BYTES_MAX {
         return Err(LoadError::TooBig.into());
     }
     Ok(bytes.into())
+}
+
+/// At most a byte more than is allowed; the error is the reader's or the unpacker's.
+pub(super) fn unpacked(packed: impl Read, packing: Packing) -> Result<Vec<u8>, String> {
+    let bytes = match packing {
+        Packing::None => limited(packed),
+        Packing::Gzip => limited(flate2::read::GzDecoder::new(packed)),
+        Packing::Zstd => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
+            limited(decoder.map_err(|error| error.to_string())?)
+        }
+    };
+    bytes.map_err(|error| error.to_string())
 }
 
 /// One byte more than allowed is enough to know that it is too big.

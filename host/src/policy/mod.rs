@@ -12,6 +12,8 @@ mod engine;
 mod files;
 #[cfg(test)]
 mod fixtures;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod library;
 mod self_test;
 mod watch;

@@ -93,7 +93,7 @@ impl Credentials {
         let (id, secret) = (id.trim(), secret.trim());
         let well_formed = id
             .split_once('!')
-            .is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
+            .is_some_and(|(user, name)| has_realm(user) && !name.is_empty());
         if !well_formed {
             return Err(CredentialsError::TokenId(id.to_owned()));
         }
@@ -115,10 +115,7 @@ impl Credentials {
     /// The user name lacks its realm.
     pub fn password(username: &str, password: &str) -> Result<Credentials, CredentialsError> {
         let username = username.trim();
-        if !username
-            .split_once('@')
-            .is_some_and(|(user, realm)| !user.is_empty() && !realm.is_empty())
-        {
+        if !has_realm(username) {
             return Err(CredentialsError::Username(username.to_owned()));
         }
         Ok(Credentials::Password {
@@ -199,6 +196,12 @@ impl Credentials {
             | (Credentials::Password { .. }, Credentials::Token { .. }) => false,
         }
     }
+}
+
+/// `user@realm`.
+fn has_realm(user: &str) -> bool {
+    let parts = user.split_once('@');
+    parts.is_some_and(|(user, realm)| !user.is_empty() && !realm.is_empty())
 }
 
 fn visible(text: &str) -> bool {

@@ -187,7 +187,11 @@ async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
             }
             Err(error) => Err(error),
         },
-        "GET /cluster/nextid" => shown!(client.vmid_is_free(101)),
+        // With the number that was asked for, which the answer repeats.
+        "GET /cluster/nextid" => {
+            let number = recording.body["data"].as_str().unwrap_or("101");
+            shown!(client.vmid_is_free(number.parse().unwrap()))
+        }
         "GET /nodes/{node}/qemu/{vmid}/config" => shown!(client.read_config(hypervisor, vmid())),
         "PUT /nodes/{node}/qemu/{vmid}/config" => {
             shown!(client.configure(

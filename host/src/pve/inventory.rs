@@ -239,8 +239,9 @@ impl Inventory {
         let cluster = members
             .iter()
             .find(|member| member.kind.as_deref() == Some("cluster"));
-        // Proxmox: a server that never joined a cluster has no such element, and always has quorum.
-        let quorate = cluster.is_none_or(|cluster| cluster.quorate);
+        // Proxmox: a server that never joined a cluster has no such element, and always has quorum. It is alone then: with anything else beside it the
+        // element was not understood.
+        let quorate = cluster.map_or(members.len() <= 1, |cluster| cluster.quorate);
         let online: BTreeMap<&str, bool> = members
             .iter()
             .filter(|member| member.kind.as_deref() == Some("node"))
@@ -366,6 +367,18 @@ pub(super) mod tests {
             serde_json::from_value(status).unwrap(),
             serde_json::from_value(resources).unwrap(),
         )
+    }
+
+    #[test]
+    fn quorum_that_was_not_understood_is_none() {
+        let node = |name| json!({"type": "node", "name": name, "online": 1});
+        let cluster = json!({"kind": "cluster", "name": "lab", "quorate": 0});
+        for members in [
+            json!([cluster, node("pve1")]),
+            json!([node("pve1"), node("pve2")]),
+        ] {
+            assert!(!inventory(members, json!([])).quorate);
+        }
     }
 
     #[test]

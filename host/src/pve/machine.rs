@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::client::Client;
-use super::error::{Error, Meaning};
+use super::error::{Error, Executed, Failure, Meaning};
 use super::request::{Call, Params};
 use super::task::Upid;
 use super::template::Route;
@@ -59,8 +58,8 @@ impl Version {
 /// What a VM does, asked from its hypervisor and not ten seconds old.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentStatus {
-    /// True if its process runs.
-    pub running: bool,
+    /// Whether its process runs; none if the answer does not say.
+    pub running: Option<bool>,
     /// `clone`, `backup`, ….
     pub lock: Option<String>,
     /// Seconds since its start.
@@ -109,13 +108,24 @@ impl Client {
     }
 
     /// Is the number free in the whole cluster? Reserves nothing, works without quorum, and counts VMs we may not see.
+    ///
+    /// # Errors
+    /// [`Meaning::Undecodable`] if the answer does not repeat the number: that a VM is gone is concluded from it, so that what stands in between must not
+    /// be able to say it by accident.
     pub async fn vmid_is_free(&self, vmid: u32) -> Result<bool, Error> {
-        let params = Params::new().with("vmid", vmid);
-        let answer: Result<IgnoredAny, Error> = self
-            .fetch(Call::get(&["cluster", "nextid"]).params(params))
-            .await;
-        match answer {
-            Ok(IgnoredAny) => Ok(true),
+        let call = Call::get(&["cluster", "nextid"]).params(Params::new().with("vmid", vmid));
+        match self.fetch::<Value>(call.clone()).await {
+            Ok(answer) if types::as_count(&answer) == Some(vmid.into()) => Ok(true),
+            Ok(answer) => {
+                let failure = Failure {
+                    meaning: Meaning::Undecodable,
+                    executed: Executed::No,
+                    status: Some(200),
+                    text: format!("asked whether VMID {vmid} is free, it answered {answer}"),
+                    cause: None,
+                };
+                Err(Error::new(&call, "the endpoint", failure))
+            }
             Err(error) if error.meaning == Meaning::VmidTaken => Ok(false),
             Err(error) => Err(error),
         }
@@ -288,7 +298,11 @@ impl Client {
         let call = Call::get(&vm(hypervisor, &vmid, &["status", "current"])).protected();
         let current: Current = self.fetch(call).await?;
         Ok(CurrentStatus {
-            running: current.status.as_deref() == Some("running"),
+            running: match current.status.as_deref() {
+                Some("running") => Some(true),
+                Some("stopped") => Some(false),
+                Some(_) | None => None,
+            },
             lock: current.lock.filter(|lock| !lock.is_empty()),
             uptime: current.uptime.unwrap_or(0),
             ha_managed: current.ha.get("managed").is_some_and(types::as_flag),

@@ -51,8 +51,11 @@ pub mod preflight;
 
 pub mod convert;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzz"))]
 mod canned;
+
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod conformance;

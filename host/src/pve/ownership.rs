@@ -243,7 +243,7 @@ fn parse(line: &str, kind: &'static str) -> Option<SignedMarker> {
     let marker = Marker {
         cluster_id: field("cid")?,
         claim_uid: field("claim")?,
-        vmid: field("vmid")?.parse().ok()?,
+        vmid: number(&field("vmid")?)?,
         nonce: field("n")?,
     };
     let mac = unhex(&field("mac")?)?;
@@ -253,9 +253,16 @@ fn parse(line: &str, kind: &'static str) -> Option<SignedMarker> {
         .then_some(SignedMarker { marker, mac, kind })
 }
 
+/// As we write it, and in no other way.
+fn number(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
 fn unhex(text: &str) -> Option<[u8; MAC_BYTES]> {
     let mut bytes = [0; MAC_BYTES];
-    if text.len() != 2 * MAC_BYTES || !text.is_ascii() {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() != 2 * MAC_BYTES || !text.bytes().all(is_digit) {
         return None;
     }
     for (position, byte) in bytes.iter_mut().enumerate() {

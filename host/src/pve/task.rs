@@ -75,10 +75,16 @@ impl std::str::FromStr for Upid {
         else {
             return Err(refused());
         };
-        let hex = |number: &str| i64::from_str_radix(number, 16).map_err(|_| refused());
+        let hex = |number: &str| {
+            // A sign would be read as part of the number.
+            let is_hex = number.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let read = i64::from_str_radix(number, 16).ok();
+            read.filter(|_| is_hex).ok_or_else(refused)
+        };
         hex(pid)?;
         hex(pstart)?;
-        if hypervisor.is_empty() || kind.is_empty() || user.is_empty() {
+        let has_odd = text.contains(|c: char| c.is_whitespace() || c.is_control());
+        if hypervisor.is_empty() || kind.is_empty() || user.is_empty() || has_odd {
             return Err(refused());
         }
         Ok(Upid {
@@ -296,6 +302,9 @@ mod tests {
             "",
             "garbage",
             "UPID:pve1:xyz:0:0:qmstart:1:a@b:",
+            "UPID:pve1:0:0:-5:qmstart:1:a@b:",
+            "UPID:pve1:+1:0:0:qmstart:1:a@b:",
+            "UPID:pve1:0:0:0:qmstart:1:a@b:\n",
             "UPID:pve1:0:0:0",
         ] {
             assert!(wrong.parse::<Upid>().is_err(), "{wrong}");

@@ -57,7 +57,10 @@ impl Disk {
     /// Parses a drive; none if the key is not one's or the drive is empty (`none,media=cdrom`).
     pub fn parse(key: &str, value: &str) -> Option<Disk> {
         let number = DRIVES.iter().find_map(|drive| key.strip_prefix(drive))?;
-        number.parse::<u8>().ok()?;
+        number
+            .parse::<u8>()
+            .ok()
+            .filter(|_| !number.starts_with('+'))?;
         let (volume, options) = split_options(value);
         let volume = volume.or_else(|| {
             options
@@ -65,7 +68,7 @@ impl Disk {
                 .find(|(name, _)| name == "file" || name == "volume")
                 .map(|(_, volume)| volume.clone())
         })?;
-        if volume == "none" || volume == "cdrom" {
+        if matches!(&*volume, "" | "none" | "cdrom") {
             return None;
         }
         Some(Disk {
@@ -110,23 +113,36 @@ impl Disk {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The size in bytes, if the configuration says it.
+    /// The size in bytes, if the configuration says it: `32G`, `528K`, `1.5T`, or plain bytes.
     pub fn size_bytes(&self) -> Option<u64> {
         let size = self.option("size")?;
         let (digits, factor) = match size.char_indices().last()? {
-            (end, 'K') => (&size[..end], 1 << 10),
+            (end, 'K') => (&size[..end], 1_u128 << 10),
             (end, 'M') => (&size[..end], 1 << 20),
             (end, 'G') => (&size[..end], 1 << 30),
-            (end, 'T') => (&size[..end], 1_u64 << 40),
+            (end, 'T') => (&size[..end], 1 << 40),
             (_, _) => (size, 1),
         };
-        let number: f64 = digits.parse().ok()?;
-        (number.is_finite() && number >= 0.0).then_some((number * factor as f64) as u64)
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+        let number = |digits: &str| -> Option<u128> {
+            let is_number = (1..=20).contains(&digits.len())
+                && digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| digits.parse().ok()).flatten()
+        };
+        let tenths = 10_u128.pow(u32::try_from(fraction.len()).ok().filter(|it| *it <= 20)?);
+        let bytes = number(whole)? * factor + number(fraction)? * factor / tenths;
+        u64::try_from(bytes).ok()
     }
 
     /// As written in a configuration.
     pub fn value(&self) -> String {
-        let mut value = self.volume.clone();
+        // A path may hold the sign that names an option.
+        let prefix = if self.volume.contains('=') {
+            "file="
+        } else {
+            ""
+        };
+        let mut value = format!("{prefix}{}", self.volume);
         for (name, option) in &self.options {
             value.push_str(&format!(",{name}={option}"));
         }
@@ -151,6 +167,7 @@ impl VmConfig {
             smbios_uuid: raw
                 .get("smbios1")
                 .and_then(|value| option_of(value, "uuid"))
+                .filter(|uuid| is_uuid(uuid))
                 .map(|uuid| uuid.to_ascii_lowercase()),
             protection: flag("protection"),
             template: flag("template"),
@@ -207,6 +224,15 @@ impl VmConfig {
     }
 }
 
+/// Any other text would be recorded as the machine's, and no Node would ever match it.
+fn is_uuid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && groups
+            .iter()
+            .all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// The value of one option in a comma-separated value.
 pub(super) fn option_of(value: &str, name: &str) -> Option<String> {
     split_options(value)
@@ -237,6 +263,41 @@ mod tests {
 
     fn config(json: &str) -> VmConfig {
         VmConfig::from_data(&serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn odd_sizes_and_keys_are_none() {
+        let size = |size: &str| {
+            let disk = Disk::parse("scsi0", &format!("local:d,size={size}")).unwrap();
+            disk.size_bytes()
+        };
+        assert_eq!(size("1.5G"), Some(3 << 29));
+        assert_eq!(size("9007199254740993"), Some((1 << 53) + 1));
+        for odd in [
+            "",
+            "G",
+            "1e3G",
+            "+1G",
+            "-0",
+            "inf",
+            "1.G",
+            ".5G",
+            "99999999T",
+            "ü",
+        ] {
+            assert_eq!(size(odd), None, "{odd}");
+        }
+        assert_eq!(Disk::parse("scsi+1", "local:d"), None);
+        let disk = Disk::parse("scsi0", "file=/dev/by-path/a=b,size=1G").unwrap();
+        assert_eq!(Disk::parse("scsi0", &disk.value()), Some(disk));
+        for odd in [
+            "uuid=",
+            "uuid=1",
+            "uuid=+55eb185-7d8f-474c-9984-564d9c1ec88f",
+        ] {
+            let config = config(&format!(r#"{{"smbios1":"{odd}"}}"#));
+            assert_eq!(config.smbios_uuid, None, "{odd}");
+        }
     }
 
     #[test]

@@ -99,10 +99,12 @@ fn ask_for_clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> 
     if now >= subject.provision_deadline() {
         return too_late(subject, "the clone", now);
     }
-    let just_written = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Record);
+    // Not the record of the last clone's task, nor one whose answer was lost.
+    let just_written = subject.status().upid.is_none()
+        && observed
+            .last
+            .as_ref()
+            .is_some_and(|last| last.did == Did::Record && last.outcome == Outcome::Done);
     if !just_written {
         return again(subject).record();
     }

@@ -47,8 +47,8 @@ mod closing;
 
 mod ledger;
 
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod tests;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,25 +1,44 @@
-//! The life of a claim, held to the recovery table, to invariants over all small inputs, and to a model with faults at every step.
+//! The life of a claim, held to the recovery table, to invariants over all small inputs and over any, and to a model with faults at every step.
+
+#![cfg_attr(
+    not(test),
+    allow(dead_code, reason = "fuzzing needs a part of the small worlds")
+)]
 
 pub(super) mod fixture;
 
+mod rules;
+
+pub(crate) mod arbitrary;
+
+#[cfg(test)]
 mod recovery;
 
+#[cfg(test)]
 mod removal;
 
+#[cfg(test)]
 mod drains;
 
+#[cfg(test)]
 mod endings;
 
+#[cfg(test)]
 mod clones;
 
+#[cfg(test)]
 mod joining;
 
+#[cfg(test)]
 mod power;
 
 mod orphans;
 
+#[cfg(test)]
 mod invariants;
 
+#[cfg(test)]
 mod model;
 
+#[cfg(test)]
 mod faults;

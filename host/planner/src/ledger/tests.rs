@@ -217,3 +217,26 @@ fn another_policy_begins_without_the_old_ones_state() {
     assert_eq!(sequence(&scene, "pack"), 0);
     assert_eq!(kept(&scene).ledger.policy_state, [], "the row is dropped");
 }
+
+#[test]
+fn what_a_clock_ahead_wrote_lasts_no_longer_than_what_ours_writes() {
+    let years = NOW + 10 * 365 * 86_400;
+    let mut scene = Scene::default();
+    let hypervisor = HypervisorId::new("pve", "alpha");
+    for _ in 0..2 {
+        scene.ledger = record_failure(
+            &scene.ledger,
+            &hypervisor,
+            None,
+            &failure("Retry"),
+            at(years),
+        );
+    }
+    scene.coming_machine("unclaimed", "alpha", Phase::Pending);
+    scene.claims.clear();
+    scene.ledger.entries[0].state = EntryState::Reserved { since: at(years) };
+    let kept = kept(&scene);
+    assert_eq!(kept.ledger.backoff[0].until, at(NOW + 60));
+    assert_eq!(states(&kept), [EntryState::Reserved { since: at(NOW) }]);
+    assert_eq!(kept.wake_at, Some(at(NOW + 60)));
+}

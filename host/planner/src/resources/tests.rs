@@ -156,6 +156,22 @@ fn shares_are_of_the_scarcer_resource() {
     assert_eq!(amounts("").share_of(&amounts("")), 1.0);
 }
 
+#[test]
+fn what_is_cut_off_is_the_result_and_nothing_on_the_way_to_it() {
+    let times = |free: i64, asked: i64, count: i64| {
+        let of = |amount| Resources {
+            memory_bytes: amount,
+            ..Resources::default()
+        };
+        let (mut more, mut less) = (of(free), of(free));
+        more.add_times(&of(asked), count);
+        less.subtract_times(&of(asked), count);
+        (more.memory_bytes, less.memory_bytes)
+    };
+    assert_eq!(times(i64::MAX, 1 << 62, 4), (i64::MAX, i64::MIN));
+    assert_eq!(times(-5, 1 << 62, 2), (i64::MAX - 4, i64::MIN));
+}
+
 fn any_amount() -> impl Strategy<Value = i64> {
     prop_oneof![
         Just(0),

@@ -154,3 +154,25 @@ fn f37_a_locked_vm_is_named_for_removal_only_if_something_says_that_it_is_ours()
         }
     }
 }
+
+#[test]
+fn a_clone_is_not_asked_for_on_the_record_of_the_one_before() {
+    let free = |upid: Option<&str>, record: Outcome| {
+        cloning().with(|case| {
+            case.claim.status.upid = upid.map(Into::into);
+            case.observed.task = upid.map(|_| Outcome::Done);
+            case.observed.presence = Some(Presence::Free);
+            case.observed.entry = Some(EntryLook::Ours);
+            case.observed.last = did(Did::Record, record);
+        })
+    };
+    assert_eq!(free(None, Outcome::Done).next(), Step::Clone);
+    for case in [
+        free(Some("UPID:1"), Outcome::Done),
+        free(None, Outcome::Unknown("lost".into())),
+    ] {
+        let status = case.recorded();
+        let attempt = status.intent.map(|intent| intent.attempt);
+        assert_eq!((status.upid, attempt), (None, Some(2)));
+    }
+}

@@ -10,6 +10,16 @@ use crate::plan::Verdict;
 pub(in crate::claim) const UUID: &str = "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16";
 pub(in crate::claim) const DISK: &str = "local-lvm:vm-201-disk-0";
 
+pub(in crate::claim) const PHASES: [Phase; 7] = [
+    Phase::Pending,
+    Phase::Launching,
+    Phase::Launched,
+    Phase::Registered,
+    Phase::Initialized,
+    Phase::Draining,
+    Phase::Terminating,
+];
+
 pub(in crate::claim) fn t0() -> Timestamp {
     Timestamp::from_second(1_800_000_000).expect("a moment")
 }

@@ -355,13 +355,3 @@ fn f49_an_inventory_that_errs_loses_nothing() {
         case.next()
     );
 }
-
-pub(super) const PHASES: [Phase; 7] = [
-    Phase::Pending,
-    Phase::Launching,
-    Phase::Launched,
-    Phase::Registered,
-    Phase::Initialized,
-    Phase::Draining,
-    Phase::Terminating,
-];

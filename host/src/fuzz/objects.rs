@@ -1,0 +1,142 @@
+//! Our own records from JSON to the planner's facts and back.
+
+use std::sync::OnceLock;
+
+use kproxide_planner::facts::{ClaimFacts, LedgerFacts};
+use serde_json::{Value, json};
+
+use super::{Draw, mutated};
+use crate::kube::convert::{claim_facts, claim_object, ledger_facts, ledger_object, status_object};
+use crate::kube::crd::{Ledger, NodeClaim};
+
+/// A record that is read means the same after it was written again; one that cannot be read is an error, never a panic.
+pub fn objects(data: &[u8]) {
+    let mut draw = Draw::new(data);
+    let is_claim = draw.flag();
+    let object = mutated(&seeds()[usize::from(is_claim)], &mut draw);
+    if is_claim {
+        let Ok(claim) = serde_json::from_value::<NodeClaim>(object) else {
+            return;
+        };
+        match claim_facts(&claim) {
+            Ok(facts) => claim_comes_back(facts),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    } else {
+        let Ok(ledger) = serde_json::from_value::<Ledger>(object) else {
+            return;
+        };
+        match ledger_facts(&ledger) {
+            Ok(facts) => assert_eq!(ledger_again(&facts), facts),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+fn claim_comes_back(mut facts: ClaimFacts) {
+    let mut object = claim_object(&"workers-x7".into(), &facts.spec);
+    object.status = Some(status_object(&facts.status));
+    let text = serde_json::to_string(&object).expect("plain data");
+    let object: NodeClaim = serde_json::from_str(&text).expect("what we write can be read");
+    let again = claim_facts(&object).expect("what we write can be read");
+    assert_eq!(again.spec, facts.spec);
+    // The schema bounds these texts, so what the API server stores is never longer.
+    for condition in &mut facts.status.conditions {
+        condition.reason = condition.reason.chars().take(63).collect();
+        condition.message = condition.message.chars().take(4000).collect();
+    }
+    assert_eq!(again.status, facts.status);
+    assert!(again.has_finalizer);
+}
+
+fn ledger_again(facts: &LedgerFacts) -> LedgerFacts {
+    let text = serde_json::to_string(&ledger_object(facts)).expect("plain data");
+    let object: Ledger = serde_json::from_str(&text).expect("what we write can be read");
+    ledger_facts(&object).expect("what we write can be read")
+}
+
+/// A Ledger and a claim with every field set.
+fn seeds() -> &'static [Value; 2] {
+    static SEEDS: OnceLock<[Value; 2]> = OnceLock::new();
+    SEEDS.get_or_init(|| {
+        let moment = "2026-01-31T12:00:00.5Z";
+        let entry = |state: &str, since: Option<&str>, until: Option<&str>| {
+            json!({
+                "claim": "workers-x7", "pool": "workers", "cluster": "lab", "vmid": 600,
+                "hypervisor": "pve1", "storage": "ceph", "milliCores": 4000,
+                "memoryBytes": 8589934592u64, "diskBytes": 0, "address": "fd00::1",
+                "state": state, "since": since, "until": until,
+            })
+        };
+        let ledger = json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": "Ledger",
+            "metadata": {"name": "kproxide", "resourceVersion": "17"},
+            "spec": {
+                "entries": [
+                    entry("reserved", Some(moment), None),
+                    entry("live", None, None),
+                    entry("quarantined", None, Some(moment)),
+                ],
+                "policyState": [{
+                    "pool": "workers", "kind": "host-selection", "policy": "round-robin",
+                    "sequence": 7, "previous": "lab/pve2", "state": "AP8H",
+                }],
+                "backoff": [{
+                    "hypervisor": "lab/pve2", "storage": "ceph", "class": "Refused",
+                    "message": "full", "failures": 3, "until": moment,
+                }],
+            },
+        });
+        let condition = |kind: &str| {
+            json!({
+                "type": kind, "status": "True", "lastTransitionTime": moment,
+                "reason": "Because", "message": "so",
+            })
+        };
+        let claim = json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodeClaim",
+            "metadata": {
+                "name": "workers-x7", "uid": "u", "creationTimestamp": "2026-01-31T12:00:00Z",
+                "deletionTimestamp": "2026-01-31T12:00:00Z",
+                "finalizers": ["kproxide.dev/machine"],
+                "annotations": {"kproxide.dev/pause": "true"},
+            },
+            "spec": {
+                "pool": "workers", "class": "default", "cluster": "lab", "vmid": 600,
+                "vmName": "workers-x7", "hypervisor": "pve1", "storage": "ceph",
+                "instanceType": "m",
+                "resources": {"milliCores": 4000, "memoryBytes": 8589934592u64, "diskBytes": 1},
+                "address": "10.0.0.10", "labels": {"a": "b"}, "annotations": {"c": "d"},
+                "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
+                "templateDigest": "t1", "policyDigest": "p1",
+            },
+            "status": {
+                "phase": "Draining",
+                "intent": {"op": "Clone", "attempt": 2, "epoch": "3-ab"},
+                "upid": "UPID:pve1:0:0:0:qmclone:600:a@pam:", "nonce": "n",
+                "smbiosUUID": "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16",
+                "disks": ["ceph:vm-600-disk-0"], "nodeName": "workers-x7", "nodeUID": "u",
+                "hypervisor": "pve2", "startedAt": moment, "drainingSince": moment,
+                "conditions": [condition("Launched"), condition("Drained")],
+            },
+        });
+        [ledger, claim]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else the target would fuzz nothing.
+    #[test]
+    fn the_seeds_are_records_with_every_field() {
+        let [ledger, claim] = seeds();
+        let ledger: Ledger = serde_json::from_value(ledger.clone()).unwrap();
+        assert_eq!(ledger_facts(&ledger).unwrap().entries.len(), 3);
+        let claim: NodeClaim = serde_json::from_value(claim.clone()).unwrap();
+        let status = claim_facts(&claim).unwrap().status;
+        assert!(status.smbios_uuid.is_some() && status.node_uid.is_some());
+        assert!(status.started_at.is_some() && status.draining_since.is_some());
+    }
+}
