@@ -2,7 +2,7 @@
 //! `tests/simulation/` says what is simulated and what must hold.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +12,9 @@ use kproxide_testkit::release_binary;
 const SEEDS: &str = "100";
 /// Of each of these, two processes must write the same log.
 const COMPARED: usize = 100;
+
+/// Of all stories.
+const PLANS: usize = 500;
 
 /// One test at a time, so that the speed that the summary prints is that of the machine.
 static TURN: Mutex<()> = Mutex::new(());
@@ -38,6 +41,23 @@ fn every_seed_ends_as_it_would_without_faults() {
     sim.args(["--seeds", SEEDS]).stdout(io::stderr());
     let ended = sim.status().unwrap();
     assert!(ended.success(), "{sim:?}: {ended}");
+}
+
+/// Crashes before and after every effect of a launch and of a removal, answers that are lost or late, requests that arrive late, and the Lease lost with the
+/// old host going on; all that `cargo sim --systematic` enumerates.
+#[test]
+fn f1_f2_f3_f4_f5_f6_f8_f9_f10_f12_f13_f14_f17_f19_f20_f21_f22_f23_f24_f25_f26_f31_f72_f73_f80_every_effect_of_four_stories_survives_every_blow()
+ {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sim = sim();
+    sim.args(["--systematic", "--threads=2"]);
+    let output = sim.stderr(Stdio::inherit()).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    io::stderr().write_all(told.as_bytes()).unwrap();
+    assert!(output.status.success(), "{sim:?}: {}", output.status);
+    let (_, told) = told.split_once("systematic: ").unwrap();
+    let plans: usize = told.split(' ').next().unwrap().parse().unwrap();
+    assert!(plans >= PLANS, "{plans} plans, expected at least {PLANS}");
 }
 
 #[test]

@@ -43,6 +43,10 @@ mod replay;
 
 mod minimize;
 
+mod stories;
+
+mod systematic;
+
 mod summary;
 
 use std::collections::BTreeMap;
@@ -73,7 +77,7 @@ const REGRESSIONS: &[u64] = &[];
     bin_name = "cargo sim",
     max_term_width = 110,
     arg_required_else_help = true,
-    group = ArgGroup::new("what").required(true).args(["seeds", "seed"])
+    group = ArgGroup::new("what").required(true).args(["seeds", "seed", "systematic"])
 )]
 struct Arguments {
     /// Run so many seeds and print a summary
@@ -88,6 +92,12 @@ struct Arguments {
     /// Find out what of a failing seed is needed for it to fail: drop faults, classes of them first, while it still does
     #[arg(long, requires = "seed")]
     minimize: bool,
+    /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and print a line for each
+    #[arg(long, value_name = "STORY")]
+    systematic: Option<Option<String>>,
+    /// Run only this plan of the story
+    #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
+    plan: Option<String>,
     /// How many lines of its log a replay prints
     #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "seeds")]
     lines: usize,
@@ -127,6 +137,10 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let threads = arguments
         .threads
         .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    if let Some(story) = &arguments.systematic {
+        let plan = arguments.plan.as_deref();
+        return systematic::systematic(story.as_deref(), plan, threads, arguments.lines, directory);
+    }
     let count = arguments.seeds.unwrap_or(1);
     let seeds = arguments.first..arguments.first.saturating_add(count);
     if arguments.digests {

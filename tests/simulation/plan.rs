@@ -4,13 +4,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use kproxide_simulator::faults::{Moment, Rates};
+use kproxide_simulator::faults::{Fault, Moment, Rates};
 use kproxide_simulator::rng::Seed;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::run::PRELUDE;
 use crate::scenario::Scenario;
+
+/// See [`FaultPlan::quiet`].
+pub(crate) const QUIET: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Clone)]
 pub(crate) struct FaultPlan {
@@ -19,6 +22,8 @@ pub(crate) struct FaultPlan {
     /// One for each replica that runs.
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) splits: Vec<Split>,
+    /// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
+    pub(crate) quiet: Duration,
 }
 
 #[derive(Clone, Default)]
@@ -28,6 +33,28 @@ pub(crate) struct HostPlan {
     pub(crate) lost: Vec<&'static str>,
     /// The processes of this replica that die, one after the other. The next one lives.
     pub(crate) lives: Vec<Life>,
+    pub(crate) blows: Vec<Blow>,
+    /// When its first process starts.
+    pub(crate) starts: Duration,
+}
+
+/// Something that goes wrong with one effect, and that its process lives through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blow {
+    /// Which process of the replica, counted from 1.
+    pub(crate) process: u32,
+    /// Which of its effects, counted from 1 as in [`Life::effect`].
+    pub(crate) effect: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The request has this fault.
+    Fault(Fault),
+    /// The Lease is taken away in the moment in which the request leaves, and the host does not reach it for a while: it goes on for as long as it
+    /// believes that it leads, and the other replica leads at once.
+    LoseLease,
 }
 
 /// A process that dies at one of its effects.
@@ -67,6 +94,7 @@ impl FaultPlan {
             until: Duration::ZERO,
             hosts: vec![HostPlan::default()],
             splits: Vec::new(),
+            quiet: QUIET,
         }
     }
 
@@ -82,6 +110,8 @@ impl FaultPlan {
                 rates,
                 lost: lost(&mut losses),
                 lives: lives(&mut rng),
+                blows: Vec::new(),
+                starts: Duration::ZERO,
             })
             .collect();
         let mut splits = Vec::new();
@@ -108,6 +138,7 @@ impl FaultPlan {
             until,
             hosts,
             splits,
+            quiet: QUIET,
         }
     }
 
@@ -193,7 +224,10 @@ impl FaultPlan {
     fn is_empty(&self) -> bool {
         self.splits.is_empty()
             && self.hosts.iter().all(|host| {
-                host.rates == Rates::default() && host.lost.is_empty() && host.lives.is_empty()
+                host.rates == Rates::default()
+                    && host.lost.is_empty()
+                    && host.lives.is_empty()
+                    && host.blows.is_empty()
             })
     }
 }

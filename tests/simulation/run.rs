@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::log::Log;
-use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
-use crate::scenario::{Act, Onto, RANGE, Scenario};
+use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
+use crate::scenario::{Act, Onto, RANGE, Scenario, TRAP};
 use crate::settled::{EndState, ledger_entries, problems};
 use crate::wire::{Traffic, Wires};
 
@@ -25,8 +25,8 @@ use crate::wire::{Traffic, Wires};
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How often is looked whether the world is at rest.
 const LOOK: Duration = Duration::from_secs(10);
-/// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
-const QUIET: Duration = Duration::from_secs(5 * 60);
+/// A host that lost its Lease to a blow reaches it again after so long: longer than it may believe that it leads.
+const WITHOUT_LEASE: Duration = Duration::from_secs(40);
 /// Somebody who wants a promised VMID looks for one for so long.
 const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
 /// Static Nodes are Ready by then, and hosts start.
@@ -103,6 +103,7 @@ pub(crate) async fn run(
         () = history.follow(&lab) => return Err("the API server stopped".to_owned()),
         touched = until_foreign_is_touched(&lab) => return Err(touched),
         () = tell_machines(&stage) => return Err("Proxmox stopped".to_owned()),
+        () = stage.take_leases() => return Err("nobody takes Leases".to_owned()),
         played = stage.play(plan) => played?,
     };
     let violations = history.violations(&lab, scenario, &foreign);
@@ -147,7 +148,7 @@ impl Stage<'_> {
         );
         let story = async {
             let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
-            self.come_to_rest().await?;
+            self.come_to_rest(plan.quiet).await?;
             self.stop.cancel();
             Ok::<_, String>(foreign)
         };
@@ -160,6 +161,8 @@ impl Stage<'_> {
     /// The processes of one replica, one after the other.
     async fn replica(&self, wires: &Wires, plan: &HostPlan) -> Result<(), String> {
         wires.faults.set_rates(plan.rates);
+        wires.strike(&plan.blows);
+        sleep(plan.starts).await;
         for request in &plan.lost {
             let matcher = request.parse().expect("the plan names known requests");
             wires.faults.inject(matcher, Fault::LoseAnswer, 1);
@@ -195,13 +198,26 @@ impl Stage<'_> {
     fn host(&self, wires: &Wires, process: u32) -> (App, HostHandle) {
         // Randomness is another one in every process.
         let randomness = format!("{}/{process}", wires.name);
+        let mut config = config(wires.name);
+        if self.scenario.has_trap() {
+            config.policy_dirs = vec!["/policies".into()];
+        }
         let host = self.lab.host_over(
             &randomness,
-            config(wires.name),
+            config,
             wires.kube(self.lab),
             wires.proxmox(self.lab),
         );
-        host.expect("policies run on every platform that the tests run on")
+        let (app, handle) = host.expect("policies run on every platform that the tests run on");
+        if self.scenario.has_trap() {
+            let hostile = kproxide_builtins::HOSTILE.iter();
+            let trap = hostile
+                .filter(|policy| policy.name == "hostile")
+                .map(|policy| (TRAP.into(), Ok(policy.wasm.into())));
+            let sent = handle.policy_files.try_send(trap.collect());
+            sent.expect("a new host takes one set of files");
+        }
+        (app, handle)
     }
 
     async fn until_stopped(&self, app: App, handle: &HostHandle) -> Result<(), String> {
@@ -239,6 +255,8 @@ impl Stage<'_> {
                     }
                 }
                 Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
+                Act::Silence => self.silence().await,
+                Act::Mend => self.mend(),
             }
         }
         foreign
@@ -268,6 +286,38 @@ impl Stage<'_> {
                 .line("people", &format!("copy VM {} to {vmid}", ours.vmid));
             foreign.add(self.lab, vmid);
             self.happened.borrow_mut().copies += 1;
+        }
+    }
+
+    /// The kubelet of the first Node of ours that is in service falls silent for good.
+    async fn silence(&self) {
+        let name = loop {
+            let claims = self.lab.kube.list("nodeclaims.kproxide.dev");
+            let in_service = |claim: &&Value| claim["status"]["phase"] == "Initialized";
+            let node = claims
+                .iter()
+                .find(in_service)
+                .and_then(|claim| claim["status"]["nodeName"].as_str());
+            if let Some(node) = node {
+                break node.to_owned();
+            }
+            sleep(LOOK).await;
+        };
+        self.log.line("world", &format!("{name} falls silent"));
+        self.lab.kubelets.stop_node(&name);
+    }
+
+    /// The policies that trap get settings with which they answer.
+    fn mend(&self) {
+        self.log.line("people", "mend the policy");
+        let policy = json!({"use": TRAP, "settings": {"do": "behave"}});
+        let patch = json!({"spec": {"policies": {"hostSelection": policy}}});
+        for pool in &self.scenario.pools {
+            let mended =
+                self.lab
+                    .kube
+                    .patch("nodepools.kproxide.dev", "", "", pool.name, patch.clone());
+            mended.expect("the pool was made at the beginning");
         }
     }
 
@@ -333,15 +383,7 @@ impl Stage<'_> {
         let split = (from, lease_moves);
         self.happened.borrow_mut().splits.push(split);
         if lease_moves {
-            let patch = json!({"spec": {"holderIdentity": ""}});
-            let moved = self.lab.kube.patch(
-                "leases.coordination.k8s.io",
-                "",
-                "kube-system",
-                "kproxide",
-                patch,
-            );
-            moved.expect("somebody holds it");
+            self.free_lease();
         }
         sleep(length).await;
         self.log
@@ -349,16 +391,43 @@ impl Stage<'_> {
         wires.cut(None);
     }
 
+    fn free_lease(&self) {
+        let patch = json!({"spec": {"holderIdentity": ""}});
+        let moved = self.lab.kube.patch(
+            "leases.coordination.k8s.io",
+            "",
+            "kube-system",
+            "kproxide",
+            patch,
+        );
+        moved.expect("somebody holds it");
+    }
+
+    /// Takes the Lease away whenever a blow cuts the first replica off from it.
+    async fn take_leases(&self) {
+        let wires = &self.wires[0];
+        loop {
+            wires.lease_lost().await;
+            self.log
+                .line("world", &format!("{} loses its Lease", wires.name));
+            self.free_lease();
+            sleep(WITHOUT_LEASE).await;
+            self.log
+                .line("world", &format!("{} reaches everything again", wires.name));
+            wires.cut(None);
+        }
+    }
+
     /// Waits until nothing is wrong, then for a while in which nothing may be asked for.
-    async fn come_to_rest(&self) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+    async fn come_to_rest(&self, quiet: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE + quiet;
         let (mut calm_since, mut effects) = (Instant::now(), self.effects());
         loop {
             let found = problems(self.lab, self.scenario);
             if !found.is_empty() || self.effects() != effects {
                 (calm_since, effects) = (Instant::now(), self.effects());
             }
-            if calm_since.elapsed() >= QUIET {
+            if calm_since.elapsed() >= quiet {
                 return Ok(());
             }
             if Instant::now() >= deadline {

@@ -26,6 +26,8 @@ pub(crate) const TAG: &str = "kproxide";
 pub(crate) const CORES: u32 = 4;
 pub(crate) const MEMORY_MIB: u64 = 8192;
 pub(crate) const DISK_GIB: u64 = 20;
+/// The name of a host-selection policy that traps, until it is mended.
+pub(crate) const TRAP: &str = "trap";
 /// What the add-ons of k3s ask of the static Node that they run on.
 const ADDONS_MILLI_CORES: u32 = 200;
 const AGENT_MILLI_CORES: u32 = 4000;
@@ -41,31 +43,31 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) hypervisors: u32,
     /// A large idle Node that no pod of the load tolerates: it keeps `loadHeadroom` from being what keeps machines.
-    roomy: bool,
+    pub(crate) roomy: bool,
     pub(crate) pools: Vec<Pool>,
     pub(crate) apps: Vec<App>,
     pub(crate) steps: Vec<Step>,
-    foreign: Vec<VmSpec>,
+    pub(crate) foreign: Vec<VmSpec>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Pool {
     pub(crate) name: &'static str,
     pub(crate) max_nodes: u32,
-    budget: u32,
-    host_selection: &'static str,
+    pub(crate) budget: u32,
+    pub(crate) host_selection: &'static str,
     /// Its Nodes carry a label that its pods select; otherwise its pods run on the static Node too.
-    selected: bool,
+    pub(crate) selected: bool,
 }
 
 /// A Deployment.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) name: String,
-    pool: usize,
-    milli_cores: u32,
+    pub(crate) pool: usize,
+    pub(crate) milli_cores: u32,
     /// Has a PodDisruptionBudget that lets half of its pods go.
-    budgeted: bool,
+    pub(crate) budgeted: bool,
 }
 
 /// What people do at some time after the host was started.
@@ -81,6 +83,10 @@ pub(crate) enum Act {
     Load(Vec<u32>),
     /// Somebody clones a machine of ours in the web interface, with name, tags, description and resource pool, to a VMID of our range.
     Copy(Onto),
+    /// The kubelet of a Node of ours falls silent for good.
+    Silence,
+    /// The policy that traps answers from now on.
+    Mend,
 }
 
 /// Where a copy goes.
@@ -131,7 +137,7 @@ impl Scenario {
     pub(crate) fn final_load(&self) -> &[u32] {
         let loads = self.steps.iter().rev().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.as_slice()),
-            Act::Copy(_) => None,
+            Act::Copy(_) | Act::Silence | Act::Mend => None,
         });
         loads.into_iter().next().unwrap_or_default()
     }
@@ -146,6 +152,8 @@ impl Scenario {
                 let what = match step.act {
                     Act::Load(_) => "load",
                     Act::Copy(_) => "copy",
+                    Act::Silence => "silence",
+                    Act::Mend => "mending",
                 };
                 (format!("the {what} at {}", Clock(step.at)), smaller)
             })
@@ -164,6 +172,10 @@ impl Scenario {
             at: Duration::from_secs(20),
             act: Act::Load(load),
         }];
+    }
+
+    pub(crate) fn has_trap(&self) -> bool {
+        self.pools.iter().any(|pool| pool.host_selection == TRAP)
     }
 
     /// When the last step is done.
@@ -280,6 +292,8 @@ impl fmt::Display for Scenario {
                     "  {} somebody copies a machine of ours onto a VMID: {onto:?}",
                     Clock(step.at)
                 )?,
+                Act::Silence => writeln!(out, "  {} a Node falls silent", Clock(step.at))?,
+                Act::Mend => writeln!(out, "  {} the policy is mended", Clock(step.at))?,
             }
         }
         Ok(())
@@ -311,11 +325,16 @@ impl Pool {
         } else {
             json!({})
         };
+        let settings = if self.host_selection == TRAP {
+            json!({"do": "panic"})
+        } else {
+            json!({})
+        };
         let pool = json!({
             "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": self.name},
             "spec": {
                 "nodeClass": "debian", "clusters": ["homelab"], "limits": {"maxNodes": self.max_nodes}, "labels": labels,
-                "policies": {"hostSelection": {"use": self.host_selection}},
+                "policies": {"hostSelection": {"use": self.host_selection, "settings": settings}},
                 "labelTemplates": {"topology.kubernetes.io/zone": "{{ .TargetHost }}"},
                 "drainTimeout": "10m",
                 "scaleDown": {
@@ -396,7 +415,7 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
 }
 
 /// Machines of other people that look more or less like ours.
-fn foreign(hypervisors: u32, rng: &mut SmallRng) -> Vec<VmSpec> {
+pub(crate) fn foreign(hypervisors: u32, rng: &mut SmallRng) -> Vec<VmSpec> {
     let mut foreign = Vec::new();
     let mut place = |vmid: u32, name: &str, running: bool| {
         let node = format!("pve{}", rng.random_range(1..=hypervisors));

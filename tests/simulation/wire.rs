@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -18,10 +19,13 @@ use kproxide::pve::client::Client as PveClient;
 use kproxide::pve::transport::{Endpoint, TransportError};
 use kproxide_simulator::faults::{Broken, CrashPoint, Dialect, Fault, Faults, Faulty, Moment};
 use kproxide_simulator::kube::Collecting;
+use kproxide_simulator::matcher::Matcher;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use crate::log::Log;
-use crate::plan::{CutOff, Life};
+use crate::plan::{Blow, CutOff, Life, What};
 
 /// Clones are the same wires.
 #[derive(Clone)]
@@ -29,13 +33,29 @@ pub(crate) struct Wires {
     pub(crate) name: &'static str,
     pub(crate) faults: Faults,
     log: Log,
+    since: Instant,
     state: Arc<Mutex<State>>,
+    lease_lost: Arc<Notify>,
+}
+
+/// One effect that a process asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) kind: &'static str,
+    /// Since the wires were made, which is when the first process starts.
+    pub(crate) at: Duration,
 }
 
 #[derive(Default)]
 struct State {
+    /// Which process it is, counted from 1.
+    process: u32,
     /// Of the present process.
     effects: u64,
+    /// Of the first process, in order.
+    asked_first: Vec<Asked>,
+    blows: Vec<Blow>,
+    lost_leases: BTreeMap<&'static str, u64>,
     life: Option<Life>,
     /// Nobody dies any more.
     spared: bool,
@@ -56,6 +76,8 @@ pub(crate) struct Traffic {
     pub(crate) by_chance: BTreeMap<&'static str, u64>,
     /// Which kind of effect met which fault or death, and how often.
     pub(crate) met: BTreeMap<(&'static str, &'static str), u64>,
+    /// What the first process asked to be changed.
+    pub(crate) asked_first: Vec<Asked>,
 }
 
 impl Wires {
@@ -64,7 +86,9 @@ impl Wires {
             name,
             faults: Faults::new(seed),
             log: log.clone(),
+            since: Instant::now(),
             state: Arc::default(),
+            lease_lost: Arc::default(),
         }
     }
 
@@ -72,13 +96,25 @@ impl Wires {
     pub(crate) fn begin(&self, life: Option<Life>) {
         self.faults.revive();
         let mut state = self.lock();
+        state.process += 1;
         (state.effects, state.life) = (0, life.filter(|_| !state.spared));
+    }
+
+    /// What its processes live through.
+    pub(crate) fn strike(&self, blows: &[Blow]) {
+        self.lock().blows = blows.to_vec();
+    }
+
+    /// Returns when a blow has cut this host off from its Lease.
+    pub(crate) async fn lease_lost(&self) {
+        self.lease_lost.notified().await;
     }
 
     /// From now on no process dies any more.
     pub(crate) fn spare(&self) {
         let mut state = self.lock();
         (state.life, state.spared) = (None, true);
+        state.blows.clear();
     }
 
     pub(crate) fn cut(&self, from: Option<CutOff>) {
@@ -148,12 +184,16 @@ impl Wires {
         for death in &died {
             meet(&death.method, &death.path, moment_name(death.moment));
         }
+        for (effect, count) in &state.lost_leases {
+            met.insert((*effect, "lease lost"), *count);
+        }
         Traffic {
             effects: state.counted.values().sum(),
             crashes: died.len() as u64,
             refused: state.refused,
             by_chance,
             met,
+            asked_first: state.asked_first.clone(),
         }
     }
 
@@ -175,6 +215,26 @@ impl Wires {
         };
         state.effects += 1;
         *state.counted.entry(kind).or_default() += 1;
+        if state.process == 1 {
+            let at = self.since.elapsed();
+            state.asked_first.push(Asked { kind, at });
+        }
+        let now = (state.process, state.effects);
+        let struck = state.blows.iter().copied();
+        for blow in struck
+            .filter(|blow| (blow.process, blow.effect) == now)
+            .collect::<Vec<_>>()
+        {
+            match blow.what {
+                // The very next request that the faults below see is this one.
+                What::Fault(fault) => self.faults.inject(Matcher::any(), fault, 1),
+                What::LoseLease => {
+                    state.cut = Some(CutOff::Lease);
+                    *state.lost_leases.entry(kind).or_default() += 1;
+                    self.lease_lost.notify_one();
+                }
+            }
+        }
         if let Some(Life { effect, moment, .. }) = state.life
             && effect == state.effects
         {

@@ -1,0 +1,154 @@
+//! The four stories whose every effect is struck by every blow ([`crate::systematic`]): small worlds in which one thing is done.
+
+use std::time::Duration;
+
+use kproxide_simulator::rng::Seed;
+
+use crate::scenario::{Act, App, Pool, Scenario, Step, TRAP, foreign};
+
+/// A world, and what is done in it.
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    pub(crate) scenario: Scenario,
+    /// What is asked for before is preparation, and is not struck.
+    pub(crate) begins: Duration,
+    /// Kinds of effects that there must be: without them it is another story.
+    pub(crate) has: &'static [&'static str],
+    /// Whether some of its plans have a second blow.
+    pub(crate) in_pairs: bool,
+}
+
+/// Pods that fill one machine.
+const FULL: u32 = 8;
+const POD_MILLI_CORES: u32 = 500;
+const HYPERVISORS: u32 = 2;
+const LOAD: Duration = Duration::from_secs(20);
+/// By then what was asked for at [`LOAD`] is in service.
+const PREPARED: Duration = Duration::from_secs(10 * 60);
+
+const UP: &[&str] = &[
+    "write ledger",
+    "create claim",
+    "write intent",
+    "clone",
+    "config",
+    "resize",
+    "start",
+    "patch node",
+];
+const DOWN: &[&str] = &[
+    "patch node",
+    "evict",
+    "delete claim",
+    "config",
+    "shutdown",
+    "destroy",
+    "delete node",
+    "write ledger",
+    "remove finalizer",
+];
+const UP_AND_DOWN: &[&str] = &[
+    "create claim",
+    "clone",
+    "start",
+    "delete claim",
+    "destroy",
+    "delete node",
+    "remove finalizer",
+];
+
+impl Story {
+    pub(crate) fn all() -> [Story; 4] {
+        [
+            Story::scale_up(),
+            Story::removal(),
+            Story::repair(),
+            Story::fallback(),
+        ]
+    }
+
+    /// Pods come, and a machine for them.
+    fn scale_up() -> Self {
+        Self {
+            name: "scale-up",
+            scenario: world(1, "spread", vec![load(LOAD, FULL)]),
+            begins: Duration::ZERO,
+            has: UP,
+            in_pairs: true,
+        }
+    }
+
+    /// Of two machines that were full each keeps a few pods; those of one fit on the other.
+    fn removal() -> Self {
+        let left = FULL - 2;
+        let steps = vec![load(LOAD, 2 * FULL), load(PREPARED, left)];
+        Self {
+            name: "removal",
+            scenario: world(2, "spread", steps),
+            begins: PREPARED,
+            has: DOWN,
+            in_pairs: false,
+        }
+    }
+
+    /// A Node falls silent for good and is replaced.
+    fn repair() -> Self {
+        let silence = Step {
+            at: PREPARED,
+            act: Act::Silence,
+        };
+        Self {
+            name: "repair",
+            scenario: world(3, "spread", vec![load(LOAD, FULL), silence]),
+            begins: PREPARED,
+            has: UP_AND_DOWN,
+            in_pairs: false,
+        }
+    }
+
+    /// The host-selection policy traps, the built-in one stands in, a machine is made; later the policy is mended.
+    fn fallback() -> Self {
+        let mend = Step {
+            at: PREPARED,
+            act: Act::Mend,
+        };
+        Self {
+            name: "fallback",
+            scenario: world(4, TRAP, vec![load(LOAD, FULL), mend]),
+            begins: Duration::ZERO,
+            has: UP,
+            in_pairs: false,
+        }
+    }
+}
+
+fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
+    let mut rng = Seed(seed).stream("simulation", "story");
+    Scenario {
+        seed,
+        hypervisors: HYPERVISORS,
+        roomy: true,
+        pools: vec![Pool {
+            name: "workers",
+            max_nodes: 4,
+            budget: 1,
+            host_selection,
+            selected: true,
+        }],
+        apps: vec![App {
+            name: "web".to_owned(),
+            pool: 0,
+            milli_cores: POD_MILLI_CORES,
+            budgeted: true,
+        }],
+        steps,
+        foreign: foreign(HYPERVISORS, &mut rng),
+    }
+}
+
+fn load(at: Duration, pods: u32) -> Step {
+    Step {
+        at,
+        act: Act::Load(vec![pods]),
+    }
+}
