@@ -378,6 +378,14 @@ impl Foreign {
     }
 }
 
+/// Whether hosts made a machine that there is or was.
+pub(crate) fn is_ours_in(snapshot: &PveSnapshot, incarnation: u64) -> bool {
+    let births = snapshot.births.iter();
+    births
+        .filter(|birth| birth.incarnation == incarnation)
+        .any(is_ours)
+}
+
 pub(crate) fn is_ours(birth: &Birth) -> bool {
     birth.creator == OUR_TOKEN
 }

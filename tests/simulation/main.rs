@@ -1,14 +1,14 @@
 //! Deterministic simulation: the whole host, on both simulators and on virtual time, while everything around it fails.
 //!
 //! ```text
-//! seed ─► Scenario (world, load, people) ─► run ─► EndState ◄── the same? ──► EndState ◄─ run ◄─ the same Scenario
-//!    └──► FaultPlan (crashes, lost answers, splits) ─┘                                   without faults
+//! seed ─► Scenario (world, load, people) ─► run ─► EndState ── as the Scenario's last load says?
+//!    └──► FaultPlan (crashes, lost answers, splits, mishaps) ─┘
 //! ```
 //!
-//! Each seed is run twice, without and with its faults ([`check`]). Both runs must come to rest: every pod runs, on exactly as many machines as its
-//! load needs; claims, machines, Nodes and the Ledger agree; nothing is left over ([`settled`]). Both must end alike ([`settled::EndState`] says what is
-//! compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with two machines, anything of
-//! other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
+//! Each seed is run with its faults, and every tenth without as well ([`check`]). A run must come to rest: every pod runs, on exactly as many machines as
+//! its load needs; claims, machines, Nodes and the Ledger agree; nothing is left over ([`settled`]). It must end as its scenario says, whatever happened
+//! ([`settled::EndState`] says what is compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with
+//! two machines, anything of other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
 //!
 //! All seeds together must have met what is worth meeting ([`mod@summary`]), and another process must write the same log of each: `tests/simulation.rs`
 //! holds this program to that.
@@ -24,6 +24,8 @@
 mod scenario;
 
 mod plan;
+
+mod mishaps;
 
 mod wire;
 
@@ -59,9 +61,7 @@ use std::thread;
 use clap::{ArgGroup, Parser};
 use sha2::{Digest, Sha256};
 
-use crate::check::{checked_by_seed, simulate};
-use crate::plan::FaultPlan;
-use crate::scenario::Scenario;
+use crate::check::checked_by_seed;
 use crate::summary::Summary;
 
 /// Seeds that have shown a defect once, run besides those that are asked for with `--seeds`.
@@ -69,7 +69,7 @@ const REGRESSIONS: &[u64] = &[];
 
 /// Runs kproxide itself on simulated Kubernetes and Proxmox and on virtual time, while everything around it fails.
 ///
-/// Each seed is a world, a load and a plan of faults. It is run without and with the faults; both must come to rest and end alike, and nothing may
+/// Each seed is a world, a load and a plan of faults. Under all of them the world must come to rest and end as the load says, and nothing may
 /// have been lost, leaked or touched that belongs to somebody else. The exit code is 0 if all seeds pass.
 #[derive(Parser)]
 #[command(
@@ -101,7 +101,7 @@ struct Arguments {
     /// How many lines of its log a replay prints
     #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "seeds")]
     lines: usize,
-    /// Print one line for each seed, with the SHA-256 of the log of its run with faults: the same in every process
+    /// Print one line for each seed, with the SHA-256 of the log of its run with faults, which is the same in every process; the summary goes to standard error
     #[arg(long, conflicts_with = "seed")]
     digests: bool,
     /// Write the whole log of each run with faults to DIR/SEED.log
@@ -143,38 +143,41 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     }
     let count = arguments.seeds.unwrap_or(1);
     let seeds = arguments.first..arguments.first.saturating_add(count);
-    if arguments.digests {
-        digests(seeds, threads, directory)
-    } else {
-        summary(
-            seeds.chain(REGRESSIONS.iter().copied()),
-            threads,
-            count,
-            directory,
-        )
-    }
+    let seeds = seeds.chain(REGRESSIONS.iter().copied());
+    summary(seeds, threads, arguments.digests, directory)
 }
 
-/// Runs seeds and prints what they came to.
+/// Runs seeds and prints what they came to; with `digests` those of their logs, and the rest on standard error.
 fn summary(
     seeds: impl Iterator<Item = u64>,
     threads: usize,
-    count: u64,
+    digests: bool,
     directory: Option<&Path>,
 ) -> io::Result<ExitCode> {
     let mut summary = Summary::new();
+    let mut by_seed = BTreeMap::new();
     let mut written = Ok(());
     sweep::each(seeds, threads, checked_by_seed, |seed, checked| {
         if let Some(directory) = directory.filter(|_| written.is_ok()) {
             written = fs::write(directory.join(format!("{seed}.log")), &checked.log);
         }
+        if digests {
+            by_seed.insert(seed, hex(&Sha256::digest(&checked.log)));
+        }
         summary.add(seed, checked.came);
     });
     written?;
-    let mut out = io::stdout().lock();
+    for (seed, digest) in by_seed {
+        writeln!(io::stdout(), "{seed} {digest}")?;
+    }
+    let mut out: Box<dyn Write> = if digests {
+        Box::new(io::stderr())
+    } else {
+        Box::new(io::stdout())
+    };
     write!(out, "{summary}")?;
     let mut failures = summary.failures();
-    failures.extend(summary.missing(count));
+    failures.extend(summary.missing());
     for failure in &failures {
         writeln!(out, "\n{failure}")?;
     }
@@ -183,32 +186,6 @@ fn summary(
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// Prints the digests of the logs of the runs with faults, in the order of seeds. Whether the seeds pass is another question.
-fn digests(
-    seeds: impl Iterator<Item = u64>,
-    threads: usize,
-    directory: Option<&Path>,
-) -> io::Result<ExitCode> {
-    let mut digests = BTreeMap::new();
-    let mut written = Ok(());
-    let log_of = |seed| {
-        let scenario = Scenario::of(seed);
-        simulate(&scenario, &FaultPlan::of(&scenario)).log
-    };
-    sweep::each(seeds, threads, log_of, |seed, log| {
-        if let Some(directory) = directory.filter(|_| written.is_ok()) {
-            written = fs::write(directory.join(format!("{seed}.log")), &log);
-        }
-        digests.insert(seed, hex(&Sha256::digest(&log)));
-    });
-    written?;
-    let mut out = io::stdout().lock();
-    for (seed, digest) in digests {
-        writeln!(out, "{seed} {digest}")?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn hex(bytes: &[u8]) -> String {

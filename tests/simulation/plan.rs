@@ -9,6 +9,7 @@ use kproxide_simulator::rng::Seed;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::mishaps::{self, Event};
 use crate::run::PRELUDE;
 use crate::scenario::Scenario;
 
@@ -24,6 +25,7 @@ pub(crate) struct FaultPlan {
     pub(crate) splits: Vec<Split>,
     /// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
     pub(crate) quiet: Duration,
+    pub(crate) mishaps: Vec<Event>,
 }
 
 #[derive(Clone, Default)]
@@ -95,6 +97,7 @@ impl FaultPlan {
             hosts: vec![HostPlan::default()],
             splits: Vec::new(),
             quiet: QUIET,
+            mishaps: Vec::new(),
         }
     }
 
@@ -131,7 +134,7 @@ impl FaultPlan {
                     from,
                     lease_moves: rng.random_bool(0.6),
                 });
-                at += length + Duration::from_secs(rng.random_range(30..=400));
+                at += length + Duration::from_secs(rng.random_range(30..=2000));
             }
         }
         Self {
@@ -139,6 +142,10 @@ impl FaultPlan {
             hosts,
             splits,
             quiet: QUIET,
+            mishaps: mishaps::draw(
+                &mut Seed(scenario.seed).stream("simulation", "mishaps"),
+                until,
+            ),
         }
     }
 
@@ -157,6 +164,7 @@ impl FaultPlan {
                 *host = HostPlan::default();
             }
             plan.splits.clear();
+            plan.mishaps.clear();
         });
         without(
             "the second replica".to_owned(),
@@ -166,6 +174,9 @@ impl FaultPlan {
                 plan.splits.clear();
             },
         );
+        without("mishaps".to_owned(), self.mishaps.len() > 1, &|plan| {
+            plan.mishaps.clear();
+        });
         let any = |has: fn(&HostPlan) -> bool| self.hosts.iter().any(has);
         without("splits".to_owned(), self.splits.len() > 1, &|plan| {
             plan.splits.clear();
@@ -204,6 +215,12 @@ impl FaultPlan {
                 plan.splits.remove(index);
             });
         }
+        for (index, event) in self.mishaps.iter().enumerate() {
+            let what = format!("the {} at {}", event.mishap.name(), Clock(event.at));
+            without(what, true, &|plan| {
+                plan.mishaps.remove(index);
+            });
+        }
         for (replica, host) in self.hosts.iter().enumerate() {
             for (index, life) in host.lives.iter().enumerate() {
                 let what = format!("the death of replica {replica} at effect {}", life.effect);
@@ -223,6 +240,7 @@ impl FaultPlan {
 
     fn is_empty(&self) -> bool {
         self.splits.is_empty()
+            && self.mishaps.is_empty()
             && self.hosts.iter().all(|host| {
                 host.rates == Rates::default()
                     && host.lost.is_empty()
@@ -274,6 +292,15 @@ impl fmt::Display for FaultPlan {
                     life.down.as_secs()
                 )?;
             }
+        }
+        for event in &self.mishaps {
+            writeln!(
+                out,
+                "  {} {}, for {} s",
+                Clock(event.at),
+                event.mishap.name(),
+                event.length.as_secs()
+            )?;
         }
         for split in &self.splits {
             writeln!(
@@ -336,7 +363,7 @@ fn lives(rng: &mut SmallRng) -> Vec<Life> {
     let count = rng.random_range(1..=6);
     let lives = (0..count).map(|_| Life {
         // A machine's whole life is about fifty effects: most processes get into one, few to its end.
-        effect: rng.random_range(1..=60),
+        effect: rng.random_range(1..=100),
         moment: [Moment::Before, Moment::Applied, Moment::Answered][rng.random_range(0..3)],
         down: Duration::from_secs(if rng.random_bool(0.8) {
             rng.random_range(1..=15)

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::future::pending;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
 use kproxide_simulator::faults::Fault;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::log::Log;
+use crate::mishaps::{Mishap, World};
 use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
 use crate::scenario::{Act, Onto, RANGE, Scenario, TRAP};
 use crate::settled::{EndState, ledger_entries, problems};
@@ -44,6 +45,11 @@ pub(crate) struct Outcome {
     pub(crate) splits: Vec<(CutOff, bool)>,
     /// Machines of ours that people copied.
     pub(crate) copies: u64,
+    /// Mishaps that found something that they could happen to.
+    pub(crate) mishaps: Vec<Mishap>,
+    pub(crate) hypervisors: u32,
+    /// As many as were wanted at one time.
+    pub(crate) pods: u32,
     pub(crate) virtual_time: Duration,
 }
 
@@ -53,18 +59,20 @@ impl Outcome {
         self.traffic
             .iter()
             .any(|traffic| traffic.crashes + traffic.refused > 0 || !traffic.by_chance.is_empty())
+            || !self.mishaps.is_empty()
     }
 
     /// What happened, in one line.
     pub(crate) fn report(&self) -> String {
         let sum = |of: fn(&Traffic) -> u64| self.traffic.iter().map(of).sum::<u64>();
         format!(
-            "{:.1} virtual hours without and with faults, {} machines, {} effects, {} crashes, {} splits, {} faults of requests, {} requests cut off, {} copies",
+            "{:.1} virtual hours, {} machines, {} effects, {} crashes, {} splits, {} mishaps, {} faults of requests, {} requests cut off, {} copies",
             self.virtual_time.as_secs_f64() / 3600.0,
             self.machines_made,
             sum(|traffic| traffic.effects),
             sum(|traffic| traffic.crashes),
             self.splits.len(),
+            self.mishaps.len(),
             sum(|traffic| traffic.by_chance.values().sum()),
             sum(|traffic| traffic.refused),
             self.copies
@@ -110,13 +118,20 @@ pub(crate) async fn run(
     if !violations.is_empty() {
         return Err(violations.join("\n"));
     }
-    let Happened { splits, copies } = stage.happened.take();
+    let Happened {
+        splits,
+        copies,
+        mishaps,
+    } = stage.happened.take();
     Ok(Outcome {
         end: EndState::of(&lab),
         traffic: stage.wires.iter().map(Wires::traffic).collect(),
         machines_made: History::machines_made(&lab),
         splits,
         copies,
+        mishaps,
+        hypervisors: scenario.hypervisors,
+        pods: scenario.most_pods(),
         virtual_time: started.elapsed(),
     })
 }
@@ -135,6 +150,7 @@ struct Stage<'a> {
 struct Happened {
     splits: Vec<(CutOff, bool)>,
     copies: u64,
+    mishaps: Vec<Mishap>,
 }
 
 impl Stage<'_> {
@@ -339,13 +355,27 @@ impl Stage<'_> {
         None
     }
 
-    /// Splits at their times, and the end of all faults.
+    /// Splits and mishaps at their times, and the end of all faults.
     async fn misfortunes(&self, plan: &FaultPlan) {
         let started = Instant::now();
-        for split in &plan.splits {
-            sleep_until(started + split.at).await;
-            self.split(split).await;
-        }
+        let splits = async {
+            for split in &plan.splits {
+                sleep_until(started + split.at).await;
+                self.split(split).await;
+            }
+        };
+        let world = World {
+            lab: self.lab,
+            log: self.log,
+            wires: &self.wires,
+        };
+        let world = &world;
+        let mishaps = plan.mishaps.iter().map(|event| async move {
+            if world.happen(started, event).await {
+                self.happened.borrow_mut().mishaps.push(event.mishap);
+            }
+        });
+        tokio::join!(splits, join_all(mishaps));
         sleep_until(started + plan.until).await;
         for wires in &self.wires {
             wires.faults.calm();

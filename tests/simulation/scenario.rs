@@ -36,7 +36,7 @@ const GIB: u64 = 1 << 30;
 
 /// Requests of a pod: thousandths of a core, and as many MiB. Machines are then always full by CPU before they are by memory, so that
 /// how many of one size a machine carries is a division.
-const SIZES: [u32; 4] = [250, 500, 1000, 2000];
+const SIZES: [u32; 4] = [250, 250, 500, 1000];
 
 #[derive(Clone)]
 pub(crate) struct Scenario {
@@ -101,7 +101,7 @@ pub(crate) enum Onto {
 impl Scenario {
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Seed(seed).stream("simulation", "scenario");
-        let hypervisors = rng.random_range(2..=4);
+        let hypervisors = rng.random_range(3..=6);
         let names = ["workers", "batch"];
         let count = rng.random_range(1..=names.len());
         let roomy = count > 1 || rng.random_bool(0.5);
@@ -140,6 +140,15 @@ impl Scenario {
             Act::Copy(_) | Act::Silence | Act::Mend => None,
         });
         loads.into_iter().next().unwrap_or_default()
+    }
+
+    /// The most pods that are wanted at one time.
+    pub(crate) fn most_pods(&self) -> u32 {
+        let loads = self.steps.iter().filter_map(|step| match &step.act {
+            Act::Load(load) => Some(load.iter().sum()),
+            Act::Copy(_) => None,
+        });
+        loads.max().unwrap_or(0)
     }
 
     /// Scenarios with something less that people do, each with what it lacks. The last step stays: it is the load that there is in the end.
@@ -375,7 +384,7 @@ fn class() -> (&'static str, Value) {
 fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut at = Duration::from_secs(20);
-    let levels = rng.random_range(2..=4);
+    let levels = rng.random_range(4..=6);
     // Not with the first load: there must be something to copy.
     let copied_in = rng.random_range(1..levels);
     for level in 0..levels {
@@ -395,7 +404,7 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
                 act: Act::Copy(onto),
             });
         }
-        at += Duration::from_secs(rng.random_range(120..=600));
+        at += Duration::from_secs(rng.random_range(800..=1700));
     }
     let mut last: Vec<u32> = vec![0; apps.len()];
     for (index, pool) in pools.iter().enumerate() {

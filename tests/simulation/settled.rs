@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::history::is_ours;
 use crate::scenario::{CORES, DISK_GIB, MEMORY_MIB, RESOURCE_POOL, Scenario, TAG};
 
-/// What a run with faults and one without must end in alike.
+/// What every run of a scenario must end in alike, with faults and without.
 ///
 /// Names, UIDs, VMIDs, MAC addresses and hypervisors may differ: they follow from the order of launches, and a launch that a fault undid is made
 /// again under another name. So may the Ledger's quarantine and back-off, which are the traces of such launches, and where each pod runs. What is
@@ -23,6 +23,9 @@ pub(crate) struct EndState {
     machines: Vec<String>,
 }
 
+/// Size of the drive that cloud-init reads.
+const CLOUD_INIT: u64 = 4 << 20;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PoolState {
     claims: usize,
@@ -32,6 +35,40 @@ struct PoolState {
 }
 
 impl EndState {
+    /// What a scenario ends in, whatever happens meanwhile: it follows from the last load alone.
+    pub(crate) fn expected(scenario: &Scenario) -> Self {
+        let apps = scenario.apps.iter().zip(scenario.final_load());
+        let mut state = Self {
+            pods: apps
+                .filter(|(_, count)| **count > 0)
+                .map(|(app, count)| (app.name.clone(), *count as usize))
+                .collect(),
+            pools: BTreeMap::new(),
+            machines: Vec::new(),
+        };
+        for (index, pool) in scenario.pools.iter().enumerate() {
+            let needed = scenario.machines_needed(index) as usize;
+            if needed > 0 {
+                let of_pool = PoolState {
+                    claims: needed,
+                    nodes: needed,
+                    vms: needed,
+                    ledger_entries: needed,
+                };
+                state.pools.insert(pool.name.to_owned(), of_pool);
+            }
+            let disk = (DISK_GIB << 30) + CLOUD_INIT;
+            let machine = format!(
+                "{}: {CORES} cores, {} bytes, {disk} bytes of disk",
+                pool.name,
+                MEMORY_MIB << 20
+            );
+            state.machines.extend(std::iter::repeat_n(machine, needed));
+        }
+        state.machines.sort();
+        state
+    }
+
     pub(crate) fn of(lab: &Lab) -> Self {
         let mut state = Self {
             pods: BTreeMap::new(),

@@ -1,58 +1,93 @@
-//! What many seeds came to, in a few lines.
+//! What many seeds came to: how large they were, how fast they ran, which effect met which fault, and what they should have met and did not.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
+use crate::mishaps::Mishap;
 use crate::plan::CutOff;
 use crate::run::Outcome;
+use crate::wire::EFFECTS;
 
 /// With fewer seeds the floors do not hold.
 const FLOORS_FROM: u64 = 100;
-/// The least that all seeds together must have met, about a quarter of what a hundred do: a test in which nothing goes wrong any more must not pass.
+/// What a seed must have in the median.
+const SIZE: [(&str, fn(&Size) -> f64, f64); 5] = [
+    ("virtual hours", |size| size.hours, 2.0),
+    ("hypervisors", |size| size.hypervisors, 4.0),
+    ("pods", |size| size.pods, 60.0),
+    ("effects", |size| size.effects, 30.0),
+    ("faults", |size| size.faults, 10.0),
+];
+/// Of all pairs of effects and faults of requests, so many at least.
+const PAIRS: usize = 100;
+/// The least that a hundred seeds must have met, about half of what they do: a simulation in which nothing goes wrong any more must not pass.
 const FLOORS: [(&str, &str, u64); 8] = [
-    ("clone", "answer lost", 8),
-    ("start", "answer lost", 13),
-    ("destroy", "answer lost", 8),
-    ("evict", "answer lost", 8),
-    ("write ledger", "answer lost", 4),
-    (ANY, "died before", 30),
-    (ANY, "died before the answer", 39),
-    (ANY, "died after the answer", 31),
+    ("clone", "answer lost", 16),
+    ("start", "answer lost", 26),
+    ("destroy", "answer lost", 16),
+    ("evict", "answer lost", 16),
+    ("write ledger", "answer lost", 8),
+    (ANY, "died before", 60),
+    (ANY, "died before the answer", 78),
+    (ANY, "died after the answer", 62),
 ];
 const ANY: &str = "";
-/// Seeds in which two replicas changed something, and machines of ours that people copied.
-const BOTH_ACTED: u64 = 15;
-const COPIES: u64 = 21;
-/// Of each kind that can be drawn.
+/// Of a hundred seeds, those in which two replicas changed something, and machines of ours that people copied.
+const BOTH_ACTED: u64 = 30;
+const COPIES: u64 = 42;
+/// Of each kind that can be drawn, in a hundred seeds.
 const SPLITS: [((CutOff, bool), u64); 6] = [
-    ((CutOff::Lease, false), 10),
-    ((CutOff::Lease, true), 15),
-    ((CutOff::Kubernetes, false), 7),
-    ((CutOff::Kubernetes, true), 4),
-    ((CutOff::Proxmox, false), 5),
-    ((CutOff::Proxmox, true), 6),
+    ((CutOff::Lease, false), 20),
+    ((CutOff::Lease, true), 30),
+    ((CutOff::Kubernetes, false), 14),
+    ((CutOff::Kubernetes, true), 8),
+    ((CutOff::Proxmox, false), 10),
+    ((CutOff::Proxmox, true), 12),
+];
+/// Of each mishap, in a hundred seeds.
+const MISHAPS: u64 = 4;
+
+/// What a request can meet, in the order in which it is printed, with a short word for it.
+const FAULTS: [(&str, &str); 10] = [
+    ("delayed", "late"),
+    ("refused", "refused"),
+    ("failed", "failed"),
+    ("answer lost", "lost"),
+    ("hung", "hung"),
+    ("answered after the deadline", "overdue"),
+    ("cut off", "cut off"),
+    ("died before", "† before"),
+    ("died before the answer", "† unsure"),
+    ("died after the answer", "† after"),
 ];
 
 pub(crate) struct Summary {
     started: Wall,
     seeds: u64,
     failures: Vec<(u64, String)>,
-    virtual_time: Duration,
-    effects: u64,
+    sizes: Vec<Size>,
     machines_made: usize,
     crashes: u64,
-    refused: u64,
-    by_chance: BTreeMap<&'static str, u64>,
+    by_chance: u64,
     met: BTreeMap<(&'static str, &'static str), u64>,
     both_acted: u64,
     splits: BTreeMap<(CutOff, bool), u64>,
     copies: u64,
+    mishaps: BTreeMap<Mishap, u64>,
+}
+
+/// Of one seed's run with faults.
+struct Size {
+    hours: f64,
+    hypervisors: f64,
+    pods: f64,
+    effects: f64,
+    faults: f64,
 }
 
 #[expect(
     clippy::disallowed_types,
-    reason = "how long the test takes for the person who waits for it"
+    reason = "how long it takes for the person who waits for it"
 )]
 pub(crate) type Wall = std::time::Instant;
 
@@ -62,16 +97,15 @@ impl Summary {
             started: Wall::now(),
             seeds: 0,
             failures: Vec::new(),
-            virtual_time: Duration::ZERO,
-            effects: 0,
+            sizes: Vec::new(),
             machines_made: 0,
             crashes: 0,
-            refused: 0,
-            by_chance: BTreeMap::new(),
+            by_chance: 0,
             met: BTreeMap::new(),
             both_acted: 0,
             splits: BTreeMap::new(),
             copies: 0,
+            mishaps: BTreeMap::new(),
         }
     }
 
@@ -85,34 +119,59 @@ impl Summary {
                 return;
             }
         };
-        self.virtual_time += faulty.virtual_time;
+        let mut effects = 0;
+        let mut faults = faulty.splits.len() + faulty.mishaps.len();
         let acted = faulty.traffic.iter().filter(|traffic| traffic.effects > 0);
         self.both_acted += u64::from(acted.count() > 1);
-        for split in faulty.splits {
-            *self.splits.entry(split).or_default() += 1;
-        }
-        self.copies += faulty.copies;
-        self.machines_made += faulty.machines_made;
         for traffic in faulty.traffic {
-            self.effects += traffic.effects;
+            let by_chance: u64 = traffic.by_chance.values().sum();
+            effects += traffic.effects;
+            faults += (traffic.crashes + by_chance) as usize;
             self.crashes += traffic.crashes;
-            self.refused += traffic.refused;
-            for (kind, count) in traffic.by_chance {
-                *self.by_chance.entry(kind).or_default() += count;
-            }
+            self.by_chance += by_chance;
             for (pair, count) in traffic.met {
                 *self.met.entry(pair).or_default() += count;
             }
         }
+        for split in faulty.splits {
+            *self.splits.entry(split).or_default() += 1;
+        }
+        for mishap in faulty.mishaps {
+            *self.mishaps.entry(mishap).or_default() += 1;
+        }
+        self.copies += faulty.copies;
+        self.machines_made += faulty.machines_made;
+        self.sizes.push(Size {
+            hours: faulty.virtual_time.as_secs_f64() / 3600.0,
+            hypervisors: f64::from(faulty.hypervisors),
+            pods: f64::from(faulty.pods),
+            effects: effects as f64,
+            faults: faults as f64,
+        });
     }
 
     /// What so many seeds should have met and did not. Few seeds need not have met anything.
-    pub(crate) fn missing(&self, seeds: u64) -> Vec<String> {
+    pub(crate) fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        if seeds < FLOORS_FROM {
+        if self.seeds < FLOORS_FROM {
             return missing;
         }
-        let mut least = |what: String, count: u64, floor: u64| {
+        for (what, of, floor) in SIZE {
+            let median = self.median(of);
+            if median < floor {
+                missing.push(format!(
+                    "a seed has {median:.1} {what} in the median, expected at least {floor}"
+                ));
+            }
+        }
+        let pairs = self.pairs();
+        if pairs < PAIRS {
+            missing.push(format!(
+                "{pairs} pairs of effect and fault were met, expected at least {PAIRS}"
+            ));
+        }
+        let mut least = |what: String, count: u64, of_a_hundred: u64| {
+            let floor = of_a_hundred * self.seeds / 100;
             if count < floor {
                 missing.push(format!("{what}: {count}, expected at least {floor}"));
             }
@@ -134,6 +193,10 @@ impl Summary {
             let count = self.splits.get(&split).copied().unwrap_or(0);
             least(format!("splits {split:?}"), count, floor);
         }
+        for mishap in Mishap::ALL {
+            let count = self.mishaps.get(&mishap).copied().unwrap_or(0);
+            least(mishap.name().to_owned(), count, MISHAPS);
+        }
         least("copies".to_owned(), self.copies, COPIES);
         missing
     }
@@ -147,32 +210,74 @@ impl Summary {
         });
         told.collect()
     }
+
+    fn median(&self, of: fn(&Size) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.sizes.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// How many pairs of effect and fault of a request were met.
+    fn pairs(&self) -> usize {
+        let known = |(effect, fault): &&(&str, &str)| {
+            EFFECTS.contains(effect) && FAULTS.iter().any(|(name, _)| name == fault)
+        };
+        self.met.keys().filter(known).count()
+    }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hours = self.virtual_time.as_secs_f64() / 3600.0;
         let wall = self.started.elapsed().as_secs_f64();
-        write!(
-            out,
-            "simulation: {} seeds, {} failed, {hours:.1} virtual hours in {wall:.1} s; with faults {} machines, {} effects, {} crashes, {} requests cut off",
-            self.seeds,
-            self.failures.len(),
-            self.machines_made,
-            self.effects,
-            self.crashes,
-            self.refused,
-        )?;
-        for (kind, count) in &self.by_chance {
-            write!(out, ", {count} {kind}")?;
-        }
+        let hours: f64 = self.sizes.iter().map(|size| size.hours).sum();
+        let effects: f64 = self.sizes.iter().map(|size| size.effects).sum();
         writeln!(
             out,
-            "; {} pairs of effect and fault; both replicas acted in {} seeds, splits {:?}, {} copies",
-            self.met.len(),
-            self.both_acted,
+            "simulation: {} seeds, {} failed, in {wall:.1} s: {hours:.1} virtual hours, {:.0} times as fast as time; {effects} effects, {:.0} a second",
+            self.seeds,
+            self.failures.len(),
+            hours * 3600.0 / wall,
+            effects / wall,
+        )?;
+        let medians = SIZE.map(|(what, of, _)| format!("{:.1} {what}", self.median(of)));
+        writeln!(out, "a seed has in the median {}", medians.join(", "))?;
+        writeln!(
+            out,
+            "in all {} machines, {} crashes, {} requests that went wrong by chance, splits {:?}, {} copies; both replicas acted in {} seeds",
+            self.machines_made,
+            self.crashes,
+            self.by_chance,
             self.splits,
-            self.copies
-        )
+            self.copies,
+            self.both_acted,
+        )?;
+        let mishaps: Vec<String> = self
+            .mishaps
+            .iter()
+            .map(|(mishap, count)| format!("{count} {}", mishap.name()))
+            .collect();
+        writeln!(out, "mishaps: {}", mishaps.join(", "))?;
+        writeln!(
+            out,
+            "pairs of effect and fault: {} of {}",
+            self.pairs(),
+            EFFECTS.len() * FAULTS.len()
+        )?;
+        write!(out, "{:>18}", "")?;
+        for (_, word) in FAULTS {
+            write!(out, " {word:>8}")?;
+        }
+        writeln!(out)?;
+        for effect in EFFECTS {
+            write!(out, "{effect:>18}")?;
+            for (fault, _) in FAULTS {
+                match self.met.get(&(effect, fault)) {
+                    Some(count) => write!(out, " {count:>8}")?,
+                    None => write!(out, " {:>8}", "-")?,
+                }
+            }
+            writeln!(out)?;
+        }
+        Ok(())
     }
 }

@@ -160,6 +160,7 @@ impl Plan {
             until,
             hosts,
             splits: Vec::new(),
+            mishaps: Vec::new(),
             quiet: TAIL,
         }
     }

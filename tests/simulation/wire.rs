@@ -63,6 +63,12 @@ struct State {
     /// Of all processes, by kind.
     counted: BTreeMap<&'static str, u64>,
     refused: u64,
+    /// What is wrong with the world now, and how often at one time.
+    mishaps: BTreeMap<&'static str, u32>,
+    /// The API server is away.
+    away: bool,
+    /// Effects that were asked for while cut off, or while something was wrong with the world.
+    met: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 /// What happened on the wires of one replica.
@@ -121,6 +127,23 @@ impl Wires {
         self.lock().cut = from;
     }
 
+    /// From now on the API server cannot be reached, or can be again.
+    pub(crate) fn away(&self, away: bool) {
+        self.lock().away = away;
+    }
+
+    /// From now on effects meet this mishap.
+    pub(crate) fn begin_mishap(&self, what: &'static str) {
+        *self.lock().mishaps.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn end_mishap(&self, what: &'static str) {
+        let mut state = self.lock();
+        if let Some(count) = state.mishaps.get_mut(what) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     pub(crate) fn kube(&self, lab: &Lab) -> KubeClient {
         let service = self.faults.around(
             lab.kube.as_user(self.name).whole_requests(),
@@ -168,7 +191,7 @@ impl Wires {
 
     pub(crate) fn traffic(&self) -> Traffic {
         let state = self.lock();
-        let (mut met, mut by_chance) = (BTreeMap::new(), BTreeMap::new());
+        let (mut met, mut by_chance) = (state.met.clone(), BTreeMap::new());
         let mut meet = |method: &str, path: &str, kind| {
             let method: Method = method.parse().unwrap_or_default();
             if let Some(effect) = effect(&method, path) {
@@ -200,7 +223,9 @@ impl Wires {
     /// Notes a request that is about to leave. `Err`: it does not, because its host is cut off.
     fn leaves(&self, dialect: Dialect, method: &Method, path: &str) -> Result<(), Broken> {
         let mut state = self.lock();
+        let kind = effect(method, path);
         let is_cut = match (state.cut, dialect) {
+            (_, Dialect::Kubernetes) if state.away => true,
             (None, _) => false,
             (Some(CutOff::Lease), _) => path.contains("/leases"),
             (Some(CutOff::Kubernetes), dialect) => dialect == Dialect::Kubernetes,
@@ -208,11 +233,23 @@ impl Wires {
         };
         if is_cut {
             state.refused += 1;
+            if let Some(kind) = kind {
+                *state.met.entry((kind, "cut off")).or_default() += 1;
+            }
             return Err(Broken::Refused);
         }
-        let Some(kind) = effect(method, path) else {
+        let Some(kind) = kind else {
             return Ok(());
         };
+        let now: Vec<_> = state
+            .mishaps
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(what, _)| *what)
+            .collect();
+        for what in now {
+            *state.met.entry((kind, what)).or_default() += 1;
+        }
         state.effects += 1;
         *state.counted.entry(kind).or_default() += 1;
         if state.process == 1 {
@@ -296,6 +333,27 @@ where
         })
     }
 }
+
+/// What hosts ask to be changed, as [`effect`] names it.
+pub(crate) const EFFECTS: [&str; 17] = [
+    "write ledger",
+    "create claim",
+    "write intent",
+    "clone",
+    "config",
+    "resize",
+    "start",
+    "patch node",
+    "write status",
+    "evict",
+    "delete claim",
+    "shutdown",
+    "stop",
+    "destroy",
+    "delete node",
+    "remove finalizer",
+    "other",
+];
 
 /// What a request asks to be changed; `None` for reads, and for the Lease and Events, which are not of the work.
 fn effect(method: &Method, path: &str) -> Option<&'static str> {
