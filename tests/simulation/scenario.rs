@@ -146,7 +146,7 @@ impl Scenario {
     pub(crate) fn most_pods(&self) -> u32 {
         let loads = self.steps.iter().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.iter().sum()),
-            Act::Copy(_) => None,
+            Act::Copy(_) | Act::Silence | Act::Mend => None,
         });
         loads.max().unwrap_or(0)
     }
