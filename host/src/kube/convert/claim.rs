@@ -525,6 +525,7 @@ pub(in crate::kube) mod tests {
                     "labels": {"a": "b"}, "annotations": {"c": "d"},
                     "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                     "templateDigest": "t1", "policyDigest": "p1",
+                    "adopts": {"claimUID": "0b1c", "nonce": "abc", "condemned": true},
                 },
             })
         );
