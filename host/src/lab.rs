@@ -47,11 +47,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// `hypervisors` servers of 16 threads and 64 GiB, machines that boot like a small Debian with k3s.
+    /// `hypervisors` servers of 16 threads and 64 GiB, credentials that may do what kproxide needs, machines that boot like a small Debian with k3s.
     pub fn new(seed: u64, hypervisors: u32) -> Self {
         Self {
             seed,
-            topology: Topology::of(hypervisors),
+            topology: Topology::of(hypervisors).least_privileged(),
             guests: Guests::default(),
             pace: Pace::REAL,
             patience: Patience::default(),

@@ -334,8 +334,16 @@ fn check_surplus(
     }
 }
 
-/// The Ledger holds an entry in use for each claim, and nothing promised.
+/// The Ledger holds an entry in use for each claim, nothing promised, and nothing that passes with time.
 fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
+    for ledger in lab.kube.list("ledgers.kproxide.dev") {
+        for field in ["removals", "orphans", "freeze"] {
+            let left = &ledger["spec"][field];
+            if !left.is_null() && left.as_array().is_none_or(|rows| !rows.is_empty()) {
+                found.push(format!("the Ledger's {field} are {left}"));
+            }
+        }
+    }
     let entries = ledger_entries(lab);
     let live = |claim: &Value| {
         entries.iter().any(|entry| {

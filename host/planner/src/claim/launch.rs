@@ -3,20 +3,29 @@
 use jiff::Timestamp;
 
 use super::clone::{clone, taken_by_another};
-use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
-use super::observed::{Did, Failure, MachineLook, Observed, Outcome, Power};
+use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon, unread};
+use super::observed::{Did, Failure, MachineLook, Observed, Outcome, Power, Presence};
 use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
 
-/// Nothing was asked of Proxmox: write down that it is about to be.
-pub(super) fn pending(subject: &Subject<'_>, now: Timestamp) -> Step {
+/// Nothing was asked of Proxmox: write down that it is about to be. But not for a number that somebody has whom our credentials do not show: once the
+/// intent stands, nothing tells his VM from a clone of ours that was interrupted.
+pub(super) fn pending(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if !subject.claim.has_finalizer {
         return Step::wait(
             None,
             "the claim has no finalizer, so its machine could be leaked: delete it",
         );
+    }
+    match observed.presence {
+        None if now >= subject.provision_deadline() => {
+            return too_late(subject, "whether its VMID is free", now);
+        }
+        None => return unread(observed, "whether the VMID is free", now),
+        Some(Presence::Taken) => return taken_by_another(subject, now),
+        Some(Presence::Free) => {}
     }
     let mut change = StatusChange::default()
         .phase(Phase::Launching)

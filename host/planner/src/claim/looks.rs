@@ -62,7 +62,10 @@ fn of_phase(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
             node: true,
             ..machine()
         },
-        Phase::Pending => Looks::default(),
+        Phase::Pending => Looks {
+            presence: Need::Always,
+            ..Looks::default()
+        },
         Phase::Launching => match status.intent.as_ref().map(|intent| intent.op) {
             None | Some(Op::Clone) => cloning(subject, last),
             Some(

@@ -52,7 +52,7 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
                 return drain::begin(subject, observed, reason, now);
             }
             match phase {
-                Phase::Pending => launch::pending(subject, now),
+                Phase::Pending => launch::pending(subject, observed, now),
                 Phase::Launching => launch::launching(subject, observed, now),
                 Phase::Launched => register::launched(subject, observed, now),
                 Phase::Registered => register::registered(subject, observed, now),

@@ -51,7 +51,7 @@ impl<'a> Draw<'a> {
 
     /// One of these words. Panics if there is none.
     pub fn word<'b>(&mut self, of: &[&'b str]) -> &'b str {
-        self.pick(of)
+        of[self.below(of.len())]
     }
 
     /// Small, at a limit, or anything.

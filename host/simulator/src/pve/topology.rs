@@ -249,6 +249,50 @@ impl Topology {
         }
     }
 
+    /// The same cluster, whose users may do what `examples/proxmox/create-token.sh` grants for its pools, templates and storages, and no more.
+    pub fn least_privileged(mut self) -> Topology {
+        const MACHINES: [&str; 11] = [
+            "Pool.Audit",
+            "VM.Allocate",
+            "VM.Audit",
+            "VM.Config.CPU",
+            "VM.Config.Cloudinit",
+            "VM.Config.Disk",
+            "VM.Config.Memory",
+            "VM.Config.Network",
+            "VM.Config.Options",
+            "VM.GuestAgent.Audit",
+            "VM.PowerMgmt",
+        ];
+        let pools = self.pools.iter().map(|pool| format!("/pool/{}", pool.name));
+        let templates = self.vms.iter().filter(|vm| vm.template);
+        let templates = templates.map(|vm| format!("/vms/{}", vm.vmid));
+        let storages = self.storages.iter();
+        let storages = storages.map(|storage| format!("/storage/{}", storage.name));
+        let paths: Vec<(String, &[&str])> = pools
+            .map(|path| (path, &MACHINES[..]))
+            .chain(templates.map(|path| (path, &["VM.Audit", "VM.Clone"][..])))
+            .chain(storages.map(|path| (path, &["Datastore.AllocateSpace", "Datastore.Audit"][..])))
+            .chain([
+                ("/".to_owned(), &["Sys.Audit"][..]),
+                (
+                    "/sdn/zones/localnetwork/vmbr0".to_owned(),
+                    &["SDN.Use"][..],
+                ),
+            ])
+            .collect();
+        let grants = self.users.iter().flat_map(|user| {
+            paths.iter().map(|(path, privileges)| AclSpec {
+                path: path.clone(),
+                subject: user.name.clone(),
+                privileges: privileges.iter().map(|it| (*it).to_owned()).collect(),
+                propagate: true,
+            })
+        });
+        self.acl = grants.collect();
+        self
+    }
+
     /// The same cluster where nothing takes time.
     pub fn instant(mut self) -> Topology {
         self.timings = Timings::instant();

@@ -33,8 +33,12 @@ pub(super) fn condition(
 
 #[test]
 fn a_new_claim_writes_its_intent_before_anything_else() {
-    let case = Case::new(Phase::Pending);
-    assert_eq!(looks(&case.subject(), None), Looks::default());
+    let case = Case::new(Phase::Pending).with(|case| case.observed.presence = Some(Presence::Free));
+    let number_only = Looks {
+        presence: Need::Always,
+        ..Looks::default()
+    };
+    assert_eq!(looks(&case.subject(), None), number_only);
     let status = case.recorded();
     assert_eq!(status.phase, Phase::Launching);
     assert_eq!(
@@ -42,6 +46,15 @@ fn a_new_claim_writes_its_intent_before_anything_else() {
         Some((Op::Clone, 1))
     );
     assert!(status.nonce.is_some());
+}
+
+#[test]
+fn a_number_that_somebody_has_unseen_is_given_up_before_any_intent() {
+    let taken =
+        Case::new(Phase::Pending).with(|case| case.observed.presence = Some(Presence::Taken));
+    failed_launch(&taken, "VmidTaken");
+    let unknown = Case::new(Phase::Pending).with(|case| case.observed.presence = None);
+    assert!(matches!(unknown.next(), Step::BackOff { .. }));
 }
 
 #[test]
