@@ -263,6 +263,14 @@ fn start_again(lab: &Lab, before: &PveSnapshot, hypervisor: &str) {
         // Another machine may have its VMID by now, and somebody else may have started it.
         let now = lab.pve.snapshot().vms;
         if now.iter().any(|other| other.incarnation == vm.incarnation) {
+            if !is_ours_in(before, vm.incarnation) {
+                // Whatever it is, it is no Node.
+                let quirk = Quirk {
+                    never_joins: true,
+                    ..Quirk::default()
+                };
+                lab.physics.quirk_of(vm.vmid, quirk);
+            }
             let _ = lab.pve.human_starts(vm.vmid);
         }
     }

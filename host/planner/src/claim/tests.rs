@@ -32,6 +32,7 @@ mod joining;
 #[cfg(test)]
 mod power;
 
+#[cfg(test)]
 mod orphans;
 
 #[cfg(test)]

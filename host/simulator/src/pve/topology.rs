@@ -275,10 +275,7 @@ impl Topology {
             .chain(storages.map(|path| (path, &["Datastore.AllocateSpace", "Datastore.Audit"][..])))
             .chain([
                 ("/".to_owned(), &["Sys.Audit"][..]),
-                (
-                    "/sdn/zones/localnetwork/vmbr0".to_owned(),
-                    &["SDN.Use"][..],
-                ),
+                ("/sdn/zones/localnetwork/vmbr0".to_owned(), &["SDN.Use"][..]),
             ])
             .collect();
         let grants = self.users.iter().flat_map(|user| {
