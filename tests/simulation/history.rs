@@ -330,8 +330,9 @@ impl Foreign {
     /// Takes in a machine that somebody made just now.
     pub(crate) fn add(&mut self, lab: &Lab, vmid: u32) {
         let snapshot = lab.pve.snapshot();
+        let made = snapshot.vms.into_iter().filter(|vm| vm.vmid == vmid);
         self.vms
-            .extend(snapshot.vms.into_iter().filter(|vm| vm.vmid == vmid));
+            .extend(made.map(|vm| VmView { agent: false, ..vm }));
         self.vms.sort_by_key(|vm| vm.vmid);
         self.volumes.extend(
             snapshot
@@ -355,6 +356,8 @@ impl Foreign {
             .vms
             .into_iter()
             .filter(|vm| !ours.contains(&vm.incarnation))
+            // Its guest's own: it answers once it has booted.
+            .map(|vm| VmView { agent: false, ..vm })
             .collect();
         let is_theirs = |volume: &VolumeView| vms.iter().any(|vm| vm.vmid == volume.vmid);
         let mut volumes: Vec<VolumeView> = snapshot.volumes.into_iter().filter(is_theirs).collect();
