@@ -421,16 +421,14 @@ impl Stage<'_> {
         wires.cut(None);
     }
 
+    /// Takes the Lease from whoever holds it; before the first leader nobody does.
     fn free_lease(&self) {
-        let patch = json!({"spec": {"holderIdentity": ""}});
-        let moved = self.lab.kube.patch(
-            "leases.coordination.k8s.io",
-            "",
-            "kube-system",
-            "kproxide",
-            patch,
-        );
-        moved.expect("somebody holds it");
+        let (resource, namespace, name) = ("leases.coordination.k8s.io", "kube-system", "kproxide");
+        if self.lab.kube.get(resource, namespace, name).is_some() {
+            let patch = json!({"spec": {"holderIdentity": ""}});
+            let moved = self.lab.kube.patch(resource, "", namespace, name, patch);
+            moved.expect("the Lease is there");
+        }
     }
 
     /// Takes the Lease away whenever a blow cuts the first replica off from it.
