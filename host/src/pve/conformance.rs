@@ -378,7 +378,7 @@ async fn recorded_answers_are_read_right() {
         .status_current("pve1", 101)
         .await
         .unwrap();
-    assert!(current.running && !current.ha_managed);
+    assert!(current.running == Some(true) && !current.ha_managed);
 
     assert!(
         client_of("delete-ok-res", |_| None)

@@ -51,7 +51,7 @@ impl<'a> Draw<'a> {
 
     /// One of these words. Panics if there is none.
     pub fn word<'b>(&mut self, of: &[&'b str]) -> &'b str {
-        self.pick(of)
+        *self.pick::<&'b str>(of)
     }
 
     /// Small, at a limit, or anything.

@@ -107,6 +107,7 @@ fn object(delta: &Delta) -> String {
         Delta::Claim(name, _) => format!("claim {name}"),
         Delta::Ledger(_) => "ledger".to_owned(),
         Delta::Inventory(name, _) => format!("inventory {name}"),
+        Delta::Orphans(name, _) => format!("orphans {name}"),
         Delta::Policy(policy, _) => format!("policy {policy:?}"),
         Delta::Host(_) => "host".to_owned(),
     }
@@ -194,6 +195,7 @@ fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
                 | Delta::Claim(..)
                 | Delta::Ledger(_)
                 | Delta::Inventory(..)
+                | Delta::Orphans(..)
                 | Delta::Policy(..)
                 | Delta::Host(_)) => other,
             }

@@ -179,13 +179,8 @@ async fn a_deaf_guest_is_stopped() {
         lab.end(lab.client.stop("pve1", 101).await).await,
         Outcome::Ok
     );
-    assert!(
-        !lab.client
-            .status_current("pve1", 101)
-            .await
-            .unwrap()
-            .running
-    );
+    let current = lab.client.status_current("pve1", 101).await.unwrap();
+    assert_eq!(current.running, Some(false));
 }
 
 #[tokio::test(start_paused = true)]
