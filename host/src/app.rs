@@ -227,6 +227,7 @@ impl App {
             // A dry run acts on nothing, so it plans as if it had one.
             key_known: key.is_some() || config.dry_run,
             definition_problem: None,
+            clock_problem: None,
             failing_watches: Vec::new(),
             removing: BTreeMap::new(),
         };

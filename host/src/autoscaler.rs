@@ -29,6 +29,9 @@ use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::pve::limits::Concurrency;
 use crate::reporter::Reporter;
 
+/// Clocks that differ by no more agree: an answer may take half a minute.
+const CLOCKS_AGREE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+
 /// When the loop plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -256,6 +259,7 @@ impl Autoscaler {
             self.world.apply(delta);
         }
         self.look_at_definition().await;
+        self.look_at_clock();
         for delta in self.actor.look_for_orphans(&self.world).await {
             self.world.apply(delta);
         }
@@ -318,6 +322,27 @@ impl Autoscaler {
             None => tracing::info!("the CustomResourceDefinition of claims stands again"),
         }
         self.host.definition_problem = problem;
+        self.world.apply(Delta::Host(self.host.clone()));
+    }
+
+    /// How old something is, is our time less what somebody else wrote: a Node's heartbeat, say. Where the clocks disagree, all of it looks old.
+    fn look_at_clock(&mut self) {
+        let ahead = self.actor.clock_ahead();
+        let problem = ahead.filter(|ahead| ahead.abs() > CLOCKS_AGREE).map(|ahead| {
+            let (amount, side) = (ahead.abs().as_mins().max(1), if ahead.is_negative() { "behind" } else { "ahead of" });
+            format!(
+                "this process's clock is {amount} minutes {side} the API server's: ages cannot be told, and nothing is removed; set the clocks right, then restart kproxide"
+            )
+        });
+        // Told when it begins and when it ends, not with each minute that it grows.
+        if problem.is_some() == self.host.clock_problem.is_some() {
+            return;
+        }
+        match &problem {
+            Some(problem) => tracing::error!(problem, "nothing is removed"),
+            None => tracing::info!("the clocks agree again"),
+        }
+        self.host.clock_problem = problem;
         self.world.apply(Delta::Host(self.host.clone()));
     }
 

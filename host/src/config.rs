@@ -77,6 +77,7 @@ impl Config {
             policy_dir,
             credentials_dir,
             join_dir,
+            state_dir: _,
             admin_address: _,
             timing,
             log_format: _,

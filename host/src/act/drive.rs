@@ -28,6 +28,9 @@ const STEPS_MAX: u32 = 64;
 /// A task is followed for so long before the claim is looked at again.
 const FOLLOWED_FOR: Duration = Duration::from_secs(30);
 
+/// Why a drive rests whose token was cancelled.
+const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
+
 /// Why a drive ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Pause {
@@ -163,7 +166,7 @@ impl Drive {
         let mut steps = 0;
         while steps < STEPS_MAX {
             if self.stopping.is_cancelled() {
-                return self.wait("kproxide is stopping");
+                return self.wait(RECALLED);
             }
             let wanted = looks(&self.subject(), last.as_ref());
             let observed = self.observe(&wanted, last.take()).await;
@@ -176,7 +179,7 @@ impl Drive {
             if let Step::Follow { upid, .. } = &step {
                 match self.follow(upid).await {
                     Some(outcome) => last = Some(self.attempted(did, outcome)),
-                    None => return self.wait("kproxide is stopping"),
+                    None => return self.wait(RECALLED),
                 }
                 continue;
             }
@@ -185,7 +188,7 @@ impl Drive {
                 // The turn may take minutes to come: the launch's clock runs from the record that is decided on after it.
                 if is_clone_next(change, then) && self.clone_turn.is_awaited() {
                     if !self.take_clone_turn().await {
-                        return self.wait("kproxide is stopping");
+                        return self.wait(RECALLED);
                     }
                     continue;
                 }

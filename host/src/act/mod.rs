@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::Note;
+use kproxide_planner::claim::{Note, Phase};
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, ClassName, Uid};
 use kproxide_planner::plan::{Launch, Plan, RemovalReason, Standing, Verdict};
@@ -199,8 +199,8 @@ struct Ended {
 }
 
 enum Claim {
-    /// Being driven, with this verdict.
-    UnderWay(Verdict),
+    /// Being driven, with this verdict. The token brings the drive to rest at its next safe point.
+    UnderWay(Verdict, CancellationToken),
     Resting(Rest),
 }
 
@@ -242,6 +242,12 @@ impl Actor {
         Ok(definition.problem())
     }
 
+    /// By how much our clock is ahead of the API server's; `None`: the server has not said lately what time it is.
+    pub fn clock_ahead(&self) -> Option<SignedDuration> {
+        let there = self.context.kube.server_time()?;
+        Some(self.context.clock.now().duration_since(there))
+    }
+
     /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
     ///
     /// If the Ledger's write is refused, no launch of this plan takes place, and no removal begins that it would have counted.
@@ -267,7 +273,7 @@ impl Actor {
             Reservation::Refused => {}
         }
         self.claims.retain(|name, claim| {
-            matches!(claim, Claim::UnderWay(_)) || world.claims().contains_key(name)
+            matches!(claim, Claim::UnderWay(..)) || world.claims().contains_key(name)
         });
         let is_refused = matches!(reservation, Reservation::Refused);
         for advance in &plan.advances {
@@ -330,7 +336,7 @@ impl Actor {
     pub fn removing(&self) -> BTreeMap<ClaimName, RemovalReason> {
         let begun = self.claims.iter().filter_map(|(name, claim)| {
             let verdict = match claim {
-                Claim::UnderWay(verdict) => verdict,
+                Claim::UnderWay(verdict, _) => verdict,
                 Claim::Resting(rest) if rest.removing => &rest.verdict,
                 Claim::Resting(_) => return None,
             };
@@ -348,16 +354,18 @@ impl Actor {
             tracing::warn!(claim = %launch.claim, "not launched: its pool, class or cluster is gone");
             return false;
         };
+        let stopping = self.stopping.child_token();
+        let under_way = Claim::UnderWay(Verdict::Keep, stopping.clone());
         if self
             .claims
-            .insert(launch.claim.clone(), Claim::UnderWay(Verdict::Keep))
+            .insert(launch.claim.clone(), under_way)
             .is_some()
         {
             tracing::error!(claim = %launch.claim, "a claim of this name is being driven already");
             return false;
         }
         tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, "launching");
-        let (context, stopping) = (self.context.clone(), self.stopping.clone());
+        let context = self.context.clone();
         let launch = launch.clone();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
             match reserve::create_claim(&context, &launch.claim, &launch.spec).await {
@@ -385,7 +393,13 @@ impl Actor {
             return;
         };
         match self.claims.get(name) {
-            Some(Claim::UnderWay(_)) => return,
+            Some(Claim::UnderWay(_, stopping)) => {
+                // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere.
+                if claim.status.phase == Phase::Pending && *verdict != Verdict::Keep {
+                    stopping.cancel();
+                }
+                return;
+            }
             Some(Claim::Resting(rest))
                 if now < rest.earliest
                     && rest.verdict == *verdict
@@ -405,9 +419,9 @@ impl Actor {
             self.rest(name.clone(), Driven::idle(pause), verdict.clone(), now);
             return;
         }
-        self.claims
-            .insert(name.clone(), Claim::UnderWay(verdict.clone()));
-        let (context, stopping) = (self.context.clone(), self.stopping.clone());
+        let (context, stopping) = (self.context.clone(), self.stopping.child_token());
+        let under_way = Claim::UnderWay(verdict.clone(), stopping.clone());
+        self.claims.insert(name.clone(), under_way);
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
         let standing = standing.cloned();
         self.spawn(name.clone(), verdict.clone(), async move {
@@ -501,7 +515,7 @@ impl Actor {
     fn next_wake(&self) -> Option<Instant> {
         let earliest = self.claims.values().filter_map(|claim| match claim {
             Claim::Resting(rest) => rest.wake_at,
-            Claim::UnderWay(_) => None,
+            Claim::UnderWay(..) => None,
         });
         let wait = earliest.min()?.duration_since(self.context.clock.now());
         Some(Instant::now() + Duration::try_from(wait).unwrap_or_default())

@@ -121,13 +121,13 @@ impl Actor {
             let Some(surroundings) = Surroundings::of_adoption(spec, world, &self.context) else {
                 continue;
             };
-            if let Some(Claim::UnderWay(_)) = self.claims.get(claim) {
+            if let Some(Claim::UnderWay(..)) = self.claims.get(claim) {
                 continue;
             }
             tracing::warn!(%claim, vmid = %spec.vmid, cluster = %spec.cluster, reason, condemned = adoption.is_condemned(), "a claim is made anew for a machine of ours that had none");
-            self.claims
-                .insert(claim.clone(), Claim::UnderWay(Verdict::Keep));
-            let (context, stopping) = (self.context.clone(), self.stopping.clone());
+            let (context, stopping) = (self.context.clone(), self.stopping.child_token());
+            let under_way = Claim::UnderWay(Verdict::Keep, stopping.clone());
+            self.claims.insert(claim.clone(), under_way);
             let (name, spec) = (claim.clone(), spec.clone());
             self.spawn(name.clone(), Verdict::Keep, async move {
                 match create_claim(&context, &name, &spec).await {

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::convert::TrustSettings;
 use crate::observe::Connect;
-use crate::policy::{Engine, Execution, Library, watch_directories};
+use crate::policy::{Deaths, Engine, Execution, Library, watch_directories};
 use crate::pve::auth::mounted;
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
@@ -57,10 +57,11 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let engine = Engine::new(Execution::Blocking).map_err(AppError::Policies)?;
     let app = App::new(Host {
         config,
-        clock: Clock::System,
+        // Read once: from here on a wall clock that somebody sets changes no age and no deadline.
+        clock: Clock::starting_at(Clock::System.now()),
         kube,
         connect,
-        policies: Library::new(engine),
+        policies: Library::new(engine).remembering(Deaths::open(&args.state_dir)),
         random: os_random(),
         policy_files,
         stop: stop.clone(),

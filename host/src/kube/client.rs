@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::time::Sleep;
 use tower::{BoxError, Layer, Service};
 
+use super::served::{ListAsked, Served};
+
 /// A whole answer, a watch's first byte excepted, arrives within this time.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// A page of a list has at most 500 objects; etcd allows objects of 1.5 MB, but not many are so large.
@@ -24,6 +27,7 @@ const BODY_BYTES_MAX: u64 = 128 << 20;
 #[derive(Clone)]
 pub struct Client {
     inner: kube::Client,
+    served: Arc<Served>,
 }
 
 /// Why there is no connection to be had.
@@ -75,11 +79,12 @@ impl Client {
     pub fn from_config(config: kube::Config) -> Result<Self, ConnectError> {
         let mut config = config;
         config.default_retry = false;
+        let served = Arc::new(Served::default());
         let inner = ClientBuilder::try_from(config)
             .map_err(ConnectError::Unusable)?
-            .with_layer(&Bounds)
+            .with_layer(&Bounds(served.clone()))
             .build();
-        Ok(Self { inner })
+        Ok(Self { inner, served })
     }
 
     /// On a service in this process that answers as an API server would.
@@ -91,9 +96,17 @@ impl Client {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        let served = Arc::new(Served::default());
+        let service = Bounds(served.clone()).layer(service);
         Self {
-            inner: ClientBuilder::new(Bounds.layer(service), "default").build(),
+            inner: ClientBuilder::new(service, "default").build(),
+            served,
         }
+    }
+
+    /// What time it is at the API server; `None`: it has not said so lately.
+    pub fn server_time(&self) -> Option<jiff::Timestamp> {
+        self.served.now()
     }
 
     #[cfg(test)]
@@ -114,19 +127,23 @@ impl Client {
     }
 }
 
-/// Deadlines and size limits around any service.
-struct Bounds;
+/// Deadlines and size limits around any service, and a look at what its answers say of the server.
+struct Bounds(Arc<Served>);
 
 impl<S> Layer<S> for Bounds {
     type Service = Bounded<S>;
 
     fn layer(&self, inner: S) -> Bounded<S> {
-        Bounded { inner }
+        Bounded {
+            inner,
+            served: self.0.clone(),
+        }
     }
 }
 
 struct Bounded<S> {
     inner: S,
+    served: Arc<Served>,
 }
 
 impl<S, B> Service<Request<Body>> for Bounded<S>
@@ -148,17 +165,22 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let watch = is_watch(request.uri());
         let deadline = tokio::time::Instant::now() + REQUEST_DEADLINE;
+        let served = self.served.clone();
+        let list = if watch { None } else { served.asked(&request) };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = tokio::time::timeout_at(deadline, answer)
                 .await
                 .map_err(|_| too_late())?
                 .map_err(Into::into)?;
+            served.note_time(response.headers());
+            let list = list.filter(|_| response.status().is_success());
             Ok(response.map(|body| BoundedBody {
                 inner: Box::pin(http_body_util::BodyExt::map_err(body, Into::into)),
                 // A watch lasts; its own timeout, and the watcher's, end it.
                 bounds: (!watch)
                     .then(|| (Box::pin(tokio::time::sleep_until(deadline)), BODY_BYTES_MAX)),
+                list,
             }))
         })
     }
@@ -181,6 +203,8 @@ struct BoundedBody {
     inner: Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>,
     /// The moment and the bytes left.
     bounds: Option<(Pin<Box<Sleep>>, u64)>,
+    /// Until its beginning has been seen.
+    list: Option<ListAsked>,
 }
 
 impl http_body::Body for BoundedBody {
@@ -211,6 +235,13 @@ impl http_body::Body for BoundedBody {
                 }
             }
         }
+        if let Some(Ok(frame)) = &frame
+            && let Some(beginning) = frame.data_ref()
+            && let Some(list) = this.list.take()
+            && let Err(older) = list.answered(beginning)
+        {
+            return Poll::Ready(Some(Err(older.into())));
+        }
         Poll::Ready(frame)
     }
 
@@ -222,6 +253,9 @@ impl http_body::Body for BoundedBody {
         self.inner.size_hint()
     }
 }
+
+#[cfg(test)]
+mod rotation;
 
 #[cfg(test)]
 mod tests {

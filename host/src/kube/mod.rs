@@ -17,6 +17,8 @@ pub mod error;
 
 pub mod client;
 
+mod served;
+
 pub mod claims;
 
 pub mod definition;

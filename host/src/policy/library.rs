@@ -14,6 +14,7 @@ use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 
+use super::deaths::Deaths;
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
 
 pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
@@ -52,6 +53,7 @@ pub struct Library {
     state: Arc<Mutex<State>>,
     /// Built-ins asked so far. They never change: libraries of one process may share them.
     builtins: Arc<Mutex<BTreeMap<&'static str, Module>>>,
+    deaths: Deaths,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +102,14 @@ impl Library {
             engine,
             state: Arc::default(),
             builtins: Arc::default(),
+            deaths: Deaths::default(),
         }
+    }
+
+    /// With files that ended earlier processes refused, and a mark left for the next process while one of them is busy with a file.
+    pub fn remembering(mut self, deaths: Deaths) -> Self {
+        self.deaths = deaths;
+        self
     }
 
     /// Another library, without files and without memory, that need not compile the built-ins again which this one has compiled, nor the other way round.
@@ -198,10 +207,18 @@ impl Library {
                 "not called any more after {failures} failures, until its file or its settings change; the last: {last}"
             )));
         }
-        self.check_settings(&module, settings)
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        let Called { result, fuel } = self.engine.ask(&module, question).await;
+        let is_of_file = self.lock().overrides.contains_key(&policy.name);
+        if is_of_file {
+            self.deaths.begin(&digest);
+        }
+        let called = match self.check_settings(&module, settings).await {
+            Ok(()) => Ok(self.engine.ask(&module, question).await),
+            Err(error) => Err(failed(error.to_string())),
+        };
+        if is_of_file {
+            self.deaths.end(&digest);
+        }
+        let Called { result, fuel } = called?;
         budget.spend(fuel);
         match result {
             Ok(body) => {

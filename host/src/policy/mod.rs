@@ -8,6 +8,7 @@
 //!
 //! A policy is advice. The engine checks the form of an answer, the planner its content.
 
+mod deaths;
 mod engine;
 mod files;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod library;
 mod self_test;
 mod watch;
 
+pub use deaths::Deaths;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
 #[cfg(feature = "simulator")]
 pub(crate) use files::legal_name;

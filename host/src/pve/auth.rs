@@ -20,6 +20,9 @@ pub type CredentialSource =
 /// How old credentials may be before the source is asked again; a mounted Secret changes without notice.
 const REREAD: Duration = Duration::from_secs(10);
 
+/// New credentials that Proxmox refused, and that took the place of others which worked, are tried again after so long, should the Secret still hold them.
+const REFUSED_REST: Duration = Duration::from_secs(5 * 60);
+
 /// Proxmox: a ticket lives two hours. Renewed at half of that, a failed renewal has an hour to be repaired.
 const TICKET_RENEWAL: Duration = Duration::from_secs(60 * 60);
 
@@ -256,6 +259,10 @@ pub(super) struct Auth {
 #[derive(Default)]
 struct State {
     known: Option<Known>,
+    /// Those before, which worked, until the ones in use have been accepted.
+    before: Option<Known>,
+    /// Read, refused, and put aside for those before.
+    put_aside: Option<(Credentials, Instant)>,
     /// Grows with every change of credentials or ticket.
     generation: u64,
 }
@@ -265,6 +272,8 @@ struct Known {
     read_at: Instant,
     ticket: Option<(Ticket, Instant)>,
     refused_at: Option<Instant>,
+    /// Proxmox has accepted them.
+    worked: bool,
 }
 
 impl Auth {
@@ -355,24 +364,22 @@ impl Auth {
         };
         // A ticket ends early when the server's key rotates; a token that was refused stays refused.
         let had_ticket = known.ticket.take().is_some();
-        if !had_ticket {
-            known.refused_at = Some(now);
-        }
-        had_ticket
+        had_ticket || state.note_refusal(now)
     }
 
     /// Takes note of an accepted request.
     pub(super) async fn accepted(&self) {
-        if let Some(known) = &mut self.state.lock().await.known {
+        let mut state = self.state.lock().await;
+        state.before = None;
+        if let Some(known) = &mut state.known {
             known.refused_at = None;
+            known.worked = true;
         }
     }
 
     /// Takes note of a refused login.
     pub(super) async fn login_refused(&self) {
-        if let Some(known) = &mut self.state.lock().await.known {
-            known.refused_at = Some(Instant::now());
-        }
+        self.state.lock().await.note_refusal(Instant::now());
     }
 }
 
@@ -380,14 +387,23 @@ impl State {
     fn read(&mut self, source: &CredentialSource, now: Instant) -> Result<(), Unauthorized> {
         match (source(), &mut self.known) {
             (Ok(read), Some(known)) if known.credentials.same(&read) => known.read_at = now,
+            (Ok(read), Some(known)) if is_put_aside(self.put_aside.as_ref(), &read, now) => {
+                known.read_at = now;
+            }
             (Ok(read), known) => {
                 self.generation += 1;
-                *known = Some(Known {
+                self.put_aside = None;
+                let fresh = Known {
                     credentials: read,
                     read_at: now,
                     ticket: None,
                     refused_at: None,
-                });
+                    worked: false,
+                };
+                let before = known.replace(fresh);
+                let worked = |known: &Known| known.worked && known.refused_at.is_none();
+                // Of several that come one after the other untried, those that worked stay at hand.
+                self.before = before.filter(worked).or(self.before.take());
             }
             // A Secret that is being replaced must not stop what still works.
             (Err(error), Some(known)) => {
@@ -398,6 +414,35 @@ impl State {
         }
         Ok(())
     }
+
+    /// The credentials in use were refused; true if others are in use now.
+    fn note_refusal(&mut self, now: Instant) -> bool {
+        let Some(before) = self.before.take() else {
+            // Those that were put aside may be the better ones after all.
+            self.put_aside = None;
+            if let Some(known) = &mut self.known {
+                known.refused_at = Some(now);
+            }
+            return false;
+        };
+        self.generation += 1;
+        if let Some(refused) = self.known.replace(before) {
+            tracing::warn!(
+                refused = refused.credentials.name(),
+                "Proxmox refuses the new credentials; the ones before, which worked, stay in use"
+            );
+            self.put_aside = Some((refused.credentials, now));
+        }
+        true
+    }
+}
+
+fn is_put_aside(
+    put_aside: Option<&(Credentials, Instant)>,
+    read: &Credentials,
+    now: Instant,
+) -> bool {
+    put_aside.is_some_and(|(credentials, at)| credentials.same(read) && now - *at < REFUSED_REST)
 }
 
 fn token_headers(id: &str, secret: &SecretString) -> HeaderMap {

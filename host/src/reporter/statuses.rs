@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::{InventoryFacts, PoolFacts, PoolPolicies};
+use kproxide_planner::facts::{Backoff, InventoryFacts, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::{ClusterName, PoolName};
 use kproxide_planner::world::World;
 
@@ -30,6 +30,10 @@ impl Reporter {
                 .filter(|claim| claim.spec.pool == *name)
                 .count();
             let ready = pool_readiness(name, pool, world, &self.refusals);
+            let ready = match failing(pool, world) {
+                Some(message) if ready.ready => Readiness::not_ready("LaunchesFail", message),
+                Some(_) | None => ready,
+            };
             let ready = match failures.get(name) {
                 Some(failure) if ready.ready => Readiness::not_ready(POLICY_FAILED, failure),
                 Some(_) | None => ready,
@@ -165,6 +169,42 @@ fn missing(
         );
         ("PolicyMissing", text)
     })
+}
+
+/// So many launches in a row that failed on a hypervisor are no accident.
+const NO_ACCIDENT: u32 = 3;
+
+/// Wherever the pool's machines could be made, the last launches failed one after the other.
+fn failing(pool: &PoolFacts, world: &World) -> Option<String> {
+    let rows = world.ledger().map_or(&[][..], |ledger| &ledger.backoff);
+    let is_of_pool =
+        |cluster: &ClusterName| pool.clusters.is_empty() || pool.clusters.contains(cluster);
+    let mut worst: Option<&Backoff> = None;
+    for (cluster, inventory) in world.inventories() {
+        let online = inventory.hypervisors.iter().filter(|(_, it)| it.online);
+        for (hypervisor, _) in online.filter(|_| is_of_pool(cluster)) {
+            let mut of_it = rows.iter().filter(|row| {
+                row.hypervisor.cluster == *cluster
+                    && row.hypervisor.name == *hypervisor
+                    && row.failures >= NO_ACCIDENT
+            });
+            let row = of_it.next()?;
+            worst = worst
+                .filter(|worst| worst.failures >= row.failures)
+                .or(Some(row));
+        }
+    }
+    let Backoff {
+        hypervisor,
+        failures,
+        message,
+        until,
+        ..
+    } = worst?;
+    Some(format!(
+        "on each hypervisor the last launches failed, on {} {failures} of them, the last: {message}; tried again there after {until:.0}",
+        hypervisor.name
+    ))
 }
 
 fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {

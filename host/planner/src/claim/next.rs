@@ -48,6 +48,9 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
         | Phase::Launched
         | Phase::Registered
         | Phase::Initialized) => {
+            if phase == Phase::Initialized && awaits_plan(subject) {
+                return Step::wait(None, "deleted: it goes when a plan has counted it");
+            }
             if let Some(reason) = to_be_removed(subject) {
                 return drain::begin(subject, observed, reason, now);
             }
@@ -64,12 +67,27 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
     }
 }
 
+/// Its claim was deleted after the plan was made. It may be one of many: the breaker has to count it first, and the plan to see whether most go at once.
+fn awaits_plan(subject: &Subject<'_>) -> bool {
+    subject.deleting()
+        && match subject.verdict {
+            Verdict::Remove(_) => false,
+            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => true,
+        }
+}
+
 /// A lost VM is not taken from the verdict: the inventory can be wrong, so it is looked at in [`service`].
 fn to_be_removed(subject: &Subject<'_>) -> Option<RemovalReason> {
     if subject.deleting() {
         return Some(RemovalReason::Deleted);
     }
     match subject.verdict {
+        // The plan would rather have it elsewhere, and did not know that its clone has been asked for meanwhile.
+        Verdict::Remove(RemovalReason::LaunchFailed)
+            if subject.status().phase != Phase::Pending =>
+        {
+            None
+        }
         Verdict::Remove(RemovalReason::Lost)
         | Verdict::Keep
         | Verdict::GiveUp(_)

@@ -242,7 +242,7 @@ pub(super) fn registered_as(
     {
         remarks.push(format!("its provider ID is {found}, not {expected}"));
     }
-    let in_service = subject.was_in_service();
+    let in_service = subject.was_in_service() || subject.status().phase == Phase::Initialized;
     let mut change = StatusChange::default()
         .condition(
             Condition::Registered,

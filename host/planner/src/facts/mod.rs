@@ -65,6 +65,9 @@ pub struct HostFacts {
     /// removed meanwhile.
     #[serde(default)]
     pub definition_problem: Option<String>,
+    /// Our clock and the API server's disagree: ages are not what they seem. Nothing is removed meanwhile.
+    #[serde(default)]
+    pub clock_problem: Option<String>,
     /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
     pub failing_watches: Vec<String>,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase};
-use crate::facts::{ClaimFacts, EntryState, Join, NodeFacts, PoolFacts, Taint};
+use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::freeze;
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
@@ -298,6 +298,14 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             }
             reason => row.remove(reason),
         }
+    } else if let Some(why) = withdrawn(world, claim) {
+        tick.found(
+            Severity::Notice,
+            format!("NodeClaim/{name}"),
+            format!("hypervisor {} {why}, and nothing was asked of it yet: the claim goes, and its machine is made elsewhere", claim.spec.hypervisor),
+        );
+        row.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
+        row.stage = Stage::Overdue;
     } else if claim.status.phase < Phase::Initialized {
         let comes_now = row
             .node
@@ -311,6 +319,35 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         };
     }
     row
+}
+
+/// Why a hypervisor is no place for a machine that nobody has asked Proxmox for yet. Once the clone was asked for the machine stays there: whoever
+/// empties the hypervisor sees it as any other.
+fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<&'static str> {
+    let ClaimSpec {
+        cluster,
+        hypervisor,
+        adopts,
+        ..
+    } = &claim.spec;
+    if claim.status.phase != Phase::Pending || !claim.has_finalizer || adopts.is_some() {
+        return None;
+    }
+    let facts = world.clusters().get(cluster)?;
+    if facts.exclude.contains(hypervisor)
+        || (!facts.include.is_empty() && !facts.include.contains(hypervisor))
+    {
+        return Some("was excluded by the operator");
+    }
+    let inventory = world.inventories().get(cluster)?;
+    match inventory.hypervisors.get(hypervisor) {
+        Some(hypervisor) if hypervisor.maintenance => Some("is in maintenance"),
+        Some(_) => None,
+        None if inventory.reachable && inventory.quorate && inventory.complete => {
+            Some("is not in its cluster any more")
+        }
+        None => None,
+    }
 }
 
 /// What a freeze stops where it is. A drain that can be undone is given up instead, and what a failed launch left was never in service.
@@ -475,6 +512,9 @@ fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option
 /// Nobody wished for what claims say now; or which watch fails: who is on a Node, or may leave it, may be another by now.
 pub(super) fn blind(world: &World) -> Option<String> {
     if let Some(problem) = &world.host().definition_problem {
+        return Some(problem.clone());
+    }
+    if let Some(problem) = &world.host().clock_problem {
         return Some(problem.clone());
     }
     let kind = world.host().failing_watches.first()?;

@@ -15,6 +15,7 @@ mod breaking;
 mod claims;
 mod decorate;
 mod explain;
+mod in_vain;
 pub(crate) mod machines;
 mod orphans;
 mod packing;

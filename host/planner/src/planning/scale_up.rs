@@ -55,7 +55,8 @@ impl Planning<'_> {
             if need.left == 0 || need.unsupported.is_some() {
                 continue;
             }
-            match bar(&mut self.tick, pool, need) {
+            let why = bar(&mut self.tick, pool, need);
+            match why.or_else(|| self.made_in_vain(pool, need)) {
                 Some(why) => barred.push((number, why)),
                 None => demands.push(Demand {
                     need: number,

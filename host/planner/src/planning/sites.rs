@@ -18,6 +18,9 @@ use crate::question::{Candidate, HypervisorDescription, Size};
 use crate::resources::amount_text;
 use crate::world::World;
 
+/// No machine is made on a storage of which less is free.
+const LEAST_FREE_PERCENT: u64 = 5;
+
 #[derive(Default)]
 pub(super) struct Hypervisors<'w> {
     /// By cluster and name.
@@ -218,6 +221,9 @@ impl<'w> Hypervisors<'w> {
             .ok_or_else(|| format!("storage {storage_name} does not exist there"))?;
         if !storage.active {
             return Err(format!("storage {storage_name} is not active there"));
+        }
+        if let Some(reason) = nearly_full(storage_name, storage) {
+            return Err(reason);
         }
         // Proxmox VE copies to another server only what is on shared storage, and only to shared storage.
         if !storage.shared && template.hypervisor != hypervisor.id.name {
@@ -440,6 +446,24 @@ fn closed(
     } else {
         None
     }
+}
+
+/// A linked clone takes no room at first, and then as much as it writes: on a thin pool that runs full every machine on it stops.
+fn nearly_full(name: &StorageName, storage: &StorageFacts) -> Option<String> {
+    let StorageFacts {
+        available_bytes,
+        total_bytes,
+        ..
+    } = storage;
+    // A storage that tells no size says nothing.
+    let free_percent = available_bytes
+        .saturating_mul(100)
+        .checked_div(*total_bytes)?;
+    (free_percent < LEAST_FREE_PERCENT).then(|| {
+        format!(
+            "storage {name} is nearly full: {free_percent} % are free, at least {LEAST_FREE_PERCENT} % must be"
+        )
+    })
 }
 
 /// Within 0..=1; an odd measurement counts as a busy CPU.

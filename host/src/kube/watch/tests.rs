@@ -251,3 +251,72 @@ async fn large_lists_come_in_bounded_batches() {
     };
     assert_eq!(futures::join!(watch, collect).1, 1000);
 }
+
+/// Lists of two pods at version 9, of one at version 5, of one at version 10, each watched until it expires.
+#[tokio::test(start_paused = true)]
+async fn f60_a_server_that_lags_behind_removes_nothing() {
+    let lists = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let lists = lists.clone();
+        async move {
+            let is_watch = request
+                .uri()
+                .query()
+                .unwrap_or_default()
+                .contains("watch=true");
+            let answer = if is_watch {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"});
+                json!({"type": "ERROR", "object": status}).to_string()
+            } else {
+                let nth = lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let (version, names) = [(9, &["a", "b"][..]), (5, &["a"])]
+                    .get(nth)
+                    .copied()
+                    .unwrap_or((10, &["a"]));
+                let items: Vec<_> = names
+                    .iter()
+                    .map(|name| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}))
+                    .collect();
+                // In the order of the real one.
+                format!(
+                    r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":{}}}"#,
+                    serde_json::Value::from(items)
+                )
+            };
+            Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(
+                answer.into_bytes(),
+            )))
+        }
+    });
+    let (sender, mut receiver) = mpsc::channel(64);
+    let collect = async {
+        let mut words = Vec::new();
+        while words.last().is_none_or(|word| word != "recovered") {
+            match receiver.recv().await.unwrap() {
+                Report::Changes(_, changes) => {
+                    words.extend(changes.iter().map(|change| match change {
+                        Change::Delta(Delta::Pod(key, Some(_))) => format!("+{}", key.name),
+                        Change::Delta(Delta::Pod(key, None)) => format!("-{}", key.name),
+                        other => format!("{other:?}"),
+                    }))
+                }
+                Report::Synced(_) => words.push("synced".to_owned()),
+                Report::Failed(_, problem) => {
+                    assert!(problem.contains("resourceVersion 5, was 9"), "{problem}");
+                    words.push("failed".to_owned());
+                }
+                Report::Recovered(_) => words.push("recovered".to_owned()),
+            }
+        }
+        words
+    };
+    let words = tokio::select! {
+        () = run::<PodView>(Client::from_service(service), sender) => panic!("it never ends"),
+        words = collect => words,
+    };
+    assert_eq!(
+        words,
+        ["+a", "+b", "synced", "failed", "+a", "-b", "recovered"]
+    );
+}

@@ -169,7 +169,15 @@ impl Library {
             }
         };
         let tried = match (&content, file) {
-            (Ok(digest), Ok(bytes)) => self.try_file(name, digest, bytes, &uses).await,
+            (Ok(digest), Ok(bytes)) => match self.deaths.verdict(digest) {
+                Some(reason) => Err(reason),
+                None => {
+                    self.deaths.begin(digest);
+                    let tried = self.try_file(name, digest, bytes, &uses).await;
+                    self.deaths.end(digest);
+                    tried
+                }
+            },
             (_, Err(error)) | (Err(error), _) => Err(error.to_string()),
         };
         let refused = tried.as_ref().err().cloned();

@@ -115,6 +115,60 @@ async fn f32_a_replaced_token_is_used_at_once() {
     client.version().await.unwrap();
 }
 
+/// A Secret that somebody edits, at a server that knows some tokens.
+#[tokio::test(start_paused = true)]
+async fn f99_new_credentials_that_are_refused_or_gone_leave_the_old_ones_in_use() {
+    let valid = Arc::new(Mutex::new(vec!["one"]));
+    let known = valid.clone();
+    let (endpoint, asked) = endpoint("pve1", move |request| {
+        let token = request.headers()["authorization"].to_str().unwrap();
+        let mut known = known.lock().unwrap().clone().into_iter();
+        match known.any(|secret| token == format!("PVEAPIToken=aut@pve!full={secret}")) {
+            true => data(json!({"version": "9"})),
+            false => bare(401, "Authentication failed!"),
+        }
+    });
+    let secret = Arc::new(Mutex::new(Some("one")));
+    let read = secret.clone();
+    let source: CredentialSource = Arc::new(move || match *read.lock().unwrap() {
+        Some(secret) => Credentials::token("aut@pve!full", secret),
+        None => Err(CredentialsError::Characters("token-secret")),
+    });
+    let client = Client::new(vec![endpoint], source, Concurrency::default());
+    client.version().await.unwrap();
+
+    // Deleted, or half written.
+    *secret.lock().unwrap() = None;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    client.version().await.unwrap();
+
+    // Refused: nobody notices but the log, and it is not shown to Proxmox in each request.
+    *secret.lock().unwrap() = Some("two");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let before = asked.lines().len();
+    for _ in 0..20 {
+        client.version().await.unwrap();
+        tokio::time::advance(Duration::from_secs(11)).await;
+    }
+    assert_eq!(asked.lines().len() - before, 21);
+
+    // Proxmox learns of it later, and then forgets the old one.
+    *valid.lock().unwrap() = vec!["one", "two"];
+    tokio::time::advance(Duration::from_secs(5 * 60)).await;
+    client.version().await.unwrap();
+    *valid.lock().unwrap() = vec!["two"];
+    client.version().await.unwrap();
+
+    // The one in use is revoked while a wrong one lies in the Secret: the next right one is taken all the same.
+    *secret.lock().unwrap() = Some("three");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    client.version().await.unwrap();
+    *valid.lock().unwrap() = vec!["four"];
+    client.version().await.unwrap_err();
+    *secret.lock().unwrap() = Some("four");
+    client.version().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn unusable_credentials_freeze_with_their_reason() {
     let (endpoint, asked) = endpoint("pve1", |_| data(json!(null)));

@@ -309,7 +309,10 @@ fn a_repair_is_given_up_while_no_pod_was_asked_to_leave() {
 #[test]
 fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
     for phase in [Phase::Pending, Phase::Launched, Phase::Initialized] {
-        let case = Case::new(phase).with(|case| case.claim.deleting_since = Some(at(1)));
+        let case = Case::new(phase).with(|case| {
+            case.claim.deleting_since = Some(at(1));
+            case.verdict = Verdict::Remove(RemovalReason::Deleted);
+        });
         assert_eq!(case.recorded().phase, Phase::Draining, "{phase:?}");
     }
     let case = draining().with(|case| {
@@ -323,6 +326,35 @@ fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
     assert!(status.since(Condition::Drained).is_some());
     case.claim.status = status;
     assert_eq!(case.recorded().phase, Phase::Terminating);
+}
+
+/// The plan that began this look did not know of it, and so has neither counted it nor seen how many others were deleted with it.
+#[test]
+fn f111_a_machine_in_service_whose_claim_is_deleted_does_not_go_before_a_plan_says_so() {
+    let case = Case::new(Phase::Initialized).with(|case| {
+        case.claim.deleting_since = Some(at(1));
+        case.observed.machine = visible(|_| {});
+        case.observed.node = node(|_| {});
+    });
+    for verdict in [Verdict::Keep, Verdict::GiveUp("no".into())] {
+        let case = case.clone().with(|case| case.verdict = verdict);
+        let step = case.next();
+        assert!(matches!(step, Step::Wait { .. }), "{step:?}");
+    }
+}
+
+#[test]
+fn f48_a_plan_that_would_have_a_machine_elsewhere_comes_too_late_once_it_is_made() {
+    for (phase, closes) in [(Phase::Pending, true), (Phase::Launching, false)] {
+        let case = Case::new(phase).with(|case| {
+            case.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
+        });
+        let is_closed = match case.next() {
+            Step::Record { change, .. } => change.phase == Some(Phase::Draining),
+            _ => false,
+        };
+        assert_eq!(is_closed, closes, "{phase:?}");
+    }
 }
 
 #[test]

@@ -96,6 +96,7 @@ fn a_launch_that_is_given_up_leaves_nothing() {
         );
         if let Some(claim) = &mut world.claim {
             claim.deleting_since = Some(world.now);
+            world.verdict = Verdict::Remove(RemovalReason::Deleted);
         }
         world.run(gone, None);
         assert!(world.vm.is_none() && world.node.is_none(), "{nth}");

@@ -299,6 +299,22 @@ fn f64_nothing_is_removed_while_a_watch_fails() {
 }
 
 #[test]
+fn f76_nothing_is_removed_while_the_clocks_disagree() {
+    let mut scene = Scene::default();
+    scene
+        .machine("gone", "alpha")
+        .coming_machine("young", "alpha", Phase::Launching);
+    scene.claim("gone").deleting_since = Some(at(NOW));
+    assert_eq!(removed(&scene.plan()), ["gone"]);
+    scene.host.clock_problem = Some("the clocks disagree".to_owned());
+    scene.pending("web", 1, spec("cpu=3"));
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    assert_eq!(hold(&plan, "gone"), "the clocks disagree");
+    assert_eq!(verdict(&plan, "young"), Verdict::Keep);
+}
+
+#[test]
 fn f111_claims_that_go_with_their_definition_are_left_alone() {
     let mut scene = Scene::default();
     scene.machine("swept", "alpha");

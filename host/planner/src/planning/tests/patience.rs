@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::claim::GIVEN_UP;
+use crate::facts::{PodSpec, Taint, TaintEffect};
 use crate::plan::RemovalReason;
 
 #[test]
@@ -102,4 +103,154 @@ fn a_claim_without_its_finalizer_is_told_of_and_not_removed() {
         assert_eq!(finding.about, "NodeClaim/m");
         assert!(finding.message.contains("finalizer"), "{finding:?}");
     }
+}
+
+#[test]
+fn f48_a_claim_goes_whose_hypervisor_is_withdrawn_before_its_clone_and_stays_after() {
+    let cases: [(&str, fn(&mut Scene)); 4] = [
+        ("excluded", |scene| {
+            scene.cluster.exclude = vec!["alpha".into()]
+        }),
+        ("excluded", |scene| {
+            scene.cluster.include = vec!["beta".into()]
+        }),
+        ("maintenance", |scene| {
+            scene.hypervisor("alpha").maintenance = true;
+        }),
+        ("not in its cluster", |scene| {
+            scene.inventory.hypervisors.remove("alpha");
+        }),
+    ];
+    for (why, withdraw) in cases {
+        let mut scene = Scene::default();
+        scene.coming_machine("m", "alpha", Phase::Pending);
+        scene.pending("web", 1, spec("cpu=1"));
+        assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+        withdraw(&mut scene);
+        let plan = scene.plan();
+        check_sound(&plan);
+        assert_eq!(
+            verdict(&plan, "m"),
+            Verdict::Remove(RemovalReason::LaunchFailed)
+        );
+        let told = &plan.report.findings[0];
+        assert!(told.message.contains(why), "{told:?}");
+        // Its pod is not left waiting, and the next machine is made elsewhere.
+        let [launch] = &plan.launches[..] else {
+            panic!("{why}: {} launches", plan.launches.len());
+        };
+        assert_ne!(&*launch.spec.hypervisor, "alpha", "{why}");
+
+        // Nothing is removed yet: it must not be cloned either.
+        let mut starting = scene.clone();
+        starting.host.armed_at = None;
+        let verdict_then = verdict(&starting.plan(), "m");
+        assert!(matches!(verdict_then, Verdict::Hold(_)), "{verdict_then:?}");
+
+        for phase in [Phase::Launching, Phase::Launched, Phase::Registered] {
+            scene.claim("m").status.phase = phase;
+            assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep, "{phase:?}");
+        }
+    }
+}
+
+#[test]
+fn f48_a_hypervisor_that_is_silent_for_a_moment_keeps_its_claims() {
+    let mut scene = Scene::default();
+    scene.coming_machine("m", "alpha", Phase::Pending);
+    scene.hypervisor("alpha").online = false;
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+    scene.inventory.hypervisors.remove("alpha");
+    scene.inventory.complete = false;
+    assert_eq!(verdict(&scene.plan(), "m"), Verdict::Keep);
+}
+
+/// Idle machines that somebody has tainted.
+fn tainted(count: usize) -> Scene {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.enabled = false;
+    for index in 0..count {
+        taint(&mut scene, &format!("m{index}"));
+    }
+    scene.pending("web", 1, spec("cpu=1"));
+    scene
+}
+
+fn taint(scene: &mut Scene, name: &str) {
+    if !scene.claims.contains_key(name) {
+        scene.machine(name, "alpha");
+    }
+    let node = scene.nodes.get_mut(name).unwrap();
+    node.taints.push(Taint {
+        key: "example.com/theirs".into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    });
+}
+
+#[test]
+fn f115_machines_that_do_not_take_their_pods_are_not_made_without_end() {
+    assert_eq!(launches(&tainted(2)), 1);
+    let text = why(&tainted(3)).to_string();
+    assert!(
+        text.contains("3 machines")
+            && text.contains("Node m0: taint example.com/theirs:NoSchedule"),
+        "{text}"
+    );
+
+    // One of them is of use, is cordoned, or has yet to come into service: nothing is known of the next one.
+    let changes: [fn(&mut Scene); 4] = [
+        |scene| {
+            scene.running("other", 1, "m0", spec("cpu=1"));
+        },
+        |scene| scene.nodes.get_mut("m0").unwrap().unschedulable = true,
+        |scene| scene.nodes.get_mut("m0").unwrap().ready = false,
+        |scene| scene.claim("m0").spec.labels.clear(),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let mut scene = tainted(3);
+        for pod in scene.pods.values_mut() {
+            pod.spec = PodSpec {
+                node_selector: [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into(),
+                ..spec("cpu=1")
+            };
+        }
+        assert_eq!(launches(&scene), 0);
+        change(&mut scene);
+        assert_eq!(launches(&scene), 1, "change {index}");
+    }
+}
+
+#[test]
+fn f115_a_label_that_is_taken_off_and_a_kubelet_that_offers_less_are_found_out_too() {
+    let mut scene = tainted(3);
+    for node in scene.nodes.values_mut() {
+        node.taints.clear();
+        node.labels.remove("kproxide.dev/class");
+    }
+    assert_eq!(launches(&scene), 0, "they take the pod");
+    for pod in scene.pods.values_mut() {
+        pod.spec = PodSpec {
+            node_selector: [("kproxide.dev/class".to_owned(), "standard".to_owned())].into(),
+            ..spec("cpu=1")
+        };
+    }
+    let text = why(&scene).to_string();
+    assert!(text.contains("kproxide.dev/class"), "{text}");
+}
+
+/// Every machine that is made is tainted once its Node is there, over many ticks.
+#[test]
+fn f115_one_pod_makes_three_machines_at_most_whatever_the_pools_limit() {
+    let mut scene = tainted(0);
+    let mut made = 0;
+    for tick in 0..30 {
+        let plan = scene.plan();
+        check_sound(&plan);
+        made += plan.launches.len();
+        for _ in &plan.launches {
+            taint(&mut scene, &format!("t{tick}"));
+        }
+    }
+    assert_eq!(made, 3);
 }

@@ -287,6 +287,25 @@ fn a_shared_template_is_copied_to_local_storage_only_where_it_is() {
 }
 
 #[test]
+fn f45_no_machine_is_made_on_a_storage_that_is_nearly_full() {
+    let mut scene = Scene::default();
+    scene.pending("web", 1, spec("cpu=1"));
+    for (free, made) in [(6, 1), (5, 1), (4, 0), (0, 0)] {
+        for name in ["alpha", "beta", "gamma"] {
+            let storages = &mut scene.hypervisor(name).storages;
+            let shared = storages.get_mut("shared").unwrap();
+            (shared.total_bytes, shared.available_bytes) = (100 * GIB, free * GIB);
+        }
+        let plan = scene.plan();
+        assert_eq!(plan.launches.len(), made, "{free} %");
+        if made == 0 {
+            let why = format!("{:?}", plan.report.pending[0].outcome);
+            assert!(why.contains("storage shared is nearly full"), "{why}");
+        }
+    }
+}
+
+#[test]
 fn full_clones_need_space_for_their_disk() {
     let mut scene = Scene::default();
     scene.class.linked = Some(false);

@@ -322,3 +322,38 @@ async fn a_failing_policy_does_not_hide_that_others_work() {
     );
     assert_eq!(answering(&library, "other").await, "pack");
 }
+
+/// Whoever drops a call leaves what a process leaves that dies in it.
+#[tokio::test]
+async fn f83_a_file_that_ended_the_process_three_times_is_refused_and_another_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::new(Execution::Blocking).unwrap();
+    let process = || Library::new(engine.clone()).remembering(Deaths::open(folder.path()));
+    let spinning = named("mine", "hostile", r#"{"do": "spin"}"#);
+    for _ in 0..3 {
+        let library = process();
+        let taken_now = library.sync(files(&[("mine", "hostile")])).await;
+        assert_eq!(taken_now, [taken("mine", "hostile")]);
+        let dies = std::time::Duration::from_millis(1);
+        let cut_off = tokio::time::timeout(dies, ask(&library, &spinning)).await;
+        assert!(cut_off.is_err(), "it was to be in the middle of a call");
+    }
+    let library = process();
+    let [reload] = &library.sync(files(&[("mine", "hostile")])).await[..] else {
+        panic!("one file");
+    };
+    let ReloadOutcome::Refused(reason) = &reload.outcome else {
+        panic!("{reload:?}");
+    };
+    assert!(reason.contains("died 3 times"), "{reason}");
+    let answer = ask(&library, &spinning).await;
+    assert!(
+        answer
+            .fallback
+            .is_some_and(|why| why.contains("died 3 times"))
+    );
+    assert_eq!(
+        library.sync(files(&[("mine", "spread")])).await,
+        [taken("mine", "spread")]
+    );
+}

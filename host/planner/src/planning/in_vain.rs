@@ -1,0 +1,83 @@
+//! Machines that were made in vain: they are in service, they are idle, and they do not take the pods that they were made to take.
+//!
+//! Somebody taints every new Node, say, or takes a label off. One more machine would be the same, and one after the other would be made up to the
+//! pool's limits. Such machines go when they have not been needed for a while, as any other; then it is tried again.
+
+use super::Planning;
+use super::claims::{Row, Stage};
+use super::pools::PoolPlan;
+use super::schedule::Need;
+use crate::claim::Phase;
+use crate::facts::PodSpec;
+use crate::report::Why;
+use crate::selector;
+use crate::taints;
+use crate::world::NodeView;
+
+/// So many idle machines that do not take what they were made for keep a pool from making more for the same pods.
+const MOST_IN_VAIN: usize = 3;
+
+impl Planning<'_> {
+    /// Why the pool makes no more machines for these pods, if it has made enough of them in vain.
+    pub(super) fn made_in_vain(&self, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
+        let in_pool = |row: &&Row<'_>| row.claim.spec.pool == *pool.name;
+        let refusals = self.rows.iter().filter(in_pool).filter_map(|row| {
+            let node = row.node?;
+            let refusal = self.refusal_of(pool, &need.spec, row, &node)?;
+            Some((node.name(), refusal))
+        });
+        let refusals: Vec<_> = refusals.collect();
+        let (node, refusal) = refusals.first()?;
+        (refusals.len() >= MOST_IN_VAIN).then(|| {
+            Why::Limit(format!(
+                "{} machines that were made as these pods need them stand idle and do not take them (Node {node}: {refusal}); the pool makes no more before one of them does or is gone",
+                refusals.len()
+            ))
+        })
+    }
+
+    /// Why an idle Node of the pool takes no pod of this spec, though its claim says that it would.
+    fn refusal_of(
+        &self,
+        pool: &PoolPlan<'_>,
+        spec: &PodSpec,
+        row: &Row<'_>,
+        node: &NodeView<'_>,
+    ) -> Option<String> {
+        let facts = node.facts;
+        // A cordon is somebody's decision about this one Node, and says nothing of the next.
+        let is_idle = row.stage == Stage::InService
+            && row.claim.status.phase == Phase::Initialized
+            && facts.ready
+            && !facts.deleting
+            && !facts.unschedulable
+            && node.is_empty();
+        if !is_idle {
+            return None;
+        }
+        let claim = &row.claim.spec;
+        let class = self.tick.world.classes().get(&claim.class)?;
+        let promised = super::machines::face(
+            node.name().as_str(),
+            class,
+            claim.labels.clone(),
+            claim.taints.clone(),
+        );
+        let mut offers = pool.offers.iter();
+        let holds_them = offers.any(|offer| {
+            offer.instance_type.name == claim.instance_type && spec.requests.fits(&offer.capacity)
+        });
+        if !holds_them || !promised.admits(spec) {
+            return None;
+        }
+        if let Some(taint) = taints::untolerated(&spec.tolerations, &facts.taints) {
+            return Some(format!("taint {taint}"));
+        }
+        if let Some(unmatched) = selector::unmatched(spec, node.name().as_str(), &facts.labels) {
+            return Some(unmatched);
+        }
+        let free = facts.allocatable.minus(&node.requested());
+        let lack = spec.requests.first_lacking(&free)?;
+        Some(format!("it offers too little {}", lack.resource))
+    }
+}

@@ -1,0 +1,218 @@
+//! What the API server's answers say beside their objects: what time it is there, and how new the state is that it answers from.
+//!
+//! A list that is older than one seen before comes from a server that lags behind the others, or from an etcd that was restored. What it lacks has
+//! not gone, so such a list is an error, and its watch fails until a newer one comes. If none comes for long, the older state is the state.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, header};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// After so long of older lists alone, they are believed.
+const BELIEVED_AFTER: Duration = Duration::from_secs(10 * 60);
+/// A time that was told longer ago says nothing any more.
+const TIME_LASTS: Duration = Duration::from_secs(5 * 60);
+/// Where the version of a list stands, if it stands where API servers write it: before the items.
+const VERSION: &str = r#""metadata":{"resourceVersion":""#;
+const VERSION_WITHIN: usize = 512;
+
+/// Shared by all requests of one client.
+#[derive(Default)]
+pub(super) struct Served {
+    time: Mutex<Option<(Timestamp, Instant)>>,
+    /// By path: versions of different resources are not comparable.
+    lists: Mutex<BTreeMap<Box<str>, Newest>>,
+}
+
+struct Newest {
+    version: u64,
+    /// Since when only older lists came.
+    behind_since: Option<Instant>,
+}
+
+/// A list that was asked for, and what was the newest one before that.
+pub(super) struct ListAsked {
+    served: Arc<Served>,
+    path: Box<str>,
+    newest: Option<u64>,
+}
+
+impl Served {
+    /// What time it is at the server; `None`: it has not said so lately.
+    pub(super) fn now(&self) -> Option<Timestamp> {
+        let told = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        let (time, at) = told.filter(|(_, at)| at.elapsed() < TIME_LASTS)?;
+        let elapsed = SignedDuration::try_from(at.elapsed()).ok()?;
+        time.saturating_add(elapsed).ok()
+    }
+
+    pub(super) fn note_time(&self, headers: &HeaderMap) {
+        let date = headers
+            .get(header::DATE)
+            .and_then(|date| date.to_str().ok());
+        let time = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+        if let Some(time) = time {
+            let told = Some((time.timestamp(), Instant::now()));
+            *self.time.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        }
+    }
+
+    /// To be asked before the request is sent: of two lists under way, the one that was asked for first may be the older one. The later pages of a list
+    /// are as old as its first.
+    pub(super) fn asked<B>(self: &Arc<Self>, request: &Request<B>) -> Option<ListAsked> {
+        let query = request.uri().query().unwrap_or_default();
+        if request.method() != Method::GET || query.contains("continue=") {
+            return None;
+        }
+        let path = request.uri().path();
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ListAsked {
+            served: self.clone(),
+            path: path.into(),
+            newest: lists.get(path).map(|newest| newest.version),
+        })
+    }
+}
+
+impl ListAsked {
+    /// Takes note of an answer by its beginning. An answer that is no list says nothing.
+    ///
+    /// # Errors
+    /// It is a list that is older than what was seen before it was asked for; says so.
+    pub(super) fn answered(self, beginning: &[u8]) -> Result<(), String> {
+        let Some(version) = version_of(beginning) else {
+            return Ok(());
+        };
+        let lists = &self.served.lists;
+        let mut lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lists.entry(self.path.clone()).or_insert(Newest {
+            version,
+            behind_since: None,
+        });
+        let Some(newest) = self.newest.filter(|newest| version < *newest) else {
+            if version >= known.version {
+                known.version = version;
+                known.behind_since = None;
+            }
+            return Ok(());
+        };
+        let since = *known.behind_since.get_or_insert_with(Instant::now);
+        let path = &self.path;
+        if since.elapsed() < BELIEVED_AFTER {
+            return Err(format!(
+                "the list of {path} is older than one before (resourceVersion {version}, was {newest}): this API server lags behind, or etcd was restored; \
+                 if nothing newer comes within {} minutes, it is believed",
+                BELIEVED_AFTER.as_secs() / 60
+            ));
+        }
+        tracing::warn!(%path, version, newest, "only older lists come: etcd was restored, it seems; what they say is believed from now on");
+        *known = Newest {
+            version,
+            behind_since: None,
+        };
+        Ok(())
+    }
+}
+
+fn version_of(beginning: &[u8]) -> Option<u64> {
+    let beginning = &beginning[..beginning.len().min(VERSION_WITHIN)];
+    let text = String::from_utf8_lossy(beginning);
+    let (before, rest) = text.split_once(VERSION)?;
+    // Of an item.
+    if before.contains(r#""items""#) {
+        return None;
+    }
+    rest.split('"').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(served: &Arc<Served>, path: &str, version: u64) -> Result<(), String> {
+        let request = Request::get(path).body(()).unwrap();
+        answer(served.asked(&request).unwrap(), version)
+    }
+
+    fn answer(asked: ListAsked, version: u64) -> Result<(), String> {
+        let body = format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[]}}"#
+        );
+        asked.answered(body.as_bytes())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f60_an_older_list_is_an_error_until_nothing_newer_comes_for_long() {
+        let served = Arc::new(Served::default());
+        assert_eq!(list(&served, "/api/v1/pods", 9), Ok(()));
+        assert_eq!(list(&served, "/api/v1/pods?limit=500", 9), Ok(()));
+        assert_eq!(
+            list(&served, "/api/v1/nodes", 5),
+            Ok(()),
+            "another resource"
+        );
+        let error = list(&served, "/api/v1/pods", 5).unwrap_err();
+        assert!(error.contains("resourceVersion 5, was 9"), "{error}");
+
+        // A moment later by the server that is up to date; and again by the other one.
+        tokio::time::advance(BELIEVED_AFTER / 2).await;
+        assert_eq!(list(&served, "/api/v1/pods", 10), Ok(()));
+        tokio::time::advance(BELIEVED_AFTER / 2).await;
+        list(&served, "/api/v1/pods", 6).unwrap_err();
+
+        // F112: etcd was restored, and nothing newer will come.
+        tokio::time::advance(BELIEVED_AFTER).await;
+        assert_eq!(list(&served, "/api/v1/pods", 6), Ok(()));
+        assert_eq!(list(&served, "/api/v1/pods", 7), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_overtake_each_other_and_later_pages_are_not_old() {
+        let served = Arc::new(Served::default());
+        let request = Request::get("/api/v1/pods").body(()).unwrap();
+        let slow = served.asked(&request).unwrap();
+        assert_eq!(list(&served, "/api/v1/pods", 9), Ok(()));
+        assert_eq!(answer(slow, 8), Ok(()));
+        list(&served, "/api/v1/pods", 8).unwrap_err();
+        for (method, uri) in [
+            (Method::GET, "/api/v1/pods?limit=500&continue=abc"),
+            (Method::POST, "/api/v1/pods"),
+        ] {
+            let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+            assert!(served.asked(&request).is_none(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn an_object_has_no_version_of_a_list() {
+        for text in [
+            r#"{"kind":"Pod","metadata":{"name":"a","resourceVersion":"7"}}"#,
+            r#"{"items":[{"metadata":{"resourceVersion":"7"}}]}"#,
+            r#"{"metadata":{"resourceVersion":""}}"#,
+            "",
+        ] {
+            assert_eq!(version_of(text.as_bytes()), None, "{text}");
+        }
+        let list = r#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}"#;
+        assert_eq!(version_of(list.as_bytes()), Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_servers_time_goes_on_and_grows_old() {
+        let served = Served::default();
+        assert_eq!(served.now(), None);
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::DATE,
+            "Mon, 05 Jan 2026 08:00:00 GMT".parse().unwrap(),
+        );
+        served.note_time(&headers);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(served.now().unwrap().to_string(), "2026-01-05T08:01:00Z");
+        tokio::time::advance(TIME_LASTS).await;
+        assert_eq!(served.now(), None);
+    }
+}
