@@ -51,7 +51,7 @@ const LEVELS: [(&str, &str); 10] = [
     ("host/src/kube/real.rs", "control plane"),
     ("host/src/kube/simulated", "simulators"),
     ("host/src/pve/simulated", "simulators"),
-    ("tests/simulation/", "simulation"),
+    ("tests/simulation", "simulation"),
     ("tests/e2e/", "control plane"),
     ("tests/chart/install.rs", "control plane"),
     ("", "unit"),

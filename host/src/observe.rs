@@ -30,6 +30,8 @@ const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What the credentials may do is asked at the start and then this often: people change it, and nothing depends on it.
 const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
+/// So long an inventory that is there already waits for that.
+const PERMISSIONS_DEADLINE: Duration = Duration::from_secs(2);
 /// Paths and privileges of each that are named where the credentials may do too much.
 const EXCESS_TOLD_MAX: usize = 5;
 
@@ -74,8 +76,10 @@ struct Cluster {
     /// What those are the templates of.
     wanted: BTreeSet<Wanted>,
     version: Option<Arc<str>>,
-    /// What the credentials may do without need, for people, and when that was asked. Empty: they fit.
-    excess: Option<(Instant, String)>,
+    /// What the credentials may do without need, for people. Empty: they fit.
+    excess: Option<String>,
+    /// When that was asked, whatever came of it.
+    excess_asked: Option<Instant>,
 }
 
 /// A template by its name, and whether there is one per hypervisor.
@@ -138,6 +142,7 @@ impl Clusters {
             wanted: BTreeSet::new(),
             version: None,
             excess: None,
+            excess_asked: None,
         };
         state.clusters.insert(name.clone(), cluster);
     }
@@ -171,10 +176,7 @@ impl Clusters {
         let state = self.lock();
         let asked = state.clusters.iter();
         asked
-            .filter_map(|(name, cluster)| {
-                let (_, excess) = cluster.excess.as_ref()?;
-                Some((name.clone(), excess.clone()))
-            })
+            .filter_map(|(name, cluster)| Some((name.clone(), cluster.excess.clone()?)))
             .collect()
     }
 
@@ -226,9 +228,8 @@ impl Clusters {
                 .clone()
                 .filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
             let is_judged = cluster
-                .excess
-                .as_ref()
-                .is_some_and(|(asked, _)| asked.elapsed() < PERMISSIONS_MAX_AGE);
+                .excess_asked
+                .is_some_and(|asked| asked.elapsed() < PERMISSIONS_MAX_AGE);
             (
                 cluster.client.clone(),
                 known,
@@ -254,15 +255,15 @@ impl Clusters {
                     client.version().await.ok(),
                 ),
             };
-            let excess = match is_judged {
-                true => None,
-                // Asked again with the next inventory if it cannot be told.
-                false => client.excess_privileges().await.ok(),
-            };
-            Ok::<_, crate::pve::error::Error>((inventory, templates, version, excess))
+            Ok::<_, crate::pve::error::Error>((inventory, templates, version))
         };
         match timeout(INVENTORY_DEADLINE, look).await {
-            Ok(Ok((inventory, (read, templates), version, excess))) => {
+            Ok(Ok((inventory, (read, templates), version))) => {
+                // Apart from the look, which succeeded: what is for people alone must not cost it.
+                let excess = match is_judged {
+                    true => None,
+                    false => Some(timeout(PERMISSIONS_DEADLINE, client.excess_privileges()).await),
+                };
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
@@ -270,8 +271,12 @@ impl Clusters {
                     cluster.version = Some(version.version.into());
                 }
                 facts.version.clone_from(&cluster.version);
-                if let Some(excess) = excess {
-                    cluster.excess = Some((Instant::now(), in_words(&excess)));
+                if let Some(told) = excess {
+                    cluster.excess_asked = Some(Instant::now());
+                    // What was known of it stands if it cannot be told.
+                    if let Ok(Ok(excess)) = told {
+                        cluster.excess = Some(in_words(&excess));
+                    }
                 }
                 cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();

@@ -14,6 +14,7 @@ use removals::Removals;
 use crate::facts::{
     ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
 };
+use crate::freeze::acknowledgement;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
 use crate::plan::{Adoption, Launch, Plan, Verdict};
@@ -147,9 +148,13 @@ pub fn violations(
         let violation = launch_violation(world, limits, &tally, index, launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
+    let frozen = is_frozen(&ledger_of(world, plan));
     for (index, adoption) in plan.adoptions.iter().enumerate() {
         let before = &plan.adoptions[..index];
-        let violation = adoption_violation(world, now, limits, before, adoption);
+        let mut violation = adoption_violation(world, now, limits, before, adoption);
+        if frozen && adoption.is_condemned() {
+            violation.get_or_insert(Violation::Frozen);
+        }
         found.extend(violation.map(|violation| (adoption.claim.clone(), violation)));
     }
     let mut removals = Removals::new(world, now, plan);
@@ -193,12 +198,17 @@ fn adoption_violation(
         .iter()
         .filter(|entry| entry.cluster == spec.cluster && entry.vmid == spec.vmid);
     if specs.any(|other| other.cluster == spec.cluster && other.vmid == spec.vmid)
-        || entries.any(|entry| entry.state != EntryState::Live || entry.claim != adoption.claim)
+        || entries
+            .clone()
+            .any(|entry| entry.state != EntryState::Live || entry.claim != adoption.claim)
     {
         return Some(Violation::NumberTaken(spec.vmid));
     }
     if !adopts.condemned {
         return None;
+    }
+    if entries.next().is_none() {
+        return Some(Violation::NotOurs);
     }
     let mut seen = world
         .ledger()
@@ -218,6 +228,14 @@ fn adoption_violation(
         });
     let is_armed = world.host().armed_at.is_some_and(|at| at <= now);
     (!has_waited || !everyone_answers || !is_armed).then_some(Violation::NotArmed)
+}
+
+/// Too many machines are bad at once, and nobody has said that it is meant.
+fn is_frozen(ledger: &LedgerFacts) -> bool {
+    ledger
+        .freeze
+        .as_ref()
+        .is_some_and(|freeze| ledger.acknowledged.as_deref() != Some(&*acknowledgement(freeze)))
 }
 
 /// As it stands when the plan's launches begin.

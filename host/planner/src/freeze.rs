@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::claim::{Condition, GuestHint, Phase};
-use crate::facts::{ClaimFacts, EntryState, Freeze, GuestStatus, LedgerEntry, LedgerFacts};
+use crate::facts::{
+    ClaimFacts, EntryState, Freeze, GuestStatus, LedgerEntry, LedgerFacts, OrphanLook,
+};
 use crate::ids::ClaimName;
 use crate::ledger::is_of_claim;
 use crate::plan::RemovalReason;
@@ -110,6 +112,7 @@ impl Mass {
             if entry.state == EntryState::Live
                 && !is_claimed
                 && is_running(world, entry)
+                && !is_left_to_people(world, entry)
                 && !ledger.removals.iter().any(|row| row.claim == entry.claim)
             {
                 all.insert(&entry.claim);
@@ -162,6 +165,13 @@ fn is_running(world: &World, entry: &LedgerEntry) -> bool {
     let inventory = world.inventories().get(&entry.cluster);
     let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));
     guest.is_some_and(|guest| guest.status == GuestStatus::Running)
+}
+
+/// Somebody has taken our marker out of its description, to keep it.
+fn is_left_to_people(world: &World, entry: &LedgerEntry) -> bool {
+    let looks = world.orphans().get(&entry.cluster);
+    let look = looks.and_then(|looks| looks.get(&entry.vmid));
+    matches!(look, Some(OrphanLook::NotProven(_)))
 }
 
 /// An inventory that is younger than its service does not list its VM.

@@ -224,6 +224,9 @@ impl Upkeep {
             Some(OrphanLook::NotProven(why)) => format!(
                 "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
             ),
+            None if is_out_of_sight(world, entry) => format!(
+                "the claim is gone, and VM {vmid} of cluster {cluster} is a template now, or in no resource pool of ours. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
+            ),
             None => format!(
                 "the claim is gone, but VM {vmid} of cluster {cluster} may still exist; it keeps its place in the limits until its hypervisor answers"
             ),
@@ -293,6 +296,16 @@ fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
                 && inventory.complete
                 && !inventory.guests.contains_key(&entry.vmid)
         })
+}
+
+/// People have moved it to where nothing of ours is, so it is not looked at.
+fn is_out_of_sight(world: &World, entry: &LedgerEntry) -> bool {
+    let inventory = world.inventories().get(&entry.cluster);
+    let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));
+    let cluster = world.clusters().get(&entry.cluster);
+    guest.zip(cluster).is_some_and(|(guest, cluster)| {
+        guest.template || guest.pool.as_deref() != Some(&*cluster.pool)
+    })
 }
 
 fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {

@@ -5,6 +5,7 @@ use kproxide_planner::claim::{
     Attempted, ClaimLook, EntryLook, JoinLook, Looks, Machine, MachineLook, Marker, Need, NodeLook,
     Observed, Outcome, PodOnNode, Power, Presence, entry_of, is_proven, same_uuid,
 };
+use kproxide_planner::facts::NodeFacts;
 use kproxide_planner::ids::NodeName;
 
 use super::drive::Drive;
@@ -393,6 +394,24 @@ impl Drive {
         )
         .await;
         let mut matching = Vec::new();
+        // The machine of a claim that was made anew may have any name as a Node, and to miss it would be to pull its plug.
+        if claim.spec.adopts.is_some() && claim.status.node_name.is_none() {
+            match nodes::list(&self.context.kube).await {
+                Ok(all) => {
+                    let is_its = |(_, node): &(NodeName, NodeFacts)| {
+                        let found = node.system_uuid.as_ref();
+                        found.is_some_and(|found| same_uuid(found, uuid))
+                    };
+                    let not_named = |(name, _): &(NodeName, NodeFacts)| !names.contains(name);
+                    let others = all.into_iter().filter(not_named);
+                    matching.extend(others.filter(is_its));
+                }
+                Err(error) => {
+                    seen.unread.push(chain(&error));
+                    return;
+                }
+            }
+        }
         for (name, found) in names.into_iter().zip(found) {
             match found {
                 Ok(Some(node))

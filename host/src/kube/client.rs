@@ -109,6 +109,11 @@ impl Client {
         self.served.now()
     }
 
+    /// Takes note of the `resourceVersion` of an object that a watch has shown; `path` is the watch's. A list that comes later must not be older.
+    pub(super) fn shown(&self, path: &str, version: &str) {
+        self.served.shown(path, version);
+    }
+
     #[cfg(test)]
     pub(super) fn raw(&self) -> &kube::Client {
         &self.inner
@@ -166,6 +171,7 @@ where
         let watch = is_watch(request.uri());
         let deadline = tokio::time::Instant::now() + REQUEST_DEADLINE;
         let served = self.served.clone();
+        // Whoever follows a watch tells of its objects: [`Client::shown`].
         let list = if watch { None } else { served.asked(&request) };
         let answer = self.inner.call(request);
         Box::pin(async move {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use kproxide_planner::facts::{Labels, NodeFacts, Taint, TaintEffect};
 use kproxide_planner::ids::{ClaimName, NodeName, Uid};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
 use super::claims::{deletion, only_uid};
@@ -65,6 +65,20 @@ pub async fn get(client: &Client, node: &NodeName) -> Result<Option<NodeFacts>, 
         .await
         .map_err(Error::of("get", RESOURCE, node.as_str()))?;
     Ok(found.as_ref().map(node_facts))
+}
+
+/// Every Node as it stands, by a quorum read.
+pub async fn list(client: &Client) -> Result<Vec<(NodeName, NodeFacts)>, Error> {
+    let found = client
+        .all::<NodeView>()
+        .list(&ListParams::default())
+        .await
+        .map_err(Error::of("list", RESOURCE, ""))?;
+    let named = |node: &NodeView| {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        (name.into(), node_facts(node))
+    };
+    Ok(found.iter().map(named).collect())
 }
 
 /// Sets the marks; repeatable.

@@ -1,7 +1,8 @@
 //! What the API server's answers say beside their objects: what time it is there, and how new the state is that it answers from.
 //!
-//! A list that is older than one seen before comes from a server that lags behind the others, or from an etcd that was restored. What it lacks has
-//! not gone, so such a list is an error, and its watch fails until a newer one comes. If none comes for long, the older state is the state.
+//! A list that is older than what lists and watches have shown before comes from a server that lags behind the others, or from an etcd that was
+//! restored. What it lacks has not gone, so such a list is an error, and its watch fails until a newer one comes. If none comes for long, the older
+//! state is the state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +34,16 @@ struct Newest {
     behind_since: Option<Instant>,
 }
 
-/// A list that was asked for, and what was the newest one before that.
+impl Newest {
+    fn raise(&mut self, version: u64) {
+        if version >= self.version {
+            self.version = version;
+            self.behind_since = None;
+        }
+    }
+}
+
+/// A list that was asked for, and what was the newest version before that.
 pub(super) struct ListAsked {
     served: Arc<Served>,
     path: Box<str>,
@@ -75,6 +85,17 @@ impl Served {
             newest: lists.get(path).map(|newest| newest.version),
         })
     }
+
+    /// Takes note of the version of an object that a watch of `path` has shown. Where no list had a version that can be compared, there is nothing to
+    /// take note for.
+    pub(super) fn shown(&self, path: &str, version: &str) {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(newest) = lists.get_mut(path)
+            && let Ok(version) = version.parse()
+        {
+            newest.raise(version);
+        }
+    }
 }
 
 impl ListAsked {
@@ -93,17 +114,14 @@ impl ListAsked {
             behind_since: None,
         });
         let Some(newest) = self.newest.filter(|newest| version < *newest) else {
-            if version >= known.version {
-                known.version = version;
-                known.behind_since = None;
-            }
+            known.raise(version);
             return Ok(());
         };
         let since = *known.behind_since.get_or_insert_with(Instant::now);
         let path = &self.path;
         if since.elapsed() < BELIEVED_AFTER {
             return Err(format!(
-                "the list of {path} is older than one before (resourceVersion {version}, was {newest}): this API server lags behind, or etcd was restored; \
+                "the list of {path} is older than what was seen before (resourceVersion {version}, was {newest}): this API server lags behind, or etcd was restored; \
                  if nothing newer comes within {} minutes, it is believed",
                 BELIEVED_AFTER.as_secs() / 60
             ));
@@ -167,6 +185,19 @@ mod tests {
         tokio::time::advance(BELIEVED_AFTER).await;
         assert_eq!(list(&served, "/api/v1/pods", 6), Ok(()));
         assert_eq!(list(&served, "/api/v1/pods", 7), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f60_f112_a_list_older_than_what_its_watch_has_shown_is_an_error() {
+        let served = Arc::new(Served::default());
+        assert_eq!(list(&served, "/api/v1/pods", 5), Ok(()));
+        served.shown("/api/v1/pods", "9");
+        // What comes late, and what is no number, lowers nothing.
+        served.shown("/api/v1/pods", "6");
+        served.shown("/api/v1/pods", "");
+        let error = list(&served, "/api/v1/pods", 7).unwrap_err();
+        assert!(error.contains("resourceVersion 7, was 9"), "{error}");
+        assert_eq!(list(&served, "/api/v1/pods", 9), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -231,7 +231,7 @@ pub(super) enum Authorization {
     /// These headers.
     Headers {
         headers: HeaderMap,
-        /// Names what was used, for [`Auth::refused`].
+        /// Names what was used, for [`Auth::refused`] and [`Auth::accepted`].
         generation: u64,
     },
     /// A login with these first; [`Auth::logged_in`] takes its answer.
@@ -367,9 +367,12 @@ impl Auth {
         had_ticket || state.note_refusal(now)
     }
 
-    /// Takes note of an accepted request.
-    pub(super) async fn accepted(&self) {
+    /// Takes note of a request that was accepted with what `generation` named. An answer that comes late says nothing of what is in use by now.
+    pub(super) async fn accepted(&self, generation: u64) {
         let mut state = self.state.lock().await;
+        if state.generation != generation {
+            return;
+        }
         state.before = None;
         if let Some(known) = &mut state.known {
             known.refused_at = None;
@@ -513,6 +516,34 @@ mod tests {
             refusal(&[("token-id", "aut"), ("token-secret", "x")])
                 .contains("\"aut\" is not of the form user@realm!name")
         );
+    }
+
+    /// A request with the old token is slow, and the Secret gets a wrong one meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn f99_a_late_answer_to_the_old_credentials_does_not_accept_the_new_ones() {
+        let secret = Arc::new(std::sync::Mutex::new("one"));
+        let read = secret.clone();
+        let auth = Auth::new(Arc::new(move || {
+            Credentials::token("aut@pve!full", *read.lock().unwrap())
+        }));
+        let authorized = async || match auth.authorize(false).await {
+            Ok(Authorization::Headers {
+                headers,
+                generation,
+            }) => (headers[header::AUTHORIZATION].clone(), generation),
+            Ok(Authorization::Login { .. }) | Err(_) => panic!("a token needs no login"),
+        };
+        let (one, slow) = authorized().await;
+        // Another request.
+        auth.accepted(slow).await;
+
+        *secret.lock().unwrap() = "wrong";
+        tokio::time::advance(REREAD).await;
+        let (wrong, generation) = authorized().await;
+        assert_ne!(wrong, one);
+        auth.accepted(slow).await;
+        assert!(auth.refused(generation).await, "there are others to try");
+        assert_eq!(authorized().await.0, one);
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Client {
                     continue;
                 }
             } else if answer.status().is_success() {
-                self.inner.auth.accepted().await;
+                self.inner.auth.accepted(generation).await;
             }
             return self.interpret(endpoint, call, answer);
         }

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use super::Violation;
 use crate::claim::Phase;
 use crate::facts::{ClaimFacts, PoolFacts};
-use crate::freeze::acknowledgement;
 use crate::ids::{ClaimName, PoolName};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
@@ -43,9 +42,7 @@ impl<'w> Removals<'w> {
             under_way: BTreeMap::new(),
             staying: BTreeMap::new(),
             seen: BTreeSet::new(),
-            frozen: ledger.freeze.as_ref().is_some_and(|freeze| {
-                ledger.acknowledged.as_deref() != Some(&*acknowledgement(freeze))
-            }),
+            frozen: super::is_frozen(&ledger),
             counted: ledger.removals.into_iter().map(|row| row.claim).collect(),
         };
         for (name, claim) in world.claims() {

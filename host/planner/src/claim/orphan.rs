@@ -17,6 +17,9 @@ use crate::plan::{RemovalReason, Standing};
 /// The reason of the conditions that an earlier claim had earned.
 const ADOPTED: &str = "Adopted";
 
+/// The plan has not seen this claim yet, and may have reasons to leave it alone.
+const PLANNED_FIRST: &str = "what becomes of it is the next plan's to say";
+
 /// A Node that was there when the claim was made, and is gone again, is waited for as long as this before the machine counts as one that has
 /// just been started.
 const NODE_AWAITED: SignedDuration = SignedDuration::from_hours(1);
@@ -81,9 +84,9 @@ pub(super) fn pending(
         Some((name, node)) if adopts.condemned => {
             let mut change = condemned(now);
             change.node = Some(drain::node_ref(name, node));
-            change.record()
+            change.record_and_back_off(now, PLANNED_FIRST)
         }
-        None if adopts.condemned => condemned(now).record(),
+        None if adopts.condemned => condemned(now).record_and_back_off(now, PLANNED_FIRST),
         Some((name, node)) => in_service(subject, name, node, now),
         None => {
             let end = later(subject.claim.created, NODE_AWAITED);
@@ -95,7 +98,8 @@ pub(super) fn pending(
     }
 }
 
-/// The machine as it is found. Volumes of other numbers than its own are nobody's that the claim could know: they keep it from being removed.
+/// The machine as it is found, with the volumes that the launch of a machine makes. What else hangs on it somebody may have added, and keeps it from being
+/// removed.
 fn take_stock(subject: &Subject<'_>, machine: &Machine, now: Timestamp) -> Step {
     let Some(uuid) = &machine.smbios_uuid else {
         return refuse(subject, &Mismatch::SmbiosUuid(None), now);
@@ -111,10 +115,12 @@ fn take_stock(subject: &Subject<'_>, machine: &Machine, now: Timestamp) -> Step 
     change.record()
 }
 
-/// `local-lvm:vm-101-disk-0`, `nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2`.
+/// `local-lvm:vm-101-disk-0`, `nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2`, `nfs:101/vm-101-cloudinit.qcow2`. Proxmox numbers the disks of a
+/// machine in the order in which they are made: those of a template with several are taken for added ones.
 fn is_own(volume: &str, vmid: Vmid) -> bool {
     let name = volume.rsplit(['/', ':']).next().unwrap_or(volume);
-    name.starts_with(&format!("vm-{vmid}-"))
+    let name = name.split_once('.').map_or(name, |(name, _)| name);
+    [format!("vm-{vmid}-disk-0"), format!("vm-{vmid}-cloudinit")].contains(&name.to_owned())
 }
 
 /// It served, and goes on; or a drain had begun that the plan reviews; or it was about to come into service.
@@ -146,7 +152,9 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
         "the claim of VM {} was gone, and is made anew: Node {name} and its pods stay as they are",
         subject.claim.spec.vmid
     );
-    change.say(ADOPTED, message).record()
+    change
+        .say(ADOPTED, message)
+        .record_and_back_off(now, PLANNED_FIRST)
 }
 
 fn launched(now: Timestamp) -> StatusChange {

@@ -170,7 +170,9 @@ impl Planning<'_> {
         let row = &self.rows[index];
         let removing = match row.verdict {
             Verdict::Remove(_) => true,
-            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => row.reviewed.is_some(),
+            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => {
+                row.reviewed.is_some() || is_condemned(row.claim)
+            }
         };
         let touches_proxmox = removing || row.claim.status.phase < Phase::Launched;
         let hold = if row.claim.paused {
@@ -191,7 +193,7 @@ impl Planning<'_> {
             Some(reason)
         } else if removing && let Some(reason) = blind(world) {
             Some(reason)
-        } else if self.tick.frozen && freezes(&row.verdict) {
+        } else if self.tick.frozen && (freezes(&row.verdict) || is_condemned(row.claim)) {
             Some(freeze::HELD.to_owned())
         } else if removing && let Some(reason) = unarmed(&mut self.tick) {
             Some(reason)
@@ -348,6 +350,12 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<&'static str> {
         }
         None => None,
     }
+}
+
+/// Made for a machine without a claim that cannot serve, to be removed: whatever the verdict, every step of it takes that removal further.
+fn is_condemned(claim: &ClaimFacts) -> bool {
+    let condemned = claim.spec.adopts.as_ref().is_some_and(|it| it.condemned);
+    condemned && claim.status.phase < Phase::Terminating
 }
 
 /// What a freeze stops where it is. A drain that can be undone is given up instead, and what a failed launch left was never in service.

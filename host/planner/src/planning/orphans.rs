@@ -2,15 +2,18 @@
 //!
 //! Adoption first: a machine whose Node serves is given a claim again, and its pods never notice. Destruction last: what cannot serve waits for the
 //! grace of `--orphan-grace`, counted in the Ledger, and is then given a claim that is condemned, so that one way leads to every destruction, with
-//! every proof on it. Nothing is concluded from what is not there: only from a marker of ours, for that very VMID, in the VM's own configuration.
+//! every proof on it. Nothing is concluded from what is not there: only from a marker of ours, for that very VMID, in the VM's own configuration,
+//! and from the Ledger's word that this machine was never seen to its end. A Node that is Ready is never condemned.
 
 use super::claims::{blind, never_removed, unarmed};
 use super::machines::claim_labels;
 use super::{Planning, Tick};
+use crate::claim::Condition;
 use crate::facts::{
-    Adopts, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry, LedgerFacts, OrphanFacts,
-    OrphanLook, OrphanSeen, PoolFacts,
+    Adopts, ClaimFacts, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry, LedgerFacts,
+    OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
+use crate::freeze;
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::ledger::later;
 use crate::orphans::{is_claimed, is_whole};
@@ -96,6 +99,10 @@ impl Planning<'_> {
     /// Those that have a claim again, that are gone, or that nothing shows to be ours any more.
     fn forget_orphans(&mut self) {
         let world = self.tick.world;
+        for seen in &mut self.ledger.orphans {
+            // A moment that is yet to come was written by a clock that has been set back.
+            seen.since = seen.since.min(self.tick.now);
+        }
         self.ledger.orphans.retain(|seen| {
             let looks = world.orphans().get(&seen.cluster);
             let is_other = match looks.and_then(|looks| looks.get(&seen.vmid)) {
@@ -150,6 +157,12 @@ impl Planning<'_> {
             _ if facts.tombstoned => "its removal had begun when its claim disappeared".to_owned(),
             (None, _) => "nothing says which NodePool it belonged to".to_owned(),
             (Some(pool), node) => match (pool_and_class(world, pool), node) {
+                (Err(why), Some(node)) if node.facts.ready => {
+                    return Fate::Left(format!(
+                        "{why}, and its Node {} is Ready. It is left as it is: make what is missing again, or drain the Node and remove the VM by hand",
+                        node.name()
+                    ));
+                }
                 (Err(why), _) => why,
                 (Ok(_), None) => {
                     "it has no Node, so its launch has not finished or it has left the cluster"
@@ -187,6 +200,11 @@ impl Planning<'_> {
                 "it has no name: give it the name of its Node, or remove it by hand".into(),
             );
         }
+        if !is_object_name(found) {
+            return Err(format!(
+                "its name {found:?} is none that a NodeClaim can have (small letters, digits and dashes): rename it, or remove it by hand"
+            ));
+        }
         let is_planned = self.adoptions.iter().any(|other| other.claim == name);
         if is_planned || self.tick.world.claims().contains_key(&name) {
             return Err(format!(
@@ -199,6 +217,12 @@ impl Planning<'_> {
     /// It cannot serve: when its grace is over and everything that could speak for it has been heard, its removal begins.
     fn condemn(&mut self, orphan: &Orphan<'_>, name: ClaimName, obstacle: &str) -> Fate {
         let world = self.tick.world;
+        // What was proven gone has no row any more, or one that rests: a backup of it may be restored at any time.
+        if orphan.entry.is_none() {
+            return Fate::Left(format!(
+                "{obstacle}. The Ledger does not know it, so it may have been removed and restored: remove it by hand if it is not wanted"
+            ));
+        }
         let Some(since) = self.seen_since(orphan) else {
             return Fate::Left(format!(
                 "{obstacle}. More than {MOST_WAITING} such machines wait already: remove it by hand if it is not wanted"
@@ -228,11 +252,17 @@ impl Planning<'_> {
         }
         let is_condemned = |spec: &ClaimSpec| spec.adopts.as_ref().is_some_and(|it| it.condemned);
         let planned = self.adoptions.iter().map(|adoption| &adoption.spec);
-        let mut others = world
-            .claims()
-            .values()
-            .map(|claim| &claim.spec)
-            .chain(planned);
+        // One that waits for people must not make all others wait.
+        let goes_on = |claim: &&ClaimFacts| {
+            let waits = [
+                Condition::OwnershipMismatch,
+                Condition::ProtectedVM,
+                Condition::StuckLocked,
+            ];
+            waits.iter().all(|kind| claim.status.since(*kind).is_none())
+        };
+        let claims = world.claims().values().filter(goes_on);
+        let mut others = claims.map(|claim| &claim.spec).chain(planned);
         if others.any(is_condemned) {
             return Fate::Left(format!(
                 "{obstacle}. It is removed after the others: one at a time"
@@ -266,6 +296,15 @@ impl Planning<'_> {
     }
 }
 
+/// RFC 1123, as Kubernetes asks of the names of claims.
+fn is_object_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= 63
+        && name.bytes().all(is_allowed)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
 /// It counts from this plan on: the Ledger was lost, or is older than the machine.
 fn entry_of(adoption: &Adoption) -> LedgerEntry {
     let spec = &adoption.spec;
@@ -290,6 +329,16 @@ fn disarmed(tick: &mut Tick<'_>, orphan: &Orphan<'_>) -> Option<String> {
     let cluster = orphan.cluster;
     if let Some(why) = unarmed(tick).or_else(|| blind(world)) {
         return Some(why);
+    }
+    if tick.frozen {
+        return Some(freeze::HELD.to_owned());
+    }
+    let pool = orphan
+        .pool
+        .as_ref()
+        .and_then(|name| world.pools().get(name));
+    if let (Some(name), true) = (&orphan.pool, pool.is_some_and(|pool| pool.paused)) {
+        return Some(format!("NodePool {name} is paused"));
     }
     if orphan.facts.protected {
         return Some("its protection flag is set; clear it if the VM may go".to_owned());

@@ -67,6 +67,12 @@ fn writes(lab: &Lab, vmid: u32) -> Vec<String> {
         .collect()
 }
 
+/// Its kubelet is silent for good, and somebody deletes it: nothing speaks for the machine any more.
+fn lose_node(lab: &Lab, name: &str) {
+    lab.kubelets.stop_node(name);
+    lab.kube.delete("nodes", "", name).unwrap();
+}
+
 fn orphan_events(lab: &Lab) -> Vec<String> {
     let events = lab.kube.list("events.events.k8s.io").into_iter();
     events
@@ -156,6 +162,7 @@ async fn f27_f107_a_machine_without_pool_goes_after_its_grace_and_its_copy_stays
     lab.kube
         .delete("nodepools.kproxide.dev", "", "workers")
         .unwrap();
+    lose_node(&lab, &machine.name);
     // Everything is copied, the marker too; only the number is another.
     lab.pve
         .human_clones_vm(machine.vmid, 555, &machine.name)
@@ -190,6 +197,7 @@ async fn f50_nothing_is_destroyed_while_a_hypervisor_is_silent() {
     lab.kube
         .delete("nodepools.kproxide.dev", "", "workers")
         .unwrap();
+    lose_node(&lab, &machine.name);
     let others = ["pve1", "pve2", "pve3"];
     let other = others.iter().find(|name| **name != machine.hypervisor);
     lab.pve.set_hypervisor_online(other.unwrap(), false);

@@ -147,11 +147,20 @@ pub fn tasks(
 }
 
 async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
+    let path = K::url_path(&(), None);
     let mut follower = Follower::new(reports);
     loop {
         // Begun anew with a list: after a failure a watch alone would not say that it works again before something changes, and after an expiry there is
         // no version to watch from.
         let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
+        let (client, path) = (client.clone(), path.clone());
+        let events = events.inspect(move |event| {
+            if let Ok(Event::Apply(object) | Event::Delete(object)) = event
+                && let Some(version) = &object.meta().resource_version
+            {
+                client.shown(&path, version);
+            }
+        });
         match follower.follow::<K>(std::pin::pin!(events)).await {
             Ok(()) => {}
             // The end of the program, not an error.

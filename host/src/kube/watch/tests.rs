@@ -252,12 +252,19 @@ async fn large_lists_come_in_bounded_batches() {
     assert_eq!(futures::join!(watch, collect).1, 1000);
 }
 
-/// Lists of two pods at version 9, of one at version 5, of one at version 10, each watched until it expires.
-#[tokio::test(start_paused = true)]
-async fn f60_a_server_that_lags_behind_removes_nothing() {
-    let lists = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+/// The lists that a server gives, each a version and names; after the last of them that one again.
+type Lists = [(u64, &'static [&'static str]); 3];
+
+/// What is received from a server with these lists until the watch works again. Each watch shows `event`, if there is one, and expires; the failure
+/// says `told`.
+async fn received_over(
+    lists: Lists,
+    event: Option<serde_json::Value>,
+    told: &'static str,
+) -> Vec<String> {
+    let given = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let lists = lists.clone();
+        let (given, event) = (given.clone(), event.clone());
         async move {
             let is_watch = request
                 .uri()
@@ -267,13 +274,11 @@ async fn f60_a_server_that_lags_behind_removes_nothing() {
             let answer = if is_watch {
                 tokio::time::sleep(Duration::from_secs(2)).await;
                 let status = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"});
-                json!({"type": "ERROR", "object": status}).to_string()
+                let shown = event.map(|event| format!("{event}\n")).unwrap_or_default();
+                format!("{shown}{}", json!({"type": "ERROR", "object": status}))
             } else {
-                let nth = lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                let (version, names) = [(9, &["a", "b"][..]), (5, &["a"])]
-                    .get(nth)
-                    .copied()
-                    .unwrap_or((10, &["a"]));
+                let nth = given.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let (version, names) = lists[nth.min(lists.len() - 1)];
                 let items: Vec<_> = names
                     .iter()
                     .map(|name| json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}))
@@ -303,7 +308,7 @@ async fn f60_a_server_that_lags_behind_removes_nothing() {
                 }
                 Report::Synced(_) => words.push("synced".to_owned()),
                 Report::Failed(_, problem) => {
-                    assert!(problem.contains("resourceVersion 5, was 9"), "{problem}");
+                    assert!(problem.contains(told), "{problem}");
                     words.push("failed".to_owned());
                 }
                 Report::Recovered(_) => words.push("recovered".to_owned()),
@@ -311,12 +316,28 @@ async fn f60_a_server_that_lags_behind_removes_nothing() {
         }
         words
     };
-    let words = tokio::select! {
+    tokio::select! {
         () = run::<PodView>(Client::from_service(service), sender) => panic!("it never ends"),
         words = collect => words,
-    };
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f60_a_server_that_lags_behind_removes_nothing() {
+    let lists: Lists = [(9, &["a", "b"]), (5, &["a"]), (10, &["a"])];
     assert_eq!(
-        words,
+        received_over(lists, None, "resourceVersion 5, was 9").await,
         ["+a", "+b", "synced", "failed", "+a", "-b", "recovered"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn f60_f112_what_a_watch_has_shown_is_not_removed_by_an_older_list() {
+    let lists: Lists = [(5, &["a"]), (7, &["a"]), (10, &["a"])];
+    let metadata = json!({"name": "b", "namespace": "shop", "uid": "b", "resourceVersion": "9"});
+    let event = json!({"type": "ADDED", "object": {"metadata": metadata}});
+    assert_eq!(
+        received_over(lists, Some(event), "resourceVersion 7, was 9").await,
+        ["+a", "synced", "+b", "failed", "+a", "-b", "recovered"]
     );
 }

@@ -130,6 +130,8 @@ fn f104_f106_f107_nothing_is_written_of_a_vm_that_is_not_proven() {
 fn disks_of_other_numbers_are_not_taken_over() {
     let mut case = adopted(true);
     case.observed.machine = visible(|machine| {
+        // Somebody has added this one.
+        machine.disks.push("local-lvm:vm-201-disk-1".into());
         machine.disks.push("local-lvm:vm-2011-disk-0".into());
         machine.disks.push("nfs:999/vm-999-disk-0.qcow2".into());
     });

@@ -15,6 +15,11 @@ fn orphaned(scene: &mut Scene, name: &str) -> Vmid {
     vmid
 }
 
+fn set_ready(scene: &mut Scene, name: &str, ready: bool) {
+    let node = scene.nodes.get_mut(name);
+    node.expect("a Node of that name").ready = ready;
+}
+
 fn facts(name: &str) -> OrphanFacts {
     OrphanFacts {
         claim_uid: format!("claim-{name}").into(),
@@ -122,11 +127,73 @@ fn f98_a_machine_without_pool_is_removed_only_after_its_grace() {
     let mut scene = Scene::default();
     let vmid = orphaned(&mut scene, "m");
     scene.pools.clear();
+    set_ready(&mut scene, "m", false);
     assert_eq!(planned(&scene, vmid, facts("m")).adoptions, []);
     waited(&mut scene, vmid, "m", GRACE);
     let plan = planned(&scene, vmid, facts("m"));
     assert!(plan.adoptions[0].is_condemned());
     assert!(told(&plan).contains("NodePool workers does not exist"));
+
+    // What serves is never removed for want of an object.
+    set_ready(&mut scene, "m", true);
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("make what is missing again"));
+}
+
+#[test]
+fn f112_what_the_ledger_does_not_know_may_have_been_restored_and_is_for_people() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.nodes.clear();
+    waited(&mut scene, vmid, "m", 10 * GRACE);
+    scene.ledger.entries.clear();
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("may have been removed and restored"));
+}
+
+#[test]
+fn f111_nothing_is_condemned_in_a_freeze_or_in_a_paused_pool() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.nodes.clear();
+    waited(&mut scene, vmid, "m", GRACE);
+    scene.workers().paused = true;
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("NodePool workers is paused"));
+
+    scene.workers().paused = false;
+    for name in ["a", "b", "c", "d"] {
+        scene.machine(name, "beta");
+        set_ready(&mut scene, name, false);
+    }
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("frozen"), "{}", told(&plan));
+}
+
+#[test]
+fn f111_a_condemned_claim_is_held_by_a_freeze_too() {
+    let mut scene = Scene::default();
+    scene.coming_machine("m", "alpha", Phase::Pending);
+    scene.claim("m").spec.adopts = Some(Adopts {
+        claim_uid: "claim-old".into(),
+        nonce: "abc".into(),
+        condemned: true,
+    });
+    for name in ["a", "b", "c", "d"] {
+        scene.machine(name, "beta");
+        set_ready(&mut scene, name, false);
+    }
+    for phase in [Phase::Pending, Phase::Draining] {
+        scene.claim("m").status.phase = phase;
+        let Verdict::Hold(why) = verdict(&scene.plan(), "m") else {
+            panic!("{phase:?}: {:?}", verdict(&scene.plan(), "m"));
+        };
+        assert!(why.contains("frozen"), "{why}");
+    }
 }
 
 #[test]
