@@ -35,6 +35,7 @@ pub struct Metrics {
     pub launches: IntCounterVec,
     pub removals: IntCounterVec,
     pub frozen: IntGauge,
+    pub orphans: IntGauge,
     pub steps: IntCounterVec,
     pub policy_calls: IntCounterVec,
     pub policy_reloads: IntCounterVec,
@@ -150,6 +151,10 @@ impl Metrics {
             frozen: register.gauge(
                 "kproxide_frozen",
                 "1 while nothing is removed because too many machines went bad at once.",
+            )?,
+            orphans: register.gauge(
+                "kproxide_orphans",
+                "VMs of kproxide that no NodeClaim names.",
             )?,
             steps: register.counters(
                 "kproxide_steps_total",

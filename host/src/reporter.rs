@@ -165,6 +165,8 @@ impl Reporter {
             self.placement(placement, launched, rejected, world, now);
         }
         self.obstacles(world, now);
+        let count = i64::try_from(orphans.len()).unwrap_or(i64::MAX);
+        self.metrics.orphans.set(count);
         for orphan in orphans {
             self.orphan(orphan, world, now);
         }

@@ -18,6 +18,7 @@ mod dry_run;
 mod machines;
 mod orphans;
 mod policies;
+mod versions;
 
 /// Enough for a machine from nothing to its Node.
 const MACHINE: Duration = Duration::from_secs(10 * 60);

@@ -1,15 +1,18 @@
 //! One part fails for hours, and the rest goes on: a budget, a hypervisor, a whole Proxmox cluster. What is held up is told on its object.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderValue, Method, Response, header};
+use jiff::SignedDuration;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use kproxide_simulator::clock::Clock as WorldClock;
 use kproxide_simulator::faults::{Broken, Dialect, Fault, Faults};
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::matcher::Matcher;
-use kproxide_simulator::physics::{Guests, Physics};
+use kproxide_simulator::physics::{Guests, Join, Physics};
 use kproxide_simulator::pve::{Pve, Topology, VmView};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -275,6 +278,121 @@ async fn l11_f35_a_cluster_without_quorum_for_hours_holds_up_nothing_of_another(
         assert_eq!(of_home.count(), 0, "nobody needs it any more");
         let home = lab.kube.get("proxmoxclusters.kproxide.dev", "", "home");
         assert_eq!(condition(&home.unwrap(), "Ready")["status"], "True");
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn f100_machines_that_never_join_go_one_after_the_other_with_the_reason() {
+    let mut setting = Setting::new(1, 2);
+    // Nobody runs a command in them.
+    setting.guests.join = Join::OnExec;
+    let lab = furnished(setting, json!({}), lively());
+    wide(&lab, "web", "workers", 1);
+    run(&lab, 6 * HOUR).await;
+    let snapshot = lab.pve.snapshot();
+    let left = snapshot.vms.iter().filter(|vm| !vm.template).count();
+    assert!(left <= 1, "{left} machines are left");
+    let made = snapshot.births.iter().filter(|vm| vm.vmid < 9_000).count();
+    // One after the other, each for its ten minutes.
+    assert!((4..=34).contains(&made), "{made} machines in six hours");
+    let failures = told(&lab, "FailedToScaleUpGroup");
+    assert!(
+        failures.iter().any(|note| note.contains("no Node joined")),
+        "{failures:?}"
+    );
+}
+
+/// A connection to an API server that says, as real ones do, what time it is there: so many seconds after the lab's.
+fn dated(lab: &Lab, skew: &Arc<AtomicI64>) -> Client {
+    let (clock, skew) = (lab.clock, skew.clone());
+    let service = lab.kube.as_user("kproxide-0").service();
+    type Asked = http::Request<kube::client::Body>;
+    let dated = tower::ServiceExt::<Asked>::map_response(service, move |response| {
+        let mut response: Response<_> = response;
+        let skew = SignedDuration::from_secs(skew.load(Ordering::SeqCst));
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&(clock.now() + skew));
+        let date = HeaderValue::from_str(&date.unwrap()).unwrap();
+        response.headers_mut().insert(header::DATE, date);
+        response
+    });
+    Client::from_service(dated)
+}
+
+#[tokio::test(start_paused = true)]
+async fn f76_nothing_is_removed_while_our_clock_and_the_api_servers_disagree() {
+    for day in [24, -24] {
+        let lab = furnished(Setting::new(1, 2), json!({}), lively());
+        let skew = Arc::new(AtomicI64::new(0));
+        let (app, host) = lab
+            .host_over(
+                "kproxide-0",
+                config("kproxide-0"),
+                dated(&lab, &skew),
+                lab.connect(),
+            )
+            .unwrap();
+        let story = async {
+            wide(&lab, "web", "workers", 1);
+            sleep(MACHINE).await;
+            assert_eq!(running(&lab, "web"), 1);
+
+            skew.store(day * 3600, Ordering::SeqCst);
+            sleep(Duration::from_secs(30)).await;
+            scale(&lab, "web", 0);
+            sleep(HOUR).await;
+            assert_eq!(claims(&lab).len(), 1, "it is not needed, and stays");
+            wide(&lab, "more", "workers", 2);
+            sleep(MACHINE).await;
+            assert_eq!(running(&lab, "more"), 2, "what is needed is made");
+
+            skew.store(0, Ordering::SeqCst);
+            scale(&lab, "more", 0);
+            sleep(HOUR).await;
+            assert_eq!(claims(&lab), [] as [Value; 0]);
+            host.stop.cancel();
+        };
+        let ((), ended) = tokio::join!(story, app.run());
+        ended.unwrap();
+    }
+}
+
+/// The hypervisor is withdrawn while most of its machines wait for their turn to be cloned.
+#[tokio::test(start_paused = true)]
+async fn f48_what_waits_for_its_clone_on_a_withdrawn_hypervisor_is_made_elsewhere() {
+    let mut pool = lively();
+    pool["limits"] = json!({ "minNodes": 0, "maxNodes": 6 });
+    let lab = furnished(Setting::new(1, 2), json!({}), pool);
+    let one =
+        json!({ "spec": { "concurrency": { "clonesPerStorage": 1, "clonesPerHypervisor": 1 } } });
+    let cluster = "proxmoxclusters.kproxide.dev";
+    lab.kube.patch(cluster, "", "", "home", one).unwrap();
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let on_first = || {
+        let births = lab.pve.snapshot().births;
+        births
+            .iter()
+            .filter(|vm| vm.vmid < 9_000 && vm.hypervisor == "pve1")
+            .count()
+    };
+    let story = async {
+        // Past the cold start.
+        sleep(Duration::from_secs(2 * 60)).await;
+        wide(&lab, "web", "workers", 6);
+        while on_first() == 0 {
+            sleep(Duration::from_secs(1)).await;
+        }
+        let exclude = json!({ "spec": { "hypervisors": { "exclude": ["pve1"] } } });
+        lab.kube.patch(cluster, "", "", "home", exclude).unwrap();
+        // Until it is known, another one may have its turn.
+        sleep(Duration::from_secs(5)).await;
+        let begun = on_first();
+        assert!(begun < 3, "three were planned there");
+        sleep(2 * MACHINE).await;
+        assert_eq!(running(&lab, "web"), 6);
+        assert_eq!(on_first(), begun, "those that were cloned stay");
         host.stop.cancel();
     };
     let ((), ended) = tokio::join!(story, app.run());

@@ -5,9 +5,10 @@ use std::time::Duration;
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::pve::VmView;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{MACHINE, furnished, run};
-use crate::lab::{Lab, Setting};
+use crate::lab::{Lab, Setting, config};
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -192,7 +193,15 @@ async fn f50_nothing_is_destroyed_while_a_hypervisor_is_silent() {
     let others = ["pve1", "pve2", "pve3"];
     let other = others.iter().find(|name| **name != machine.hypervisor);
     lab.pve.set_hypervisor_online(other.unwrap(), false);
-    run(&lab, 3 * HOUR).await;
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let metrics = app.metrics();
+    let story = async {
+        sleep(3 * HOUR).await;
+        assert_eq!((metrics.orphans.get(), metrics.frozen.get()), (1, 0));
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
     assert!(machines_of(&lab)[0].running);
     assert_eq!(lab.kube.list(CLAIMS).len(), 0);
 
