@@ -37,6 +37,8 @@ async fn every_request() -> Vec<Request<Bytes>> {
             crate::pve::canned::answer(200, "OK", json!({"data": [], "total": 900}))
         } else if path.ends_with("/permissions") {
             data(json!({}))
+        } else if path.ends_with("/nextid") {
+            data(json!("101"))
         } else if path.ends_with("/cluster/status") || path.ends_with("/resources") {
             data(json!([]))
         } else if path.ends_with("/agent/exec") {

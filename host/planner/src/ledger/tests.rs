@@ -137,7 +137,7 @@ fn failure(class: &str) -> LaunchFailure {
 }
 
 #[test]
-fn f44_failures_double_the_pause_up_to_half_an_hour() {
+fn f44_f100_failures_double_the_pause_up_to_half_an_hour() {
     let hypervisor = HypervisorId::new("pve", "alpha");
     let mut ledger = LedgerFacts::default();
     let mut pauses = Vec::new();

@@ -249,9 +249,9 @@ impl Topology {
         }
     }
 
-    /// The same cluster, whose users may do what `examples/proxmox/create-token.sh` grants for its pools, templates and storages, and no more.
+    /// The same cluster, whose users may do what `examples/proxmox/create-token.sh --guest-exec` grants for its pools, templates and storages, and no more.
     pub fn least_privileged(mut self) -> Topology {
-        const MACHINES: [&str; 11] = [
+        const MACHINES: [&str; 12] = [
             "Pool.Audit",
             "VM.Allocate",
             "VM.Audit",
@@ -262,6 +262,7 @@ impl Topology {
             "VM.Config.Network",
             "VM.Config.Options",
             "VM.GuestAgent.Audit",
+            "VM.GuestAgent.Unrestricted",
             "VM.PowerMgmt",
         ];
         let pools = self.pools.iter().map(|pool| format!("/pool/{}", pool.name));

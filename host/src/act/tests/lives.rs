@@ -84,7 +84,7 @@ async fn the_clone_is_asked_for_in_the_tick_of_the_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b2_a_machine_that_never_joins_goes_with_the_reason() {
+async fn f100_b2_a_machine_that_never_joins_goes_with_the_reason() {
     let mut lab = Lab::new().await;
     lab.joins = false;
     let mut host = lab.host(1).await;

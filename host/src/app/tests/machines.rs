@@ -92,6 +92,7 @@ async fn a_machine_is_what_its_class_says() {
     topology.vms = vec![VmSpec::template(9001, "k8s-node", "pve1", "ceph", 10 << 30)];
     let ssd = StorageSpec::new("ssd", StorageKind::Rbd, 1 << 40, &["images"]);
     topology.storages.push(ssd.shared());
+    setting.topology = setting.topology.least_privileged();
     let class = json!({
         "template": { "name": "k8s-node", "placement": "shared", "clone": "full", "storage": "ssd" },
         "instanceTypes": [{ "name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20 }],

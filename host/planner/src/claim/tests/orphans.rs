@@ -3,7 +3,6 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::facts::*;
-use crate::plan::RemovalReason;
 
 fn adopted(condemned: bool) -> Case {
     Case::new(Phase::Pending).with(|case| {
@@ -87,7 +86,7 @@ fn f27_one_that_is_condemned_is_drained_and_destroyed_as_any_other() {
     let status = case.recorded();
     assert_eq!(status.phase, Phase::Draining);
     let mut case = case.with(|case| case.claim.status = status);
-    case.verdict = crate::plan::Verdict::Remove(RemovalReason::Deleted);
+    case.verdict = crate::plan::Verdict::Remove(crate::plan::RemovalReason::Deleted);
     assert!(matches!(case.next(), Step::Cordon(_)));
     // Nothing goes on before the cold start is over.
     case.settings.armed_at = None;

@@ -353,7 +353,7 @@ async fn f83_a_file_that_ended_the_process_three_times_is_refused_and_another_is
             .is_some_and(|why| why.contains("died 3 times"))
     );
     assert_eq!(
-        library.sync(files(&[("mine", "spread")])).await,
+        process().sync(files(&[("mine", "spread")])).await,
         [taken("mine", "spread")]
     );
 }
