@@ -19,7 +19,7 @@ const SEEDS: usize = 100;
 const COMPARED: usize = 100;
 
 /// Of all stories.
-const PLANS: usize = 500;
+const PLANS: usize = 700;
 
 /// One test at a time, so that the speed that the summary prints is that of the machine.
 static TURN: Mutex<()> = Mutex::new(());

@@ -62,6 +62,12 @@ impl Outcome {
             || !self.mishaps.is_empty()
     }
 
+    /// How often something went wrong with an effect, in all replicas.
+    pub(crate) fn struck(&self) -> u64 {
+        let met = self.traffic.iter().flat_map(|traffic| traffic.met.values());
+        met.sum()
+    }
+
     /// What happened, in one line.
     pub(crate) fn report(&self) -> String {
         let sum = |of: fn(&Traffic) -> u64| self.traffic.iter().map(of).sum::<u64>();

@@ -35,6 +35,8 @@ pub(crate) struct NodeTask {
     pub(super) ready_since: String,
     pods: BTreeMap<(String, String), Pod>,
     lease_at: Instant,
+    /// As it was last answered: as real kubelets do, it is written on without being read again.
+    lease: Option<Value>,
     status_at: Instant,
     fault_at: Option<Instant>,
     complaints: Complaints,
@@ -71,6 +73,7 @@ impl NodeTask {
             ready_since: String::new(),
             pods: BTreeMap::new(),
             lease_at: now,
+            lease: None,
             status_at: now,
             fault_at: None,
             complaints: Complaints::default(),
@@ -231,6 +234,7 @@ impl NodeTask {
     async fn renew_lease(&mut self) {
         self.lease_at = Instant::now() + self.pace.lease_interval;
         if let Err(error) = self.try_renew_lease().await {
+            self.lease = None;
             // Somebody deleted the Node, which is no failure of this machine's.
             if !error.is(404) {
                 self.complain("the Lease could not be renewed", &error);
@@ -239,15 +243,28 @@ impl NodeTask {
         }
     }
 
-    async fn try_renew_lease(&self) -> Result<(), CallError> {
+    async fn try_renew_lease(&mut self) -> Result<(), CallError> {
         let name = &self.spec.name;
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let now = micro_time(self.clock.now());
-        match self.api.get(&format!("{leases}/{name}")).await {
+        let path = format!("{leases}/{name}");
+        if let Some(mut lease) = self.lease.take() {
+            lease["spec"]["renewTime"] = json!(now);
+            match self.api.put(&path, &lease).await {
+                Ok(lease) => {
+                    self.lease = Some(lease);
+                    return Ok(());
+                }
+                // Somebody has written or deleted it.
+                Err(error) if error.is(409) || error.is(404) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.api.get(&path).await {
             Ok(mut lease) => {
                 lease["spec"]["renewTime"] = json!(now);
                 lease["spec"]["holderIdentity"] = json!(name);
-                self.api.put(&format!("{leases}/{name}"), &lease).await?;
+                self.lease = Some(self.api.put(&path, &lease).await?);
             }
             Err(error) if error.is(404) => {
                 // The Lease goes with its Node.
