@@ -327,20 +327,20 @@ impl Autoscaler {
 
     /// How old something is, is our time less what somebody else wrote: a Node's heartbeat, say. Where the clocks disagree, all of it looks old.
     fn look_at_clock(&mut self) {
-        let ahead = self.actor.clock_ahead();
-        let problem = ahead.filter(|ahead| ahead.abs() > CLOCKS_AGREE).map(|ahead| {
-            let (amount, side) = (ahead.abs().as_mins().max(1), if ahead.is_negative() { "behind" } else { "ahead of" });
+        let off = self.actor.clock_ahead().and_then(clock_off);
+        let problem = off.map(|off| {
             format!(
-                "this process's clock is {amount} minutes {side} the API server's: ages cannot be told, and nothing is removed; set the clocks right, then restart kproxide"
+                "{off}: ages cannot be told, and nothing is removed; set the clocks right; kproxide ends, to be started anew, if its own is the wrong one by then"
             )
         });
-        // Told when it begins and when it ends, not with each minute that it grows.
-        if problem.is_some() == self.host.clock_problem.is_some() {
+        if problem == self.host.clock_problem {
             return;
         }
-        match &problem {
-            Some(problem) => tracing::error!(problem, "nothing is removed"),
-            None => tracing::info!("the clocks agree again"),
+        // Told when it begins and when it ends, not with each minute that it grows.
+        match (&problem, &self.host.clock_problem) {
+            (Some(problem), None) => tracing::error!(problem, "nothing is removed"),
+            (Some(_), Some(_)) => {}
+            (None, _) => tracing::info!("the clocks agree again"),
         }
         self.host.clock_problem = problem;
         self.world.apply(Delta::Host(self.host.clone()));
@@ -533,6 +533,18 @@ impl Autoscaler {
             .map(|at| Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default());
         Instant::now() + wait.unwrap_or(self.timing.poll_interval)
     }
+}
+
+/// By how much this process's clock is off, in words; `None`: it agrees with the API server's, which it is `ahead` of by so much.
+pub(crate) fn clock_off(ahead: jiff::SignedDuration) -> Option<String> {
+    let (off, side) = match ahead.is_negative() {
+        true => (ahead.abs(), "behind"),
+        false => (ahead, "ahead of"),
+    };
+    (off > CLOCKS_AGREE).then(|| {
+        let minutes = off.as_mins();
+        format!("this process's clock is {minutes} minutes {side} the API server's")
+    })
 }
 
 /// Our own Ledger writes and the shell's own facts are no reason to plan again.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -15,6 +16,7 @@ use super::{EX_USAGE, start_log};
 use crate::admin;
 use crate::app::{App, AppError, Host, Random};
 use crate::args::Run;
+use crate::autoscaler::clock_off;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::kube::client::Client;
@@ -25,8 +27,11 @@ use crate::pve::auth::mounted;
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
 
+/// How often the operating system's clock is looked at, should the one that goes on from the start be wrong.
+const CLOCK_LOOK: Duration = Duration::from_secs(30);
+
 /// # Errors
-/// The process cannot start, or one of its tasks ended.
+/// The process cannot start, one of its tasks ended, or its clock is wrong and the operating system's is not.
 pub(super) fn run(args: &Run) -> Result<ExitCode, Box<dyn Error>> {
     let config = match Config::new(args) {
         Ok(config) => config,
@@ -55,10 +60,13 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let connect = connect(&config);
     let policy_dirs = config.policy_dirs.clone();
     let engine = Engine::new(Execution::Blocking).map_err(AppError::Policies)?;
+    // Read once: from here on a wall clock that somebody sets changes no age and no deadline.
+    let clock = Clock::starting_at(Clock::System.now());
+    let outdated = outdated(clock, Clock::System, kube.clone());
+    tokio::pin!(outdated);
     let app = App::new(Host {
         config,
-        // Read once: from here on a wall clock that somebody sets changes no age and no deadline.
-        clock: Clock::starting_at(Clock::System.now()),
+        clock,
         kube,
         connect,
         policies: Library::new(engine).remembering(Deaths::open(&args.state_dir)),
@@ -89,16 +97,26 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     };
     tokio::pin!(aside);
     let mut asked = 0;
+    let mut failure: Option<String> = None;
     loop {
         tokio::select! {
             biased;
             ended = &mut running => {
                 ended?;
-                return Ok(ExitCode::SUCCESS);
+                return match failure {
+                    None => Ok(ExitCode::SUCCESS),
+                    Some(problem) => Err(problem.into()),
+                };
             }
             _ = terminate.recv() => asked += 1,
             _ = interrupt.recv() => asked += 1,
             ended = &mut aside => return Err(ended?.into()),
+            problem = &mut outdated, if asked == 0 && failure.is_none() => {
+                tracing::error!(problem, "stopping, to be started anew");
+                failure = Some(problem);
+                stop.cancel();
+                continue;
+            }
         }
         // The first signal lets running steps reach a safe point; whoever asks twice cannot wait.
         if asked > 1 {
@@ -106,6 +124,27 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
         }
         tracing::info!("stopping; a second signal ends at once");
         stop.cancel();
+    }
+}
+
+/// Returns once this process's clock is off what the API server says, and the operating system's is not; says by how much. The process's clock stands
+/// still while its machine is paused (suspended, or a snapshot is taken with its memory), and it was wrong from the start if the machine's was. All ages
+/// come from it, so a new process takes the right time rather than this one that jumps.
+async fn outdated(clock: Clock, system: Clock, kube: Client) -> String {
+    loop {
+        tokio::time::sleep(CLOCK_LOOK).await;
+        let Some(server) = kube.server_time() else {
+            continue;
+        };
+        let off = clock_off(clock.now().duration_since(server));
+        let system_is_off = clock_off(system.now().duration_since(server)).is_some();
+        if let Some(off) = off
+            && !system_is_off
+        {
+            return format!(
+                "{off}, and its machine's is not: the machine was paused, or its clock has been set since the start"
+            );
+        }
     }
 }
 
@@ -146,4 +185,45 @@ fn os_random() -> Random {
             .try_fill_bytes(bytes)
             .expect("the operating system gives random bytes once it has booted")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use ::kube::client::Body;
+    use http::{Request, Response, header};
+    use jiff::fmt::rfc2822::DateTimePrinter;
+    use tower::BoxError;
+
+    use super::*;
+    use crate::kube::ledger;
+
+    /// A connection to an API server that has just said what time it is there.
+    async fn dated(server: Clock) -> Client {
+        let service = tower::service_fn(move |_: Request<Body>| async move {
+            let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&server.now())?;
+            let response = Response::builder().header(header::DATE, date);
+            Ok::<_, BoxError>(response.body(Body::empty())?)
+        });
+        let kube = Client::from_service(service);
+        // The Ledger is not what this is about.
+        let _ = ledger::get(&kube).await;
+        assert!(kube.server_time().is_some());
+        kube
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f76_a_process_whose_clock_stood_still_ends_once_its_machines_is_right() {
+        let at = |time: &str| Clock::starting_at(time.parse().unwrap());
+        let (early, right) = (at("2026-01-05T08:00:00Z"), at("2026-01-05T10:00:30Z"));
+        let ends = async |clock: Clock, system: Clock| {
+            let outdated = outdated(clock, system, dated(right).await);
+            tokio::time::timeout(4 * CLOCK_LOOK, outdated).await.ok()
+        };
+        let problem = ends(early, right).await.unwrap();
+        assert!(problem.contains("120 minutes behind"), "{problem}");
+        // The machine's clock has not been set yet, or is the one that is wrong; nothing is wrong.
+        assert_eq!(ends(early, early).await, None);
+        assert_eq!(ends(right, early).await, None);
+        assert_eq!(ends(right, right).await, None);
+    }
 }

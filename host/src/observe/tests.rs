@@ -93,3 +93,49 @@ async fn f54_a_client_that_could_not_be_built_is_built_later() {
     assert!(is_reachable);
     assert!(version.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+#[cfg(feature = "simulator")]
+async fn permissions_that_are_slow_to_tell_cost_no_inventory_and_are_not_asked_again_at_once() {
+    use crate::pve::auth::Credentials;
+    use crate::pve::transport::{Endpoint, TransportError};
+    use kproxide_simulator::clock::Clock as SimulatedClock;
+    use kproxide_simulator::faults::{Broken, Dialect, Fault, Faults};
+    use kproxide_simulator::matcher::Matcher;
+    use kproxide_simulator::pve::{Pve, Topology};
+
+    let epoch = jiff::Timestamp::UNIX_EPOCH;
+    let pve = Pve::new(Topology::of(2), SimulatedClock::starting_at(epoch), 1);
+    let clock = Clock::starting_at(epoch);
+    let faults = Faults::new(1);
+    let asked = Matcher::new(http::Method::GET, "/access/permissions");
+    faults.inject(asked, Fault::Delay(2 * INVENTORY_DEADLINE), u32::MAX);
+    let around = faults.clone();
+    let clusters = Clusters::new(Arc::new(move |_, concurrency| {
+        let service = around.around(pve.service(), Dialect::Proxmox);
+        let service = tower::ServiceExt::map_err(service, |broken: Broken| {
+            TransportError::Broken(broken.into())
+        });
+        let endpoint = Endpoint::new("lab", service);
+        let credentials = Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+        Ok(Client::new(vec![endpoint], credentials, concurrency))
+    }));
+    let home = ClusterName::from("home");
+    clusters.configure(&home, Some(cluster("home").1));
+    for _ in 0..3 {
+        let deltas = clusters
+            .refresh(Duration::ZERO, BTreeMap::new(), &clock)
+            .await;
+        let told = deltas.into_iter().next();
+        assert!(matches!(told, Some(Delta::Inventory(_, Some(facts))) if facts.reachable));
+        assert!(clusters.excess().is_empty(), "it is not known");
+    }
+    assert_eq!(faults.happened().len(), 1);
+
+    faults.calm();
+    tokio::time::sleep(PERMISSIONS_MAX_AGE).await;
+    clusters
+        .refresh(Duration::ZERO, BTreeMap::new(), &clock)
+        .await;
+    assert!(clusters.excess().contains_key(&home));
+}
