@@ -120,7 +120,7 @@ pub struct Timing {
     /// A freed VMID and address are not used again for so long
     #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
     pub quarantine: std::time::Duration,
-    /// A machine of ours whose claim is gone and that cannot serve is removed after so long; one whose Node is Ready gets its claim back at once
+    /// A machine of ours whose claim is gone and whose Node is not Ready is removed after so long; one whose Node is Ready gets its claim back at once
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub orphan_grace: std::time::Duration,
     /// Others may take the Lease after so long without renewal

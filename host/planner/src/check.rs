@@ -12,7 +12,8 @@ mod removals;
 use removals::Removals;
 
 use crate::facts::{
-    ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
+    ClaimSpec, ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
+    OrphanLook,
 };
 use crate::freeze::acknowledgement;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
@@ -116,9 +117,10 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
             plan.ledger = Some(ledger);
         }
     }
+    let frozen = is_frozen(&ledger_of(world, plan));
     let adoptions = std::mem::take(&mut plan.adoptions);
     for adoption in adoptions {
-        match adoption_violation(world, now, limits, &plan.adoptions, &adoption) {
+        match adoption_violation(world, now, limits, frozen, &plan.adoptions, &adoption) {
             None => plan.adoptions.push(adoption),
             Some(violation) => findings.push(defect(&adoption.claim, "adopted", &violation)),
         }
@@ -151,10 +153,7 @@ pub fn violations(
     let frozen = is_frozen(&ledger_of(world, plan));
     for (index, adoption) in plan.adoptions.iter().enumerate() {
         let before = &plan.adoptions[..index];
-        let mut violation = adoption_violation(world, now, limits, before, adoption);
-        if frozen && adoption.is_condemned() {
-            violation.get_or_insert(Violation::Frozen);
-        }
+        let violation = adoption_violation(world, now, limits, frozen, before, adoption);
         found.extend(violation.map(|violation| (adoption.claim.clone(), violation)));
     }
     let mut removals = Removals::new(world, now, plan);
@@ -172,6 +171,7 @@ fn adoption_violation(
     world: &World,
     now: Timestamp,
     limits: &Limits,
+    frozen: bool,
     before: &[Adoption],
     adoption: &Adoption,
 ) -> Option<Violation> {
@@ -210,6 +210,12 @@ fn adoption_violation(
     if entries.next().is_none() {
         return Some(Violation::NotOurs);
     }
+    if frozen {
+        return Some(Violation::Frozen);
+    }
+    if serves(world, spec) {
+        return Some(Violation::Protected);
+    }
     let mut seen = world
         .ledger()
         .into_iter()
@@ -228,6 +234,21 @@ fn adoption_violation(
         });
     let is_armed = world.host().armed_at.is_some_and(|at| at <= now);
     (!has_waited || !everyone_answers || !is_armed).then_some(Violation::NotArmed)
+}
+
+/// The Node of the machine without a claim is Ready.
+fn serves(world: &World, spec: &ClaimSpec) -> bool {
+    let looks = world.orphans().get(&spec.cluster);
+    let uuid = match looks.and_then(|looks| looks.get(&spec.vmid)) {
+        Some(OrphanLook::Ours(facts)) => facts.smbios_uuid.as_ref(),
+        Some(OrphanLook::NotProven(_)) | None => None,
+    };
+    let nodes = uuid
+        .into_iter()
+        .flat_map(|uuid| world.nodes_with_uuid(uuid));
+    nodes
+        .filter_map(|name| world.node(name))
+        .any(|node| node.facts.ready)
 }
 
 /// Too many machines are bad at once, and nobody has said that it is meant.

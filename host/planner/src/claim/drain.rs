@@ -86,6 +86,10 @@ enum Course {
     Wait(Step),
 }
 
+/// What is told of a condemned machine whose Node serves after all.
+pub(crate) const STAYS_READY: &str =
+    "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go";
+
 /// A machine in service that goes because we, or somebody who wants another one, would rather be without it: it may as well stay.
 pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
     let is_voluntary = match subject.verdict {
@@ -136,6 +140,10 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
             RemovalReason::Deleted
         });
     }
+    let adopts = subject.claim.spec.adopts.as_ref();
+    if adopts.is_some_and(|adopts| adopts.condemned) {
+        return condemned(subject, observed);
+    }
     if !subject.was_in_service() {
         return Course::GoOn(RemovalReason::LaunchFailed);
     }
@@ -168,6 +176,20 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
                 Some(why) => Course::Abandon(why),
                 None => last_look(subject, observed, *reason, now),
             }
+        }
+    }
+}
+
+/// Nobody but the plan wants it gone, and the plan must know what is seen here.
+fn condemned(subject: &Subject<'_>, observed: &Observed) -> Course {
+    if is_ready(observed) {
+        return Course::Wait(Step::wait(None, STAYS_READY));
+    }
+    match &subject.verdict {
+        Verdict::Remove(_) => Course::GoOn(RemovalReason::Deleted),
+        Verdict::Hold(why) => Course::Wait(Step::wait(None, why.clone())),
+        Verdict::Keep | Verdict::GiveUp(_) => {
+            Course::Wait(Step::wait(None, "the plan does not remove it"))
         }
     }
 }

@@ -52,6 +52,7 @@ pub(crate) mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use drain::STAYS_READY;
 pub use ledger::{Closing, close, entry_of};
 pub use looks::{Looks, Need, looks};
 pub use next::next;

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::launch::fail;
-use super::next::{not_visible, proven_absent, refuse, settled, soon, unread};
+use super::next::{LATER, not_visible, proven_absent, refuse, settled, soon, unread};
 use super::observed::{Machine, MachineLook, NodeLook, Observed};
 use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, StatusChange, Step};
@@ -81,6 +81,9 @@ pub(super) fn pending(
         return step;
     }
     match node {
+        Some((_, node)) if adopts.condemned && node.ready && !subject.deleting() => {
+            Step::back_off(later(now, LATER), drain::STAYS_READY)
+        }
         Some((name, node)) if adopts.condemned => {
             let mut change = condemned(now);
             change.node = Some(drain::node_ref(name, node));

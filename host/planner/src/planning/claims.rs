@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Planning, Tick};
-use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase};
+use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::freeze;
 use crate::ids::{ClaimName, PoolName};
@@ -193,6 +193,11 @@ impl Planning<'_> {
             Some(reason)
         } else if removing && let Some(reason) = blind(world) {
             Some(reason)
+        } else if is_condemned(row.claim)
+            && row.claim.deleting_since.is_none()
+            && row.node.is_some_and(|node| node.facts.ready)
+        {
+            Some(STAYS_READY.to_owned())
         } else if self.tick.frozen && (freezes(&row.verdict) || is_condemned(row.claim)) {
             Some(freeze::HELD.to_owned())
         } else if removing && let Some(reason) = unarmed(&mut self.tick) {

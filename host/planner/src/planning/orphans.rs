@@ -5,6 +5,8 @@
 //! every proof on it. Nothing is concluded from what is not there: only from a marker of ours, for that very VMID, in the VM's own configuration,
 //! and from the Ledger's word that this machine was never seen to its end. A Node that is Ready is never condemned.
 
+use jiff::SignedDuration;
+
 use super::claims::{blind, never_removed, unarmed};
 use super::machines::claim_labels;
 use super::{Planning, Tick};
@@ -14,7 +16,7 @@ use crate::facts::{
     OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
 use crate::freeze;
-use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, PoolName, Vmid};
+use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::ledger::later;
 use crate::orphans::{is_claimed, is_whole};
 use crate::plan::Adoption;
@@ -26,6 +28,9 @@ use crate::world::{NodeView, World};
 const MOST_ADOPTIONS: usize = 20;
 /// Orphans that wait in the Ledger, at most: those beyond are for people.
 const MOST_WAITING: usize = 1_000;
+
+/// The grace of an orphan whose hypervisor is off is moved on so often.
+const OFF_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 const POOL: &str = "kproxide.dev/pool";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -102,6 +107,10 @@ impl Planning<'_> {
         for seen in &mut self.ledger.orphans {
             // A moment that is yet to come was written by a clock that has been set back.
             seen.since = seen.since.min(self.tick.now);
+            // Its grace is time in which it could have been seen to serve. Not written in each tick.
+            if later(seen.since, OFF_FOR) <= self.tick.now && is_off(world, seen) {
+                seen.since = self.tick.now;
+            }
         }
         self.ledger.orphans.retain(|seen| {
             let looks = world.orphans().get(&seen.cluster);
@@ -152,6 +161,23 @@ impl Planning<'_> {
         }
         if self.adoptions.len() >= MOST_ADOPTIONS {
             return Fate::Left("many others are seen to in this tick; it follows".to_owned());
+        }
+        if let Some(names) = orphan.several_nodes(world) {
+            return Fate::Left(format!(
+                "several Nodes have its UUID ({names}). Delete those that are not this machine"
+            ));
+        }
+        if let Some(node) = orphan.node.filter(|node| node.facts.ready) {
+            // The grace begins anew when it is lost again.
+            let is_its =
+                |seen: &OrphanSeen| seen.cluster == *orphan.cluster && seen.vmid == orphan.vmid;
+            self.ledger.orphans.retain(|seen| !is_its(seen));
+            if facts.tombstoned {
+                return Fate::Left(format!(
+                    "its removal had begun when its claim disappeared, and its Node {} is Ready. It is left as it is: take the tombstone line out of its description to have it taken over again, or drain the Node and remove the VM by hand",
+                    node.name()
+                ));
+            }
         }
         let obstacle = match (&orphan.pool, orphan.node) {
             _ if facts.tombstoned => "its removal had begun when its claim disappeared".to_owned(),
@@ -259,7 +285,8 @@ impl Planning<'_> {
                 Condition::ProtectedVM,
                 Condition::StuckLocked,
             ];
-            waits.iter().all(|kind| claim.status.since(*kind).is_none())
+            let serves = world.node_of(claim).is_some_and(|node| node.facts.ready);
+            !serves && waits.iter().all(|kind| claim.status.since(*kind).is_none())
         };
         let claims = world.claims().values().filter(goes_on);
         let mut others = claims.map(|claim| &claim.spec).chain(planned);
@@ -321,6 +348,16 @@ fn entry_of(adoption: &Adoption) -> LedgerEntry {
         address: spec.address,
         state: EntryState::Live,
     }
+}
+
+/// Its hypervisor does not answer, so that its machine could not serve, nor be looked at.
+fn is_off(world: &World, seen: &OrphanSeen) -> bool {
+    let inventory = world.inventories().get(&seen.cluster);
+    inventory.is_some_and(|inventory| {
+        let guest = inventory.guests.get(&seen.vmid);
+        let hypervisor = guest.and_then(|guest| inventory.hypervisors.get(&guest.hypervisor));
+        hypervisor.is_some_and(|hypervisor| !hypervisor.online)
+    })
 }
 
 /// Why nothing may be removed for want of a claim: something that could know better has not been heard.
@@ -417,6 +454,13 @@ impl<'w> Orphan<'w> {
             node,
             pool,
         }
+    }
+
+    /// Names of the Nodes with its UUID, if there is more than one.
+    fn several_nodes(&self, world: &World) -> Option<String> {
+        let uuid = self.facts.smbios_uuid.as_ref()?;
+        let names: Vec<&str> = world.nodes_with_uuid(uuid).map(NodeName::as_str).collect();
+        (names.len() > 1).then(|| names.join(", "))
     }
 
     /// A claim for a machine that serves: nothing about its Node changes by it, so what the Node says of itself stands before what the pool says now.

@@ -189,6 +189,19 @@ impl World {
         found.or_else(|| self.pods.node_by_uuid(&smbios.swapped()?))
     }
 
+    /// The names of all Nodes with the UUID of a VM, in either order of its bytes.
+    pub(crate) fn nodes_with_uuid(&self, smbios: &Uid) -> impl Iterator<Item = &NodeName> {
+        let swapped = smbios.swapped();
+        let swapped = swapped.filter(|swapped| swapped != smbios);
+        let mut names: Vec<&NodeName> = self.pods.nodes_with_uuid(smbios).collect();
+        names.extend(
+            swapped
+                .iter()
+                .flat_map(|uuid| self.pods.nodes_with_uuid(uuid)),
+        );
+        names.into_iter()
+    }
+
     /// The Node of a claim: the one recorded, else the one with the UUID of its VM.
     pub fn node_of(&self, claim: &ClaimFacts) -> Option<NodeView<'_>> {
         let status = &claim.status;

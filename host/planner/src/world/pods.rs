@@ -403,6 +403,10 @@ impl Pods {
             .and_then(|ix| self.node_view(*ix))
     }
 
+    pub(crate) fn nodes_with_uuid(&self, uuid: &Uid) -> impl Iterator<Item = &NodeName> + use<'_> {
+        self.nodes_by_uuid.get(uuid).into_iter().flatten()
+    }
+
     /// The one Node with this system UUID; none if several claim it.
     pub(crate) fn node_by_uuid(&self, uuid: &Uid) -> Option<NodeView<'_>> {
         let names = self.nodes_by_uuid.get(uuid)?;

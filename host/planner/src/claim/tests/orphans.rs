@@ -82,15 +82,37 @@ fn a_machine_that_had_not_registered_does_so() {
 
 #[test]
 fn f27_one_that_is_condemned_is_drained_and_destroyed_as_any_other() {
-    let case = known(true, serving());
+    let silent = || {
+        node(|node| {
+            node.taints.clear();
+            node.ready = false;
+        })
+    };
+    let case = known(true, silent());
     let status = case.recorded();
     assert_eq!(status.phase, Phase::Draining);
     let mut case = case.with(|case| case.claim.status = status);
+    // Only once the plan has said so.
+    case.verdict = crate::plan::Verdict::Keep;
+    assert!(matches!(case.next(), Step::Wait { .. }));
     case.verdict = crate::plan::Verdict::Remove(crate::plan::RemovalReason::Deleted);
     assert!(matches!(case.next(), Step::Cordon(_)));
+    // Its Node serves after all, until somebody deletes the claim.
+    case.observed.node = serving();
+    assert!(matches!(case.next(), Step::Wait { .. }));
+    case.claim.deleting_since = Some(at(1));
+    assert!(matches!(case.next(), Step::Cordon(_)));
+    case.claim.deleting_since = None;
+    case.observed.node = silent();
     // Nothing goes on before the cold start is over.
     case.settings.armed_at = None;
     assert!(matches!(case.next(), Step::Wait { .. }));
+}
+
+#[test]
+fn one_whose_node_is_ready_again_is_not_condemned() {
+    let case = known(true, serving());
+    assert!(matches!(case.next(), Step::BackOff { .. }));
 }
 
 #[test]

@@ -154,6 +154,50 @@ fn f112_what_the_ledger_does_not_know_may_have_been_restored_and_is_for_people()
 }
 
 #[test]
+fn the_grace_begins_anew_with_each_time_that_its_node_was_ready() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.pools.clear();
+    waited(&mut scene, vmid, "m", 10 * GRACE);
+    // It serves, and is left as it is.
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert_eq!(plan.ledger.unwrap().orphans, []);
+    // So is one whose removal had begun.
+    let tombstoned = OrphanFacts {
+        tombstoned: true,
+        ..facts("m")
+    };
+    let plan = planned(&scene, vmid, tombstoned);
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("tombstone"), "{}", told(&plan));
+}
+
+#[test]
+fn f105_one_with_several_nodes_is_for_people() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    let twin = scene.nodes["m"].clone();
+    scene.node("twin", twin).ready = false;
+    waited(&mut scene, vmid, "m", GRACE);
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(told(&plan).contains("several Nodes"), "{}", told(&plan));
+}
+
+#[test]
+fn f41_time_in_which_nobody_could_look_is_no_grace() {
+    let mut scene = Scene::default();
+    let vmid = orphaned(&mut scene, "m");
+    scene.nodes.clear();
+    waited(&mut scene, vmid, "m", GRACE);
+    scene.hypervisor("alpha").online = false;
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert_eq!(plan.ledger.unwrap().orphans[0].since, at(NOW));
+}
+
+#[test]
 fn f111_nothing_is_condemned_in_a_freeze_or_in_a_paused_pool() {
     let mut scene = Scene::default();
     let vmid = orphaned(&mut scene, "m");
