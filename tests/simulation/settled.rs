@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use kproxide::lab::Lab;
 use kproxide_simulator::pve::{PveSnapshot, VmView};
 use serde_json::Value;
@@ -22,6 +23,9 @@ pub(crate) struct EndState {
     /// Cores, MiB and disk of every machine of ours, one line each, sorted.
     machines: Vec<String>,
 }
+
+/// What ends within this time ends while a run at rest is still looked at.
+const SOON: SignedDuration = SignedDuration::from_mins(15);
 
 /// Size of the drive that cloud-init reads.
 const CLOUD_INIT: u64 = 4 << 20;
@@ -345,6 +349,17 @@ fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
         }
     }
     let entries = ledger_entries(lab);
+    let soon = lab.clock.now() + SOON;
+    let ends_soon = |entry: &&Value| {
+        let until = text(&entry["until"]).parse::<Timestamp>();
+        until.is_ok_and(|until| until < soon)
+    };
+    for entry in entries.iter().filter(ends_soon) {
+        found.push(format!(
+            "the number {} rests until {}, which is soon",
+            entry["vmid"], entry["until"]
+        ));
+    }
     let live = |claim: &Value| {
         entries.iter().any(|entry| {
             entry["state"] == "live"
