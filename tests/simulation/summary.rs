@@ -8,10 +8,12 @@ use crate::plan::CutOff;
 use crate::run::Outcome;
 use crate::wire::EFFECTS;
 
+type Measure = fn(&Size) -> f64;
+
 /// With fewer seeds the floors do not hold.
 const FLOORS_FROM: u64 = 100;
 /// What a seed must have in the median.
-const SIZE: [(&str, fn(&Size) -> f64, f64); 5] = [
+const SIZE: [(&str, Measure, f64); 5] = [
     ("virtual hours", |size| size.hours, 2.0),
     ("hypervisors", |size| size.hypervisors, 4.0),
     ("pods", |size| size.pods, 60.0),

@@ -15,7 +15,7 @@ pub(crate) fn mutated(seed: &Value, draw: &mut Draw<'_>) -> Value {
 
 fn mutate(value: &mut Value, draw: &mut Draw<'_>) {
     // Down to a leaf most of the time.
-    let goes_down = draw.byte() % 8 != 0;
+    let goes_down = !draw.byte().is_multiple_of(8);
     match value {
         Value::Object(entries) if goes_down && !entries.is_empty() => {
             let keys: Vec<String> = entries.keys().cloned().collect();

@@ -1,5 +1,10 @@
 //! A small in-process server for this module's tests: answers by a function, and remembers what it was asked.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test panics where something is not as it should be"
+)]
+
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;

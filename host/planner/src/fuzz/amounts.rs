@@ -109,7 +109,8 @@ pub fn resources(data: &[u8]) {
         f(&mut result, &b, count);
         result
     };
-    let all: [(&str, Resources, fn(i128, i128, i128) -> i128); 6] = [
+    type Exact = fn(i128, i128, i128) -> i128;
+    let all: [(&str, Resources, Exact); 6] = [
         ("plus", a.plus(&b), |a, b, _| a + b),
         ("minus", a.minus(&b), |a, b, _| a - b),
         ("add_times", by(Resources::add_times), |a, b, n| a + b * n),

@@ -116,7 +116,7 @@ fn scene(draw: &mut Draw<'_>) -> Scene {
         };
         scene.ledger.entries[index].state = state;
     }
-    scene.inventory.complete = draw.byte() % 4 != 0;
+    scene.inventory.complete = !draw.byte().is_multiple_of(4);
     scene.ledger.backoff = (0..draw.below(4))
         .map(|_| {
             let (hypervisor, storage) = place(draw);

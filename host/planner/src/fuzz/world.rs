@@ -124,7 +124,7 @@ fn scene() -> Scene {
 /// A change of one of few objects, so that they meet; or the end of any.
 fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
     let kind = draw.byte() % 12;
-    let is_gone = draw.byte() % 4 == 0;
+    let is_gone = draw.byte().is_multiple_of(4);
     fn set<T>(is_gone: bool, facts: T) -> Option<Box<T>> {
         (!is_gone).then(|| Box::new(facts))
     }
@@ -222,6 +222,6 @@ fn pod(draw: &mut Draw<'_>) -> crate::facts::PodFacts {
     pod.owner = draw
         .flag()
         .then(|| owner(draw.word(&["ReplicaSet", "DaemonSet", "Job"])));
-    pod.mirror = draw.byte() % 8 == 0;
+    pod.mirror = draw.byte().is_multiple_of(8);
     pod
 }

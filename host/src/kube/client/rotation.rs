@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -112,7 +112,7 @@ async fn f67_a_new_token_and_a_new_ca_are_taken_without_a_restart() {
         acceptor,
         token: "two",
     };
-    let changed = Instant::now();
+    let changed = tokio::time::Instant::now();
     ledger::get(&client).await.unwrap_err();
     loop {
         match ledger::get(&client).await {

@@ -36,7 +36,7 @@ pub fn next(data: &[u8]) {
 fn case(draw: &mut Draw<'_>) -> Case {
     let mut case = Case::new(*draw.pick(&PHASES));
     // Each part is as in a sound claim unless its bit is set: all of them at once hide each other.
-    let odd: [bool; 8] = std::array::from_fn(|_| draw.byte() % 3 == 0);
+    let odd: [bool; 8] = std::array::from_fn(|_| draw.byte().is_multiple_of(3));
     case.now = moment(draw);
     case.verdict = verdict(draw);
     case.claim.deleting_since = match draw.byte() % 3 {
@@ -181,10 +181,10 @@ fn status(draw: &mut Draw<'_>, case: &mut Case) {
     status.started_at = optional(draw, moment);
     status.draining_since = optional(draw, moment);
     for kind in CONDITIONS {
-        if draw.byte() % 3 == 0 {
+        if draw.byte().is_multiple_of(3) {
             status.conditions.retain(|condition| condition.kind != kind);
         }
-        if draw.byte() % 3 == 0 {
+        if draw.byte().is_multiple_of(3) {
             let reasons = [
                 "Test",
                 "",
@@ -324,12 +324,12 @@ fn node_look(draw: &mut Draw<'_>) -> Option<NodeLook> {
         2 => Some(NodeLook::Several(vec!["a".into(), "b".into()])),
         _ => node(|node| {
             node.ready = draw.flag();
-            node.deleting = draw.byte() % 4 == 0;
+            node.deleting = draw.byte().is_multiple_of(4);
             node.ready_since = moment(draw);
             if draw.flag() {
                 cordon(node);
             }
-            if draw.byte() % 4 == 0 {
+            if draw.byte().is_multiple_of(4) {
                 node.unschedulable = draw.flag();
                 node.taints = (0..draw.below(3))
                     .map(|_| {

@@ -349,10 +349,7 @@ fn f48_a_plan_that_would_have_a_machine_elsewhere_comes_too_late_once_it_is_made
         let case = Case::new(phase).with(|case| {
             case.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
         });
-        let is_closed = match case.next() {
-            Step::Record { change, .. } => change.phase == Some(Phase::Draining),
-            _ => false,
-        };
+        let is_closed = matches!(case.next(), Step::Record { change, .. } if change.phase == Some(Phase::Draining));
         assert_eq!(is_closed, closes, "{phase:?}");
     }
 }

@@ -242,7 +242,8 @@ fn f111_a_condemned_claim_is_held_by_a_freeze_too() {
 
 #[test]
 fn f50_nothing_is_condemned_before_everyone_has_answered() {
-    let cases: [(&str, fn(&mut Scene)); 7] = [
+    type Edit = fn(&mut Scene);
+    let cases: [(&str, Edit); 7] = [
         ("answers: beta", |scene| {
             scene.hypervisor("beta").online = false;
         }),
@@ -299,7 +300,8 @@ fn f106_f107_f108_what_is_not_certainly_ours_or_was_gone_is_left_alone() {
 
 #[test]
 fn a_renamed_locked_or_protected_orphan_is_for_people() {
-    let cases: [(&str, fn(&mut OrphanFacts)); 4] = [
+    type Edit = fn(&mut OrphanFacts);
+    let cases: [(&str, Edit); 4] = [
         ("its claim was m", |facts| facts.name = Some("x".into())),
         ("its claim was m", |facts| facts.name = None),
         ("locked (backup)", |facts| {

@@ -107,7 +107,8 @@ fn a_claim_without_its_finalizer_is_told_of_and_not_removed() {
 
 #[test]
 fn f48_a_claim_goes_whose_hypervisor_is_withdrawn_before_its_clone_and_stays_after() {
-    let cases: [(&str, fn(&mut Scene)); 4] = [
+    type Edit = fn(&mut Scene);
+    let cases: [(&str, Edit); 4] = [
         ("excluded", |scene| {
             scene.cluster.exclude = vec!["alpha".into()]
         }),
