@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::mishaps::{Mishap, World};
 use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
 use crate::scenario::{Act, Onto, RANGE, Scenario, TRAP};
-use crate::settled::{EndState, ledger_entries, problems};
+use crate::settled::{EndState, about_to_end, ledger_entries, problems};
 use crate::wire::{Traffic, Wires};
 
 /// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
@@ -457,7 +457,8 @@ impl Stage<'_> {
         let deadline = Instant::now() + PATIENCE + quiet;
         let (mut calm_since, mut effects) = (Instant::now(), self.effects());
         loop {
-            let found = problems(self.lab, self.scenario);
+            let mut found = problems(self.lab, self.scenario);
+            found.extend(about_to_end(self.lab));
             if !found.is_empty() || self.effects() != effects {
                 (calm_since, effects) = (Instant::now(), self.effects());
             }

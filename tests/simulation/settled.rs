@@ -338,6 +338,23 @@ fn check_surplus(
     }
 }
 
+/// Numbers whose rest ends while a run that seems to be at rest is still looked at, which writes the Ledger.
+pub(crate) fn about_to_end(lab: &Lab) -> Vec<String> {
+    let soon = lab.clock.now() + SOON;
+    let ends_soon = |entry: &&Value| {
+        let until = text(&entry["until"]).parse::<Timestamp>();
+        until.is_ok_and(|until| until < soon)
+    };
+    let entries = ledger_entries(lab);
+    let entries = entries.iter().filter(ends_soon);
+    entries
+        .map(|entry| {
+            let (vmid, until) = (&entry["vmid"], &entry["until"]);
+            format!("the number {vmid} rests until {until}, which is soon")
+        })
+        .collect()
+}
+
 /// The Ledger holds an entry in use for each claim, nothing promised, and nothing that passes with time.
 fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
     for ledger in lab.kube.list("ledgers.kproxide.dev") {
@@ -349,17 +366,6 @@ fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
         }
     }
     let entries = ledger_entries(lab);
-    let soon = lab.clock.now() + SOON;
-    let ends_soon = |entry: &&Value| {
-        let until = text(&entry["until"]).parse::<Timestamp>();
-        until.is_ok_and(|until| until < soon)
-    };
-    for entry in entries.iter().filter(ends_soon) {
-        found.push(format!(
-            "the number {} rests until {}, which is soon",
-            entry["vmid"], entry["until"]
-        ));
-    }
     let live = |claim: &Value| {
         entries.iter().any(|entry| {
             entry["state"] == "live"
