@@ -7,7 +7,8 @@ use kproxide_simulator::physics::{Join, Quirk};
 use serde_json::json;
 
 use crate::bench::on_a_cluster;
-use crate::stage::{CORES, MEMORY_MIB, OVERHEAD_MIB, POOL, Scene, Stage, merge};
+use crate::install::merge;
+use crate::stage::{CORES, MEMORY_MIB, OVERHEAD_MIB, POOL, Scene, Stage};
 
 const PODS: u64 = 30;
 const POD_CPU_MILLI: u64 = 500;

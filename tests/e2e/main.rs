@@ -16,6 +16,7 @@
 mod bench;
 mod binary;
 mod front;
+mod install;
 mod stage;
 mod witness;
 

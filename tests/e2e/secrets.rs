@@ -10,7 +10,8 @@ use kproxide_testkit::eventually;
 use serde_json::json;
 
 use crate::bench::on_a_cluster;
-use crate::stage::{NAMESPACE, SOON, Scene, Stage, merge};
+use crate::install::merge;
+use crate::stage::{NAMESPACE, SOON, Scene, Stage};
 
 const CLUSTER: &str = "/apis/kproxide.dev/v1alpha1/proxmoxclusters/lab";
 const CREDENTIALS: &str = "/api/v1/namespaces/kproxide/secrets/kproxide-credentials";

@@ -1,7 +1,6 @@
 //! One case's world: simulated hypervisors, kproxide installed and running, and the questions that cases ask.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
@@ -11,12 +10,12 @@ use kproxide_simulator::pve::{Birth, Topology, VmView};
 use kproxide_simulator::remote;
 use kproxide_simulator::serve::{Cluster, Served, Setting};
 use kproxide_testkit::controlplane::{Api, condition};
-use kproxide_testkit::{ControlPlane, PodLauncher, RunningPod, eventually, free_port};
+use kproxide_testkit::{ControlPlane, PodLauncher, RunningPod, eventually};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;
-use crate::binary::repository;
 use crate::front::Front;
+use crate::install::{install, merge, values};
 
 pub(crate) const NAMESPACE: &str = "kproxide";
 pub(crate) const RELEASE: &str = "kproxide";
@@ -576,66 +575,6 @@ impl<'a> Stage<'a> {
     pub(crate) async fn end(self) {
         let status = self.pod.remove().await.unwrap();
         assert!(status.success(), "kproxide ended with {status} on SIGTERM");
-    }
-}
-
-fn values(served: &Served) -> Value {
-    let token = served.token.as_ref().unwrap();
-    json!({
-        "proxmox": {
-            "name": "lab",
-            "endpoints": [served.pve_wire.url()],
-            "credentials": { "tokenId": token.id, "tokenSecret": token.secret },
-            "tls": { "fingerprints": [served.pve_wire.fingerprint()] },
-            "pool": "k8s",
-        },
-        "nodeClass": {
-            "template": { "name": "k8s-node", "placement": "local" },
-            "instanceTypes": [{ "name": "medium", "cores": CORES, "memoryMiB": MEMORY_MIB }],
-            "overhead": { "cpu": "0", "memory": format!("{OVERHEAD_MIB}Mi") },
-        },
-        "nodePool": {
-            "limits": { "maxNodes": 10 },
-            "scaleDown": { "stabilization": "1s", "minNodeAge": "1s", "unneededTime": "1s" },
-        },
-        "admin": { "port": free_port().unwrap() },
-        "log": "info,kproxide=debug",
-        "logFormat": "text",
-        // Seconds where production has minutes.
-        "extraArgs": [
-            "--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s",
-            "--lease-duration=4s", "--lease-renew-deadline=3s", "--lease-retry=500ms",
-        ],
-    })
-}
-
-async fn install(cluster: &ControlPlane, values: &Value) {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(values.to_string().as_bytes()).unwrap();
-    let path = file.path().display().to_string();
-    let chart = repository("charts/kproxide").display().to_string();
-    let args = [
-        "install",
-        RELEASE,
-        &chart,
-        "--namespace",
-        NAMESPACE,
-        "--create-namespace",
-        "--values",
-        &path,
-    ];
-    cluster.helm(&args).await.unwrap();
-}
-
-/// RFC 7386 without its null.
-pub(crate) fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
     }
 }
 

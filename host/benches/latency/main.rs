@@ -17,6 +17,8 @@ mod bench;
 mod binary;
 #[path = "../../../tests/e2e/front.rs"]
 mod front;
+#[path = "../../../tests/e2e/install.rs"]
+mod install;
 #[path = "../../../tests/e2e/stage.rs"]
 mod stage;
 
