@@ -59,8 +59,7 @@ pub struct Adoption {
 impl Adoption {
     /// The machine is taken over to be removed.
     pub fn is_condemned(&self) -> bool {
-        let adopts = self.spec.adopts.as_ref();
-        adopts.is_some_and(|adopts| adopts.condemned)
+        self.spec.is_condemned()
     }
 }
 

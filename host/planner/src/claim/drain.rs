@@ -140,8 +140,7 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
             RemovalReason::Deleted
         });
     }
-    let adopts = subject.claim.spec.adopts.as_ref();
-    if adopts.is_some_and(|adopts| adopts.condemned) {
+    if subject.claim.spec.is_condemned() {
         return condemned(subject, observed);
     }
     if !subject.was_in_service() {

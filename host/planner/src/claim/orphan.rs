@@ -123,7 +123,7 @@ fn take_stock(subject: &Subject<'_>, machine: &Machine, now: Timestamp) -> Step 
 fn is_own(volume: &str, vmid: Vmid) -> bool {
     let name = volume.rsplit(['/', ':']).next().unwrap_or(volume);
     let name = name.split_once('.').map_or(name, |(name, _)| name);
-    [format!("vm-{vmid}-disk-0"), format!("vm-{vmid}-cloudinit")].contains(&name.to_owned())
+    name == format!("vm-{vmid}-disk-0") || name == format!("vm-{vmid}-cloudinit")
 }
 
 /// It served, and goes on; or a drain had begun that the plan reviews; or it was about to come into service.

@@ -285,6 +285,11 @@ pub struct Adopts {
 }
 
 impl ClaimSpec {
+    /// It was made for a machine that had no claim and cannot serve, so that it is removed as any other.
+    pub fn is_condemned(&self) -> bool {
+        self.adopts.as_ref().is_some_and(|adopts| adopts.condemned)
+    }
+
     pub fn hypervisor_id(&self) -> HypervisorId {
         HypervisorId {
             cluster: self.cluster.clone(),

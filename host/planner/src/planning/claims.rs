@@ -318,9 +318,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
             .node
             .is_some_and(|node| node.facts.ready && !awaits_startup(row.pool, node.facts));
         let is_given_up = !comes_now || claim.status.is_overdue();
-        let adopts = claim.spec.adopts.as_ref();
-        let is_condemned = adopts.is_some_and(|adopts| adopts.condemned);
-        row.stage = match is_condemned || (is_overdue(tick, claim) && is_given_up) {
+        row.stage = match claim.spec.is_condemned() || (is_overdue(tick, claim) && is_given_up) {
             true => Stage::Overdue,
             false => Stage::Coming,
         };
@@ -359,8 +357,7 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<&'static str> {
 
 /// Made for a machine without a claim that cannot serve, to be removed: whatever the verdict, every step of it takes that removal further.
 fn is_condemned(claim: &ClaimFacts) -> bool {
-    let condemned = claim.spec.adopts.as_ref().is_some_and(|it| it.condemned);
-    condemned && claim.status.phase < Phase::Terminating
+    claim.spec.is_condemned() && claim.status.phase < Phase::Terminating
 }
 
 /// What a freeze stops where it is. A drain that can be undone is given up instead, and what a failed launch left was never in service.

@@ -276,7 +276,6 @@ impl Planning<'_> {
         if let Some(why) = disarmed(&mut self.tick, orphan) {
             return Fate::Left(format!("{obstacle}. It is not removed yet: {why}"));
         }
-        let is_condemned = |spec: &ClaimSpec| spec.adopts.as_ref().is_some_and(|it| it.condemned);
         let planned = self.adoptions.iter().map(|adoption| &adoption.spec);
         // One that waits for people must not make all others wait.
         let goes_on = |claim: &&ClaimFacts| {
@@ -290,7 +289,7 @@ impl Planning<'_> {
         };
         let claims = world.claims().values().filter(goes_on);
         let mut others = claims.map(|claim| &claim.spec).chain(planned);
-        if others.any(is_condemned) {
+        if others.any(ClaimSpec::is_condemned) {
             return Fate::Left(format!(
                 "{obstacle}. It is removed after the others: one at a time"
             ));
