@@ -28,6 +28,9 @@ pub struct Report {
     /// Nothing is removed, because too many machines went bad at once; what was seen, and what a person can do.
     #[serde(default)]
     pub frozen: Option<String>,
+    /// Proxmox clusters whose anchor is not in order, and what that keeps from happening.
+    #[serde(default)]
+    pub anchors: Vec<AnchorReport>,
     /// Machines of ours without a claim, and what becomes of them.
     #[serde(default)]
     pub orphans: Vec<OrphanReport>,
@@ -125,6 +128,14 @@ pub struct PolicyFailure {
     pub pool: PoolName,
     pub policy: PolicyRef,
     pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnchorReport {
+    pub cluster: ClusterName,
+    /// It shows what we have not written: nothing is done in that cluster. Else nothing is removed in it.
+    pub foreign: bool,
+    pub message: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ mod clone;
 mod cluster;
 mod config;
 mod control;
+mod create;
 mod destroy;
 mod locks;
 mod nodes;
