@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::Delta;
+use kproxide_planner::facts::{Delta, PoolFacts};
 use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome, PendingShape, PlacementReport,
-    RejectedHypervisor, Report, Severity,
+    AnchorReport, Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome, PendingShape,
+    PlacementReport, RejectedHypervisor, Report, Severity,
 };
 use kproxide_planner::world::World;
 
@@ -37,6 +37,10 @@ const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
 const WAITING: &str = "RemovalsWait";
 /// Nothing is removed: too many machines went bad at once.
 const FROZEN: &str = "Frozen";
+/// Nothing is done in a Proxmox cluster: its anchor shows what we have not written.
+const ANCHOR_FOREIGN: &str = "AnchorForeign";
+/// Nothing is removed in a Proxmox cluster until its anchor is known to be ours.
+const ANCHOR_UNPROVEN: &str = "AnchorUnproven";
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Events for the pods of one shape per tick: the others have the same reason.
@@ -71,6 +75,18 @@ pub struct Reporter {
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
     excess_told: BTreeSet<(About, String)>,
+}
+
+fn anchor_reason(anchor: &AnchorReport) -> &'static str {
+    match anchor.foreign {
+        true => ANCHOR_FOREIGN,
+        false => ANCHOR_UNPROVEN,
+    }
+}
+
+/// Machines of the pool may be in that Proxmox cluster.
+fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
+    pool.clusters.is_empty() || pool.clusters.contains(cluster)
 }
 
 /// What was last said of each subject, and when.
@@ -155,6 +171,7 @@ impl Reporter {
             policy_failures,
             waiting,
             frozen,
+            anchors,
             orphans,
             findings,
         } = &plan.report;
@@ -180,6 +197,9 @@ impl Reporter {
             }
         }
         self.freeze(frozen.as_deref(), world, now);
+        for anchor in anchors {
+            self.anchor(anchor, world, now);
+        }
         self.count_removals(nodes, world);
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
@@ -227,7 +247,7 @@ impl Reporter {
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
-                self.write_statuses(&kube, &failures, frozen.as_deref(), world, now),
+                self.write_statuses(&kube, &failures, frozen.as_deref(), anchors, world, now),
             )
             .await
             .is_err()
@@ -311,6 +331,16 @@ impl Reporter {
         if let Some(message) = frozen {
             for (name, pool) in world.pools() {
                 self.warn(About::pool(name, &pool.uid), FROZEN, message, now);
+            }
+        }
+    }
+
+    /// Every pool that uses the Proxmox cluster is told.
+    fn anchor(&mut self, anchor: &AnchorReport, world: &World, now: Timestamp) {
+        for (name, pool) in world.pools() {
+            if uses(pool, &anchor.cluster) {
+                let about = About::pool(name, &pool.uid);
+                self.warn(about, anchor_reason(anchor), &anchor.message, now);
             }
         }
     }

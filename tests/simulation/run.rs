@@ -221,6 +221,7 @@ impl Stage<'_> {
         // Randomness is another one in every process.
         let randomness = format!("{}/{process}", wires.name);
         let mut config = config(wires.name);
+        config.anchor = self.scenario.anchor;
         if self.scenario.has_trap() {
             config.policy_dirs = vec!["/policies".into()];
         }
@@ -294,7 +295,8 @@ impl Stage<'_> {
         let ours = snapshot
             .vms
             .iter()
-            .find(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none());
+            .filter(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none())
+            .find(|vm| !vm.name.starts_with("kproxide-anchor-"));
         if let (Some(ours), Some(vmid)) = (ours, vmid)
             && self
                 .lab

@@ -48,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) apps: Vec<App>,
     pub(crate) steps: Vec<Step>,
     pub(crate) foreign: Vec<VmSpec>,
+    /// Hosts keep an anchor on Proxmox.
+    pub(crate) anchor: bool,
 }
 
 #[derive(Clone)]
@@ -130,6 +132,7 @@ impl Scenario {
             apps,
             steps,
             foreign,
+            anchor: seed.is_multiple_of(3),
         }
     }
 

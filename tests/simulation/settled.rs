@@ -7,7 +7,7 @@ use kproxide::lab::Lab;
 use kproxide_simulator::pve::{PveSnapshot, VmView};
 use serde_json::Value;
 
-use crate::history::is_ours;
+use crate::history::is_machine;
 use crate::scenario::{CORES, DISK_GIB, MEMORY_MIB, RESOURCE_POOL, Scenario, TAG};
 
 /// What every run of a scenario must end in alike, with faults and without.
@@ -429,7 +429,7 @@ fn machines(snapshot: &PveSnapshot) -> impl Iterator<Item = &VmView> {
     let ours: BTreeSet<u64> = snapshot
         .births
         .iter()
-        .filter(|birth| is_ours(birth))
+        .filter(|birth| is_machine(birth))
         .map(|birth| birth.incarnation)
         .collect();
     snapshot

@@ -52,6 +52,8 @@ mod drain;
 
 mod terminate;
 
+mod anchors;
+
 mod orphans;
 
 mod leftovers;
@@ -296,6 +298,8 @@ impl Actor {
             );
         }
         if let Reservation::Stands(ledger) = reservation {
+            // Last: whoever waits for Proxmox here has begun everything else.
+            self.anchor(&plan.anchors).await;
             started.ledger = Some(ledger);
         }
         started

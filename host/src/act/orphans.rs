@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::drive::{Drive, Driven};
 use super::reserve::create_claim;
 use super::subject::Surroundings;
-use super::{Actor, Claim, Context, Identity};
+use super::{Actor, Claim, Context, Identity, anchors};
 use crate::chain::chain;
 use crate::kube::claims;
 use crate::pve::error::Meaning;
@@ -59,7 +59,11 @@ impl Actor {
             due.truncate(LOOKS_MAX);
             let context = &self.context;
             let read = join_all(due.into_iter().map(|(_, key, hypervisor)| async move {
-                let read = timeout(DEADLINE, look_at(context, &key.0, key.1, hypervisor)).await;
+                let read = timeout(
+                    DEADLINE,
+                    look_at(context, &key.0, key.1, hypervisor.as_ref()),
+                )
+                .await;
                 let look = Look {
                     at: Instant::now(),
                     seen: read.unwrap_or_default(),
@@ -148,11 +152,22 @@ async fn look_at(
     context: &Arc<Context>,
     cluster: &ClusterName,
     vmid: Vmid,
-    hypervisor: &Arc<str>,
+    hypervisor: Option<&Arc<str>>,
 ) -> Option<OrphanLook> {
     let client = context.clusters.client(cluster)?;
+    let Some(hypervisor) = hypervisor else {
+        // Our credentials do not see other people's machines, but Proxmox tells whose numbers are taken.
+        let is_taken = matches!(client.vmid_is_free(vmid.0).await, Ok(false));
+        let why = || OrphanLook::NotProven("the number is somebody else's".to_owned());
+        return is_taken.then(why);
+    };
     match client.read_config(hypervisor, vmid.0).await {
-        Ok(config) => Some(judge(&context.identity, &config, vmid, hypervisor)),
+        Ok(config) => {
+            let identity = &context.identity;
+            let anchor = anchors::look(identity, &config, cluster, vmid, hypervisor);
+            let machine = || judge(identity, &config, vmid, hypervisor);
+            Some(anchor.map_or_else(machine, OrphanLook::Anchor))
+        }
         // A container has no such configuration, and so has nothing of ours.
         Err(error) if error.meaning == Meaning::NotFound => None,
         Err(error) => {

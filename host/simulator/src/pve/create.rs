@@ -145,6 +145,9 @@ impl Order {
         let duds = state.duds;
         state.add_vm(*vmid, node, locked, &who.full(), &pve.clock());
         state.duds = duds;
+        if let Some(birth) = state.births.last_mut() {
+            birth.bare = true;
+        }
         Ok(())
     }
 
