@@ -342,11 +342,10 @@ impl<'a> Stage<'a> {
         self.api().list(path).await.unwrap()
     }
 
-    /// The VMs that kproxide made and that are there, but for its anchor, which stays.
+    /// The VMs that kproxide made and that are there.
     pub(crate) fn machines(&self) -> Vec<VmView> {
         let mut vms = self.served.pve.snapshot().vms;
         vms.retain(|vm| vm.vmid >= FIRST_VMID && vm.creator.starts_with("kproxide@pve"));
-        vms.retain(|vm| !vm.name.starts_with("kproxide-anchor-"));
         vms
     }
 
@@ -359,12 +358,11 @@ impl<'a> Stage<'a> {
         ours.map(|volume| volume.volid).collect()
     }
 
-    /// The machines that kproxide has ever made, in that order.
+    /// The VMs that kproxide has ever made, in that order.
     pub(crate) fn births(&self) -> Vec<Birth> {
         let mut births = self.served.pve.snapshot().births;
         births
             .retain(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve"));
-        births.retain(|birth| !birth.bare);
         births
     }
 
@@ -439,12 +437,7 @@ impl<'a> Stage<'a> {
             let settled = used
                 .iter()
                 .all(|(name, bytes)| measured[name]["memory_used_bytes"] == *bytes);
-            let is_anchor = |guest: &Value| {
-                let name = guest["name"].as_str().unwrap_or_default();
-                name.starts_with("kproxide-anchor-")
-            };
-            let mut machines = guests.iter().filter(|(_, guest)| !is_anchor(guest));
-            if machines.any(|(vmid, _)| ours(vmid)) || !settled {
+            if guests.keys().any(ours) || !settled {
                 Err(format!("{} {measured}", inventory["guests"]))
             } else {
                 Ok(())

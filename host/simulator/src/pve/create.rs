@@ -152,6 +152,7 @@ impl Order {
     }
 
     fn carry_out(self, pve: &Pve, worker: &Worker) -> Result<(), String> {
+        worker.log(&format!("making VM {} without disks", self.vmid));
         let mut state = pve.state();
         if let Err(why) = state.write_config(&self.node, self.vmid) {
             // Without quorum the locked configuration cannot be removed either.
@@ -162,7 +163,6 @@ impl Order {
         if let Some(vm) = state.vms.get_mut(&self.vmid) {
             vm.config = config;
         }
-        worker.log(&format!("VM {} is made, without disks", self.vmid));
         if let Some(pool) = &self.pool
             && let Some(pool) = state.pools.get_mut(pool)
         {
