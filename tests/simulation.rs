@@ -21,6 +21,10 @@ const COMPARED: usize = 100;
 /// Of all stories.
 const PLANS: usize = 700;
 
+/// So many days, of so many seeds.
+const DAYS: &str = "2";
+const SEEDS_OF_DAYS: &str = "3";
+
 /// One test at a time, so that the speed that the summary prints is that of the machine.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -83,6 +87,20 @@ fn f1_f2_f3_f4_f5_f6_f8_f9_f10_f12_f13_f14_f17_f19_f20_f21_f22_f23_f24_f25_f26_f
     let (_, told) = told.split_once("systematic: ").unwrap();
     let plans: usize = told.split(' ').next().unwrap().parse().unwrap();
     assert!(plans >= PLANS, "{plans} plans, expected at least {PLANS}");
+}
+
+/// A load that follows the clock, and faults at the rate of real life, for days: after the last of both the world comes to rest, stays there for hours, until no
+/// VMID rests any more either, and nothing is left over. `tests/simulation/days/turns.rs` says what a reversal is.
+#[test]
+fn l3_l5_days_of_load_under_faults_reverse_little_leak_nothing_and_keep_memory_flat() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sim = sim();
+    // All at once: each is a process of one thread, and as long as the others.
+    sim.args(["--days", DAYS, "--seeds", SEEDS_OF_DAYS])
+        .args(["--threads", SEEDS_OF_DAYS]);
+    let output = sim.stderr(Stdio::inherit()).output().unwrap();
+    io::stderr().write_all(&output.stdout).unwrap();
+    assert!(output.status.success(), "{sim:?}: {}", output.status);
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kproxide::lab::Lab;
-use kproxide_simulator::kube::{Change, ChangeKind, Verb};
+use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth, PveSnapshot, VmView, VolumeView};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::scenario::Scenario;
 
@@ -20,6 +20,8 @@ const OUR_TOKEN: &str = "kproxide@pve!ci";
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
 /// How often is looked for what ends a run at once.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often is checked what was asked since. The servers of a run of many days forget what is older than an hour.
+const REVIEW: Duration = Duration::from_secs(30 * 60);
 const LEDGERS: &str = "ledgers.kproxide.dev";
 
 /// The life of a claim as the API server saw it.
@@ -45,6 +47,10 @@ pub(crate) struct History {
     changes: UnboundedReceiver<Arc<Change>>,
     claims: Vec<Claim>,
     most: BTreeMap<String, u64>,
+    /// What was found in what was asked until the last review.
+    found: Vec<String>,
+    /// So much of both servers' audits was reviewed.
+    seen: (usize, usize),
 }
 
 /// Everything of other people, as it was at one moment.
@@ -62,20 +68,56 @@ impl History {
             changes,
             claims: Vec::new(),
             most: BTreeMap::new(),
+            found: Vec::new(),
+            seen: (0, 0),
         }
     }
 
     /// Takes notes of every change, for as long as it is polled: a change is noted in the instant in which it happens.
     pub(crate) async fn follow(&mut self, lab: &Lab) {
-        while let Some(change) = self.changes.recv().await {
-            let now = lab.clock.now();
-            let object = change.object.value();
-            if change.resource.to_string() == LEDGERS {
-                self.note_ledger(&object);
-            } else {
-                self.note_claim(change.kind, &object, now);
+        let mut review = Instant::now() + REVIEW;
+        loop {
+            tokio::select! {
+                // What has changed by now is noted before it is reviewed.
+                biased;
+                change = self.changes.recv() => match change {
+                    Some(change) => self.note(lab, &change),
+                    None => return,
+                },
+                () = sleep_until(review) => {
+                    self.review(lab, &lab.pve.snapshot().births);
+                    review += REVIEW;
+                }
             }
         }
+    }
+
+    fn note(&mut self, lab: &Lab, change: &Change) {
+        let now = lab.clock.now();
+        let object = change.object.value();
+        if change.resource.to_string() == LEDGERS {
+            self.note_ledger(&object);
+        } else {
+            self.note_claim(change.kind, &object, now);
+        }
+    }
+
+    /// Checks everything that was asked since the last time.
+    fn review(&mut self, lab: &Lab, births: &[Birth]) {
+        let mut found = std::mem::take(&mut self.found);
+        let (pve, kube) = (
+            lab.pve.audit_since(self.seen.0),
+            lab.kube.audit_since(self.seen.1),
+        );
+        self.seen = (self.seen.0 + pve.len(), self.seen.1 + kube.len());
+        for entry in pve
+            .iter()
+            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
+        {
+            self.check_request(entry, births, &mut found);
+        }
+        check_kubernetes(kube, &mut found);
+        self.found = found;
     }
 
     fn note_claim(&mut self, kind: ChangeKind, object: &Value, now: Timestamp) {
@@ -129,23 +171,15 @@ impl History {
 
     /// Every violation; none is as it should be. `before` is what was there of other people's, with what they did since.
     pub(crate) fn violations(
-        &self,
+        &mut self,
         lab: &Lab,
         scenario: &Scenario,
         before: &Foreign,
     ) -> Vec<String> {
-        let mut found = Vec::new();
         let snapshot = lab.pve.snapshot();
+        self.review(lab, &snapshot.births);
+        let mut found = self.found.clone();
         self.check_births(&snapshot, &mut found);
-        for entry in lab
-            .pve
-            .audit()
-            .iter()
-            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
-        {
-            self.check_request(entry, &snapshot.births, &mut found);
-        }
-        check_kubernetes(lab, &mut found);
         let now = Foreign::of(lab);
         if now != *before {
             found.push(format!(
@@ -271,10 +305,15 @@ pub(crate) async fn until_foreign_is_touched(lab: &Lab) -> String {
     loop {
         let entries = lab.pve.audit_since(seen);
         seen += entries.len();
-        let births = lab.pve.snapshot().births;
-        let by_us = entries
+        let mut by_us = entries
             .iter()
-            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200);
+            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
+            .peekable();
+        // A look at the whole world is dear, and most of the time nothing was asked for.
+        let births = match by_us.peek() {
+            Some(_) => lab.pve.snapshot().births,
+            None => Vec::new(),
+        };
         for entry in by_us {
             if let Some((birth, _)) = touched(entry, &births).filter(|(birth, _)| !is_ours(birth)) {
                 return not_ours(entry, birth);
@@ -307,10 +346,8 @@ fn not_ours(entry: &AuditEntry, birth: &Birth) -> String {
 }
 
 /// Hosts leave Nodes alone that are not of their machines, and pods to the Eviction API.
-fn check_kubernetes(lab: &Lab, found: &mut Vec<String>) {
-    let by_hosts = lab
-        .kube
-        .audit()
+fn check_kubernetes(asked: Vec<KubeEntry>, found: &mut Vec<String>) {
+    let by_hosts = asked
         .into_iter()
         .filter(|entry| entry.user.starts_with("kproxide-") && entry.code < 300);
     for entry in by_hosts {

@@ -10,6 +10,8 @@
 //! ([`settled::EndState`] says what is compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with
 //! two machines, anything of other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
 //!
+//! `--days` lets a world live for days or weeks, with fewer faults, and looks at what wears out ([`mod@days`]).
+//!
 //! All seeds together must have met what is worth meeting ([`mod@summary`]), and another process must write the same log of each: `tests/simulation.rs`
 //! holds this program to that.
 
@@ -48,6 +50,8 @@ mod minimize;
 mod stories;
 
 mod systematic;
+
+mod days;
 
 mod summary;
 
@@ -95,6 +99,14 @@ struct Arguments {
     /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and print a line for each
     #[arg(long, value_name = "STORY")]
     systematic: Option<Option<String>>,
+    /// Run so many days instead of an hour, with a load that follows the clock and faults at the rate of real life, and print what each pool did on each day
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=366),
+        conflicts_with_all = ["systematic", "minimize", "digests"]
+    )]
+    days: Option<u32>,
     /// Run only this plan of the story
     #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
     plan: Option<String>,
@@ -131,6 +143,9 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     if let Some(seed) = arguments.seed.filter(|_| arguments.minimize) {
         return minimize::minimize(seed, arguments.lines);
     }
+    if let (Some(seed), Some(days)) = (arguments.seed, arguments.days) {
+        return days::one(seed, days, arguments.lines, directory);
+    }
     if let Some(seed) = arguments.seed {
         return replay::replay(seed, arguments.lines, directory);
     }
@@ -143,6 +158,9 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     }
     let count = arguments.seeds.unwrap_or(1);
     let seeds = arguments.first..arguments.first.saturating_add(count);
+    if let Some(days) = arguments.days {
+        return days::many(seeds, days, threads, arguments.lines, directory);
+    }
     let seeds = seeds.chain(REGRESSIONS.iter().copied());
     summary(seeds, threads, arguments.digests, directory)
 }

@@ -48,6 +48,9 @@ pub(crate) struct Scenario {
     pub(crate) apps: Vec<App>,
     pub(crate) steps: Vec<Step>,
     pub(crate) foreign: Vec<VmSpec>,
+    /// How long hosts let a VMID rest (`--quarantine`); the run then goes on until none rests any more. Without it, hosts have their default of a day, and the run
+    /// does not wait for that.
+    pub(crate) quarantine: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -130,6 +133,7 @@ impl Scenario {
             apps,
             steps,
             foreign,
+            quarantine: None,
         }
     }
 

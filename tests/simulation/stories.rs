@@ -143,6 +143,7 @@ fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario 
         }],
         steps,
         foreign: foreign(HYPERVISORS, &mut rng),
+        quarantine: None,
     }
 }
 

@@ -20,6 +20,7 @@ pub mod store;
 pub mod world;
 
 mod admission;
+mod age;
 mod apply;
 mod delete;
 mod discovery;
@@ -79,6 +80,8 @@ pub(crate) struct State {
     pub(crate) registry: BTreeMap<ResourceId, Arc<Resource>>,
     pub(crate) ids: Ids,
     pub(crate) audit: Vec<AuditEntry>,
+    /// Entries that were there before the first of these.
+    pub(crate) audit_forgotten: usize,
     pub(crate) clock: Clock,
 }
 
@@ -91,6 +94,7 @@ impl Kube {
                 registry: resource::built_in(),
                 ids: Ids::new(Seed(seed)),
                 audit: Vec::new(),
+                audit_forgotten: 0,
                 clock,
             })),
             user: "system:apiserver".into(),
@@ -257,9 +261,11 @@ impl Kube {
         self.audit_since(0)
     }
 
-    /// The entries from index `start` on, for checkers that look after every event.
+    /// The entries from number `start` on, the first is 0, for checkers that look after every event. What was forgotten is left out.
     pub fn audit_since(&self, start: usize) -> Vec<AuditEntry> {
-        self.lock().audit.get(start..).unwrap_or_default().to_vec()
+        let state = self.lock();
+        let start = start.saturating_sub(state.audit_forgotten);
+        state.audit.get(start..).unwrap_or_default().to_vec()
     }
 
     /// The resourceVersion of the newest write.

@@ -266,6 +266,17 @@ impl Store {
         }
     }
 
+    /// Forgets the history up to `revision`: watches from older ones answer 410.
+    pub(crate) fn forget_through(&mut self, revision: u64) {
+        for collection in self.collections.values_mut() {
+            let history = &mut collection.history;
+            let old = history.partition_point(|change| change.object.revision <= revision);
+            if let Some(last) = history.drain(..old).next_back() {
+                collection.forgotten = last.object.revision;
+            }
+        }
+    }
+
     /// Whether a watch may start after `revision`.
     pub(crate) fn can_watch_from(
         &self,

@@ -42,6 +42,8 @@ pub(crate) struct State {
     /// Since when the cluster has no quorum.
     pub(crate) no_quorum_since: Option<Instant>,
     pub(crate) audit: Vec<AuditEntry>,
+    /// Entries that were there before the first of these.
+    pub(crate) audit_forgotten: usize,
     pub(crate) births: Vec<Birth>,
     pub(crate) listeners: Vec<mpsc::UnboundedSender<MachineEvent>>,
     pub(crate) requests: u64,
@@ -125,6 +127,7 @@ impl State {
             task_order: Vec::new(),
             no_quorum_since: None,
             audit: Vec::new(),
+            audit_forgotten: 0,
             births: Vec::new(),
             listeners: Vec::new(),
             requests: 0,
