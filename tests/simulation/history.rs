@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kproxide::lab::Lab;
 use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth, PveSnapshot, VmView, VolumeView};
@@ -13,15 +13,18 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::mishaps::start_foreign;
 use crate::scenario::Scenario;
 
 /// Who makes and removes machines of ours, as Proxmox knows it.
-const OUR_TOKEN: &str = "kproxide@pve!ci";
+pub(crate) const OUR_TOKEN: &str = "kproxide@pve!ci";
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
 /// How often is looked for what ends a run at once.
 const LOOK: Duration = Duration::from_secs(10);
 /// How often is checked what was asked since. The servers of a run of many days forget what is older than an hour.
 const REVIEW: Duration = Duration::from_secs(30 * 60);
+/// The answer and the change that it tells of.
+pub(crate) const AT_ONCE: SignedDuration = SignedDuration::from_millis(5);
 const LEDGERS: &str = "ledgers.kproxide.dev";
 
 /// The life of a claim as the API server saw it.
@@ -34,6 +37,8 @@ struct Claim {
     from: Timestamp,
     deleted: Option<Timestamp>,
     gone: Option<Timestamp>,
+    /// A host let it go, and not somebody who took its finalizer away: only then it outlives its machine.
+    let_go: bool,
 }
 
 impl Claim {
@@ -116,6 +121,18 @@ impl History {
         {
             self.check_request(entry, births, &mut found);
         }
+        for entry in kube.iter().filter(|entry| is_of_host(entry)) {
+            let is_it = |claim: &&mut Claim| {
+                let gone = claim.gone.map(|gone| entry.at.duration_since(gone).abs());
+                claim.name == entry.name && gone.is_some_and(|between| between < AT_ONCE)
+            };
+            if entry.resource == CLAIMS && entry.subresource.is_empty() && entry.verb == Verb::Patch
+            {
+                for claim in self.claims.iter_mut().filter(is_it) {
+                    claim.let_go = true;
+                }
+            }
+        }
         check_kubernetes(kube, &mut found);
         self.found = found;
     }
@@ -131,6 +148,7 @@ impl History {
                 from: now,
                 deleted: None,
                 gone: None,
+                let_go: false,
             });
             return;
         }
@@ -231,7 +249,7 @@ impl History {
             match self.claim_of(birth.vmid, birth.at) {
                 Some(claim) => {
                     let outlived = |gone| birth.destroyed.is_none_or(|destroyed| gone < destroyed);
-                    if claim.gone.is_some_and(outlived) {
+                    if claim.let_go && claim.gone.is_some_and(outlived) {
                         found.push(format!(
                             "claim {} was gone before its VM {} was",
                             claim.name, birth.vmid
@@ -345,12 +363,14 @@ fn not_ours(entry: &AuditEntry, birth: &Birth) -> String {
     )
 }
 
+/// What a host asked for and got.
+pub(crate) fn is_of_host(entry: &KubeEntry) -> bool {
+    entry.user.starts_with("kproxide-") && entry.code < 300 && !entry.dry_run
+}
+
 /// Hosts leave Nodes alone that are not of their machines, and pods to the Eviction API.
 fn check_kubernetes(asked: Vec<KubeEntry>, found: &mut Vec<String>) {
-    let by_hosts = asked
-        .into_iter()
-        .filter(|entry| entry.user.starts_with("kproxide-") && entry.code < 300);
-    for entry in by_hosts {
+    for entry in asked.into_iter().filter(is_of_host) {
         let touches_node = entry.resource == "nodes" && STATIC.contains(&entry.name.as_str());
         let removes_pod =
             entry.resource == "pods" && matches!(entry.verb, Verb::Delete | Verb::DeleteCollection);
@@ -379,6 +399,13 @@ impl Foreign {
         );
         self.volumes
             .sort_by(|a, b| (&a.hypervisor, &a.volid).cmp(&(&b.hypervisor, &b.volid)));
+    }
+
+    /// People start what of theirs ran before it went down.
+    pub(crate) fn start(&self, lab: &Lab) {
+        for vm in self.vms.iter().filter(|vm| vm.running) {
+            start_foreign(lab, vm.vmid);
+        }
     }
 
     pub(crate) fn of(lab: &Lab) -> Self {

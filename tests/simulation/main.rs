@@ -35,6 +35,8 @@ mod run;
 
 mod settled;
 
+mod invariants;
+
 mod history;
 
 mod log;
@@ -48,6 +50,12 @@ mod replay;
 mod minimize;
 
 mod stories;
+
+mod incidents;
+
+mod scenes;
+
+mod broken;
 
 mod systematic;
 
@@ -66,6 +74,7 @@ use clap::{ArgGroup, Parser};
 use sha2::{Digest, Sha256};
 
 use crate::check::checked_by_seed;
+use crate::scenes::Scene;
 use crate::summary::Summary;
 
 /// Seeds that have shown a defect once, run besides those that are asked for with `--seeds`.
@@ -81,7 +90,7 @@ const REGRESSIONS: &[u64] = &[];
     bin_name = "cargo sim",
     max_term_width = 110,
     arg_required_else_help = true,
-    group = ArgGroup::new("what").required(true).args(["seeds", "seed", "systematic"])
+    group = ArgGroup::new("what").required(true).args(["seeds", "seed", "systematic", "broken", "scene"])
 )]
 struct Arguments {
     /// Run so many seeds and print a summary
@@ -110,6 +119,15 @@ struct Arguments {
     /// Run only this plan of the story
     #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
     plan: Option<String>,
+    /// Build a mistake in (one, by its name, or one after the other) and print what catches it, and in how many worlds
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["digests", "log", "lines"])]
+    broken: Option<Option<String>>,
+    /// In how many worlds, seeds and scenes, a mistake must show
+    #[arg(long, value_name = "N", default_value_t = broken::WORLDS, requires = "broken")]
+    worlds: usize,
+    /// Replay one of the small worlds that are made for mistakes, with none of them: print the end of its log
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Scene::NAMES), conflicts_with = "digests")]
+    scene: Option<String>,
     /// How many lines of its log a replay prints
     #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "seeds")]
     lines: usize,
@@ -149,12 +167,18 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     if let Some(seed) = arguments.seed {
         return replay::replay(seed, arguments.lines, directory);
     }
+    if let Some(scene) = &arguments.scene {
+        return replay::scene(scene, arguments.lines, directory);
+    }
     let threads = arguments
         .threads
         .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     if let Some(story) = &arguments.systematic {
         let plan = arguments.plan.as_deref();
         return systematic::systematic(story.as_deref(), plan, threads, arguments.lines, directory);
+    }
+    if let Some(name) = &arguments.broken {
+        return broken::broken(name.as_deref(), arguments.worlds, threads);
     }
     let count = arguments.seeds.unwrap_or(1);
     let seeds = arguments.first..arguments.first.saturating_add(count);

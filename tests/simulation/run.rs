@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::history::{Foreign, History, until_foreign_is_touched};
+use crate::invariants::Watch;
 use crate::log::Log;
 use crate::mishaps::{Mishap, World};
 use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
@@ -101,6 +102,7 @@ pub(crate) async fn run(
     let started = Instant::now();
     let lab = scenario.build();
     let mut history = History::new(&lab);
+    let mut watch = Watch::new(&lab);
     sleep(PRELUDE).await;
     let stage = Stage {
         lab: &lab,
@@ -115,16 +117,22 @@ pub(crate) async fn run(
         stop: CancellationToken::new(),
         happened: RefCell::default(),
     };
-    let foreign = tokio::select! {
+    let played = tokio::select! {
         biased;
         () = history.follow(&lab) => return Err("the API server stopped".to_owned()),
+        () = watch.follow(&lab) => return Err("the API server stopped".to_owned()),
         touched = until_foreign_is_touched(&lab) => return Err(touched),
         () = tell_machines(&stage) => return Err("Proxmox stopped".to_owned()),
         why = beside(&lab, log) => return Err(why),
         () = stage.take_leases() => return Err("nobody takes Leases".to_owned()),
-        played = stage.play(plan) => played?,
+        played = stage.play(plan) => played,
     };
-    let violations = history.violations(&lab, scenario, &foreign);
+    let mut violations = watch.violations(&lab, scenario);
+    match played {
+        Ok(foreign) => violations.extend(history.violations(&lab, scenario, &foreign)),
+        // What it came to, after what led to it.
+        Err(error) => violations.push(error),
+    }
     if !violations.is_empty() {
         return Err(violations.join("\n"));
     }
@@ -292,6 +300,10 @@ impl Stage<'_> {
                 Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
                 Act::Silence => self.silence().await,
                 Act::Mend => self.mend(),
+                Act::Incident(incident) => {
+                    self.log.line("world", &format!("{incident:?}"));
+                    incident.happen(self.lab, &mut foreign).await;
+                }
             }
         }
         foreign

@@ -211,7 +211,9 @@ fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &m
         wrong(format!("has {} machines", vms.len()));
         return;
     };
-    let uid = text(&claim["metadata"]["uid"]);
+    // A machine that was taken over keeps the marker of the claim that it was made for.
+    let adopted = claim["spec"]["adopts"]["claimUID"].as_str();
+    let uid = adopted.unwrap_or(text(&claim["metadata"]["uid"]));
     let description = vm.description.as_deref().unwrap_or_default();
     let boot_disk = snapshot
         .volumes

@@ -19,7 +19,7 @@ pub(crate) struct Story {
 }
 
 /// Pods that fill one machine.
-const FULL: u32 = 8;
+pub(crate) const FULL: u32 = 8;
 const POD_MILLI_CORES: u32 = 500;
 const HYPERVISORS: u32 = 2;
 const LOAD: Duration = Duration::from_secs(20);
@@ -122,7 +122,7 @@ impl Story {
     }
 }
 
-fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
+pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
     let mut rng = Seed(seed).stream("simulation", "story");
     Scenario {
         seed,

@@ -197,7 +197,7 @@ pub(crate) fn faults(scenario: &Scenario) -> FaultPlan {
 
 fn life(rng: &mut SmallRng) -> Life {
     Life {
-        effect: rng.random_range(100..=3000),
+        effect: rng.random_range(50..=400),
         moment: [Moment::Before, Moment::Applied, Moment::Answered][rng.random_range(0..3)],
         down: Duration::from_secs(rng.random_range(1..=180)),
     }
