@@ -64,6 +64,9 @@ use sha2::{Digest, Sha256};
 use crate::check::checked_by_seed;
 use crate::summary::Summary;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Seeds that have shown a defect once, run besides those that are asked for with `--seeds`.
 const REGRESSIONS: &[u64] = &[];
 
