@@ -271,7 +271,7 @@ pub(crate) async fn until_foreign_is_touched(lab: &Lab) -> String {
     loop {
         let entries = lab.pve.audit_since(seen);
         seen += entries.len();
-        let births = lab.pve.snapshot().births;
+        let births = lab.pve.births();
         let by_us = entries
             .iter()
             .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200);
