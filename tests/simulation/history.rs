@@ -327,9 +327,9 @@ pub(crate) async fn until_foreign_is_touched(lab: &Lab) -> String {
             .iter()
             .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
             .peekable();
-        // A look at the whole world is dear, and most of the time nothing was asked for.
+        // Most of the time nothing was asked for.
         let births = match by_us.peek() {
-            Some(_) => lab.pve.snapshot().births,
+            Some(_) => lab.pve.births(),
             None => Vec::new(),
         };
         for entry in by_us {

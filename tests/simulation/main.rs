@@ -77,6 +77,9 @@ use crate::check::checked_by_seed;
 use crate::scenes::Scene;
 use crate::summary::Summary;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Seeds that have shown a defect once, run besides those that are asked for with `--seeds`.
 const REGRESSIONS: &[u64] = &[];
 

@@ -133,7 +133,7 @@ impl Api {
             .header(header::CONTENT_TYPE, content_type)
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, "kubelet/v1.36.3")
-            .body(body.map(Value::to_string).unwrap_or_default().into())
+            .body(body.map(text).unwrap_or_default().into())
             .map_err(|error| CallError::Transport(error.into()))?;
         self.service
             .clone()
@@ -166,6 +166,11 @@ impl Api {
             Some((event, lines))
         }))
     }
+}
+
+fn text(object: &Value) -> Bytes {
+    let text = serde_json::to_vec(object).expect("a JSON value serializes");
+    text.into()
 }
 
 struct Lines {

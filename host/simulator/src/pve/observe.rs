@@ -225,6 +225,11 @@ impl Pve {
         }
     }
 
+    /// Every machine that ever was, as in [`PveSnapshot`].
+    pub fn births(&self) -> Vec<Birth> {
+        self.state().births.clone()
+    }
+
     /// Every writing request so far, refused ones included.
     pub fn audit(&self) -> Vec<AuditEntry> {
         self.state().audit.clone()

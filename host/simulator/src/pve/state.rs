@@ -50,6 +50,8 @@ pub(crate) struct State {
     /// So many of the next machines never boot.
     pub(crate) duds: u32,
     pub(crate) started: Instant,
+    /// When a server broadcasts its status next; `None` before the first time.
+    pub(crate) next_broadcast: Option<Instant>,
     next_pid: u32,
     rng: SmallRng,
 }
@@ -133,6 +135,7 @@ impl State {
             requests: 0,
             duds: 0,
             started: clock.start(),
+            next_broadcast: None,
             next_pid: 1_000,
             rng: seed.stream("state", ""),
         };
