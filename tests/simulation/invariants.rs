@@ -27,6 +27,8 @@ const QUARANTINE: Duration = Duration::from_secs(24 * 60 * 60);
 /// S10: a new leader removes nothing for so long. A request of an earlier term may arrive in its first seconds.
 const COLD_START: SignedDuration = SignedDuration::from_secs(59);
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(5);
+/// S1: a machine without a claim is not condemned before; the default of `--orphan-grace`.
+const GRACE: SignedDuration = SignedDuration::from_hours(1);
 /// S9: longer than anybody believes to lead who does not, late requests included.
 const FENCED: SignedDuration = SignedDuration::from_secs(120);
 /// S11: of so few machines as there are here, one is repaired in this time.
@@ -106,6 +108,18 @@ impl Watch {
 
     fn note_claim(&mut self, lab: &Lab, kind: ChangeKind, object: &Value, now: Timestamp) {
         let (uid, name) = (text(&object["metadata"]["uid"]), name(object));
+        let adopts = &object["spec"]["adopts"];
+        let lost = self.claims.get(text(&adopts["claimUID"]));
+        if let Some(gone) = lost.and_then(|lost| lost.gone)
+            && adopts["condemned"] == true
+            && !self.claims.contains_key(uid)
+            && now.duration_since(gone) < GRACE
+        {
+            self.found.push(format!(
+                "S1: claim {name} condemns a machine {} s after it lost its claim",
+                now.duration_since(gone).as_secs()
+            ));
+        }
         let claim = self.claims.entry(uid.to_owned()).or_insert_with(|| Claim {
             name: name.to_owned(),
             vmid: object["spec"]["vmid"].as_u64().unwrap_or(0),

@@ -24,7 +24,7 @@ const fn minutes(count: u64) -> Duration {
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 10] = [
+    pub(crate) const NAMES: [&'static str; 11] = [
         "leftover-volumes",
         "two-silent-nodes",
         "all-silent",
@@ -32,6 +32,7 @@ impl Scene {
         "vanished-in-service",
         "vanished-young",
         "vanished-dying",
+        "vanished-off",
         "hypervisor-down",
         "no-quorum",
         "misplaced",
@@ -117,13 +118,21 @@ impl Scene {
             }
             7 => Self::new(
                 vec![
+                    load(0, two),
+                    load(10, less),
+                    after(READY, Incident::Vanish(Vanishing::Dying)),
+                ],
+                2,
+            ),
+            8 => Self::new(
+                vec![
                     load(0, one),
                     after(READY, Incident::DownAndDeleted),
                     after(READY + minutes(25), Incident::HypervisorsUp),
                 ],
                 2,
             ),
-            8 => Self::new(
+            9 => Self::new(
                 vec![
                     load(0, one),
                     after(READY, Incident::DestroyedWithoutQuorum),
