@@ -34,7 +34,8 @@ pub(super) fn empty(
     match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::One(name, node)) => {
-            if !is_cordoned(node) && !(broken(Mutant::EmptyNotTainted) && seems_empty(observed)) {
+            let is_passed_over = broken(Mutant::EmptyNotTainted) && seems_empty(observed);
+            if !is_cordoned(node) && !is_passed_over {
                 return match failed(observed.last.as_ref().filter(|l| l.did == Did::Cordon)) {
                     Some((_, text)) => {
                         soon(now, format!("Node {name} could not be cordoned: {text}"))
