@@ -43,11 +43,11 @@ impl Reply {
     }
 
     fn into_response(self) -> Response<Bytes> {
-        let mut body = json!({ "data": self.data });
+        let mut body = Map::from_iter([("data".to_owned(), self.data)]);
         if let Some(total) = self.total {
-            body["total"] = total.into();
+            body.insert("total".to_owned(), total.into());
         }
-        json_response(StatusCode::OK, "OK", &body)
+        json_response(StatusCode::OK, "OK", &body.into())
     }
 }
 
