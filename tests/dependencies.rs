@@ -62,7 +62,7 @@ fn what_is_shipped_holds_no_simulator() {
     );
 }
 
-/// Small worlds and the targets of fuzzing are features that nothing asks for but tests.
+/// Small worlds, the targets of fuzzing and mistakes to be caught are features that nothing asks for but tests.
 #[test]
 fn what_is_shipped_holds_nothing_of_tests() {
     for features in ["--no-default-features", "--features=default"] {
@@ -77,7 +77,10 @@ fn what_is_shipped_holds_nothing_of_tests() {
         assert!(tree.contains("kproxide_planner"), "{tree}");
         for line in tree.lines().filter(|line| line.starts_with("kproxide")) {
             let has = |feature| line.contains(feature);
-            assert!(!has("fuzz") && !has("fixtures"), "{line}");
+            assert!(
+                !has("fuzz") && !has("fixtures") && !has("mutants"),
+                "{line}"
+            );
         }
     }
 }

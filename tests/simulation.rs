@@ -1,4 +1,5 @@
-//! The simulation as a test: many seeds pass, two processes write the same log of each, and every plan of the systematic stories passes. What runs is
+//! The simulation as a test: many seeds pass, two processes write the same log of each, every plan of the systematic stories passes, and every mistake that is
+//! built in on purpose is caught. What runs is
 //! `cargo sim`, optimized. `tests/simulation/` says what is simulated and what must hold.
 
 #![expect(
@@ -21,6 +22,13 @@ const COMPARED: usize = 100;
 /// Of all stories.
 const PLANS: usize = 700;
 
+/// So many days, of so many seeds.
+const DAYS: &str = "2";
+const SEEDS_OF_DAYS: &str = "3";
+
+/// Built into one program, and caught.
+const MUTANTS: usize = 40;
+
 /// One test at a time, so that the speed that the summary prints is that of the machine.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -32,7 +40,11 @@ fn sim() -> Command {
         .expect("cargo puts binaries two folders below the target folder");
     Command::new(release_binary(
         target,
-        &["--package=kproxide-simulation", "--bin=sim"],
+        &[
+            "--package=kproxide-simulation",
+            "--features=mutants",
+            "--bin=sim",
+        ],
         "sim",
         "KPROXIDE_SIM_BINARY",
     ))
@@ -83,6 +95,38 @@ fn f1_f2_f3_f4_f5_f6_f8_f9_f10_f12_f13_f14_f17_f19_f20_f21_f22_f23_f24_f25_f26_f
     let (_, told) = told.split_once("systematic: ").unwrap();
     let plans: usize = told.split(' ').next().unwrap().parse().unwrap();
     assert!(plans >= PLANS, "{plans} plans, expected at least {PLANS}");
+}
+
+/// A load that follows the clock, and faults at the rate of real life, for days: after the last of both the world comes to rest, stays there for hours, until no
+/// VMID rests any more either, and nothing is left over. `tests/simulation/days/turns.rs` says what a reversal is.
+#[test]
+fn l3_l5_days_of_load_under_faults_reverse_little_leak_nothing_and_keep_memory_flat() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sim = sim();
+    // All at once: each is a process of one thread, and as long as the others.
+    sim.args(["--days", DAYS, "--seeds", SEEDS_OF_DAYS])
+        .args(["--threads", SEEDS_OF_DAYS]);
+    let output = sim.stderr(Stdio::inherit()).output().unwrap();
+    io::stderr().write_all(&output.stdout).unwrap();
+    assert!(output.status.success(), "{sim:?}: {}", output.status);
+}
+
+/// Each of the mistakes that are built in on purpose is caught, and by what.
+#[test]
+fn every_mutant_is_caught() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sim = sim();
+    sim.arg("--broken");
+    let output = sim.stderr(Stdio::null()).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    io::stderr().write_all(told.as_bytes()).unwrap();
+    assert!(output.status.success(), "{sim:?}: {}", output.status);
+    let (_, told) = told.rsplit_once("broken: ").unwrap();
+    let mutants: usize = told.split(' ').next().unwrap().parse().unwrap();
+    assert!(
+        mutants >= MUTANTS,
+        "{mutants} mutants, expected at least {MUTANTS}"
+    );
 }
 
 #[test]

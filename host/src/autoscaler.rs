@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_planner::facts::{ClaimFacts, Delta, HostFacts};
+use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
 use kproxide_planner::world::World;
@@ -360,6 +361,10 @@ impl Autoscaler {
     /// Nothing is destroyed before two full ticks and the cold-start time as leader: the first lists may be those of a cluster that is itself starting.
     fn arm(&mut self) {
         self.term.ticks = self.term.ticks.saturating_add(1);
+        if self.host.armed_at.is_none() && broken(Mutant::NoColdStart) {
+            self.host.armed_at = Some(self.term.since);
+            self.world.apply(Delta::Host(self.host.clone()));
+        }
         if self.host.armed_at.is_none() && self.term.ticks > 2 {
             let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start)
                 .unwrap_or(jiff::SignedDuration::MAX);

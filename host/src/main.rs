@@ -7,6 +7,11 @@ use clap::Parser;
 use kproxide::args::Cli;
 use kproxide::cli;
 
+#[cfg(feature = "mutants")]
+compile_error!(
+    "the feature `mutants` builds mistakes in: it is for `cargo sim` and `cargo broken`, never for this binary"
+);
+
 fn main() -> ExitCode {
     // One TLS provider for kube and reqwest; a second installation would fail, and nobody has made a first.
     let _ = rustls::crypto::ring::default_provider().install_default();

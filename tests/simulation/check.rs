@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::future::pending;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::Duration;
 
+use kproxide::lab::Lab;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -15,7 +17,7 @@ use crate::run::{self, Outcome};
 use crate::scenario::Scenario;
 use crate::settled::EndState;
 
-/// Of virtual time, for one run: a load of an hour, two to come to rest, and what stops and starts around them.
+/// Of virtual time, for one run, after the last change of its load: two hours to come to rest, and what stops and starts around them.
 const RUN_DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Of so many seeds one is run without faults as well: what a scenario ends in must hold there first of all.
@@ -51,7 +53,11 @@ pub(crate) fn checked_by_seed(seed: u64) -> Checked {
 
 /// Runs a scenario under a plan; it must end as the scenario says.
 pub(crate) fn check(scenario: &Scenario, plan: &FaultPlan) -> Checked {
-    let mut checked = simulate(scenario, plan);
+    ends_as_it_says(scenario, simulate(scenario, plan))
+}
+
+/// What a run came to, if it ended as its scenario says.
+pub(crate) fn ends_as_it_says(scenario: &Scenario, mut checked: Checked) -> Checked {
     checked.came = checked.came.and_then(|outcome| {
         let expected = EndState::expected(scenario);
         if outcome.end == expected {
@@ -68,6 +74,15 @@ pub(crate) fn check(scenario: &Scenario, plan: &FaultPlan) -> Checked {
 
 /// One run in a runtime of its own.
 pub(crate) fn simulate(scenario: &Scenario, plan: &FaultPlan) -> Checked {
+    simulate_beside(scenario, plan, async |_: &Lab, _: &Log| pending().await)
+}
+
+/// As [`simulate`], with somebody who looks on, see [`run::run`].
+pub(crate) fn simulate_beside(
+    scenario: &Scenario,
+    plan: &FaultPlan,
+    beside: impl AsyncFnOnce(&Lab, &Log) -> String,
+) -> Checked {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -80,9 +95,11 @@ pub(crate) fn simulate(scenario: &Scenario, plan: &FaultPlan) -> Checked {
         runtime.block_on(async {
             let log = written.insert(Log::new());
             let _listening = log.listen();
-            let run = timeout(RUN_DEADLINE, run::run(scenario, plan, log));
+            let rest = scenario.quarantine.unwrap_or_default();
+            let deadline = scenario.end() + rest + RUN_DEADLINE;
+            let run = timeout(deadline, run::run(scenario, plan, log, beside));
             run.await
-                .unwrap_or_else(|_| Err(format!("no end after {RUN_DEADLINE:?}")))
+                .unwrap_or_else(|_| Err(format!("no end after {deadline:?}")))
         })
     }));
     let log = written.expect("the log is made first");

@@ -5,21 +5,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kproxide::lab::Lab;
-use kproxide_simulator::kube::{Change, ChangeKind, Verb};
+use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth, PveSnapshot, VmView, VolumeView};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::mishaps::start_foreign;
 use crate::scenario::Scenario;
 
 /// Who makes and removes machines of ours, as Proxmox knows it.
-const OUR_TOKEN: &str = "kproxide@pve!ci";
+pub(crate) const OUR_TOKEN: &str = "kproxide@pve!ci";
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
 /// How often is looked for what ends a run at once.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often is checked what was asked since. The servers of a run of many days forget what is older than an hour.
+const REVIEW: Duration = Duration::from_secs(30 * 60);
+/// The answer and the change that it tells of.
+pub(crate) const AT_ONCE: SignedDuration = SignedDuration::from_millis(5);
 const LEDGERS: &str = "ledgers.kproxide.dev";
 
 /// The life of a claim as the API server saw it.
@@ -32,6 +37,8 @@ struct Claim {
     from: Timestamp,
     deleted: Option<Timestamp>,
     gone: Option<Timestamp>,
+    /// A host let it go, and not somebody who took its finalizer away: only then it outlives its machine.
+    let_go: bool,
 }
 
 impl Claim {
@@ -45,6 +52,10 @@ pub(crate) struct History {
     changes: UnboundedReceiver<Arc<Change>>,
     claims: Vec<Claim>,
     most: BTreeMap<String, u64>,
+    /// What was found in what was asked until the last review.
+    found: Vec<String>,
+    /// So much of both servers' audits was reviewed.
+    seen: (usize, usize),
 }
 
 /// Everything of other people, as it was at one moment.
@@ -62,20 +73,68 @@ impl History {
             changes,
             claims: Vec::new(),
             most: BTreeMap::new(),
+            found: Vec::new(),
+            seen: (0, 0),
         }
     }
 
     /// Takes notes of every change, for as long as it is polled: a change is noted in the instant in which it happens.
     pub(crate) async fn follow(&mut self, lab: &Lab) {
-        while let Some(change) = self.changes.recv().await {
-            let now = lab.clock.now();
-            let object = change.object.value();
-            if change.resource.to_string() == LEDGERS {
-                self.note_ledger(&object);
-            } else {
-                self.note_claim(change.kind, &object, now);
+        let mut review = Instant::now() + REVIEW;
+        loop {
+            tokio::select! {
+                // What has changed by now is noted before it is reviewed.
+                biased;
+                change = self.changes.recv() => match change {
+                    Some(change) => self.note(lab, &change),
+                    None => return,
+                },
+                () = sleep_until(review) => {
+                    self.review(lab, &lab.pve.snapshot().births);
+                    review += REVIEW;
+                }
             }
         }
+    }
+
+    fn note(&mut self, lab: &Lab, change: &Change) {
+        let now = lab.clock.now();
+        let object = change.object.value();
+        if change.resource.to_string() == LEDGERS {
+            self.note_ledger(&object);
+        } else {
+            self.note_claim(change.kind, &object, now);
+        }
+    }
+
+    /// Checks everything that was asked since the last time.
+    fn review(&mut self, lab: &Lab, births: &[Birth]) {
+        let mut found = std::mem::take(&mut self.found);
+        let (pve, kube) = (
+            lab.pve.audit_since(self.seen.0),
+            lab.kube.audit_since(self.seen.1),
+        );
+        self.seen = (self.seen.0 + pve.len(), self.seen.1 + kube.len());
+        for entry in pve
+            .iter()
+            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
+        {
+            self.check_request(entry, births, &mut found);
+        }
+        for entry in kube.iter().filter(|entry| is_of_host(entry)) {
+            let is_it = |claim: &&mut Claim| {
+                let gone = claim.gone.map(|gone| entry.at.duration_since(gone).abs());
+                claim.name == entry.name && gone.is_some_and(|between| between < AT_ONCE)
+            };
+            if entry.resource == CLAIMS && entry.subresource.is_empty() && entry.verb == Verb::Patch
+            {
+                for claim in self.claims.iter_mut().filter(is_it) {
+                    claim.let_go = true;
+                }
+            }
+        }
+        check_kubernetes(kube, &mut found);
+        self.found = found;
     }
 
     fn note_claim(&mut self, kind: ChangeKind, object: &Value, now: Timestamp) {
@@ -89,6 +148,7 @@ impl History {
                 from: now,
                 deleted: None,
                 gone: None,
+                let_go: false,
             });
             return;
         }
@@ -129,23 +189,15 @@ impl History {
 
     /// Every violation; none is as it should be. `before` is what was there of other people's, with what they did since.
     pub(crate) fn violations(
-        &self,
+        &mut self,
         lab: &Lab,
         scenario: &Scenario,
         before: &Foreign,
     ) -> Vec<String> {
-        let mut found = Vec::new();
         let snapshot = lab.pve.snapshot();
+        self.review(lab, &snapshot.births);
+        let mut found = self.found.clone();
         self.check_births(&snapshot, &mut found);
-        for entry in lab
-            .pve
-            .audit()
-            .iter()
-            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
-        {
-            self.check_request(entry, &snapshot.births, &mut found);
-        }
-        check_kubernetes(lab, &mut found);
         let now = Foreign::of(lab);
         if now != *before {
             found.push(format!(
@@ -197,7 +249,7 @@ impl History {
             match self.claim_of(birth.vmid, birth.at) {
                 Some(claim) => {
                     let outlived = |gone| birth.destroyed.is_none_or(|destroyed| gone < destroyed);
-                    if claim.gone.is_some_and(outlived) {
+                    if claim.let_go && claim.gone.is_some_and(outlived) {
                         found.push(format!(
                             "claim {} was gone before its VM {} was",
                             claim.name, birth.vmid
@@ -278,10 +330,15 @@ pub(crate) async fn until_foreign_is_touched(lab: &Lab) -> String {
     loop {
         let entries = lab.pve.audit_since(seen);
         seen += entries.len();
-        let births = lab.pve.snapshot().births;
-        let by_us = entries
+        let mut by_us = entries
             .iter()
-            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200);
+            .filter(|entry| entry.user == OUR_TOKEN && entry.status == 200)
+            .peekable();
+        // Most of the time nothing was asked for.
+        let births = match by_us.peek() {
+            Some(_) => lab.pve.births(),
+            None => Vec::new(),
+        };
         for entry in by_us {
             if let Some((birth, _)) = touched(entry, &births).filter(|(birth, _)| !is_ours(birth)) {
                 return not_ours(entry, birth);
@@ -313,14 +370,14 @@ fn not_ours(entry: &AuditEntry, birth: &Birth) -> String {
     )
 }
 
+/// What a host asked for and got.
+pub(crate) fn is_of_host(entry: &KubeEntry) -> bool {
+    entry.user.starts_with("kproxide-") && entry.code < 300 && !entry.dry_run
+}
+
 /// Hosts leave Nodes alone that are not of their machines, and pods to the Eviction API.
-fn check_kubernetes(lab: &Lab, found: &mut Vec<String>) {
-    let by_hosts = lab
-        .kube
-        .audit()
-        .into_iter()
-        .filter(|entry| entry.user.starts_with("kproxide-") && entry.code < 300);
-    for entry in by_hosts {
+fn check_kubernetes(asked: Vec<KubeEntry>, found: &mut Vec<String>) {
+    for entry in asked.into_iter().filter(is_of_host) {
         let touches_node = entry.resource == "nodes" && STATIC.contains(&entry.name.as_str());
         let removes_pod =
             entry.resource == "pods" && matches!(entry.verb, Verb::Delete | Verb::DeleteCollection);
@@ -349,6 +406,13 @@ impl Foreign {
         );
         self.volumes
             .sort_by(|a, b| (&a.hypervisor, &a.volid).cmp(&(&b.hypervisor, &b.volid)));
+    }
+
+    /// People start what of theirs ran before it went down.
+    pub(crate) fn start(&self, lab: &Lab) {
+        for vm in self.vms.iter().filter(|vm| vm.running) {
+            start_foreign(lab, vm.vmid);
+        }
     }
 
     pub(crate) fn of(lab: &Lab) -> Self {

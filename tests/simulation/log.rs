@@ -14,6 +14,8 @@ use tracing_subscriber::fmt::time::FormatTime;
 #[derive(Clone)]
 pub(crate) struct Log {
     text: Arc<Mutex<Vec<u8>>>,
+    /// Lines of errors that were cut off with what was before them.
+    errors: Arc<Mutex<Vec<String>>>,
     time: VirtualTime,
 }
 
@@ -27,6 +29,7 @@ impl Log {
     pub(crate) fn new() -> Self {
         Self {
             text: Arc::default(),
+            errors: Arc::default(),
             time: VirtualTime {
                 started: Instant::now(),
             },
@@ -58,17 +61,38 @@ impl Log {
         std::mem::take(&mut *self.lock())
     }
 
+    /// Cuts off all but about the last `keep` bytes, and returns what is cut off. Errors in it are remembered.
+    pub(crate) fn shorten(&self, keep: usize) -> Vec<u8> {
+        let mut log = self.lock();
+        let cut = log.len().saturating_sub(keep);
+        let line = log[cut..].iter().position(|byte| *byte == b'\n');
+        let cut = line.map_or(0, |end| if cut == 0 { 0 } else { cut + end + 1 });
+        let rest = log.split_off(cut);
+        let old = std::mem::replace(&mut *log, rest);
+        lock(&self.errors).extend(errors_in(&old));
+        old
+    }
+
     /// The lines in which a host says that something is wrong with itself; faults around it are warnings.
     pub(crate) fn errors(&self) -> Vec<String> {
-        let log = self.lock();
-        let text = String::from_utf8_lossy(&log);
-        let is_error = |line: &&str| line.contains(" ERROR kproxide");
-        text.lines().filter(is_error).map(str::to_owned).collect()
+        let mut errors = lock(&self.errors).clone();
+        errors.extend(errors_in(&self.lock()));
+        errors
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.text)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn errors_in(log: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(log);
+    let is_error = |line: &&str| line.contains(" ERROR kproxide");
+    text.lines().filter(is_error).map(str::to_owned).collect()
 }
 
 /// The last `count` lines of a log.
@@ -103,5 +127,23 @@ impl Write for Lines {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_cut_off_leaves_its_errors() {
+        let log = Log::new();
+        log.line("a", " ERROR kproxide: first");
+        log.line("a", "second");
+        let old = log.shorten(10);
+        assert!(old.ends_with(b"first\n00:00:00.000000 a: second\n"));
+        log.line("a", "third");
+        assert!(log.shorten(1000).is_empty());
+        assert_eq!(log.errors().len(), 1, "{:?}", log.errors());
+        assert!(log.take().ends_with(b"third\n"));
     }
 }

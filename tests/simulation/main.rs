@@ -10,6 +10,8 @@
 //! ([`settled::EndState`] says what is compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with
 //! two machines, anything of other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
 //!
+//! `--days` lets a world live for days or weeks, with fewer faults, and looks at what wears out ([`mod@days`]).
+//!
 //! All seeds together must have met what is worth meeting ([`mod@summary`]), and another process must write the same log of each: `tests/simulation.rs`
 //! holds this program to that.
 
@@ -33,6 +35,8 @@ mod run;
 
 mod settled;
 
+mod invariants;
+
 mod history;
 
 mod log;
@@ -47,7 +51,15 @@ mod minimize;
 
 mod stories;
 
+mod incidents;
+
+mod scenes;
+
+mod broken;
+
 mod systematic;
+
+mod days;
 
 mod summary;
 
@@ -62,7 +74,11 @@ use clap::{ArgGroup, Parser};
 use sha2::{Digest, Sha256};
 
 use crate::check::checked_by_seed;
+use crate::scenes::Scene;
 use crate::summary::Summary;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Seeds that have shown a defect once, run besides those that are asked for with `--seeds`.
 const REGRESSIONS: &[u64] = &[];
@@ -77,7 +93,7 @@ const REGRESSIONS: &[u64] = &[];
     bin_name = "cargo sim",
     max_term_width = 110,
     arg_required_else_help = true,
-    group = ArgGroup::new("what").required(true).args(["seeds", "seed", "systematic"])
+    group = ArgGroup::new("what").required(true).args(["seeds", "seed", "systematic", "broken", "scene"])
 )]
 struct Arguments {
     /// Run so many seeds and print a summary
@@ -95,9 +111,26 @@ struct Arguments {
     /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and print a line for each
     #[arg(long, value_name = "STORY")]
     systematic: Option<Option<String>>,
+    /// Run so many days instead of an hour, with a load that follows the clock and faults at the rate of real life, and print what each pool did on each day
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=366),
+        conflicts_with_all = ["systematic", "minimize", "digests"]
+    )]
+    days: Option<u32>,
     /// Run only this plan of the story
     #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
     plan: Option<String>,
+    /// Build a mistake in (one, by its name, or one after the other) and print what catches it, and in how many worlds
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["digests", "log", "lines"])]
+    broken: Option<Option<String>>,
+    /// In how many worlds, seeds and scenes, a mistake must show
+    #[arg(long, value_name = "N", default_value_t = broken::WORLDS, requires = "broken")]
+    worlds: usize,
+    /// Replay one of the small worlds that are made for mistakes, with none of them: print the end of its log
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(Scene::NAMES), conflicts_with = "digests")]
+    scene: Option<String>,
     /// How many lines of its log a replay prints
     #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "seeds")]
     lines: usize,
@@ -131,8 +164,14 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     if let Some(seed) = arguments.seed.filter(|_| arguments.minimize) {
         return minimize::minimize(seed, arguments.lines);
     }
+    if let (Some(seed), Some(days)) = (arguments.seed, arguments.days) {
+        return days::one(seed, days, arguments.lines, directory);
+    }
     if let Some(seed) = arguments.seed {
         return replay::replay(seed, arguments.lines, directory);
+    }
+    if let Some(scene) = &arguments.scene {
+        return replay::scene(scene, arguments.lines, directory);
     }
     let threads = arguments
         .threads
@@ -141,8 +180,14 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         let plan = arguments.plan.as_deref();
         return systematic::systematic(story.as_deref(), plan, threads, arguments.lines, directory);
     }
+    if let Some(name) = &arguments.broken {
+        return broken::broken(name.as_deref(), arguments.worlds, threads);
+    }
     let count = arguments.seeds.unwrap_or(1);
     let seeds = arguments.first..arguments.first.saturating_add(count);
+    if let Some(days) = arguments.days {
+        return days::many(seeds, days, threads, arguments.lines, directory);
+    }
     let seeds = seeds.chain(REGRESSIONS.iter().copied());
     summary(seeds, threads, arguments.digests, directory)
 }

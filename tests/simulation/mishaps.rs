@@ -263,15 +263,21 @@ fn start_again(lab: &Lab, before: &PveSnapshot, hypervisor: &str) {
         // Another machine may have its VMID by now, and somebody else may have started it.
         let now = lab.pve.snapshot().vms;
         if now.iter().any(|other| other.incarnation == vm.incarnation) {
-            if !is_ours_in(before, vm.incarnation) {
-                // Whatever it is, it is no Node.
-                let quirk = Quirk {
-                    never_joins: true,
-                    ..Quirk::default()
-                };
-                lab.physics.quirk_of(vm.vmid, quirk);
+            if is_ours_in(before, vm.incarnation) {
+                let _ = lab.pve.human_starts(vm.vmid);
+            } else {
+                start_foreign(lab, vm.vmid);
             }
-            let _ = lab.pve.human_starts(vm.vmid);
         }
     }
+}
+
+/// Starts a machine of other people, unless it runs: whatever it is, it is no Node.
+pub(crate) fn start_foreign(lab: &Lab, vmid: u32) {
+    let quirk = Quirk {
+        never_joins: true,
+        ..Quirk::default()
+    };
+    lab.physics.quirk_of(vmid, quirk);
+    let _ = lab.pve.human_starts(vmid);
 }

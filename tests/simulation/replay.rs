@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::check::checked_by_seed;
+use crate::check::{Checked, checked_by_seed};
 use crate::log;
 use crate::plan::FaultPlan;
 use crate::scenario::Scenario;
+use crate::scenes::Scene;
 
 /// Runs a seed and prints its world, its plan, the last `lines` of its log and what it came to.
 pub(crate) fn replay(seed: u64, lines: usize, directory: Option<&Path>) -> io::Result<ExitCode> {
@@ -16,9 +17,42 @@ pub(crate) fn replay(seed: u64, lines: usize, directory: Option<&Path>) -> io::R
     let mut out = io::stdout().lock();
     write!(out, "{scenario}{}", FaultPlan::of(&scenario))?;
     out.flush()?;
-    let checked = checked_by_seed(seed);
+    told(
+        &mut out,
+        &format!("seed {seed}"),
+        &seed.to_string(),
+        checked_by_seed(seed),
+        lines,
+        directory,
+    )
+}
+
+/// Runs a scene without any mistake and prints the last `lines` of its log and what it came to.
+pub(crate) fn scene(name: &str, lines: usize, directory: Option<&Path>) -> io::Result<ExitCode> {
+    let index = Scene::NAMES.iter().position(|it| *it == name);
+    let scene =
+        Scene::of(index.ok_or_else(|| io::Error::other(format!("there is no scene {name:?}")))?);
+    let mut out = io::stdout().lock();
+    told(
+        &mut out,
+        &format!("scene {name}"),
+        name,
+        scene.run(),
+        lines,
+        directory,
+    )
+}
+
+fn told(
+    out: &mut impl Write,
+    what: &str,
+    file: &str,
+    checked: Checked,
+    lines: usize,
+    directory: Option<&Path>,
+) -> io::Result<ExitCode> {
     if let Some(directory) = directory {
-        fs::write(directory.join(format!("{seed}.log")), &checked.log)?;
+        fs::write(directory.join(format!("{file}.log")), &checked.log)?;
     }
     writeln!(
         out,
@@ -26,12 +60,12 @@ pub(crate) fn replay(seed: u64, lines: usize, directory: Option<&Path>) -> io::R
         log::tail(&checked.log, lines)
     )?;
     match checked.came {
-        Ok(faulty) => {
-            writeln!(out, "seed {seed} passes: {}", faulty.report())?;
+        Ok(outcome) => {
+            writeln!(out, "{what} passes: {}", outcome.report())?;
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            writeln!(out, "seed {seed} FAILS: {error}")?;
+            writeln!(out, "{what} FAILS: {error}")?;
             Ok(ExitCode::FAILURE)
         }
     }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::history::{Foreign, History, until_foreign_is_touched};
+use crate::invariants::Watch;
 use crate::log::Log;
 use crate::mishaps::{Mishap, World};
 use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
@@ -24,6 +25,8 @@ use crate::wire::{Traffic, Wires};
 /// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
 /// failures, half an hour at most; the rest are drains (10 minutes each) and deadlines of launches.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+/// The Ledger lets go of what has rested by then at the latest.
+const LET_GO: Duration = Duration::from_secs(10 * 60);
 /// How often is looked whether the world is at rest.
 const LOOK: Duration = Duration::from_secs(10);
 /// A host that lost its Lease to a blow reaches it again after so long: longer than it may believe that it leads.
@@ -86,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// Runs a scenario to its end under a plan.
+/// Runs a scenario to its end under a plan. `beside` looks on from the moment in which hosts start; if it returns, it says why the run ends.
 ///
 /// # Errors
 /// What did not hold. The log tells how it came to that.
@@ -94,10 +97,12 @@ pub(crate) async fn run(
     scenario: &Scenario,
     plan: &FaultPlan,
     log: &Log,
+    beside: impl AsyncFnOnce(&Lab, &Log) -> String,
 ) -> Result<Outcome, String> {
     let started = Instant::now();
     let lab = scenario.build();
     let mut history = History::new(&lab);
+    let mut watch = Watch::new(&lab);
     sleep(PRELUDE).await;
     let stage = Stage {
         lab: &lab,
@@ -112,15 +117,22 @@ pub(crate) async fn run(
         stop: CancellationToken::new(),
         happened: RefCell::default(),
     };
-    let foreign = tokio::select! {
+    let played = tokio::select! {
         biased;
         () = history.follow(&lab) => return Err("the API server stopped".to_owned()),
+        () = watch.follow(&lab) => return Err("the API server stopped".to_owned()),
         touched = until_foreign_is_touched(&lab) => return Err(touched),
         () = tell_machines(&stage) => return Err("Proxmox stopped".to_owned()),
+        why = beside(&lab, log) => return Err(why),
         () = stage.take_leases() => return Err("nobody takes Leases".to_owned()),
-        played = stage.play(plan) => played?,
+        played = stage.play(plan) => played,
     };
-    let violations = history.violations(&lab, scenario, &foreign);
+    let mut violations = watch.violations(&lab, scenario);
+    match played {
+        Ok(foreign) => violations.extend(history.violations(&lab, scenario, &foreign)),
+        // What it came to, after what led to it.
+        Err(error) => violations.push(error),
+    }
     if !violations.is_empty() {
         return Err(violations.join("\n"));
     }
@@ -171,6 +183,10 @@ impl Stage<'_> {
         let story = async {
             let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
             self.come_to_rest(plan.quiet).await?;
+            if let Some(quarantine) = self.scenario.quarantine {
+                self.stay_at_rest(quarantine).await?;
+                self.come_to_rest(plan.quiet).await?;
+            }
             self.stop.cancel();
             Ok::<_, String>(foreign)
         };
@@ -222,6 +238,11 @@ impl Stage<'_> {
         let randomness = format!("{}/{process}", wires.name);
         let mut config = config(wires.name);
         config.anchor = self.scenario.anchor;
+        if let Some(quarantine) = self.scenario.quarantine {
+            config.quarantine = quarantine
+                .try_into()
+                .expect("the scenario's quarantine is short");
+        }
         if self.scenario.has_trap() {
             config.policy_dirs = vec!["/policies".into()];
         }
@@ -280,6 +301,10 @@ impl Stage<'_> {
                 Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
                 Act::Silence => self.silence().await,
                 Act::Mend => self.mend(),
+                Act::Incident(incident) => {
+                    self.log.line("world", &format!("{incident:?}"));
+                    incident.happen(self.lab, &mut foreign).await;
+                }
             }
         }
         foreign
@@ -475,6 +500,36 @@ impl Stage<'_> {
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// Nothing is asked for any more, for as long as the Ledger still holds something that only time takes away, but that the Ledger lets go of it.
+    async fn stay_at_rest(&self, quarantine: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + quarantine + LET_GO;
+        let (effects, of_ledger) = (self.effects(), self.ledger_writes());
+        while ledger_entries(self.lab)
+            .iter()
+            .any(|entry| entry["state"] == "quarantined")
+        {
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "VMIDs rest for longer than {quarantine:?}: {:?}",
+                    ledger_entries(self.lab)
+                ));
+            }
+            sleep(LOOK * 6).await;
+            let asked = self.effects() - effects - (self.ledger_writes() - of_ledger);
+            let found = problems(self.lab, self.scenario);
+            if asked > 0 || !found.is_empty() {
+                return Err(format!(
+                    "the world was at rest and did not stay so: {asked} effects, {found:#?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn ledger_writes(&self) -> u64 {
+        self.wires.iter().map(Wires::ledger_writes).sum()
     }
 
     /// A new process finds nothing to do.

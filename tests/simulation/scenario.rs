@@ -14,6 +14,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 
+use crate::incidents::Incident;
 use crate::plan::Clock;
 
 /// VMIDs that kproxide may use. Some are other people's.
@@ -50,6 +51,9 @@ pub(crate) struct Scenario {
     pub(crate) foreign: Vec<VmSpec>,
     /// Hosts keep an anchor on Proxmox.
     pub(crate) anchor: bool,
+    /// How long hosts let a VMID rest (`--quarantine`); the run then goes on until none rests any more. Without it, hosts have their default of a day, and the run
+    /// does not wait for that.
+    pub(crate) quarantine: Option<Duration>,
 }
 
 #[derive(Clone)]
@@ -89,6 +93,7 @@ pub(crate) enum Act {
     Silence,
     /// The policy that traps answers from now on.
     Mend,
+    Incident(Incident),
 }
 
 /// Where a copy goes.
@@ -133,6 +138,7 @@ impl Scenario {
             steps,
             foreign,
             anchor: false,
+            quarantine: None,
         }
     }
 
@@ -140,7 +146,7 @@ impl Scenario {
     pub(crate) fn final_load(&self) -> &[u32] {
         let loads = self.steps.iter().rev().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.as_slice()),
-            Act::Copy(_) | Act::Silence | Act::Mend => None,
+            Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => None,
         });
         loads.into_iter().next().unwrap_or_default()
     }
@@ -149,7 +155,7 @@ impl Scenario {
     pub(crate) fn most_pods(&self) -> u32 {
         let loads = self.steps.iter().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.iter().sum()),
-            Act::Copy(_) | Act::Silence | Act::Mend => None,
+            Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => None,
         });
         loads.max().unwrap_or(0)
     }
@@ -166,6 +172,7 @@ impl Scenario {
                     Act::Copy(_) => "copy",
                     Act::Silence => "silence",
                     Act::Mend => "mending",
+                    Act::Incident(_) => "incident",
                 };
                 (format!("the {what} at {}", Clock(step.at)), smaller)
             })
@@ -306,6 +313,7 @@ impl fmt::Display for Scenario {
                 )?,
                 Act::Silence => writeln!(out, "  {} a Node falls silent", Clock(step.at))?,
                 Act::Mend => writeln!(out, "  {} the policy is mended", Clock(step.at))?,
+                Act::Incident(incident) => writeln!(out, "  {} {incident:?}", Clock(step.at))?,
             }
         }
         Ok(())

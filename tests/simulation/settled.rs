@@ -1,6 +1,7 @@
 //! Whether the world has come to rest as it should be, and what of it must be the same with and without faults.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide::lab::Lab;
@@ -141,8 +142,8 @@ impl EndState {
 pub(crate) fn problems(lab: &Lab, scenario: &Scenario) -> Vec<String> {
     let mut found = Vec::new();
     let snapshot = lab.pve.snapshot();
-    let nodes = lab.kube.list("nodes");
-    let claims = lab.kube.list("nodeclaims.kproxide.dev");
+    let nodes = objects(lab, "nodes");
+    let claims = objects(lab, "nodeclaims.kproxide.dev");
     check_pods(lab, scenario, &mut found);
     for (index, pool) in scenario.pools.iter().enumerate() {
         let (count, needed) = (
@@ -169,9 +170,10 @@ pub(crate) fn problems(lab: &Lab, scenario: &Scenario) -> Vec<String> {
 }
 
 fn check_pods(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
-    let pods: Vec<Value> = lab.kube.list("pods").into_iter().filter(of_load).collect();
+    let mut pods = objects(lab, "pods");
+    pods.retain(|pod| of_load(pod));
     for (app, wanted) in scenario.apps.iter().zip(scenario.final_load()) {
-        let of_app: Vec<&Value> = pods
+        let of_app: Vec<&Arc<Value>> = pods
             .iter()
             .filter(|pod| pod["metadata"]["labels"]["app"] == app.name.as_str())
             .collect();
@@ -193,7 +195,12 @@ fn check_pods(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
 }
 
 /// A claim has exactly its machine and its Node, and both are as it says.
-fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &mut Vec<String>) {
+fn check_claim(
+    claim: &Value,
+    snapshot: &PveSnapshot,
+    nodes: &[Arc<Value>],
+    found: &mut Vec<String>,
+) {
     let name = text(&claim["metadata"]["name"]);
     let mut wrong = |what: String| found.push(format!("claim {name}: {what}"));
     if claim["status"]["phase"] != "Initialized"
@@ -211,7 +218,9 @@ fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &m
         wrong(format!("has {} machines", vms.len()));
         return;
     };
-    let uid = text(&claim["metadata"]["uid"]);
+    // A machine that was taken over keeps the marker of the claim that it was made for.
+    let adopted = claim["spec"]["adopts"]["claimUID"].as_str();
+    let uid = adopted.unwrap_or(text(&claim["metadata"]["uid"]));
     let description = vm.description.as_deref().unwrap_or_default();
     let boot_disk = snapshot
         .volumes
@@ -246,8 +255,8 @@ fn check_claim(claim: &Value, snapshot: &PveSnapshot, nodes: &[Value], found: &m
             wrong(format!("its machine's {what} is not as specified: {vm:?}"));
         }
     }
-    let of_claim = |node: &&Value| node["metadata"]["labels"]["kproxide.dev/claim"] == name;
-    let its: Vec<&Value> = nodes.iter().filter(of_claim).collect();
+    let of_claim = |node: &&Arc<Value>| node["metadata"]["labels"]["kproxide.dev/claim"] == name;
+    let its: Vec<&Arc<Value>> = nodes.iter().filter(of_claim).collect();
     let [node] = its[..] else {
         wrong(format!("has {} Nodes", its.len()));
         return;
@@ -299,8 +308,8 @@ fn labels_wanted(claim: &Value, vm: &VmView) -> BTreeMap<String, String> {
 /// No machine, volume or Node of ours without a claim.
 fn check_surplus(
     snapshot: &PveSnapshot,
-    nodes: &[Value],
-    claims: &[Value],
+    nodes: &[Arc<Value>],
+    claims: &[Arc<Value>],
     found: &mut Vec<String>,
 ) {
     let vmids: BTreeSet<u64> = claims
@@ -356,8 +365,8 @@ pub(crate) fn about_to_end(lab: &Lab) -> Vec<String> {
 }
 
 /// The Ledger holds an entry in use for each claim, nothing promised, and nothing that passes with time.
-fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
-    for ledger in lab.kube.list("ledgers.kproxide.dev") {
+fn check_ledger(lab: &Lab, claims: &[Arc<Value>], found: &mut Vec<String>) {
+    for ledger in objects(lab, "ledgers.kproxide.dev") {
         for field in ["removals", "orphans", "freeze"] {
             let left = &ledger["spec"][field];
             if !left.is_null() && left.as_array().is_none_or(|rows| !rows.is_empty()) {
@@ -366,7 +375,7 @@ fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
         }
     }
     let entries = ledger_entries(lab);
-    let live = |claim: &Value| {
+    let live = |claim: &Arc<Value>| {
         entries.iter().any(|entry| {
             entry["state"] == "live"
                 && entry["claim"] == claim["metadata"]["name"]
@@ -394,8 +403,9 @@ fn check_ledger(lab: &Lab, claims: &[Value], found: &mut Vec<String>) {
 /// What kproxide says of itself is true: two leaders may have written it, and the earlier one's word may have come last.
 fn check_statuses(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
     for (index, pool) in scenario.pools.iter().enumerate() {
-        let object = lab.kube.get("nodepools.kproxide.dev", "", pool.name);
-        let said = &object.unwrap_or_default()["status"]["nodes"];
+        let object = lab.kube.object("nodepools.kproxide.dev", "", pool.name);
+        let object = object.map(|object| object.value()).unwrap_or_default();
+        let said = &object["status"]["nodes"];
         let needed = scenario.machines_needed(index);
         if *said != needed {
             found.push(format!(
@@ -405,7 +415,7 @@ fn check_statuses(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
         }
     }
     for kind in ["proxmoxclusters", "nodeclasses", "nodepools"] {
-        for object in lab.kube.list(&format!("{kind}.kproxide.dev")) {
+        for object in objects(lab, &format!("{kind}.kproxide.dev")) {
             if condition(&object, "Ready") != Some("True") {
                 found.push(format!(
                     "{kind} {} is not Ready: {}",
@@ -439,7 +449,7 @@ fn machines(snapshot: &PveSnapshot) -> impl Iterator<Item = &VmView> {
 }
 
 pub(crate) fn ledger_entries(lab: &Lab) -> Vec<Value> {
-    let ledgers = lab.kube.list("ledgers.kproxide.dev");
+    let ledgers = objects(lab, "ledgers.kproxide.dev");
     ledgers
         .iter()
         .flat_map(|ledger| {
@@ -449,6 +459,12 @@ pub(crate) fn ledger_entries(lab: &Lab) -> Vec<Value> {
                 .unwrap_or_default()
         })
         .collect()
+}
+
+/// All objects of a resource, which the store keeps parsed: copies would be most of what a look costs.
+fn objects(lab: &Lab, resource: &str) -> Vec<Arc<Value>> {
+    let objects = lab.kube.objects(resource);
+    objects.iter().map(|object| object.value()).collect()
 }
 
 fn of_load(pod: &Value) -> bool {

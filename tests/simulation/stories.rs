@@ -19,7 +19,7 @@ pub(crate) struct Story {
 }
 
 /// Pods that fill one machine.
-const FULL: u32 = 8;
+pub(crate) const FULL: u32 = 8;
 const POD_MILLI_CORES: u32 = 500;
 const HYPERVISORS: u32 = 2;
 const LOAD: Duration = Duration::from_secs(20);
@@ -122,7 +122,7 @@ impl Story {
     }
 }
 
-fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
+pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
     let mut rng = Seed(seed).stream("simulation", "story");
     Scenario {
         seed,
@@ -145,6 +145,7 @@ fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario 
         foreign: foreign(HYPERVISORS, &mut rng),
         // Every effect of a machine's life is struck here; an anchor's would be struck once for each of them.
         anchor: false,
+        quarantine: None,
     }
 }
 

@@ -17,6 +17,17 @@ pub(crate) fn each<Job: Copy + Display + Ord + Send, T: Send>(
     jobs: impl Iterator<Item = Job>,
     threads: usize,
     run: impl Fn(Job) -> T + Sync,
+    take: impl FnMut(Job, T),
+) {
+    each_within(RUN_DEADLINE, jobs, threads, run, take);
+}
+
+/// As [`each`], for jobs that may take so long in real time.
+pub(crate) fn each_within<Job: Copy + Display + Ord + Send, T: Send>(
+    deadline: Duration,
+    jobs: impl Iterator<Item = Job>,
+    threads: usize,
+    run: impl Fn(Job) -> T + Sync,
     mut take: impl FnMut(Job, T),
 ) {
     let jobs = Mutex::new(jobs.collect::<Vec<_>>().into_iter());
@@ -43,7 +54,7 @@ pub(crate) fn each<Job: Copy + Display + Ord + Send, T: Send>(
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            end_if_overdue(&lock(&running));
+            end_if_overdue(&lock(&running), deadline);
         }
     });
 }
@@ -58,13 +69,11 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Ends the process, with the name of the job, when one does not end.
-fn end_if_overdue(running: &BTreeMap<impl Display, Wall>) {
-    let overdue = running
-        .iter()
-        .find(|(_, since)| since.elapsed() > RUN_DEADLINE);
+fn end_if_overdue(running: &BTreeMap<impl Display, Wall>, deadline: Duration) {
+    let overdue = running.iter().find(|(_, since)| since.elapsed() > deadline);
     if let Some((job, _)) = overdue {
         let text = format!(
-            "simulation: seed or plan {job} does not end: it takes more than {RUN_DEADLINE:?}\n"
+            "simulation: seed or plan {job} does not end: it takes more than {deadline:?}\n"
         );
         let _ = std::io::stderr().write_all(text.as_bytes());
         std::process::abort();

@@ -189,6 +189,15 @@ impl Wires {
         self.lock().counted.values().sum()
     }
 
+    /// Of [`Self::effects`], those of the Ledger.
+    pub(crate) fn ledger_writes(&self) -> u64 {
+        self.lock()
+            .counted
+            .get("write ledger")
+            .copied()
+            .unwrap_or(0)
+    }
+
     pub(crate) fn traffic(&self) -> Traffic {
         let state = self.lock();
         let (mut met, mut by_chance) = (state.met.clone(), BTreeMap::new());

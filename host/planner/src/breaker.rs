@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::facts::Removal;
 use crate::ids::ClaimName;
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 
 /// A removal counts for so long.
@@ -28,6 +29,7 @@ const SAME: SignedDuration = SignedDuration::from_secs(60);
 /// Removals that begin within [`WINDOW`], at most, with so many machines in service, those counted that went within it.
 fn allowed(allowance: Allowance, machines: u32) -> u32 {
     match allowance {
+        Allowance::Repairs if broken(Mutant::RepairsUnlimited) => u32::MAX,
         Allowance::Repairs => (machines / 10).max(1),
         Allowance::All => (machines / 2).max(LEAST_REMOVALS),
     }

@@ -14,6 +14,7 @@ use crate::facts::{
 };
 use crate::ids::ClaimName;
 use crate::ledger::is_of_claim;
+use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 use crate::world::World;
 
@@ -44,7 +45,7 @@ pub fn acknowledgement(freeze: &Freeze) -> String {
 /// More machines than were counted when it began, or last, make another freeze: what was acknowledged was fewer.
 pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
     let mass = Mass::of(world, ledger);
-    if !mass.is_most() {
+    if !mass.is_most() || broken(Mutant::NoFreeze) {
         ledger.freeze = None;
         // Used up.
         ledger.acknowledged = None;

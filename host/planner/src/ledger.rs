@@ -13,6 +13,7 @@ use crate::facts::{
     PolicyKind, PolicyState,
 };
 use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
+use crate::mutants::{Mutant, broken};
 use crate::report::{Finding, Severity};
 use crate::world::World;
 use crate::{anchor, breaker, freeze};
@@ -138,6 +139,11 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     if let Some(moment) = breaker::forget(&mut upkeep.ledger.removals, now) {
         wake(&mut upkeep.wake_at, moment, now);
     }
+    if broken(Mutant::BreakerInMemory) {
+        let armed_at = world.host().armed_at;
+        let removals = &mut upkeep.ledger.removals;
+        removals.retain(|row| armed_at.is_some_and(|armed_at| row.at >= armed_at));
+    }
     upkeep.frozen = freeze::review(world, &mut upkeep.ledger, now);
     let entries = std::mem::take(&mut upkeep.ledger.entries);
     for entry in entries {
@@ -193,7 +199,7 @@ impl Upkeep {
                 entry.state = EntryState::Reserved { since };
                 let end = later(since, RESERVATION_LASTS);
                 wake(&mut self.wake_at, end, now);
-                if now >= end {
+                if now >= end && !broken(Mutant::ReservationKept) {
                     // Without a claim there was no machine. Were every refused claim's number to rest as long as a machine's, a webhook that refuses
                     // claims would use up the range within minutes.
                     entry.state = EntryState::Quarantined {

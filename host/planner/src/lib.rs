@@ -35,6 +35,9 @@ pub mod report;
 
 pub mod claim;
 
+#[doc(hidden)]
+pub mod mutants;
+
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 

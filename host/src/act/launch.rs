@@ -3,6 +3,7 @@
 use kproxide_planner::claim::{Failure, Outcome, Proven};
 use kproxide_planner::facts::ClaimSpec;
 use kproxide_planner::ids::Uid;
+use kproxide_planner::mutants::{Mutant, broken};
 
 use super::drive::Drive;
 use super::outcome::of_proxmox;
@@ -149,7 +150,11 @@ impl Drive {
             newid: spec.vmid.0,
             name: spec.vm_name.to_string(),
             pool: Some(self.surroundings.settings.pool.to_string()),
-            description: marker.sign(key),
+            description: if broken(Mutant::CloneUnmarked) {
+                String::new()
+            } else {
+                marker.sign(key)
+            },
             format: None,
         };
         let scope = Scope {

@@ -60,6 +60,9 @@ mod leftovers;
 
 mod outcome;
 
+#[cfg(feature = "mutants")]
+mod mutants;
+
 #[cfg(test)]
 mod tests;
 
@@ -372,6 +375,9 @@ impl Actor {
         let context = self.context.clone();
         let launch = launch.clone();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
+            #[cfg(feature = "mutants")]
+            let surroundings =
+                mutants::clone_first(&context, &launch, surroundings, &stopping).await;
             match reserve::create_claim(&context, &launch.claim, &launch.spec).await {
                 Ok(claim) => {
                     Drive::new(context, claim, surroundings, Verdict::Keep, stopping)

@@ -7,6 +7,7 @@ use kproxide_planner::claim::{
 };
 use kproxide_planner::facts::NodeFacts;
 use kproxide_planner::ids::NodeName;
+use kproxide_planner::mutants::{Mutant, broken};
 
 use super::drive::Drive;
 use super::outcome::of_task;
@@ -249,7 +250,11 @@ impl Drive {
             hypervisor: guest.hypervisor.as_str().into(),
             name: config.name.as_deref().map(Into::into),
             pool: guest.pool.as_deref().map(Into::into),
-            marker: self.read_marker(&config.description),
+            marker: if broken(Mutant::TrustTags) && !config.tags.is_empty() {
+                Marker::Ours
+            } else {
+                self.read_marker(&config.description)
+            },
             smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
             lock: None,
             power: Power::Unknown,

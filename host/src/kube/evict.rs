@@ -1,7 +1,8 @@
 //! The Eviction API: pods leave under their PodDisruptionBudgets.
 
 use kproxide_planner::ids::{PodKey, Uid};
-use kube::api::PostParams;
+use kproxide_planner::mutants::{Mutant, broken};
+use kube::api::{DeleteParams, PostParams};
 use kube::core::Status;
 use serde_json::json;
 
@@ -29,6 +30,14 @@ pub enum Eviction {
 /// # Errors
 /// Anything but the outcomes above; [`Error::TooManyRequests`] is the API server's own load, not a budget.
 pub async fn evict(client: &Client, pod: &PodKey, uid: &Uid) -> Result<Eviction, Error> {
+    if broken(Mutant::PodsDeleted) {
+        let pods = client.namespaced::<PodView>(&pod.namespace);
+        let deleted = pods.delete(&pod.name, &DeleteParams::default()).await;
+        return match deleted {
+            Ok(_) => Ok(Eviction::Evicted),
+            Err(error) => Err(Error::of("delete", "pods", &pod.to_string())(error)),
+        };
+    }
     let body = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -76,6 +85,7 @@ fn outcome(status: &Status) -> Option<Eviction> {
         {
             Some(Eviction::Gone)
         }
+        429 if broken(Mutant::RefusalIsSuccess) => Some(Eviction::Evicted),
         429 if by_budget(status) => Some(Eviction::Blocked(blocked_text(status))),
         // Two budgets for one pod: the API server evicts it for none of them.
         500 if status.message.contains("PodDisruptionBudget") => {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use kproxide_planner::mutants::{Mutant, broken};
 use secrecy::ExposeSecret as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, timeout};
@@ -196,7 +197,16 @@ impl Client {
                 }
                 None => return Err(self.unauthorized(endpoint, call, String::new())),
             };
-            let answer = self.exchange(endpoint, call, request, deadline).await?;
+            let answer = self.exchange(endpoint, call, request, deadline).await;
+            let arrived = |answer: &Response<Bytes>| answer.status().as_u16() != 596;
+            if broken(Mutant::LostIsUndone)
+                && !answer.as_ref().is_ok_and(arrived)
+                && logins_left > 0
+            {
+                logins_left -= 1;
+                continue;
+            }
+            let answer = answer?;
             if answer.status() == StatusCode::UNAUTHORIZED && logins_left > 0 {
                 logins_left -= 1;
                 if self.inner.auth.refused(generation).await {

@@ -10,6 +10,7 @@ use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 
 /// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";
@@ -105,7 +106,7 @@ fn ask_for_clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> 
             .last
             .as_ref()
             .is_some_and(|last| last.did == Did::Record && last.outcome == Outcome::Done);
-    if !just_written {
+    if !just_written && !broken(Mutant::CloneOnOldIntent) {
         return again(subject).record();
     }
     match observed.entry {
@@ -176,7 +177,8 @@ fn nobody_has_asked(subject: &Subject<'_>, observed: &Observed) -> bool {
         .last
         .as_ref()
         .is_some_and(|last| last.did == Did::Record);
-    just_written && attempt(subject) == 1 && subject.status().upid.is_none()
+    (just_written && attempt(subject) == 1 || broken(Mutant::OwnCloneDisowned))
+        && subject.status().upid.is_none()
 }
 
 /// Nobody can have asked for this clone but ourselves, once: a refusal because of the VMID means that ours was never made.

@@ -11,6 +11,7 @@ use super::subject::Subject;
 use super::{Condition, drain};
 use crate::facts::LaunchFailure;
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 
 /// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
 pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
@@ -29,6 +30,7 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
             let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
             return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
         }
+        Some(NodeLook::One(..)) if broken(Mutant::NodeLeft) => {}
         Some(NodeLook::One(name, node)) if node.deleting => {
             return soon(now, format!("Node {name} is being deleted"));
         }
@@ -45,7 +47,11 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
 
 pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
     Step::Quarantine {
-        until: later(now, subject.settings.quarantine),
+        until: if broken(Mutant::NoQuarantine) {
+            now
+        } else {
+            later(now, subject.settings.quarantine)
+        },
         failure: launch_failure(subject),
     }
 }

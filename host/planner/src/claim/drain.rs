@@ -15,6 +15,7 @@ use super::{Condition, DRAINING_TAINT, GIVEN_UP, Op, Phase};
 use crate::facts::{BlockedBy, NodeFacts};
 use crate::ids::NodeName;
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Standing, Verdict};
 
 /// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
@@ -300,7 +301,9 @@ fn blocks(pod: &PodOnNode, rules: Option<&BlockedBy>) -> Option<&'static str> {
 fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
     match &observed.node {
         None => return unread(observed, "the Node", now),
-        Some(NodeLook::One(name, node)) if is_cordoned_by_us(node) => {
+        Some(NodeLook::One(name, node))
+            if is_cordoned_by_us(node) && !broken(Mutant::TaintLeft) =>
+        {
             if let Some(last) = &observed.last
                 && last.did == Did::Uncordon
                 && let Some((_, text)) = failed(Some(last))

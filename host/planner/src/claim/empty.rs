@@ -12,6 +12,7 @@ use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, NO_FINALIZER, Op, Phase};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 
 /// Between two attempts to evict the same pod.
@@ -33,7 +34,8 @@ pub(super) fn empty(
     match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::One(name, node)) => {
-            if !is_cordoned(node) {
+            let is_passed_over = broken(Mutant::EmptyNotTainted) && seems_empty(observed);
+            if !is_cordoned(node) && !is_passed_over {
                 return match failed(observed.last.as_ref().filter(|l| l.did == Did::Cordon)) {
                     Some((_, text)) => {
                         soon(now, format!("Node {name} could not be cordoned: {text}"))
@@ -49,7 +51,11 @@ pub(super) fn empty(
     };
     let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
     let late = now >= subject.drain_deadline();
-    if leaving.is_empty() || (late && subject.deleting()) {
+    if leaving.is_empty()
+        || (late && subject.deleting())
+        || broken(Mutant::PodsNotAwaited)
+        || broken(Mutant::RefusalIsSuccess) && none_was_refused(observed)
+    {
         return detach(subject, observed, reason, &leaving, now);
     }
     if late && stuck(reason, &leaving) {
@@ -60,7 +66,7 @@ pub(super) fn empty(
         .last
         .as_ref()
         .is_some_and(|last| last.did == Did::Cordon);
-    if just_cordoned && voluntary(reason) {
+    if just_cordoned && voluntary(reason) && !broken(Mutant::NoBarrier) {
         return Step::wait(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted; its removal is simulated again",
@@ -71,6 +77,17 @@ pub(super) fn empty(
         return StatusChange::default().intent(Op::Evict, 1).record();
     }
     evict(subject, observed, &leaving, now)
+}
+
+/// By a list that may be older than a taint.
+fn seems_empty(observed: &Observed) -> bool {
+    !observed.pods.iter().flatten().any(PodOnNode::must_leave)
+}
+
+/// Every eviction that was just asked for was accepted, which is no end of any pod.
+fn none_was_refused(observed: &Observed) -> bool {
+    let outcome = observed.last.as_ref().map(|last| &last.outcome);
+    matches!(outcome, Some(Outcome::Evicted { refused }) if refused.is_empty())
 }
 
 /// Pods of a dead kubelet that were evicted and cannot finish: their budgets have agreed already.

@@ -8,6 +8,7 @@ use super::step::{StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, drain, launch, orphan, register, service, terminate};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 
 /// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.
@@ -125,7 +126,8 @@ pub(super) fn no_quorum(observed: &Observed, now: Timestamp) -> Option<Step> {
 
 /// The VM of our VMID certainly does not exist: its cluster says so with quorum.
 pub(super) fn proven_absent(observed: &Observed) -> bool {
-    observed.presence == Some(Presence::Free) && observed.quorate == Some(true)
+    observed.presence == Some(Presence::Free)
+        && (observed.quorate == Some(true) || broken(Mutant::QuorumIgnored))
 }
 
 /// The machine is not visible, and it is not proven absent: what to wait for.

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::clone::VMID_TAKEN;
 use super::observed::{Machine, Marker};
 use super::subject::Subject;
+use super::{Condition, Op, Phase};
 use crate::ids::{Uid, Vmid};
+use crate::mutants::{Mutant, broken};
 
 /// A VM that was just proven to be the claim's. Made by [`prove`] only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +19,15 @@ pub struct Proven {
 }
 
 impl Proven {
+    /// For [`prove`] alone.
+    fn of(subject: &Subject<'_>, machine: &Machine) -> Self {
+        Self {
+            vmid: subject.claim.spec.vmid,
+            hypervisor: machine.hypervisor.clone(),
+            digest: machine.digest.clone(),
+        }
+    }
+
     pub fn vmid(&self) -> Vmid {
         self.vmid
     }
@@ -90,6 +102,9 @@ pub(super) fn prove(
     let spec = &subject.claim.spec;
     let status = subject.status();
     let settings = subject.settings;
+    if believed_unseen(subject) {
+        return Ok(Proven::of(subject, machine));
+    }
     match machine.marker {
         Marker::Ours | Marker::Tombstoned => {}
         Marker::Foreign | Marker::Missing => return Err(Mismatch::Marker(machine.marker)),
@@ -131,11 +146,7 @@ pub(super) fn prove(
             return Err(Mismatch::UnknownDisks(unknown));
         }
     }
-    Ok(Proven {
-        vmid: spec.vmid,
-        hypervisor: machine.hypervisor.clone(),
-        digest: machine.digest.clone(),
-    })
+    Ok(Proven::of(subject, machine))
 }
 
 /// Whether a command may be run in the guest: that no effect on the VM follows from it is no reason to ask a stranger.
@@ -148,6 +159,9 @@ pub fn is_proven(subject: &Subject<'_>, machine: &Machine) -> bool {
 /// With the UUID recorded, a different UUID says so. Before that, a finished clone without our marker does: the clone request itself writes
 /// the marker. A missing marker on a VM with our UUID means that somebody edited ours.
 pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
+    if believed_unseen(subject) {
+        return false;
+    }
     match (&subject.status().smbios_uuid, &machine.smbios_uuid) {
         (Some(recorded), Some(uuid)) => !same_uuid(recorded, uuid),
         (Some(_), None) => false,
@@ -159,6 +173,18 @@ pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
                 }
         }
     }
+}
+
+/// Mistakes: that it is the claim's is taken from the number, or from what was seen a while ago. Never, in a build without them.
+pub(super) fn believed_unseen(subject: &Subject<'_>) -> bool {
+    let status = subject.status();
+    let op = status.intent.as_ref().map(|intent| intent.op);
+    let mut conditions = status.conditions.iter();
+    broken(Mutant::DestroyByVmid)
+        || broken(Mutant::StaleProof) && matches!(op, Some(Op::Shutdown | Op::Stop | Op::Destroy))
+        || broken(Mutant::EexistCleanedUp)
+            && status.phase == Phase::Terminating
+            && conditions.any(|c| c.kind == Condition::Launched && c.reason == VMID_TAKEN)
 }
 
 /// Equal UUIDs, whatever their letters' case, and in either byte order: SMBIOS before 2.6 and some firmware show the first three groups with

@@ -11,6 +11,7 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, Vmid};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::plan::Verdict;
 
 /// One claim, what the world says about it, and the rules that apply to it.
@@ -140,6 +141,9 @@ impl<'a> Subject<'a> {
 
     /// By when its Node must be Ready. A start after the first gives it its time anew, but a machine that never stays up not for ever.
     pub(super) fn join_deadline(&self) -> Timestamp {
+        if broken(Mutant::NoJoinDeadline) {
+            return Timestamp::MAX;
+        }
         let limit = self.settings.timeouts.join;
         let deadline = later(self.started_at(), limit);
         match self.status().since(Condition::Launched) {

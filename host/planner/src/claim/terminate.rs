@@ -11,11 +11,12 @@ use super::observed::{
     Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
     Presence,
 };
-use super::ownership::{Made, Mismatch, Proven, is_another, prove, same_uuid};
+use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prove, same_uuid};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, NO_FINALIZER, Op, drain};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 
 /// A lock that nobody works under is looked at again after this long.
 const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);
@@ -44,7 +45,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
     {
         return step;
     }
-    if observed.quorate != Some(true) {
+    if observed.quorate != Some(true) && !broken(Mutant::QuorumIgnored) {
         return match observed.quorate {
             Some(false) => soon(now, "the Proxmox cluster has no quorum"),
             Some(true) | None => unread(observed, "the quorum of the Proxmox cluster", now),
@@ -61,6 +62,9 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
             if proven_absent(observed) =>
         {
+            close(subject, observed, now)
+        }
+        Some(MachineLook::Unreachable(_)) if broken(Mutant::UnreachableIsGone) => {
             close(subject, observed, now)
         }
         Some(MachineLook::Invisible) if never_made(subject) => close(subject, observed, now),
@@ -92,6 +96,9 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
         upid: Change::Clear,
         ..StatusChange::default()
     };
+    if destroying && broken(Mutant::FinalizerEarly) {
+        return Some(close(subject, observed, now));
+    }
     Some(match &observed.task {
         // Its hypervisor may be gone for good, and with it the task's end.
         None if proven_absent(observed) => ended.record(),
@@ -170,6 +177,7 @@ fn never_made(subject: &Subject<'_>) -> bool {
 /// [`never_made`], and the VM does not say otherwise.
 fn is_not_made(subject: &Subject<'_>, machine: &Machine) -> bool {
     never_made(subject)
+        && !believed_unseen(subject)
         && match machine.marker {
             Marker::Ours | Marker::Tombstoned => false,
             Marker::Foreign | Marker::Missing => true,
@@ -229,11 +237,23 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     if let Some(step) = outcome(subject, observed, now) {
         return step;
     }
-    if machine.marker != Marker::Tombstoned {
+    if broken(Mutant::NodeBeforeMachine)
+        && let Some(NodeLook::One(name, node)) = &observed.node
+        && !node.deleting
+    {
+        return Step::DeleteNode(drain::node_ref(name, node));
+    }
+    let is_marked = machine.marker == Marker::Tombstoned
+        || broken(Mutant::NoTombstone)
+        || broken(Mutant::StaleProof) && believed_unseen(subject);
+    if !is_marked {
         return with_intent(subject, Op::Tombstone, Step::Tombstone(proven));
     }
     match machine.power {
         Power::Unknown => soon(now, "whether the VM runs is not known"),
+        Power::On if broken(Mutant::DestroyRunning) => {
+            destroy(subject, observed, machine, proven, now)
+        }
         Power::On if now < subject.stop_deadline() => {
             let grace = subject.stop_deadline().duration_since(now);
             with_intent(subject, Op::Shutdown, Step::Shutdown(proven, grace))
@@ -274,6 +294,7 @@ fn destroy(
 fn with_intent(subject: &Subject<'_>, op: Op, effect: Step) -> Step {
     match &subject.status().intent {
         Some(intent) if intent.op == op => effect,
+        Some(_) | None if broken(Mutant::IntentAfterEffect) => effect,
         Some(_) | None => StatusChange::default().intent(op, 1).record(),
     }
 }

@@ -12,6 +12,7 @@ use super::{Planning, decorate};
 use crate::claim::DRAINING_TAINT;
 use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName, Vmid};
+use crate::mutants::{Mutant, broken};
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
@@ -381,7 +382,7 @@ impl<'w> Board<'w> {
         let own = self.slot_of(node);
         let was_open = own.map(|index| std::mem::replace(&mut self.slots[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
-            if self.move_pod(&pod, &mut moves).is_none() {
+            if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
                 self.take_back(moves);
                 let shunned = self.shunned(pod.spec()).next();
                 if let (Some(index), Some(was_open)) = (own, was_open) {

@@ -10,6 +10,7 @@ use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::report::Severity;
 use crate::taints;
@@ -500,7 +501,7 @@ fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
         Some(inventory) if !inventory.reachable => {
             Some(format!("Proxmox cluster {cluster} cannot be reached"))
         }
-        Some(inventory) if !inventory.quorate => {
+        Some(inventory) if !inventory.quorate && !broken(Mutant::QuorumIgnored) => {
             Some(format!("Proxmox cluster {cluster} has no quorum"))
         }
         Some(_) => None,

@@ -17,6 +17,7 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::ledger::later;
+use crate::mutants::{Mutant, broken};
 use crate::orphans::{is_claimed, is_whole};
 use crate::plan::Adoption;
 use crate::question::Decoration;
@@ -62,6 +63,9 @@ impl Planning<'_> {
     pub(super) fn see_to_orphans(&mut self) {
         let world = self.tick.world;
         self.forget_orphans();
+        if broken(Mutant::OrphansIgnored) {
+            return;
+        }
         for (cluster, looks) in world.orphans() {
             for (vmid, look) in looks {
                 let OrphanLook::Ours(facts) = look else {
@@ -194,7 +198,9 @@ impl Planning<'_> {
                     "it has no Node, so its launch has not finished or it has left the cluster"
                         .to_owned()
                 }
-                (Ok((facts, class)), Some(node)) if node.facts.ready => {
+                (Ok((facts, class)), Some(node))
+                    if node.facts.ready && !broken(Mutant::GcServing) =>
+                {
                     let why = format!("its Node {} is Ready", node.name());
                     let spec = orphan.spec_in_service(&name, pool, facts, class, &node);
                     return Fate::Adopted(Box::new(Adoption {
@@ -256,7 +262,7 @@ impl Planning<'_> {
         };
         let grace = self.tick.limits.orphan_grace;
         let end = later(since, grace);
-        if !self.tick.reached(end) {
+        if !self.tick.reached(end) && !broken(Mutant::GcWithoutGrace) {
             return Fate::Left(format!(
                 "{obstacle}. Unless that changes, it is removed after {end:.0} (--orphan-grace). To keep the VM, take the kproxide lines out of its description"
             ));
@@ -264,6 +270,7 @@ impl Planning<'_> {
         // A Node that has not been Ready for so long is judged as that of any other machine, among all the others.
         if let (Some(pool), Some(node)) = (&orphan.pool, &orphan.node)
             && !orphan.facts.tombstoned
+            && !broken(Mutant::GcServing)
             && let Ok((facts, class)) = pool_and_class(world, pool)
         {
             let spec = orphan.spec_in_service(&name, pool, facts, class, node);
@@ -388,7 +395,7 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     let Some(inventory) = world.inventories().get(cluster) else {
         return Some(format!("nothing is known of Proxmox cluster {cluster} yet"));
     };
-    if is_whole(inventory) {
+    if is_whole(inventory) || broken(Mutant::GcPartialList) {
         return None;
     }
     let off: Vec<&str> = inventory

@@ -10,6 +10,7 @@ use super::sites::Site;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
 use crate::ids::PoolName;
 use crate::ledger::{self, Usage};
+use crate::mutants::{Mutant, broken};
 use crate::question::{Decoration, Machine, Size};
 use crate::report::Why;
 use crate::resources::Resources;
@@ -135,7 +136,7 @@ impl<'w> PoolPlan<'w> {
             max_memory_bytes,
             ..
         } = self.facts;
-        if usage.nodes >= *max_nodes {
+        if usage.nodes >= *max_nodes && !broken(Mutant::LimitIgnored) {
             return Some(Why::Limit(format!(
                 "the pool has {} of at most {max_nodes} machines (maxNodes)",
                 usage.nodes

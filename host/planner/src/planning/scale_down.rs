@@ -13,6 +13,7 @@ use crate::claim::Condition;
 use crate::facts::PolicyKind;
 use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
+use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
 use crate::report::{NodeOutcome, NodeReport, Severity};
@@ -180,6 +181,9 @@ impl<'w> Planning<'w> {
         };
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
         let spare = self.serving(pool).saturating_sub(facts.min_nodes);
+        if broken(Mutant::BudgetIgnored) {
+            return spare;
+        }
         facts.scale_down.budget.saturating_sub(under_way).min(spare)
     }
 

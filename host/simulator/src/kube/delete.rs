@@ -28,7 +28,7 @@ impl State {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let id = target.id().clone();
-        let mut object = self.read(target)?.value();
+        let mut object = self.read(target)?.to_value();
         let found = |field| meta_str(&object, field);
         for (wanted, field, name) in [
             (&options.uid, "uid", "UID"),
@@ -62,7 +62,7 @@ impl State {
             let removed = self
                 .store
                 .remove(&id, &key)
-                .map_or(object, |stored| stored.value());
+                .map_or(object, |stored| stored.to_value());
             self.drop_custom_objects(&id, &removed);
             self.refresh_definitions(&id);
             return Ok(Deleted::Gone(removed));
@@ -85,7 +85,7 @@ impl State {
         if id.is("namespaces") {
             map_mut(&mut object).insert("status".to_owned(), json!({"phase": "Terminating"}));
         }
-        Ok(Deleted::Terminating(self.store.put(&id, object).value()))
+        Ok(Deleted::Terminating(self.store.put(&id, object).to_value()))
     }
 
     /// Strips the owner from its dependents, so that the garbage collector leaves them alone.
@@ -95,7 +95,7 @@ impl State {
             let owned: Vec<Value> = self
                 .store
                 .list(&id, None, None)
-                .map(|stored| stored.value())
+                .map(|stored| stored.to_value())
                 .filter(|object| {
                     items(&object["metadata"], "ownerReferences")
                         .iter()

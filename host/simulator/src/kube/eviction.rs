@@ -91,7 +91,7 @@ impl State {
         )))
     }
 
-    fn budgets_of(&self, pod: &Stored) -> Vec<Value> {
+    fn budgets_of(&self, pod: &Stored) -> Vec<Arc<Value>> {
         let id = ResourceId::new("policy", "poddisruptionbudgets");
         self.store
             .list(&id, Some(&pod.key.namespace), None)
@@ -166,7 +166,7 @@ impl State {
 
     /// `POST pods/NAME/binding`: what a scheduler does.
     pub(crate) fn bind(&mut self, target: &Target, binding: &Value) -> Result<(), ApiError> {
-        let mut pod = self.read(target)?.value();
+        let mut pod = self.read(target)?.to_value();
         let node = binding["target"]["name"].as_str().unwrap_or_default();
         if is_terminating(&pod) {
             let why = format!(

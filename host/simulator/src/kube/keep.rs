@@ -53,10 +53,17 @@ pub(crate) fn untouchable(
     Ok(())
 }
 
-/// The live object with nothing but the status of the new one.
-fn with_status_of(target: &Target, live: &Value, object: &Value) -> Value {
-    let mut whole = live.clone();
-    copy_field(object, &mut whole, "status");
+/// The live object with nothing but the status of the new one, which is moved out of it.
+fn with_status_of(target: &Target, live: &Value, object: &mut Value) -> Value {
+    let others = live.as_object().into_iter().flatten();
+    let others = others.filter(|(field, _)| *field != "status");
+    let mut whole: Value = others
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
+    let status = object.get_mut("status").map(Value::take);
+    if let Some(status) = status.filter(|status| !status.is_null()) {
+        whole["status"] = status;
+    }
     let metadata = field_mut(&mut whole, "metadata");
     // Kubelets may set labels and annotations with the status.
     let allowed: &[&str] = match target.resource.custom {

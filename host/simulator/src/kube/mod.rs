@@ -20,6 +20,7 @@ pub mod store;
 pub mod world;
 
 mod admission;
+mod age;
 mod apply;
 mod delete;
 mod discovery;
@@ -61,7 +62,7 @@ use self::{
     request::{DeleteOptions, Target, WriteOptions},
     resource::Resource,
     store::Store,
-    write::PatchFormat,
+    write::{PatchFormat, Written},
 };
 use crate::{clock::Clock, rng::Seed};
 
@@ -79,6 +80,8 @@ pub(crate) struct State {
     pub(crate) registry: BTreeMap<ResourceId, Arc<Resource>>,
     pub(crate) ids: Ids,
     pub(crate) audit: Vec<AuditEntry>,
+    /// Entries that were there before the first of these.
+    pub(crate) audit_forgotten: usize,
     pub(crate) clock: Clock,
 }
 
@@ -91,6 +94,7 @@ impl Kube {
                 registry: resource::built_in(),
                 ids: Ids::new(Seed(seed)),
                 audit: Vec::new(),
+                audit_forgotten: 0,
                 clock,
             })),
             user: "system:apiserver".into(),
@@ -149,23 +153,33 @@ impl Kube {
         let namespace = self.namespace_of(&object);
         let target = self.target(resource, &namespace, None, "")?;
         let options = direct_options();
-        self.audited(Verb::Create, &target, |state| {
+        let created = self.audited(Verb::Create, &target, |state| {
             state.create(&target, object, &options)
-        })
+        })?;
+        Ok(created.into_value())
     }
 
     /// Reads an object; `namespace` is ignored for cluster-scoped resources.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        Some(self.object(resource, namespace, name)?.to_value())
+    }
+
+    /// An object as it is stored; `namespace` is empty for cluster-scoped resources.
+    pub fn object(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         let target = self.target(resource, namespace, Some(name), "").ok()?;
-        let stored = self.lock().read(&target).ok()?;
-        Some(stored.value())
+        self.lock().read(&target).ok()
+    }
+
+    /// As [`Self::object`], parsed, to be read.
+    pub(crate) fn look(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        Some(self.object(resource, namespace, name)?.value())
     }
 
     /// All objects of a resource, parsed, in the order of (namespace, name).
     pub fn list(&self, resource: &str) -> Vec<Value> {
         self.objects(resource)
             .iter()
-            .map(|stored| stored.value())
+            .map(|stored| stored.to_value())
             .collect()
     }
 
@@ -182,6 +196,16 @@ impl Kube {
         subresource: &str,
         object: Value,
     ) -> Result<Value, ApiError> {
+        Ok(self.write(resource, subresource, object)?.into_value())
+    }
+
+    /// As [`Self::update`], for those who do not need the answer as a copy of their own.
+    pub(crate) fn write(
+        &self,
+        resource: &str,
+        subresource: &str,
+        object: Value,
+    ) -> Result<Written, ApiError> {
         let namespace = self.namespace_of(&object);
         let name = object::meta_str(&object, "name").to_owned();
         let target = self.target(resource, &namespace, Some(&name), subresource)?;
@@ -202,9 +226,10 @@ impl Kube {
     ) -> Result<Value, ApiError> {
         let target = self.target(resource, namespace, Some(name), subresource)?;
         let options = direct_options();
-        self.audited(Verb::Patch, &target, |state| {
+        let patched = self.audited(Verb::Patch, &target, |state| {
             state.patch(&target, PatchFormat::Merge, patch, &options)
-        })
+        })?;
+        Ok(patched.into_value())
     }
 
     /// Deletes an object as a client without options does: with a pod's own grace, and waiting for finalizers.
@@ -222,7 +247,7 @@ impl Kube {
         let target = self.target(resource, namespace, Some(name), "")?;
         self.audited(Verb::Delete, &target, |state| {
             match state.delete(&target, options)? {
-                Deleted::Gone(object) | Deleted::Terminating(object) => Ok(object),
+                Deleted::Gone(object) | Deleted::Terminating(object) => Ok(Written::Other(object)),
             }
         })?;
         Ok(())
@@ -234,7 +259,7 @@ impl Kube {
         let binding = json!({"metadata": {"name": pod.name, "uid": uid}, "target": {"kind": "Node", "name": node}});
         self.audited(Verb::Create, &target, |state| {
             state.bind(&target, &binding)?;
-            Ok(binding)
+            Ok(Written::Other(binding))
         })?;
         Ok(())
     }
@@ -274,9 +299,11 @@ impl Kube {
         self.audit_since(0)
     }
 
-    /// The entries from index `start` on, for checkers that look after every event.
+    /// The entries from number `start` on, the first is 0, for checkers that look after every event. What was forgotten is left out.
     pub fn audit_since(&self, start: usize) -> Vec<AuditEntry> {
-        self.lock().audit.get(start..).unwrap_or_default().to_vec()
+        let state = self.lock();
+        let start = start.saturating_sub(state.audit_forgotten);
+        state.audit.get(start..).unwrap_or_default().to_vec()
     }
 
     /// The resourceVersion of the newest write.
@@ -328,8 +355,8 @@ impl Kube {
         &self,
         verb: Verb,
         target: &Target,
-        write: impl FnOnce(&mut State) -> Result<Value, ApiError>,
-    ) -> Result<Value, ApiError> {
+        write: impl FnOnce(&mut State) -> Result<Written, ApiError>,
+    ) -> Result<Written, ApiError> {
         let mut state = self.lock();
         let result = write(&mut state);
         let code = match (&result, verb) {
@@ -337,9 +364,7 @@ impl Kube {
             (Ok(_), _) => 200,
             (Err(error), _) => error.code,
         };
-        let name = result
-            .as_ref()
-            .map_or("", |object| object::meta_str(object, "name"));
+        let name = result.as_ref().map_or("", Written::name);
         state.record(&self.user, "", verb, target, name, false, code);
         result
     }

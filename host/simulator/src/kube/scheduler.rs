@@ -320,7 +320,7 @@ impl Scheduler {
     }
 
     fn refuse(&self, key: &Key, message: &str) {
-        let Some(mut pod) = self.kube.get("pods", &key.namespace, &key.name) else {
+        let Some(pod) = self.kube.look("pods", &key.namespace, &key.name) else {
             return;
         };
         let old = super::object::condition(&pod, "PodScheduled");
@@ -337,9 +337,10 @@ impl Scheduler {
             "message": message,
             "lastTransitionTime": if since.is_null() { json!(time(self.kube.clock().now())) } else { since },
         }));
+        let mut pod = Arc::unwrap_or_clone(pod);
         *field_mut(field_mut(&mut pod, "status"), "conditions") = json!(conditions);
         // A pod that changed meanwhile comes back as a change.
-        let _ = self.kube.update("pods", "status", pod);
+        let _ = self.kube.write("pods", "status", pod);
     }
 }
 

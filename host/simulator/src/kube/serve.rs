@@ -14,13 +14,13 @@ use super::{
     scale,
     service::Body,
     watch::{Watch, present},
-    write::PatchFormat,
+    write::{PatchFormat, Written},
 };
 
 /// What is answered when all went well.
 enum Answer {
     Object(StatusCode, Value),
-    Text(Bytes),
+    Text(StatusCode, Bytes),
     Watch(Box<Watch>),
 }
 
@@ -30,7 +30,7 @@ impl Kube {
         let (parts, body) = request.into_parts();
         match self.answer(&parts, &body) {
             Ok(Answer::Object(code, object)) => json_response(code, object.to_string().into()),
-            Ok(Answer::Text(text)) => json_response(StatusCode::OK, text),
+            Ok(Answer::Text(code, text)) => json_response(code, text),
             Ok(Answer::Watch(watch)) => {
                 response(StatusCode::OK, "application/json", Body::watch(*watch))
             }
@@ -51,7 +51,7 @@ impl Kube {
         }
         let result = write(&mut state, verb, &target, &params, parts, body);
         let (code, name) = match &result {
-            Ok((code, object)) => (code.as_u16(), meta_str(object, "name")),
+            Ok((code, written)) => (code.as_u16(), written.name()),
             Err(error) => (error.code, ""),
         };
         let agent = parts.headers.get(header::USER_AGENT);
@@ -60,11 +60,17 @@ impl Kube {
             .unwrap_or_default();
         let dry_run = params.write_options().dry_run;
         state.record(&self.user, agent, verb, &target, name, dry_run, code);
-        let (code, mut object) = result?;
-        if object["kind"] == target.resource.kind {
-            object["apiVersion"] = json!(target.resource.api_version(&target.version));
+        match result? {
+            (code, Written::Stored(stored)) => {
+                Ok(Answer::Text(code, present(&target, &stored.bytes)))
+            }
+            (code, Written::Other(mut object)) => {
+                if object["kind"] == target.resource.kind {
+                    object["apiVersion"] = json!(target.resource.api_version(&target.version));
+                }
+                Ok(Answer::Object(code, object))
+            }
         }
-        Ok(Answer::Object(code, object))
     }
 
     fn read(
@@ -81,7 +87,7 @@ impl Kube {
                 target,
                 params,
             )?))),
-            Verb::List => Ok(Answer::Text(state.list(target, params)?)),
+            Verb::List => Ok(Answer::Text(StatusCode::OK, state.list(target, params)?)),
             Verb::Get
             | Verb::Create
             | Verb::Update
@@ -94,7 +100,7 @@ impl Kube {
                         StatusCode::OK,
                         scale::get(target, &stored.value()),
                     )),
-                    _ => Ok(Answer::Text(present(target, &stored.bytes))),
+                    _ => Ok(Answer::Text(StatusCode::OK, present(target, &stored.bytes))),
                 }
             }
         }
@@ -103,7 +109,9 @@ impl Kube {
 
 fn discovery(state: &State, segments: &[String]) -> Result<Answer, ApiError> {
     match segments.first().map(String::as_str) {
-        Some("healthz" | "readyz" | "livez") => Ok(Answer::Text(Bytes::from_static(b"ok"))),
+        Some("healthz" | "readyz" | "livez") => {
+            Ok(Answer::Text(StatusCode::OK, Bytes::from_static(b"ok")))
+        }
         Some(_) | None => Ok(Answer::Object(StatusCode::OK, state.discover(segments)?)),
     }
 }
@@ -115,7 +123,7 @@ fn write(
     params: &Params,
     parts: &Parts,
     body: &Bytes,
-) -> Result<(StatusCode, Value), ApiError> {
+) -> Result<(StatusCode, Written), ApiError> {
     check_subresource(verb, target)?;
     let content_type = parts.headers.get(header::CONTENT_TYPE);
     let content_type = content_type
@@ -138,7 +146,7 @@ fn write(
         manager: manager(params, parts),
         ..params.write_options()
     };
-    let done = |object| Ok((StatusCode::OK, object));
+    let done = |written| Ok((StatusCode::OK, written));
     match (verb, target.subresource.as_str()) {
         (Verb::Create, "") => Ok((StatusCode::CREATED, state.create(target, body, &options)?)),
         (Verb::Create, "eviction") => {
@@ -185,10 +193,10 @@ fn write(
             };
             Ok((code, state.patch(target, format, body, &options)?))
         }
-        (Verb::Delete, "") => done(deleted(
+        (Verb::Delete, "") => done(Written::Other(deleted(
             target,
             state.delete(target, &params.delete_options(&body))?,
-        )),
+        ))),
         (Verb::DeleteCollection, "") => done(delete_collection(state, target, params, &body)?),
         _ => Err(ApiError::method_not_allowed()),
     }
@@ -199,7 +207,7 @@ fn delete_collection(
     target: &Target,
     params: &Params,
     body: &Value,
-) -> Result<Value, ApiError> {
+) -> Result<Written, ApiError> {
     let selector = params.selector(&target.resource)?;
     let keys: Vec<super::Key> = state
         .store
@@ -224,7 +232,7 @@ fn deleted(target: &Target, deleted: Deleted) -> Value {
         Deleted::Terminating(object) => object,
         Deleted::Gone(object) if returns_deleted(target) => object,
         Deleted::Gone(object) => {
-            let mut status = success(StatusCode::OK);
+            let mut status = succeeded(StatusCode::OK);
             status["details"] = json!({
                 "name": meta_str(&object, "name"),
                 "kind": &*target.id().plural,
@@ -280,7 +288,11 @@ fn manager(params: &Params, parts: &Parts) -> String {
     }
 }
 
-fn success(code: StatusCode) -> Value {
+fn success(code: StatusCode) -> Written {
+    Written::Other(succeeded(code))
+}
+
+fn succeeded(code: StatusCode) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code.as_u16()})
 }
 

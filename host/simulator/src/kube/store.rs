@@ -1,13 +1,14 @@
 //! Objects, their revisions and the history that watches read.
 //!
 //! An object is stored as serialized bytes with the few fields that selectors need beside it, so that 30,000 pods cost
-//! little more than their text. Every write takes the next number of one counter as the object's resourceVersion, as etcd
+//! little more than their text. In a small world the present versions are kept parsed as well: its controllers and checkers
+//! read them far more often than they change. Every write takes the next number of one counter as the object's resourceVersion, as etcd
 //! does.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Bound,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
@@ -22,6 +23,12 @@ use crate::signal::Signal;
 
 /// How many changes of one resource stay readable for watches that lag behind; older ones answer 410.
 const HISTORY_MAX: usize = 50_000;
+
+/// The objects of a resource with more than this are kept as text alone.
+const PARSED_MAX: usize = 2_000;
+
+/// So many versions that are not the present ones any more stay parsed for those who are about to read of their change.
+const SUPERSEDED_MAX: usize = 64;
 
 /// The place of an object inside its resource; a cluster-scoped object has the empty namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +78,8 @@ pub struct Stored {
     pub owners: Vec<String>,
     /// The whole object as JSON.
     pub bytes: Bytes,
+    /// The same, parsed, while it is likely to be read.
+    parsed: Mutex<Option<Arc<Value>>>,
 }
 
 /// The object that manages another one.
@@ -85,11 +94,11 @@ pub struct Controller {
 }
 
 impl Stored {
-    fn new(object: &Value, revision: u64) -> Self {
+    fn new(object: Value, revision: u64) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Self {
-            key: Key::of(object),
-            uid: meta_str(object, "uid").to_owned(),
+            key: Key::of(&object),
+            uid: meta_str(&object, "uid").to_owned(),
             revision,
             labels: entries(&object["metadata"], "labels")
                 .map(|(key, value)| {
@@ -101,20 +110,21 @@ impl Stored {
                 .collect(),
             node_name: text(&object["spec"]["nodeName"]),
             phase: text(&object["status"]["phase"]),
-            ready: condition_is_true(object, "Ready"),
-            terminating: is_terminating(object),
+            ready: condition_is_true(&object, "Ready"),
+            terminating: is_terminating(&object),
             owners: items(&object["metadata"], "ownerReferences")
                 .iter()
                 .filter_map(|owner| text(&owner["uid"]))
                 .collect(),
-            controller: controller(object).map(|owner| Controller {
+            controller: controller(&object).map(|owner| Controller {
                 kind: text(&owner["kind"]).unwrap_or_default(),
                 name: text(&owner["name"]).unwrap_or_default(),
                 uid: text(&owner["uid"]).unwrap_or_default(),
             }),
-            bytes: serde_json::to_vec(object)
+            bytes: serde_json::to_vec(&object)
                 .expect("a JSON value serializes")
                 .into(),
+            parsed: Mutex::new(Some(Arc::new(object))),
         }
     }
 
@@ -123,9 +133,27 @@ impl Stored {
         matches!(self.phase.as_deref(), Some("Succeeded" | "Failed"))
     }
 
-    /// The object, parsed.
-    pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.bytes).expect("the store holds what it serialized itself")
+    /// The object, parsed; all who read it share it as long as the store keeps it.
+    pub fn value(&self) -> Arc<Value> {
+        let kept = self.parsed().clone();
+        kept.unwrap_or_else(|| {
+            let read = serde_json::from_slice(&self.bytes);
+            Arc::new(read.expect("the store holds what it serialized itself"))
+        })
+    }
+
+    /// The object as a value of the caller's own, to be changed.
+    pub(crate) fn to_value(&self) -> Value {
+        Arc::unwrap_or_clone(self.value())
+    }
+
+    /// Keeps the text alone.
+    fn forget_parsed(&self) {
+        *self.parsed() = None;
+    }
+
+    fn parsed(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,6 +208,8 @@ pub(crate) struct Store {
     revision: u64,
     compacted: u64,
     collections: BTreeMap<ResourceId, Collection>,
+    /// What was replaced or removed last, still parsed.
+    superseded: VecDeque<Arc<Stored>>,
     subscribers: Vec<(Vec<ResourceId>, mpsc::UnboundedSender<Arc<Change>>)>,
 }
 
@@ -239,8 +269,11 @@ impl Store {
     /// Writes a version of an object, new or not.
     pub(crate) fn put(&mut self, resource: &ResourceId, mut object: Value) -> Arc<Stored> {
         let revision = self.next_revision(&mut object);
-        let stored = Arc::new(Stored::new(&object, revision));
+        let stored = Arc::new(Stored::new(object, revision));
         let collection = self.collections.entry(resource.clone()).or_default();
+        if collection.objects.len() > PARSED_MAX {
+            stored.forget_parsed();
+        }
         let previous = collection
             .objects
             .insert(stored.key.clone(), stored.clone());
@@ -260,9 +293,9 @@ impl Store {
     /// Removes an object and returns its last version, which carries the revision of the removal.
     pub(crate) fn remove(&mut self, resource: &ResourceId, key: &Key) -> Option<Arc<Stored>> {
         let previous = self.collections.get_mut(resource)?.objects.remove(key)?;
-        let mut object = previous.value();
+        let mut object = previous.to_value();
         let revision = self.next_revision(&mut object);
-        let stored = Arc::new(Stored::new(&object, revision));
+        let stored = Arc::new(Stored::new(object, revision));
         self.record(Change {
             resource: resource.clone(),
             kind: ChangeKind::Deleted,
@@ -279,6 +312,17 @@ impl Store {
             if let Some(last) = collection.history.back() {
                 collection.forgotten = last.object.revision;
                 collection.history.clear();
+            }
+        }
+    }
+
+    /// Forgets the history up to `revision`: watches from older ones answer 410.
+    pub(crate) fn forget_through(&mut self, revision: u64) {
+        for collection in self.collections.values_mut() {
+            let history = &mut collection.history;
+            let old = history.partition_point(|change| change.object.revision <= revision);
+            if let Some(last) = history.drain(..old).next_back() {
+                collection.forgotten = last.object.revision;
             }
         }
     }
@@ -349,6 +393,15 @@ impl Store {
 
     fn record(&mut self, change: Change) {
         let change = Arc::new(change);
+        self.superseded.extend(change.previous.clone());
+        if change.kind == ChangeKind::Deleted {
+            self.superseded.push_back(change.object.clone());
+        }
+        while self.superseded.len() > SUPERSEDED_MAX
+            && let Some(old) = self.superseded.pop_front()
+        {
+            old.forget_parsed();
+        }
         self.subscribers.retain(|(resources, sender)| {
             let wanted = resources.is_empty() || resources.contains(&change.resource);
             match wanted {

@@ -38,6 +38,31 @@ impl PatchFormat {
     }
 }
 
+/// What a write leaves.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// A version that is, or was until it was removed, in the store.
+    Stored(Arc<Stored>),
+    /// What no version in the store is: of a dry run, a Scale, the answer of an eviction.
+    Other(Value),
+}
+
+impl Written {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Stored(stored) => &stored.key.name,
+            Self::Other(object) => meta_str(object, "name"),
+        }
+    }
+
+    pub(crate) fn into_value(self) -> Value {
+        match self {
+            Self::Stored(stored) => stored.to_value(),
+            Self::Other(object) => object,
+        }
+    }
+}
+
 impl State {
     pub(crate) fn read(&self, target: &Target) -> Result<Arc<Stored>, ApiError> {
         self.store
@@ -52,7 +77,7 @@ impl State {
         target: &Target,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Written, ApiError> {
         let resource = &*target.resource;
         self.identify(target, &mut object)?;
         if !meta_str(&object, "resourceVersion").is_empty() {
@@ -97,11 +122,11 @@ impl State {
             return Err(ApiError::already_exists(&resource.id, &key.name));
         }
         if options.dry_run {
-            return Ok(object);
+            return Ok(Written::Other(object));
         }
         let stored = self.store.put(&resource.id, object);
         self.refresh_definitions(&resource.id);
-        Ok(stored.value())
+        Ok(Written::Stored(stored))
     }
 
     /// Replaces the object, or the part of it that the subresource names.
@@ -110,9 +135,9 @@ impl State {
         target: &Target,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Written, ApiError> {
         let live = match self.read(target) {
-            Ok(live) => live.value(),
+            Ok(live) => live,
             Err(_)
                 if target.subresource.is_empty()
                     && target.id().is("leases.coordination.k8s.io") =>
@@ -122,15 +147,13 @@ impl State {
             Err(error) => return Err(error),
         };
         if target.subresource == "scale" {
-            let changed = scale::set(target, &live, &object)?;
+            let changed = scale::set(target, &live.value(), &object)?;
             let plain = Target {
                 subresource: String::new(),
                 ..target.clone()
             };
-            return Ok(scale::get(
-                target,
-                &self.replace(&plain, live, changed, options)?,
-            ));
+            let written = self.replace(&plain, live, changed, options)?;
+            return Ok(Written::Other(scale::get(target, &written.into_value())));
         }
         if target.resource.needs_version && meta_str(&object, "resourceVersion").is_empty() {
             let cause = Cause {
@@ -155,9 +178,9 @@ impl State {
         format: PatchFormat,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Written, ApiError> {
         let live = match (self.read(target), format) {
-            (Ok(live), _) => live.value(),
+            (Ok(live), _) => live,
             (Err(_), PatchFormat::Apply) if target.subresource.is_empty() => {
                 let created = self.apply(target, &json!({}), &body, options)?;
                 return self.create(target, created, options);
@@ -165,23 +188,33 @@ impl State {
             (Err(error), _) => return Err(error),
         };
         let scaled = target.subresource == "scale";
-        let base = match scaled {
-            true => scale::get(target, &live),
-            false => live.clone(),
+        let base = || match scaled {
+            true => scale::get(target, &live.value()),
+            false => live.to_value(),
         };
-        let mut patched = base.clone();
-        match format {
-            PatchFormat::Json => patch::json_patch(&mut patched, &body)?,
-            PatchFormat::Merge => patch::merge(&mut patched, &body),
+        let patched = match format {
+            PatchFormat::Json => {
+                let mut patched = base();
+                patch::json_patch(&mut patched, &body)?;
+                patched
+            }
             PatchFormat::Strategic if target.resource.custom => {
                 return Err(ApiError::unsupported_media_type(
                     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
                 ));
             }
-            PatchFormat::Strategic => patch::strategic(&mut patched, &body),
-            PatchFormat::Apply if scaled => patch::merge(&mut patched, &body),
-            PatchFormat::Apply => patched = self.apply(target, &live, &body, options)?,
-        }
+            PatchFormat::Strategic => {
+                let mut patched = base();
+                patch::strategic(&mut patched, &body);
+                patched
+            }
+            PatchFormat::Apply if !scaled => self.apply(target, &live.value(), &body, options)?,
+            PatchFormat::Merge | PatchFormat::Apply => {
+                let mut patched = base();
+                patch::merge(&mut patched, &body);
+                patched
+            }
+        };
         if scaled {
             return self.update(target, patched, options);
         }
@@ -230,10 +263,11 @@ impl State {
     fn replace(
         &mut self,
         target: &Target,
-        live: Value,
+        present: Arc<Stored>,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Written, ApiError> {
+        let live = present.value();
         let resource = target.resource.clone();
         let id = &resource.id;
         self.identify(target, &mut object)?;
@@ -250,19 +284,13 @@ impl State {
         }
         keep::untouchable(target, &live, &mut object)?;
         self.settle(target, &mut object, options)?;
-        let part = |object: &Value| -> Value {
-            let mut object = object.clone();
-            map_mut(&mut object).retain(|field, _| {
-                !["metadata", "status", "apiVersion", "kind"].contains(&field.as_str())
-            });
-            object
-        };
-        if resource.counts_generations && part(&live) != part(&object) {
+        if resource.counts_generations && !desired(&live).eq(desired(&object)) {
             let generation = live["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             meta_mut(&mut object).insert("generation".to_owned(), json!(generation));
         }
         let is_apply = object["metadata"]["managedFields"] != live["metadata"]["managedFields"];
-        if !is_apply && object != live {
+        let changes = is_apply || object != *live;
+        if changes && !is_apply {
             let schema = resource
                 .version(&target.version)
                 .map_or(&Value::Null, |version| &version.schema);
@@ -276,22 +304,25 @@ impl State {
                 &now,
             );
         }
-        if object == live || options.dry_run {
-            return Ok(object);
+        if !changes {
+            return Ok(Written::Stored(present));
+        }
+        if options.dry_run {
+            return Ok(Written::Other(object));
         }
         let key = Key::of(&object);
         if is_terminating(&object)
             && finalizers(&object).next().is_none()
             && !self.has_grace(&object)
         {
-            self.store.put(id, object.clone());
+            let last = self.store.put(id, object);
             let removed = self.store.remove(id, &key);
             self.refresh_definitions(id);
-            return Ok(removed.map_or(object, |removed| removed.value()));
+            return Ok(Written::Stored(removed.unwrap_or(last)));
         }
         let stored = self.store.put(id, object);
         self.refresh_definitions(id);
-        Ok(stored.value())
+        Ok(Written::Stored(stored))
     }
 
     /// A terminating pod with grace left is removed by its kubelet, not by the last finalizer.
@@ -439,7 +470,7 @@ impl State {
             return;
         }
         self.registry = super::resource::built_in();
-        let definitions: Vec<Value> = self
+        let definitions: Vec<Arc<Value>> = self
             .store
             .list(changed, None, None)
             .map(|stored| stored.value())
@@ -450,4 +481,12 @@ impl State {
                 .insert(resource.id.clone(), Arc::new(resource));
         }
     }
+}
+
+/// The fields in which an object says what is wanted: all but those that every object has, and the status.
+fn desired(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let fields = object.as_object().into_iter().flatten();
+    fields.filter(|(field, _)| {
+        !["metadata", "status", "apiVersion", "kind"].contains(&field.as_str())
+    })
 }

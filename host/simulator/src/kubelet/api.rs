@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use serde::Deserialize;
 use serde_json::Value;
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -68,27 +69,32 @@ impl Api {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, CallError> {
-        self.call(Method::GET, path, Content::Json, None).await
+        let body = self.call(Method::GET, path, Content::Json, None).await?;
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    pub(crate) async fn post(&self, path: &str, object: &Value) -> Result<Value, CallError> {
-        self.call(Method::POST, path, Content::Json, Some(object))
-            .await
+    pub(crate) async fn post(&self, path: &str, object: &Value) -> Result<(), CallError> {
+        let answered = self.call(Method::POST, path, Content::Json, Some(object));
+        answered.await.map(drop)
     }
 
-    pub(crate) async fn put(&self, path: &str, object: &Value) -> Result<Value, CallError> {
-        self.call(Method::PUT, path, Content::Json, Some(object))
-            .await
+    /// Replaces an object, and notes in it under which version it stands there now.
+    pub(crate) async fn replace(&self, path: &str, object: &mut Value) -> Result<(), CallError> {
+        let answered = self.call(Method::PUT, path, Content::Json, Some(object));
+        // Of the answer nothing else is news, and every kubelet replaces its Lease all the time.
+        let Versioned { metadata } = serde_json::from_slice(&answered.await?).unwrap_or_default();
+        object["metadata"]["resourceVersion"] = metadata.version.into();
+        Ok(())
     }
 
-    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Value, CallError> {
-        self.call(Method::PATCH, path, Content::StrategicMerge, Some(patch))
-            .await
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<(), CallError> {
+        let answered = self.call(Method::PATCH, path, Content::StrategicMerge, Some(patch));
+        answered.await.map(drop)
     }
 
-    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, CallError> {
-        self.call(Method::DELETE, path, Content::Json, Some(options))
-            .await
+    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<(), CallError> {
+        let answered = self.call(Method::DELETE, path, Content::Json, Some(options));
+        answered.await.map(drop)
     }
 
     async fn call(
@@ -97,7 +103,7 @@ impl Api {
         path: &str,
         content: Content,
         body: Option<&Value>,
-    ) -> Result<Value, CallError> {
+    ) -> Result<Bytes, CallError> {
         let response = self.send(method, path, content, body).await?;
         let status = response.status();
         let body = response
@@ -106,14 +112,14 @@ impl Api {
             .await
             .map_err(CallError::Transport)?
             .to_bytes();
-        let value: Value = serde_json::from_slice(&body).unwrap_or_default();
-        match status.is_success() {
-            true => Ok(value),
-            false => Err(CallError::Refused {
-                code: status.as_u16(),
-                message: value["message"].as_str().unwrap_or_default().to_owned(),
-            }),
+        if status.is_success() {
+            return Ok(body);
         }
+        let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+        Err(CallError::Refused {
+            code: status.as_u16(),
+            message: value["message"].as_str().unwrap_or_default().to_owned(),
+        })
     }
 
     async fn send(
@@ -133,7 +139,7 @@ impl Api {
             .header(header::CONTENT_TYPE, content_type)
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, "kubelet/v1.36.3")
-            .body(body.map(Value::to_string).unwrap_or_default().into())
+            .body(body.map(text).unwrap_or_default().into())
             .map_err(|error| CallError::Transport(error.into()))?;
         self.service
             .clone()
@@ -166,6 +172,23 @@ impl Api {
             Some((event, lines))
         }))
     }
+}
+
+fn text(object: &Value) -> Bytes {
+    let text = serde_json::to_vec(object).expect("a JSON value serializes");
+    text.into()
+}
+
+/// What of an object says which version it is.
+#[derive(Default, Deserialize)]
+struct Versioned {
+    metadata: Version,
+}
+
+#[derive(Default, Deserialize)]
+struct Version {
+    #[serde(rename = "resourceVersion")]
+    version: String,
 }
 
 struct Lines {

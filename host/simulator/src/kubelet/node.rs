@@ -250,8 +250,8 @@ impl NodeTask {
         let path = format!("{leases}/{name}");
         if let Some(mut lease) = self.lease.take() {
             lease["spec"]["renewTime"] = json!(now);
-            match self.api.put(&path, &lease).await {
-                Ok(lease) => {
+            match self.api.replace(&path, &mut lease).await {
+                Ok(()) => {
                     self.lease = Some(lease);
                     return Ok(());
                 }
@@ -264,7 +264,8 @@ impl NodeTask {
             Ok(mut lease) => {
                 lease["spec"]["renewTime"] = json!(now);
                 lease["spec"]["holderIdentity"] = json!(name);
-                self.lease = Some(self.api.put(&path, &lease).await?);
+                self.api.replace(&path, &mut lease).await?;
+                self.lease = Some(lease);
             }
             Err(error) if error.is(404) => {
                 // The Lease goes with its Node.

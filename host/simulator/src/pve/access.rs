@@ -240,27 +240,35 @@ impl Access {
         self.acl.keys()
     }
 
-    /// What was granted to exactly this subject along `path`: the grant nearest to the end wins.
-    fn granted(&self, subject: &str, path: &str, version: Version) -> Privileges {
-        let mut found = Privileges::new();
-        for prefix in prefixes(path) {
-            let Some(grant) = self.acl.get(prefix).and_then(|grants| grants.get(subject)) else {
-                continue;
-            };
-            if prefix == path || grant.propagate {
-                let all = grant.privileges.contains("Administrator");
-                let names: Vec<String> = if all {
-                    every_privilege(version)
-                } else {
-                    grant.privileges.iter().cloned().collect()
-                };
-                found = names
-                    .into_iter()
-                    .map(|name| (name, grant.propagate))
-                    .collect();
+    /// The grant to exactly this subject that counts at `path`: the one nearest to its end.
+    fn grant(&self, subject: &str, path: &str) -> Option<&Grant> {
+        let grants = prefixes(path).filter_map(|prefix| {
+            let grant = self.acl.get(prefix)?.get(subject)?;
+            (prefix == path || grant.propagate).then_some(grant)
+        });
+        grants.last()
+    }
+
+    fn is_granted(&self, subject: &str, path: &str, privilege: &str, version: Version) -> bool {
+        self.grant(subject, path).is_some_and(|grant| {
+            match grant.privileges.contains("Administrator") {
+                true => is_privilege(privilege, version),
+                false => grant.privileges.contains(privilege),
             }
-        }
-        found
+        })
+    }
+
+    /// What was granted to exactly this subject along `path`.
+    fn granted(&self, subject: &str, path: &str, version: Version) -> Privileges {
+        let Some(grant) = self.grant(subject, path) else {
+            return Privileges::new();
+        };
+        let names: Vec<String> = match grant.privileges.contains("Administrator") {
+            true => every_privilege(version),
+            false => grant.privileges.iter().cloned().collect(),
+        };
+        let names = names.into_iter();
+        names.map(|name| (name, grant.propagate)).collect()
     }
 }
 
@@ -295,15 +303,7 @@ impl State {
     /// A machine and a storage also have what was granted on their pool.
     fn granted_with_pools(&self, subject: &str, path: &str) -> Privileges {
         let mut found = self.access.granted(subject, path, self.version);
-        let in_pool = |pool: &super::state::Pool| match path
-            .split_once('/')
-            .map(|(_, rest)| rest.split_once('/'))
-        {
-            Some(Some(("vms", id))) => id.parse().is_ok_and(|vmid| pool.vms.contains(&vmid)),
-            Some(Some(("storage", name))) => pool.storages.contains(name),
-            Some(Some(_) | None) | None => false,
-        };
-        for (name, _) in self.pools.iter().filter(|(_, pool)| in_pool(pool)) {
+        for (name, _) in self.pools.iter().filter(|(_, pool)| is_in_pool(path, pool)) {
             found.extend(
                 self.access
                     .granted(subject, &format!("/pool/{name}"), self.version),
@@ -312,8 +312,32 @@ impl State {
         found
     }
 
+    /// As [`Self::privileges`], of one privilege: asked for every machine of every list, and so without making the set.
     pub(crate) fn may(&self, who: &Identity, path: &str, privilege: &str) -> bool {
-        self.privileges(who, path).contains_key(privilege)
+        let user_may = match who.user.as_str() {
+            "root@pam" => is_privilege(privilege, self.version),
+            user => self.is_granted_with_pools(user, path, privilege),
+        };
+        let Some(token) = &who.token else {
+            return user_may;
+        };
+        let user = self.access.users.get(&who.user);
+        let separated = user
+            .and_then(|user| user.tokens.get(token))
+            .is_some_and(|token| token.privsep);
+        user_may && (!separated || self.is_granted_with_pools(&who.full(), path, privilege))
+    }
+
+    fn is_granted_with_pools(&self, subject: &str, path: &str, privilege: &str) -> bool {
+        let granted = |path: &str| {
+            self.access
+                .is_granted(subject, path, privilege, self.version)
+        };
+        granted(path)
+            || self
+                .pools
+                .iter()
+                .any(|(name, pool)| is_in_pool(path, pool) && granted(&format!("/pool/{name}")))
     }
 
     /// Refuses unless `who` has the privilege at the path.
@@ -333,10 +357,9 @@ impl State {
         path: &str,
         privileges: &[&str],
     ) -> Result<(), Refusal> {
-        let held = self.privileges(who, path);
         if privileges
             .iter()
-            .any(|privilege| held.contains_key(*privilege))
+            .any(|privilege| self.may(who, path, privilege))
         {
             return Ok(());
         }
@@ -372,6 +395,23 @@ impl State {
             .filter(|(_, privileges)| !privileges.is_empty())
             .collect()
     }
+}
+
+/// Whether a path is of something that is in a pool.
+fn is_in_pool(path: &str, pool: &super::state::Pool) -> bool {
+    match path.split_once('/').map(|(_, rest)| rest.split_once('/')) {
+        Some(Some(("vms", id))) => id.parse().is_ok_and(|vmid| pool.vms.contains(&vmid)),
+        Some(Some(("storage", name))) => pool.storages.contains(name),
+        Some(Some(_) | None) | None => false,
+    }
+}
+
+fn is_privilege(name: &str, version: Version) -> bool {
+    let agent: &[&str] = match version {
+        Version::V8 => &AGENT_V8,
+        Version::V9 => &AGENT_V9,
+    };
+    PRIVILEGES.contains(&name) || agent.contains(&name)
 }
 
 fn every_privilege(version: Version) -> Vec<String> {

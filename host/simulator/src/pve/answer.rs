@@ -43,11 +43,11 @@ impl Reply {
     }
 
     fn into_response(self) -> Response<Bytes> {
-        let mut body = json!({ "data": self.data });
+        let mut body = Map::from_iter([("data".to_owned(), self.data)]);
         if let Some(total) = self.total {
-            body["total"] = total.into();
+            body.insert("total".to_owned(), total.into());
         }
-        json_response(StatusCode::OK, "OK", &body)
+        json_response(StatusCode::OK, "OK", &body.into())
     }
 }
 
@@ -148,7 +148,8 @@ pub(crate) fn respond(answer: Answer) -> Response<Bytes> {
 /// A JSON response with Proxmox's headers and the given reason phrase.
 pub(crate) fn json_response(status: StatusCode, reason: &str, body: &Value) -> Response<Bytes> {
     let kind = HeaderValue::from_static("application/json;charset=UTF-8");
-    response(status, reason, Some(kind), body.to_string().into())
+    let body = serde_json::to_vec(body).expect("a JSON value serializes");
+    response(status, reason, Some(kind), body.into())
 }
 
 fn response(

@@ -26,7 +26,7 @@ pub(crate) struct NodeStatus {
 impl State {
     /// Makes the broadcasts that were due up to `now`.
     pub(crate) fn broadcast_until(&mut self, now: Instant, timings: &Timings) {
-        if timings.broadcast_s <= 0.0 {
+        if timings.broadcast_s <= 0.0 || self.next_broadcast.is_some_and(|next| now < next) {
             return;
         }
         let period = Duration::from_secs_f64(timings.broadcast_s);
@@ -41,6 +41,11 @@ impl State {
             }
             self.broadcast(&name, at);
         }
+        let nexts = self.nodes.values().map(|node| {
+            let rounds = u32::try_from(node.broadcasts).unwrap_or(u32::MAX);
+            self.started + node.broadcast_offset + period * rounds
+        });
+        self.next_broadcast = nexts.min();
     }
 
     fn due(&self, node: &Node, now: Instant, period: Duration) -> Option<(String, Instant, u64)> {
@@ -111,8 +116,9 @@ pub(crate) fn is_fresh(at: Instant, now: Instant, timings: &Timings) -> bool {
 /// The status of a machine at `at`. An idle guest takes a quarter of its memory and 2 % of its processors.
 pub(crate) fn status_of(vm: &Vm, state: &State, at: Instant) -> VmStatus {
     let running = vm.running.as_ref();
-    let boot_disk = vm.drives().into_iter().find(|drive| !drive.is_cdrom());
-    let disk = boot_disk.and_then(|drive| state.volume(&vm.node, &drive.volid));
+    let disk = vm
+        .boot_disk()
+        .and_then(|drive| state.volume(&vm.node, &drive.volid));
     VmStatus {
         at,
         name: vm.name(),

@@ -334,9 +334,9 @@ impl View<'_> {
 
     fn storage(&self, node: &Node, storage: &Storage) -> Option<Value> {
         let path = format!("/storage/{}", storage.name);
-        let held = self.state.privileges(self.who, &path);
-        let visible =
-            held.contains_key("Datastore.Audit") || held.contains_key("Datastore.AllocateSpace");
+        let visible = ["Datastore.Audit", "Datastore.AllocateSpace"]
+            .iter()
+            .any(|privilege| self.state.may(self.who, &path, privilege));
         if !visible || !storage.is_on(&node.name) {
             return None;
         }

@@ -14,6 +14,7 @@ pub mod timings;
 pub mod topology;
 
 mod access;
+mod age;
 mod agent;
 mod answer;
 mod broadcast;

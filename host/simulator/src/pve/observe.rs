@@ -227,17 +227,20 @@ impl Pve {
         }
     }
 
+    /// Every machine that ever was, as in [`PveSnapshot`].
+    pub fn births(&self) -> Vec<Birth> {
+        self.state().births.clone()
+    }
+
     /// Every writing request so far, refused ones included.
     pub fn audit(&self) -> Vec<AuditEntry> {
         self.state().audit.clone()
     }
 
-    /// The writing requests from the `seen`-th on, for checkers that read the audit bit by bit.
+    /// The writing requests from the `seen`-th on, for checkers that read the audit bit by bit. What was forgotten is left out.
     pub fn audit_since(&self, seen: usize) -> Vec<AuditEntry> {
-        self.state()
-            .audit
-            .get(seen..)
-            .map(<[AuditEntry]>::to_vec)
-            .unwrap_or_default()
+        let state = self.state();
+        let seen = seen.saturating_sub(state.audit_forgotten);
+        state.audit.get(seen..).unwrap_or_default().to_vec()
     }
 }

@@ -294,9 +294,9 @@ pub(crate) fn find(method: &Method, path: &str) -> Option<(&'static Route, Vars)
 }
 
 fn match_path(pattern: &'static str, parts: &[&str]) -> Option<Vars> {
-    let pattern: Vec<&'static str> = pattern.split('/').skip(1).collect();
+    let pieces = || pattern.split('/').skip(1);
     let mut vars = Vars::new();
-    for (at, piece) in pattern.iter().enumerate() {
+    for (at, piece) in pieces().enumerate() {
         let part = parts.get(at)?;
         match piece
             .strip_prefix('{')
@@ -310,11 +310,11 @@ fn match_path(pattern: &'static str, parts: &[&str]) -> Option<Vars> {
             Some(name) => {
                 vars.insert(name, percent_decode(part, false));
             }
-            None if piece == part => {}
+            None if piece == *part => {}
             None => return None,
         }
     }
-    (pattern.len() == parts.len()).then_some(vars)
+    (pieces().count() == parts.len()).then_some(vars)
 }
 
 #[cfg(test)]

@@ -42,12 +42,16 @@ pub(crate) struct State {
     /// Since when the cluster has no quorum.
     pub(crate) no_quorum_since: Option<Instant>,
     pub(crate) audit: Vec<AuditEntry>,
+    /// Entries that were there before the first of these.
+    pub(crate) audit_forgotten: usize,
     pub(crate) births: Vec<Birth>,
     pub(crate) listeners: Vec<mpsc::UnboundedSender<MachineEvent>>,
     pub(crate) requests: u64,
     /// So many of the next machines never boot.
     pub(crate) duds: u32,
     pub(crate) started: Instant,
+    /// When a server broadcasts its status next; `None` before the first time.
+    pub(crate) next_broadcast: Option<Instant>,
     next_pid: u32,
     rng: SmallRng,
 }
@@ -125,11 +129,13 @@ impl State {
             task_order: Vec::new(),
             no_quorum_since: None,
             audit: Vec::new(),
+            audit_forgotten: 0,
             births: Vec::new(),
             listeners: Vec::new(),
             requests: 0,
             duds: 0,
             started: clock.start(),
+            next_broadcast: None,
             next_pid: 1_000,
             rng: seed.stream("state", ""),
         };

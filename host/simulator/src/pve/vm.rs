@@ -167,7 +167,9 @@ impl Vm {
     pub(crate) fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for (key, value) in &self.config {
-            hash.update(format!("{key}: {value}\n"));
+            for part in [key, ": ", value, "\n"] {
+                hash.update(part);
+            }
         }
         hash.update("[PENDING]\n");
         for (key, value) in &self.pending {
@@ -209,8 +211,17 @@ impl Vm {
         let mut queue: VecDeque<Drive> = drives.collect();
         queue
             .make_contiguous()
-            .sort_by_key(|drive| drive_order(&drive.key));
+            .sort_by(|one, other| drive_order(&one.key).cmp(&drive_order(&other.key)));
         queue.into()
+    }
+
+    /// The first disk that is no CD-ROM.
+    pub(crate) fn boot_disk(&self) -> Option<Drive> {
+        let drives = self.config.iter();
+        drives
+            .filter_map(|(key, value)| Drive::parse(key, value))
+            .filter(|drive| !drive.is_cdrom())
+            .min_by(|one, other| drive_order(&one.key).cmp(&drive_order(&other.key)))
     }
 
     /// Pending changes take effect, as at a start.
@@ -309,9 +320,9 @@ pub(crate) fn is_drive_key(key: &str) -> bool {
         )
 }
 
-fn drive_order(key: &str) -> (String, u32) {
+fn drive_order(key: &str) -> (&str, u32) {
     let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
-    (name.to_owned(), key[name.len()..].parse().unwrap_or(0))
+    (name, key[name.len()..].parse().unwrap_or(0))
 }
 
 /// A size as Proxmox writes it: in the largest unit that keeps it whole.

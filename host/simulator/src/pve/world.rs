@@ -255,6 +255,12 @@ impl Pve {
         self.with_vm(vmid, |vm| vm.ignores_shutdown = ignores)
     }
 
+    /// A person removes every volume that bears this number.
+    pub fn human_frees_volumes(&self, vmid: u32) {
+        let mut state = self.state();
+        state.volumes.retain(|_, volume| volume.vmid != vmid);
+    }
+
     /// Makes every disk of a machine impossible to remove, so that destroying it ends with warnings.
     pub fn set_disks_stuck(&self, vmid: u32, stuck: bool) {
         let mut state = self.state();

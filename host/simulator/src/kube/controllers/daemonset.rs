@@ -23,7 +23,7 @@ const TOLERATED: [(&str, &str); 6] = [
 
 impl Controllers {
     pub(super) fn reconcile_daemonset(&mut self, key: &Key) {
-        let Some(set) = self.kube.get("daemonsets.apps", &key.namespace, &key.name) else {
+        let Some(set) = self.kube.look("daemonsets.apps", &key.namespace, &key.name) else {
             return;
         };
         if is_terminating(&set) {

@@ -49,7 +49,7 @@ impl Controllers {
     pub(super) fn reconcile_budget(&mut self, key: &Key) {
         let Some(budget) = self
             .kube
-            .get("poddisruptionbudgets.policy", &key.namespace, &key.name)
+            .look("poddisruptionbudgets.policy", &key.namespace, &key.name)
         else {
             return;
         };

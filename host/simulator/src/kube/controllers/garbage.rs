@@ -17,6 +17,14 @@ impl Controllers {
             previous,
             ..
         } = change;
+        // Most updates concern no owner.
+        if change.kind == ChangeKind::Modified
+            && previous.as_ref().is_some_and(|previous| {
+                (&previous.uid, &previous.owners) == (&object.uid, &object.owners)
+            })
+        {
+            return;
+        }
         let dependent = (resource.clone(), object.key.clone());
         let before = previous
             .as_ref()
@@ -76,7 +84,7 @@ impl Controllers {
     }
 
     pub(super) fn work_on_namespace_of(&mut self, key: &Key) {
-        let namespace = self.kube.get("namespaces", "", &key.namespace);
+        let namespace = self.kube.look("namespaces", "", &key.namespace);
         if namespace.is_some_and(|namespace| is_terminating(&namespace)) {
             self.work.insert(Work::Namespace(key.namespace.clone()));
         }
@@ -84,7 +92,7 @@ impl Controllers {
 
     /// Empties a namespace that is being deleted, then lets it go.
     pub(super) fn reconcile_namespace(&mut self, name: &str) {
-        let Some(mut namespace) = self.kube.get("namespaces", "", name) else {
+        let Some(namespace) = self.kube.look("namespaces", "", name) else {
             return;
         };
         if !is_terminating(&namespace) || finalizers(&namespace).next().is_none() {
@@ -107,8 +115,9 @@ impl Controllers {
             self.delete(resource, stored);
         }
         if contents.is_empty() {
+            let mut namespace = std::sync::Arc::unwrap_or_clone(namespace);
             *field_mut(field_mut(&mut namespace, "spec"), "finalizers") = serde_json::json!([]);
-            let _ = self.kube.update("namespaces", "", namespace);
+            let _ = self.kube.write("namespaces", "", namespace);
         } else {
             // Objects with finalizers of others leave when those let them.
             let again = tokio::time::Instant::now() + std::time::Duration::from_secs(5);

@@ -92,6 +92,8 @@ struct Controllers {
     dependents: BTreeMap<String, BTreeSet<(ResourceId, Key)>>,
     /// When each kubelet last gave a sign of life.
     alive: BTreeMap<String, Instant>,
+    /// When it is next looked whether it still does; one timer for each, however often a node is looked at meanwhile.
+    looks: BTreeMap<String, Instant>,
     /// Since when a node's pods have no Node.
     nodeless: BTreeMap<String, Instant>,
     /// Since when each NoExecute taint is there.
@@ -110,6 +112,7 @@ impl Controllers {
             uids: BTreeSet::new(),
             dependents: BTreeMap::new(),
             alive: BTreeMap::new(),
+            looks: BTreeMap::new(),
             nodeless: BTreeMap::new(),
             tainted: BTreeMap::new(),
         }
@@ -209,16 +212,13 @@ impl Controllers {
         self.work.insert(Work::Node(name.clone()));
         let node = change.object.value();
         let before = change.previous.as_ref().map(|previous| previous.value());
-        let heartbeat =
-            |node: &Value| condition(node, "Ready").map(|ready| ready["lastHeartbeatTime"].clone());
-        if before.as_ref().map(heartbeat) != Some(heartbeat(&node)) {
+        let before = before.as_deref();
+        if before.map(heartbeat) != Some(heartbeat(&node)) {
             self.note_life(&name);
         }
         // Heartbeats must not wake every DaemonSet.
-        let of_daemonsets =
-            |node: &Value| (node["metadata"]["labels"].clone(), node["spec"].clone());
         if change.kind != ChangeKind::Modified
-            || before.as_ref().map(of_daemonsets) != Some(of_daemonsets(&node))
+            || before.map(of_daemonsets) != Some(of_daemonsets(&node))
         {
             let daemonsets = self.kube.objects("daemonsets.apps");
             self.work.extend(
@@ -298,12 +298,23 @@ impl Controllers {
     }
 
     /// Writes a status when it differs; a conflict comes back as a change.
-    fn write_status(&self, resource: &str, mut object: Value, status: Value) {
+    fn write_status(&self, resource: &str, object: Arc<Value>, status: Value) {
         if object["status"] != status {
+            let mut object = Arc::unwrap_or_clone(object);
             object["status"] = status;
-            let _ = self.kube.update(resource, "status", object);
+            let _ = self.kube.write(resource, "status", object);
         }
     }
+}
+
+/// When its kubelet last reported a Node's readiness.
+fn heartbeat(node: &Value) -> Option<&Value> {
+    condition(node, "Ready").map(|ready| &ready["lastHeartbeatTime"])
+}
+
+/// What of a Node decides which DaemonSets have a pod there.
+fn of_daemonsets(node: &Value) -> (&Value, &Value) {
+    (&node["metadata"]["labels"], &node["spec"])
 }
 
 fn place(index: &mut BTreeMap<String, BTreeSet<Key>>, name: &str, key: &Key, gone: bool) {

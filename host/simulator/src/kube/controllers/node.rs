@@ -1,6 +1,8 @@
 //! The life of nodes: silence makes them NotReady, NotReady taints them, taints evict their pods, and pods of a Node that no
 //! longer exists are removed.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -17,7 +19,7 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 impl Controllers {
     pub(super) fn reconcile_node(&mut self, name: &str) {
-        let Some(mut node) = self.kube.get("nodes", "", name) else {
+        let Some(node) = self.kube.look("nodes", "", name) else {
             self.remove_pods_without_node(name);
             return;
         };
@@ -26,18 +28,22 @@ impl Controllers {
         let alive = *self.alive.entry(name.to_owned()).or_insert(now);
         let silent_at = alive + self.patience.node_monitor_grace;
         let ready = condition(&node, "Ready")
-            .map(|ready| ready["status"].clone())
-            .unwrap_or_default();
+            .map(|ready| &ready["status"])
+            .unwrap_or(&Value::Null);
         if now < silent_at {
-            self.set_timer(silent_at, Work::Node(name.to_owned()));
-        } else if ready != "Unknown" {
-            self.mark_unknown(name, node);
+            if self.looks.get(name).is_none_or(|at| *at <= now) {
+                self.looks.insert(name.to_owned(), silent_at);
+                self.set_timer(silent_at, Work::Node(name.to_owned()));
+            }
+        } else if *ready != "Unknown" {
+            self.mark_unknown(name, Arc::unwrap_or_clone(node));
             return;
         }
         if let Some(taints) = wanted_taints(&node, &time(self.kube.clock().now())) {
+            let mut node = Arc::unwrap_or_clone(node);
             *field_mut(field_mut(&mut node, "spec"), "taints") = taints;
             // The write comes back as a change, and this function with it.
-            let _ = self.kube.update("nodes", "", node);
+            let _ = self.kube.write("nodes", "", node);
             return;
         }
         self.evict_from_tainted(&NodeView::of(&node));
@@ -60,14 +66,14 @@ impl Controllers {
             })
         });
         *field_mut(field_mut(&mut node, "status"), "conditions") = json!(conditions);
-        let _ = self.kube.update("nodes", "status", node);
+        let _ = self.kube.write("nodes", "status", node);
         for pod in self.pods_on(name).iter().filter(|pod| pod.ready) {
             self.mark_pod_unready(pod, &now);
         }
     }
 
     fn mark_pod_unready(&self, stored: &Stored, now: &str) {
-        let mut pod = stored.value();
+        let mut pod = stored.to_value();
         if let Some(conditions) = pod["status"]["conditions"].as_array_mut() {
             for condition in conditions
                 .iter_mut()
@@ -77,7 +83,7 @@ impl Controllers {
                 condition["lastTransitionTime"] = json!(now);
             }
         }
-        let _ = self.kube.update("pods", "status", pod);
+        let _ = self.kube.write("pods", "status", pod);
     }
 
     /// NoExecute taints: pods that do not tolerate them go now, those that do for a while go then.
@@ -136,6 +142,7 @@ impl Controllers {
 
     fn remove_pods_without_node(&mut self, name: &str) {
         self.alive.remove(name);
+        self.looks.remove(name);
         self.tainted.retain(|(node, _), _| node != name);
         let pods = self.pods_on(name);
         if pods.is_empty() {

@@ -13,7 +13,10 @@ use crate::kube::{
 
 impl Controllers {
     pub(super) fn reconcile_deployment(&mut self, key: &Key) {
-        let Some(deployment) = self.kube.get("deployments.apps", &key.namespace, &key.name) else {
+        let Some(deployment) = self
+            .kube
+            .look("deployments.apps", &key.namespace, &key.name)
+        else {
             return;
         };
         if is_terminating(&deployment) {
@@ -23,7 +26,7 @@ impl Controllers {
         let template = &deployment["spec"]["template"];
         let hash = template_hash(template);
         let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
-        let sets: Vec<Value> = self
+        let sets: Vec<Arc<Value>> = self
             .kube
             .objects("replicasets.apps")
             .iter()
@@ -34,7 +37,7 @@ impl Controllers {
             })
             .map(|set| set.value())
             .collect();
-        let is_new = |set: &&Value| set["metadata"]["labels"]["pod-template-hash"] == hash;
+        let is_new = |set: &&Arc<Value>| set["metadata"]["labels"]["pod-template-hash"] == hash;
         let number = |set: &Value, field: &str| set["status"][field].as_i64().unwrap_or(0);
         match sets.iter().find(is_new) {
             None => {
@@ -84,12 +87,15 @@ impl Controllers {
         if set["spec"]["replicas"] != replicas {
             let mut set = set.clone();
             set["spec"]["replicas"] = json!(replicas);
-            let _ = self.kube.update("replicasets.apps", "", set);
+            let _ = self.kube.write("replicasets.apps", "", set);
         }
     }
 
     pub(super) fn reconcile_replicaset(&mut self, key: &Key) {
-        let Some(set) = self.kube.get("replicasets.apps", &key.namespace, &key.name) else {
+        let Some(set) = self
+            .kube
+            .look("replicasets.apps", &key.namespace, &key.name)
+        else {
             return;
         };
         if is_terminating(&set) {
@@ -127,7 +133,7 @@ impl Controllers {
     pub(super) fn reconcile_statefulset(&mut self, key: &Key) {
         let Some(set) = self
             .kube
-            .get("statefulsets.apps", &key.namespace, &key.name)
+            .look("statefulsets.apps", &key.namespace, &key.name)
         else {
             return;
         };
@@ -169,7 +175,7 @@ impl Controllers {
     }
 
     pub(super) fn reconcile_job(&mut self, key: &Key) {
-        let Some(job) = self.kube.get("jobs.batch", &key.namespace, &key.name) else {
+        let Some(job) = self.kube.look("jobs.batch", &key.namespace, &key.name) else {
             return;
         };
         let ended = ["Complete", "Failed"]

@@ -1,0 +1,216 @@
+//! What people and the world do in the stories for mistakes ([`crate::broken`]): each brings about the one moment in which a mistake would show, which chance
+//! meets too seldom.
+
+use std::time::Duration;
+
+use kproxide::lab::Lab;
+use kproxide_simulator::pve::{PveSnapshot, VmView};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::history::{Foreign, is_ours_in};
+use crate::scenario::TRAP;
+
+/// Something that is waited for comes within this time, or not at all.
+const AWAITED: Duration = Duration::from_secs(30 * 60);
+/// How often is looked for it: as fast as a person with a script.
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Incident {
+    /// F68: the kubelets of so many machines fall silent.
+    Silent(usize),
+    /// Somebody pulls the plug of every machine of ours, and switches it on again.
+    PowerCycle,
+    /// F106: while a machine is being shut down to be destroyed, somebody destroys it and gives its VMID to another one.
+    Swap,
+    /// F42: what machines have on disk cannot be removed.
+    DisksStick,
+    /// A person removes the volumes that stayed behind.
+    VolumesFreed,
+    /// F111, F112: a claim vanishes, finalizer and all, when its machine is so far.
+    Vanish(Vanishing),
+    /// F40: a hypervisor that holds no machine of ours goes down.
+    EmptyHypervisorDown,
+    /// F40: the hypervisor of a machine goes down, and somebody deletes its claim.
+    DownAndDeleted,
+    HypervisorsUp,
+    /// F35, F29: without quorum somebody destroys a machine, and deletes its claim.
+    DestroyedWithoutQuorum,
+    QuorumBack,
+    /// F84: the policy answers with a hypervisor that is none of its candidates.
+    PolicyMisplaces,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vanishing {
+    /// Its Node is in service.
+    Serving,
+    /// It was started, and its Node is not there yet.
+    Started,
+    /// It carries its tombstone and is off: its Node is not Ready any more, or soon.
+    Dying,
+}
+
+impl Incident {
+    pub(crate) async fn happen(self, lab: &Lab, foreign: &mut Foreign) {
+        match self {
+            Self::Silent(count) => {
+                for claim in in_service(lab).iter().take(count) {
+                    lab.kubelets
+                        .stop_node(claim["status"]["nodeName"].as_str().unwrap_or_default());
+                }
+            }
+            Self::PowerCycle => {
+                for vm in ours(&lab.pve.snapshot()) {
+                    let _ = lab.pve.human_stops(vm.vmid);
+                    let _ = lab.pve.human_starts(vm.vmid);
+                }
+            }
+            Self::Swap => {
+                let Some(vmid) = until(|| being_shut_down(lab)).await else {
+                    return;
+                };
+                sleep(LOOK).await;
+                if lab.pve.human_destroys(vmid).is_ok()
+                    && lab.pve.human_clones_vm(101, vmid, "nas-copy").is_ok()
+                {
+                    let moved = lab
+                        .pve
+                        .human_sets_pool(vmid, Some(crate::scenario::RESOURCE_POOL));
+                    moved.expect("the copy was made just now");
+                    foreign.add(lab, vmid);
+                }
+            }
+            Self::DisksStick => {
+                for vm in ours(&lab.pve.snapshot()) {
+                    lab.pve.set_disks_stuck(vm.vmid, true);
+                }
+            }
+            Self::VolumesFreed => {
+                let snapshot = lab.pve.snapshot();
+                for volume in &snapshot.volumes {
+                    if snapshot.vms.iter().all(|vm| vm.vmid != volume.vmid) {
+                        lab.pve.human_frees_volumes(volume.vmid);
+                    }
+                }
+            }
+            Self::Vanish(when) => {
+                if let Some(claim) = until(|| vanishing(lab, when)).await {
+                    let name = name(&claim);
+                    let patch = json!({"metadata": {"finalizers": null}});
+                    let kind = "nodeclaims.kproxide.dev";
+                    let freed = lab.kube.patch(kind, "", "", name, patch);
+                    freed.expect("the claim was there a moment ago");
+                    let _ = lab.kube.delete(kind, "", name);
+                }
+            }
+            Self::EmptyHypervisorDown => {
+                let snapshot = lab.pve.snapshot();
+                let holds = |name: &str| ours(&snapshot).any(|vm| vm.hypervisor == name);
+                let mut empty = snapshot.hypervisors.iter().filter(|it| !holds(&it.name));
+                if let Some(hypervisor) = empty.next() {
+                    lab.pve.set_hypervisor_online(&hypervisor.name, false);
+                }
+            }
+            Self::DownAndDeleted => {
+                let claims = in_service(lab);
+                if let Some(claim) = claims.first() {
+                    let hypervisor = claim["spec"]["hypervisor"].as_str().unwrap_or_default();
+                    lab.pve.set_hypervisor_online(hypervisor, false);
+                    let _ = lab.kube.delete("nodeclaims.kproxide.dev", "", name(claim));
+                }
+            }
+            Self::HypervisorsUp => {
+                for hypervisor in &lab.pve.snapshot().hypervisors {
+                    lab.pve.set_hypervisor_online(&hypervisor.name, true);
+                }
+                foreign.start(lab);
+            }
+            Self::DestroyedWithoutQuorum => {
+                let claims = in_service(lab);
+                if let Some(claim) = claims.first() {
+                    lab.pve.set_quorate(false);
+                    let vmid = claim["spec"]["vmid"].as_u64().unwrap_or_default();
+                    let _ = lab.pve.human_destroys(vmid.try_into().unwrap_or_default());
+                    let _ = lab.kube.delete("nodeclaims.kproxide.dev", "", name(claim));
+                }
+            }
+            Self::QuorumBack => lab.pve.set_quorate(true),
+            Self::PolicyMisplaces => {
+                let policy = json!({"use": TRAP, "settings": {"do": "unknown-placement"}});
+                let patch = json!({"spec": {"policies": {"hostSelection": policy}}});
+                for pool in lab.kube.list("nodepools.kproxide.dev") {
+                    let changed = lab.kube.patch(
+                        "nodepools.kproxide.dev",
+                        "",
+                        "",
+                        name(&pool),
+                        patch.clone(),
+                    );
+                    changed.expect("the pool is there");
+                }
+            }
+        }
+    }
+}
+
+/// The first answer, if there is one in time.
+async fn until<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + AWAITED;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= end {
+            return found;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn in_service(lab: &Lab) -> Vec<Value> {
+    let mut claims = lab.kube.list("nodeclaims.kproxide.dev");
+    claims.retain(|claim| claim["status"]["phase"] == "Initialized");
+    claims
+}
+
+fn ours(snapshot: &PveSnapshot) -> impl Iterator<Item = &VmView> {
+    snapshot
+        .vms
+        .iter()
+        .filter(move |vm| is_ours_in(snapshot, vm.incarnation))
+}
+
+/// A machine of ours whose shutdown was asked for, and that still runs.
+fn being_shut_down(lab: &Lab) -> Option<u32> {
+    let audit = lab.pve.audit();
+    let was_asked = |vm: &VmView| {
+        let path = format!("/qemu/{}/status/shutdown", vm.vmid);
+        audit
+            .iter()
+            .any(|entry| entry.status == 200 && entry.path.ends_with(&path))
+    };
+    let snapshot = lab.pve.snapshot();
+    let mut dying = ours(&snapshot).filter(|vm| is_condemned(vm) && vm.running);
+    dying.find(|vm| was_asked(vm)).map(|vm| vm.vmid)
+}
+
+fn is_condemned(vm: &VmView) -> bool {
+    let description = vm.description.as_deref().unwrap_or_default();
+    description.contains("kproxide-tombstone:")
+}
+
+fn vanishing(lab: &Lab, when: Vanishing) -> Option<Value> {
+    let snapshot = lab.pve.snapshot();
+    let claims = lab.kube.list("nodeclaims.kproxide.dev");
+    claims.into_iter().find(|claim| match when {
+        Vanishing::Serving => claim["status"]["phase"] == "Initialized",
+        Vanishing::Started => claim["status"]["phase"] == "Launched",
+        Vanishing::Dying => ours(&snapshot).any(|vm| {
+            u64::from(vm.vmid) == claim["spec"]["vmid"] && is_condemned(vm) && !vm.running
+        }),
+    })
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}

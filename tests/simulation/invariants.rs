@@ -1,0 +1,562 @@
+//! More of what must hold at every moment, by its name in the list of invariants: records before effects, the order in which a machine goes, quarantine, cold
+//! start, breaker and freeze, the Lease. As in [`crate::history`], what counts is what both servers saw.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide::lab::Lab;
+use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
+use kproxide_simulator::pve::{AuditEntry, Birth};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::history::{AT_ONCE, OUR_TOKEN, is_of_host, is_ours};
+use crate::scenario::Scenario;
+
+const CLAIMS: &str = "nodeclaims.kproxide.dev";
+const NODES: &str = "nodes";
+const PODS: &str = "pods";
+const LEASES: &str = "leases.coordination.k8s.io";
+const LEDGERS: &str = "ledgers.kproxide.dev";
+const TAINT: &str = "kproxide.dev/draining";
+
+/// S3: a VMID rests for so long, where the scenario says nothing else.
+const QUARANTINE: Duration = Duration::from_secs(24 * 60 * 60);
+/// S10: a new leader removes nothing for so long. A request of an earlier term may arrive in its first seconds.
+const COLD_START: SignedDuration = SignedDuration::from_secs(59);
+const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(5);
+/// S1: a machine without a claim is not condemned before; the default of `--orphan-grace`.
+const GRACE: SignedDuration = SignedDuration::from_hours(1);
+/// S9: longer than anybody believes to lead who does not, late requests included.
+const FENCED: SignedDuration = SignedDuration::from_secs(120);
+/// S11: of so few machines as there are here, one is repaired in this time.
+const WINDOW: SignedDuration = SignedDuration::from_secs(595);
+/// S8: no tick is so fast that it could have looked at a removal again between taint and eviction.
+const SECOND_LOOK: SignedDuration = SignedDuration::from_millis(40);
+
+/// Collects what changes while a run goes on.
+pub(crate) struct Watch {
+    changes: UnboundedReceiver<Arc<Change>>,
+    claims: BTreeMap<String, Claim>,
+    /// When our taint came to a Node, by its name.
+    tainted: BTreeMap<String, Timestamp>,
+    leaving: BTreeSet<String>,
+    /// Who held the Lease from when on; nobody is "".
+    leases: Vec<(Timestamp, String)>,
+    /// Terms of replicas.
+    terms: Vec<(Timestamp, String)>,
+    transitions: u64,
+    repairs: Vec<(Timestamp, String)>,
+    /// What would be wrong if a host has done it: resource, name, subresource, moment and what.
+    suspicions: Vec<Suspicion>,
+    found: Vec<String>,
+}
+
+struct Suspicion {
+    verb: Verb,
+    resource: &'static str,
+    name: String,
+    at: Timestamp,
+    what: String,
+}
+
+/// What a claim has said.
+struct Claim {
+    name: String,
+    vmid: u64,
+    from: Timestamp,
+    gone: Option<Timestamp>,
+    deleted: bool,
+    /// Intents, and the highest attempt of each.
+    intents: Vec<(Timestamp, String)>,
+    clones: u64,
+    begun: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(lab: &Lab) -> Self {
+        let (_, changes) = lab.kube.subscribe(&[CLAIMS, NODES, PODS, LEASES]);
+        Self {
+            changes,
+            claims: BTreeMap::new(),
+            tainted: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            leases: Vec::new(),
+            terms: Vec::new(),
+            transitions: 0,
+            repairs: Vec::new(),
+            suspicions: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Takes notes of every change, for as long as it is polled.
+    pub(crate) async fn follow(&mut self, lab: &Lab) {
+        while let Some(change) = self.changes.recv().await {
+            let now = lab.clock.now();
+            let object = change.object.value();
+            match change.resource.to_string().as_str() {
+                CLAIMS => self.note_claim(lab, change.kind, &object, now),
+                NODES => self.note_node(lab, change.kind, &object, now),
+                PODS => self.note_pod(lab, &object, now),
+                _ => self.note_lease(&object, now),
+            }
+        }
+    }
+
+    fn note_claim(&mut self, lab: &Lab, kind: ChangeKind, object: &Value, now: Timestamp) {
+        let (uid, name) = (text(&object["metadata"]["uid"]), name(object));
+        let adopts = &object["spec"]["adopts"];
+        let lost = self.claims.get(text(&adopts["claimUID"]));
+        if let Some(gone) = lost.and_then(|lost| lost.gone)
+            && adopts["condemned"] == true
+            && !self.claims.contains_key(uid)
+            && now.duration_since(gone) < GRACE
+        {
+            self.found.push(format!(
+                "S1: claim {name} condemns a machine {} s after it lost its claim",
+                now.duration_since(gone).as_secs()
+            ));
+        }
+        let claim = self.claims.entry(uid.to_owned()).or_insert_with(|| Claim {
+            name: name.to_owned(),
+            vmid: object["spec"]["vmid"].as_u64().unwrap_or(0),
+            from: now,
+            gone: None,
+            deleted: false,
+            intents: Vec::new(),
+            clones: 0,
+            begun: false,
+        });
+        let status = &object["status"];
+        let intent = &status["intent"];
+        if let Some(op) = intent["op"].as_str() {
+            claim.intents.push((now, op.to_owned()));
+            if op == "Clone" {
+                claim.clones = claim.clones.max(intent["attempt"].as_u64().unwrap_or(0));
+            }
+        }
+        if kind == ChangeKind::Deleted {
+            claim.gone = Some(now);
+            let snapshot = lab.pve.snapshot();
+            let had_machine = snapshot.births.iter().any(|birth| {
+                is_ours(birth) && u64::from(birth.vmid) == claim.vmid && claim.from <= birth.at
+            });
+            // What never had a machine needs no proof that it has none.
+            if had_machine && !snapshot.quorate {
+                self.found.push(format!(
+                    "S9: claim {name} was let go while the Proxmox cluster had no quorum"
+                ));
+            }
+            return;
+        }
+        let reason = drain_reason(object);
+        if status["phase"] == "Draining" && !claim.begun {
+            claim.begun = true;
+            if reason == "Repair" {
+                self.repairs.push((now, name.to_owned()));
+            }
+            if reason != "LaunchFailed" && most_are_bad(lab, now) {
+                self.found.push(format!(
+                    "S11: the removal of {name} ({reason}) begins while most Nodes of ours are not Ready"
+                ));
+            }
+        }
+        if !object["metadata"]["deletionTimestamp"].is_string() || claim.deleted {
+            return;
+        }
+        claim.deleted = true;
+        self.check_drained(lab, object, reason, now);
+    }
+
+    /// A claim is deleted: if a host did it, its Node must be tainted and empty.
+    fn check_drained(&mut self, lab: &Lab, claim: &Value, reason: &str, now: Timestamp) {
+        let node = text(&claim["status"]["nodeName"]);
+        if reason == "Lost" || node.is_empty() {
+            return;
+        }
+        let mut suspect = |what: String| {
+            self.suspicions.push(Suspicion {
+                verb: Verb::Delete,
+                resource: CLAIMS,
+                name: name(claim).to_owned(),
+                at: now,
+                what,
+            });
+        };
+        let pods = lab.kube.list("pods");
+        let stays = pods.iter().find(|pod| {
+            pod["spec"]["nodeName"] == node
+                && pod["metadata"]["namespace"] == "default"
+                && !pod["metadata"]["deletionTimestamp"].is_string()
+                && ["Pending", "Running"].contains(&text(&pod["status"]["phase"]))
+        });
+        if let Some(pod) = stays {
+            let (claim, pod) = (name(claim), name(pod));
+            suspect(format!(
+                "S8: claim {claim} ({reason}) is deleted while pod {pod} is on its Node"
+            ));
+        }
+        let is_open = lab
+            .kube
+            .get("nodes", "", node)
+            .is_some_and(|node| !is_tainted(&node));
+        if is_open {
+            suspect(format!(
+                "S8: claim {} ({reason}) is deleted while its Node is not tainted",
+                name(claim)
+            ));
+        }
+    }
+
+    fn note_node(&mut self, lab: &Lab, kind: ChangeKind, object: &Value, now: Timestamp) {
+        let name = name(object).to_owned();
+        if kind == ChangeKind::Deleted {
+            self.tainted.remove(&name);
+            let uuid = text(&object["status"]["nodeInfo"]["systemUUID"]);
+            let snapshot = lab.pve.snapshot();
+            let runs = snapshot.vms.iter().any(|vm| {
+                let its = vm.smbios_uuid.as_deref().unwrap_or_default();
+                vm.running && its.eq_ignore_ascii_case(uuid)
+            });
+            if runs {
+                self.suspicions.push(Suspicion {
+                    verb: Verb::Delete,
+                    resource: NODES,
+                    name: name.clone(),
+                    at: now,
+                    what: format!("S8: Node {name} is deleted while its machine runs"),
+                });
+            }
+        } else if is_tainted(object) {
+            self.tainted.entry(name).or_insert(now);
+        } else {
+            self.tainted.remove(&name);
+        }
+    }
+
+    fn note_pod(&mut self, lab: &Lab, object: &Value, now: Timestamp) {
+        if !object["metadata"]["deletionTimestamp"].is_string() {
+            return;
+        }
+        let node = text(&object["spec"]["nodeName"]);
+        let is_new = self
+            .leaving
+            .insert(text(&object["metadata"]["uid"]).to_owned());
+        let Some(tainted) = self.tainted.get(node).filter(|_| is_new) else {
+            return;
+        };
+        if now.duration_since(*tainted) < SECOND_LOOK && is_voluntary(lab, node) {
+            self.suspicions.push(Suspicion {
+                verb: Verb::Create,
+                resource: PODS,
+                name: name(object).to_owned(),
+                at: now,
+                what: format!(
+                    "S8: pod {} is evicted from {node} in the moment in which it is tainted",
+                    name(object)
+                ),
+            });
+        }
+    }
+
+    fn note_lease(&mut self, object: &Value, now: Timestamp) {
+        if name(object) != "kproxide" {
+            return;
+        }
+        let holder = text(&object["spec"]["holderIdentity"]).to_owned();
+        let transitions = object["spec"]["leaseTransitions"].as_u64().unwrap_or(0);
+        let before = self.leases.last().map_or("", |(_, holder)| holder);
+        if !holder.is_empty() && (before != holder || transitions != self.transitions) {
+            self.terms.push((now, holder.clone()));
+        }
+        self.transitions = transitions;
+        if before != holder {
+            self.leases.push((now, holder));
+        }
+    }
+
+    /// Every violation; none is as it should be.
+    pub(crate) fn violations(&self, lab: &Lab, scenario: &Scenario) -> Vec<String> {
+        let mut found = self.found.clone();
+        let audit = lab.kube.audit().into_iter();
+        let by_hosts: Vec<KubeEntry> = audit.filter(is_of_host).collect();
+        let births = lab.pve.snapshot().births;
+        let births: Vec<&Birth> = births.iter().filter(|birth| is_ours(birth)).collect();
+        let entries: Vec<AuditEntry> = lab
+            .pve
+            .audit()
+            .into_iter()
+            .filter(|entry| entry.user == OUR_TOKEN)
+            .collect();
+        self.check_suspicions(&by_hosts, &mut found);
+        self.check_terms(&by_hosts, &mut found);
+        self.check_records(&entries, &births, &mut found);
+        let rest = scenario.quarantine.unwrap_or(QUARANTINE);
+        self.check_quarantine(&births, rest, &mut found);
+        check_leftovers(lab, &mut found);
+        for pair in self.repairs.windows(2) {
+            if pair[1].0.duration_since(pair[0].0) < WINDOW && pair[0].1 != pair[1].1 {
+                found.push(format!(
+                    "S11: the repairs of {} and {} begin within ten minutes",
+                    pair[0].1, pair[1].1
+                ));
+            }
+        }
+        found
+    }
+
+    fn check_suspicions(&self, by_hosts: &[KubeEntry], found: &mut Vec<String>) {
+        for suspicion in &self.suspicions {
+            let is_it = |entry: &&KubeEntry| {
+                entry.resource == suspicion.resource
+                    && entry.name == suspicion.name
+                    && entry.verb == suspicion.verb
+                    && entry.at.duration_since(suspicion.at).abs() < AT_ONCE
+            };
+            if by_hosts.iter().any(|entry| is_it(&entry)) {
+                found.push(suspicion.what.clone());
+            }
+        }
+    }
+
+    /// Who acts holds the Lease, and has held it for long enough where something goes for good.
+    fn check_terms(&self, by_hosts: &[KubeEntry], found: &mut Vec<String>) {
+        let work = [CLAIMS, NODES, PODS, LEDGERS];
+        for entry in by_hosts {
+            // An empty Ledger is made by whoever comes first.
+            let is_beginning = entry.resource == LEDGERS && entry.verb == Verb::Create;
+            if !work.contains(&entry.resource.as_str()) || is_beginning {
+                continue;
+            }
+            let is_of = |holder: &str| holder.starts_with(&*entry.user);
+            let mut until = None;
+            let held = self.leases.iter().rev().any(|(from, holder)| {
+                let ended_lately = until
+                    .replace(*from)
+                    .is_none_or(|end: Timestamp| entry.at.duration_since(end) < FENCED);
+                *from <= entry.at && ended_lately && is_of(holder)
+            });
+            if !held {
+                found.push(format!(
+                    "S9: {} acts without the Lease: {entry}",
+                    entry.user
+                ));
+            }
+            let is_final = entry.subresource == "eviction"
+                || entry.verb == Verb::Delete && entry.resource == CLAIMS;
+            let mut terms = self.terms.iter().rev();
+            let term = terms.find(|(from, holder)| *from <= entry.at && is_of(holder));
+            if let Some((from, _)) = term.filter(|_| is_final) {
+                let age = entry.at.duration_since(*from);
+                if (ON_ITS_WAY..COLD_START).contains(&age) {
+                    found.push(format!(
+                        "S10: {} s after it began to lead, {entry}",
+                        age.as_secs()
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Nothing is asked of Proxmox that the claim does not say first, and nothing is destroyed that was not condemned.
+    fn check_records(&self, entries: &[AuditEntry], births: &[&Birth], found: &mut Vec<String>) {
+        let mut clones: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut condemned: BTreeSet<u64> = BTreeSet::new();
+        for entry in entries {
+            let Some((vmid, op)) = op(entry) else {
+                continue;
+            };
+            let claim = self.claims.iter().find(|(_, claim)| {
+                claim.vmid == u64::from(vmid)
+                    && claim.from <= entry.at
+                    && claim.gone.is_none_or(|gone| entry.at <= gone)
+            });
+            let Some((uid, claim)) = claim else {
+                continue;
+            };
+            if op == "Clone" {
+                *clones.entry(uid).or_default() += 1;
+            }
+            if entry.status != 200 {
+                continue;
+            }
+            let what = format!("{} {} at {}", entry.method, entry.path, entry.at);
+            let mut intents = claim.intents.iter();
+            if !intents.any(|(at, intended)| intended == op && *at <= entry.at) {
+                found.push(format!(
+                    "S2: {what}: claim {} did not say so before ({op})",
+                    claim.name
+                ));
+            }
+            let mut lives = births.iter().rev();
+            let birth = lives.find(|birth| birth.vmid == vmid && birth.at <= entry.at);
+            match birth {
+                Some(birth) if op == "Tombstone" => {
+                    condemned.insert(birth.incarnation);
+                }
+                Some(birth) if op == "Destroy" && !condemned.contains(&birth.incarnation) => {
+                    found.push(format!("S1: {what}: VM {vmid} has no tombstone"));
+                }
+                Some(_) | None => {}
+            }
+        }
+        for (uid, asked) in clones {
+            let claim = &self.claims[uid];
+            if asked > claim.clones {
+                found.push(format!(
+                    "S2: the clone of claim {} was asked for {asked} times with {} intents",
+                    claim.name, claim.clones
+                ));
+            }
+        }
+    }
+
+    fn check_quarantine(&self, births: &[&Birth], rest: Duration, found: &mut Vec<String>) {
+        let claim_of = |birth: &Birth| {
+            let mut claims = self.claims.iter();
+            claims
+                .find(|(_, claim)| {
+                    claim.vmid == u64::from(birth.vmid)
+                        && claim.from <= birth.at
+                        && claim.gone.is_none_or(|gone| birth.at <= gone)
+                })
+                .map(|(uid, _)| uid)
+        };
+        for (index, birth) in births.iter().enumerate() {
+            let before = births[..index]
+                .iter()
+                .rev()
+                .find(|it| it.vmid == birth.vmid);
+            let Some(before) = before.filter(|before| claim_of(before) != claim_of(birth)) else {
+                continue;
+            };
+            let rested = before.destroyed.map(|end| birth.at.duration_since(end));
+            let is_rested = rested.is_some_and(|rested| rested.unsigned_abs() >= rest);
+            if !is_rested {
+                found.push(format!(
+                    "S3: VMID {} is used again {} s after its machine was gone",
+                    birth.vmid,
+                    rested.unwrap_or_default().as_secs()
+                ));
+            }
+        }
+    }
+}
+
+/// What a destroy could not remove is told as that, when it is known.
+fn check_leftovers(lab: &Lab, found: &mut Vec<String>) {
+    let events = lab.kube.list("events.events.k8s.io");
+    for task in lab.pve.snapshot().tasks {
+        let is_warned = task.kind == "qmdestroy"
+            && task
+                .exit
+                .as_deref()
+                .is_some_and(|exit| exit.starts_with("WARNINGS"));
+        let told = format!("VM {} is destroyed, but", task.id);
+        let is_told = events
+            .iter()
+            .any(|event| event["reason"] == "LeakedVolume" && text(&event["note"]).contains(&told));
+        if is_warned && !is_told {
+            found.push(format!(
+                "S20: nobody is told of the volumes that VM {} left behind when it was destroyed",
+                task.id
+            ));
+        }
+    }
+}
+
+/// The machine that a request is about, and the intent that must stand before it.
+fn op(entry: &AuditEntry) -> Option<(u32, &'static str)> {
+    let param = |name: &str| {
+        let mut params = entry.params.iter();
+        params
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    };
+    let (_, rest) = entry.path.split_once("/qemu/")?;
+    let (vmid, action) = rest.split_once('/').unwrap_or((rest, ""));
+    let op = match (entry.method.as_str(), action) {
+        ("POST", "clone") => return Some((param("newid")?.parse().ok()?, "Clone")),
+        ("DELETE", "") => "Destroy",
+        ("POST", "status/shutdown") => "Shutdown",
+        ("POST", "status/stop") => "Stop",
+        ("POST", "status/start") => "Start",
+        ("PUT", "resize") => "Resize",
+        ("PUT" | "POST", "config") => match param("description") {
+            Some(text) if text.contains("kproxide-tombstone:") => "Tombstone",
+            Some(_) | None => "Configure",
+        },
+        (_, _) => return None,
+    };
+    Some((vmid.parse().ok()?, op))
+}
+
+/// More than half of the Nodes of machines in service, and more than a few, have not been Ready for a minute.
+fn most_are_bad(lab: &Lab, now: Timestamp) -> bool {
+    let claims = lab.kube.list(CLAIMS);
+    let in_service: BTreeSet<&str> = claims
+        .iter()
+        .filter(|claim| ["Initialized", "Draining"].contains(&text(&claim["status"]["phase"])))
+        .filter_map(|claim| claim["status"]["nodeName"].as_str())
+        .collect();
+    let nodes = lab.kube.list(NODES);
+    let bad = nodes
+        .iter()
+        .filter(|node| in_service.contains(name(node)) && is_bad(node, now));
+    let bad = bad.count();
+    bad > 3 && bad * 2 > in_service.len()
+}
+
+fn is_bad(node: &Value, now: Timestamp) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
+    ready.is_some_and(|ready| {
+        let since: Option<Timestamp> = text(&ready["lastTransitionTime"]).parse().ok();
+        ready["status"] != "True"
+            && since.is_some_and(|since| now.duration_since(since) > SignedDuration::from_secs(60))
+    })
+}
+
+/// The Node's claim goes because we would rather be without it.
+fn is_voluntary(lab: &Lab, node: &str) -> bool {
+    let claims = lab.kube.list(CLAIMS);
+    let claim = claims
+        .iter()
+        .find(|claim| claim["status"]["nodeName"] == node);
+    claim.is_some_and(|claim| {
+        !claim["metadata"]["deletionTimestamp"].is_string()
+            && ["Empty", "Underutilized", "Replace"].contains(&drain_reason(claim))
+    })
+}
+
+/// Why it is drained, as its claim says.
+fn drain_reason(claim: &Value) -> &str {
+    let conditions = claim["status"]["conditions"].as_array();
+    let drained = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Drained");
+    drained.map_or("", |condition| text(&condition["reason"]))
+}
+
+fn is_tainted(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints
+        .into_iter()
+        .flatten()
+        .any(|taint| taint["key"] == TAINT)
+}
+
+fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,198 @@
+//! Small worlds for mistakes ([`crate::broken`]): each brings about the one moment in which a certain mistake would show, and passes without one.
+
+use std::time::Duration;
+
+use crate::check::{Checked, check};
+use crate::incidents::{Incident, Vanishing};
+use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
+use crate::scenario::{Act, Scenario, Step, TRAP};
+use crate::stories::{FULL, world};
+
+/// A world, and what happens in it.
+pub(crate) struct Scene {
+    scenario: Scenario,
+    plan: FaultPlan,
+    /// Machines that are made, at most.
+    most: usize,
+}
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(60 * count)
+}
+
+/// By then what was asked for first is in service.
+const READY: Duration = minutes(10);
+
+impl Scene {
+    pub(crate) const NAMES: [&'static str; 11] = [
+        "leftover-volumes",
+        "two-silent-nodes",
+        "all-silent",
+        "swapped-machine",
+        "vanished-in-service",
+        "vanished-young",
+        "vanished-dying",
+        "vanished-off",
+        "hypervisor-down",
+        "no-quorum",
+        "misplaced",
+    ];
+
+    /// The one of that place in [`Self::NAMES`].
+    pub(crate) fn of(index: usize) -> Self {
+        let (one, two) = (FULL, 2 * FULL);
+        // Of two machines that were full one is enough for this.
+        let less = FULL - 2;
+        match index {
+            0 => Self::new(
+                vec![
+                    load(0, two),
+                    after(READY, Incident::DisksStick),
+                    load(10, less),
+                    after(minutes(40), Incident::VolumesFreed),
+                ],
+                2,
+            ),
+            1 => {
+                let mut scene = Self::new(vec![load(0, two), after(READY, Incident::Silent(2))], 4);
+                scene.scenario.pools[0].budget = 2;
+                scene.plan.hosts.push(HostPlan {
+                    starts: Duration::from_secs(3),
+                    ..HostPlan::default()
+                });
+                // The first repair has begun by then, ten minutes after the Nodes ceased to be Ready.
+                let at = READY + minutes(12);
+                scene.plan.splits.push(Split {
+                    at,
+                    length: Duration::from_secs(40),
+                    from: CutOff::Lease,
+                    lease_moves: true,
+                });
+                scene.plan.until = at + minutes(1);
+                scene
+            }
+            2 => {
+                let steps = vec![
+                    load(0, 5 * FULL),
+                    after(READY, Incident::Silent(5)),
+                    after(minutes(40), Incident::PowerCycle),
+                ];
+                // As soon as most are Ready again those that are not yet may be repaired.
+                let mut scene = Self::new(steps, 10);
+                // Pods that wait must not get machines: then it would not be most of them that are bad.
+                scene.scenario.pools[0].max_nodes = 5;
+                scene
+            }
+            3 => Self::new(
+                vec![load(0, two), load(10, less), after(READY, Incident::Swap)],
+                2,
+            ),
+            4 => Self::new(
+                vec![
+                    load(0, one),
+                    after(READY, Incident::Vanish(Vanishing::Serving)),
+                ],
+                1,
+            ),
+            // After the cold start.
+            5 => Self::new(
+                vec![
+                    load(2, one),
+                    after(minutes(2), Incident::Vanish(Vanishing::Started)),
+                ],
+                // Until its Node is Ready nobody knows whether the machine will serve: its pods get another one.
+                2,
+            ),
+            6 => {
+                let steps = vec![
+                    load(0, two),
+                    after(READY, Incident::EmptyHypervisorDown),
+                    load(10, less),
+                    after(READY, Incident::Vanish(Vanishing::Dying)),
+                    // Longer than an orphan's grace.
+                    after(minutes(110), Incident::HypervisorsUp),
+                ];
+                let mut scene = Self::new(steps, 2);
+                scene.scenario.hypervisors = 3;
+                scene
+            }
+            7 => Self::new(
+                vec![
+                    load(0, two),
+                    load(10, less),
+                    after(READY, Incident::Vanish(Vanishing::Dying)),
+                ],
+                2,
+            ),
+            8 => Self::new(
+                vec![
+                    load(0, one),
+                    after(READY, Incident::DownAndDeleted),
+                    after(READY + minutes(25), Incident::HypervisorsUp),
+                ],
+                2,
+            ),
+            9 => Self::new(
+                vec![
+                    load(0, one),
+                    after(READY, Incident::DestroyedWithoutQuorum),
+                    after(READY + minutes(25), Incident::QuorumBack),
+                ],
+                2,
+            ),
+            _ => {
+                let mend = Step {
+                    at: READY,
+                    act: Act::Mend,
+                };
+                let steps = vec![
+                    after(Duration::ZERO, Incident::PolicyMisplaces),
+                    load(0, one),
+                    mend,
+                ];
+                let mut scene = Self::new(steps, 1);
+                scene.scenario.pools[0].host_selection = TRAP;
+                scene
+            }
+        }
+    }
+
+    fn new(steps: Vec<Step>, most: usize) -> Self {
+        Self {
+            scenario: world(7, "spread", steps),
+            plan: FaultPlan::none(),
+            most,
+        }
+    }
+
+    pub(crate) fn run(&self) -> Checked {
+        let mut checked = check(&self.scenario, &self.plan);
+        checked.came = checked.came.and_then(|outcome| {
+            let made = outcome.machines_made;
+            if made <= self.most {
+                Ok(outcome)
+            } else {
+                Err(format!(
+                    "it made {made} machines, expected at most {}",
+                    self.most
+                ))
+            }
+        });
+        checked
+    }
+}
+
+fn load(after_minutes: u64, pods: u32) -> Step {
+    Step {
+        at: minutes(after_minutes) + Duration::from_secs(20),
+        act: Act::Load(vec![pods]),
+    }
+}
+
+/// A little later than loads of the same minute.
+fn after(at: Duration, incident: Incident) -> Step {
+    Step {
+        at: at + Duration::from_secs(if at.is_zero() { 5 } else { 21 }),
+        act: Act::Incident(incident),
+    }
+}
