@@ -284,6 +284,9 @@ impl Autoscaler {
                 self.world.apply(Delta::Ledger(Some(ledger)));
             }
         }
+        for refused in &started.refused_anchors {
+            self.reporter.refused_anchor(refused, &self.world, now);
+        }
         self.reporter.judge_credentials(self.clusters.excess());
         self.reporter
             .report(&plan, &started.launched, &self.world, now)

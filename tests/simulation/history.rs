@@ -457,7 +457,7 @@ pub(crate) fn is_ours_in(snapshot: &PveSnapshot, incarnation: u64) -> bool {
     let births = snapshot.births.iter();
     births
         .filter(|birth| birth.incarnation == incarnation)
-        .any(is_ours)
+        .any(is_machine)
 }
 
 /// A machine that a host made, and not its anchor.

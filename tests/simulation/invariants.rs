@@ -12,7 +12,7 @@ use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::history::{AT_ONCE, OUR_TOKEN, is_of_host, is_ours};
+use crate::history::{AT_ONCE, OUR_TOKEN, is_machine, is_of_host};
 use crate::scenario::Scenario;
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
@@ -142,7 +142,7 @@ impl Watch {
             claim.gone = Some(now);
             let snapshot = lab.pve.snapshot();
             let had_machine = snapshot.births.iter().any(|birth| {
-                is_ours(birth) && u64::from(birth.vmid) == claim.vmid && claim.from <= birth.at
+                is_machine(birth) && u64::from(birth.vmid) == claim.vmid && claim.from <= birth.at
             });
             // What never had a machine needs no proof that it has none.
             if had_machine && !snapshot.quorate {
@@ -284,7 +284,7 @@ impl Watch {
         let audit = lab.kube.audit().into_iter();
         let by_hosts: Vec<KubeEntry> = audit.filter(is_of_host).collect();
         let births = lab.pve.snapshot().births;
-        let births: Vec<&Birth> = births.iter().filter(|birth| is_ours(birth)).collect();
+        let births: Vec<&Birth> = births.iter().filter(|birth| is_machine(birth)).collect();
         let entries: Vec<AuditEntry> = lab
             .pve
             .audit()

@@ -23,7 +23,7 @@ use crate::ids::{ClusterName, Vmid};
 use crate::ledger::later;
 use crate::plan::AnchorStep;
 use crate::planning::used_numbers;
-use crate::report::AnchorReport;
+use crate::report::{AnchorReport, AnchorTrouble};
 use crate::world::World;
 
 /// A process moves its own mark on so often.
@@ -199,9 +199,9 @@ impl<'w> Sight<'w> {
         }
         let is_read = |vmid: &Vmid| looks.is_some_and(|looks| looks.contains_key(vmid));
         let unread = inventory.guests.iter().find(|(vmid, guest)| {
-            let may_be = row.is_some_and(|row| row.vmid == **vmid)
-                || may_be_anchor(world, name, cluster, **vmid, guest);
-            may_be && !is_read(vmid)
+            // What it is named now does not count where it can no longer be read. What answers and has another name was read, or is a container.
+            let was = row.is_some_and(|row| row.vmid == **vmid) && is_off(inventory, guest);
+            (was || may_be_anchor(world, name, cluster, **vmid, guest)) && !is_read(vmid)
         });
         match unread {
             None => Self::Absent,
@@ -229,13 +229,14 @@ fn may_be_anchor(
         && !crate::orphans::is_claimed(world, name, vmid)
 }
 
+fn is_off(inventory: &InventoryFacts, guest: &GuestFacts) -> bool {
+    let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
+    hypervisor.is_none_or(|facts| !facts.online)
+}
+
 fn unread_because(inventory: &InventoryFacts, vmid: Vmid, guest: &GuestFacts) -> String {
     let hypervisor = &guest.hypervisor;
-    let is_off = inventory
-        .hypervisors
-        .get(hypervisor)
-        .is_none_or(|facts| !facts.online);
-    match is_off {
+    match is_off(inventory, guest) {
         true => format!("VM {vmid} cannot be read, because hypervisor {hypervisor} is offline"),
         false => format!("VM {vmid} on hypervisor {hypervisor} has not been read yet"),
     }
@@ -260,6 +261,13 @@ impl Turn<'_> {
                 // Whoever wrote it, it was not this Ledger.
                 Sight::Found(found) => {
                     let mut row = self.first(found.first()?.0);
+                    // This very process did: somebody has deleted the Ledger since.
+                    let is_mine = |look: &AnchorLook| look.mark.nonce == *self.nonce;
+                    let mine = found.iter().filter(|(_, look)| is_mine(look));
+                    if let Some((_, look)) = mine.max_by_key(|(_, look)| look.mark.sequence) {
+                        row.next = self.mark_after(&look.mark);
+                        row.mark = Some(look.mark.clone());
+                    }
                     self.found(&mut row, &found);
                     Some(row)
                 }
@@ -273,7 +281,7 @@ impl Turn<'_> {
                     Some(row)
                 }
                 Sight::Unknown(why) => {
-                    self.tell(format!(
+                    self.tell(AnchorTrouble::Unproven, format!(
                         "whether an anchor of this Kubernetes cluster exists in Proxmox cluster {name} is not known: {why}. Nothing is removed there before it is"
                     ));
                     None
@@ -307,14 +315,20 @@ impl Turn<'_> {
             row.mark = Some(look.mark.clone());
             (row.at, row.watched_since, row.foreign) = (self.now, None, None);
         }
-        if let Some((vmid, look)) = found.iter().find(|(_, look)| !is_ours(row, &look.mark)) {
+        let ours = found.iter().filter(|(_, look)| is_ours(row, &look.mark));
+        let newest = ours.map(|(_, look)| look.mark.sequence).max();
+        // Beside ours an older one stands for nobody who is at work, since whoever wrote it sees ours: it was made while another one was out of sight.
+        let is_left_behind = |mark: &Mark| newest.is_some_and(|newest| mark.sequence < newest);
+        let mut others = found.iter().filter(|(_, look)| !is_ours(row, &look.mark));
+        if let Some((vmid, look)) = others.find(|(_, look)| !is_left_behind(&look.mark)) {
             return self.foreign(row, *vmid, &look.mark);
         }
         // Somebody has put back what we wrote; until then another one was at work.
         if row.foreign.take().is_some() {
             row.watched_since = Some(self.now);
         }
-        let Some((vmid, look)) = found.iter().max_by_key(|(_, look)| look.mark.sequence) else {
+        let rank = |(vmid, look): &&(Vmid, &AnchorLook)| (look.mark.sequence, *vmid == row.vmid);
+        let Some((vmid, look)) = found.iter().max_by_key(rank) else {
             return;
         };
         row.vmid = *vmid;
@@ -326,7 +340,7 @@ impl Turn<'_> {
             row.mark = Some(std::mem::replace(&mut row.next, next));
         }
         row.at = self.now;
-        self.review.steps.push(AnchorStep {
+        let steps = found.iter().map(|(vmid, look)| AnchorStep {
             cluster: self.name.clone(),
             vmid: *vmid,
             hypervisor: look.hypervisor.clone(),
@@ -334,6 +348,7 @@ impl Turn<'_> {
             from: Some(look.mark.clone()),
             to: row.next.clone(),
         });
+        self.review.steps.extend(steps);
     }
 
     fn absent(&mut self, row: &mut Anchor) {
@@ -346,14 +361,22 @@ impl Turn<'_> {
         }
         row.at = self.now;
         let looks = self.world.orphans().get(self.name);
+        let range = self.cluster.vmid_first..=self.cluster.vmid_last;
         let is_taken = looks.is_some_and(|looks| looks.contains_key(&row.vmid))
             || used_numbers(self.world, self.ledger, self.name).contains(&row.vmid.0);
-        if is_taken {
+        if is_taken || !range.contains(&row.vmid) {
             let Some(vmid) = self.free_number() else {
                 return;
             };
             row.vmid = vmid;
         }
+        self.tell(
+            AnchorTrouble::Missing,
+            format!(
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} is not there: it was deleted, or Proxmox did not make it, and then says why in its task log. It is made now, as VM {}; as long as there is none, a copy of this cluster would not be noticed",
+                self.name, row.vmid
+            ),
+        );
         self.make(row);
     }
 
@@ -372,10 +395,11 @@ impl Turn<'_> {
             if self.now >= later(since, LOST) {
                 row.watched_since = Some(self.now);
             }
-            self.tell(format!(
-                "kproxide was away for a while, and the anchor of this Kubernetes cluster in Proxmox cluster {name} (VM {}) cannot be looked at: {why}. Whether a copy of this cluster is at work is not known, so nothing is removed there before it has stood still for {} minutes",
+            self.tell(AnchorTrouble::Unproven, format!(
+                "kproxide was away for a while, and the anchor of this Kubernetes cluster in Proxmox cluster {name} (VM {}) cannot be looked at: {why}. Whether a copy of this cluster is at work is not known, so nothing is removed there before it has stood still for {} minutes. If its hypervisor never comes back, move {}.conf in /etc/pve to another one: the VM has no disks",
                 row.vmid,
-                WATCH.as_mins()
+                WATCH.as_mins(),
+                row.vmid
             ));
         }
     }
@@ -404,7 +428,7 @@ impl Turn<'_> {
                     row.at = self.now;
                 }
                 self.review.wake_at.extend([end, later(row.at, MOVE)]);
-                self.tell(format!(
+                self.tell(AnchorTrouble::Unproven, format!(
                     "kproxide was away for a while: the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {}){but} only if nobody else moves or makes one until {end:.0}, for then a copy of this cluster would be at work. Nothing is removed there before",
                     self.name, row.vmid
                 ));
@@ -478,7 +502,7 @@ impl Turn<'_> {
             !used.contains(&vmid.0) && looks.is_none_or(|looks| !looks.contains_key(vmid))
         });
         if free.is_none() {
-            self.tell(format!(
+            self.tell(AnchorTrouble::Missing, format!(
                 "no number of {first} to {last} is free for the anchor of this Kubernetes cluster in Proxmox cluster {}: widen spec.vmidRange of the ProxmoxCluster, or a copy of this cluster would not be noticed",
                 self.name
             ));
@@ -486,10 +510,10 @@ impl Turn<'_> {
         free
     }
 
-    fn tell(&mut self, message: String) {
+    fn tell(&mut self, trouble: AnchorTrouble, message: String) {
         self.review.reports.push(AnchorReport {
             cluster: self.name.clone(),
-            foreign: false,
+            trouble,
             message,
         });
     }
@@ -509,19 +533,18 @@ impl Turn<'_> {
         };
         let who = match moved {
             0 => {
-                "A copy of this cluster is at work with the same credentials, or this is the copy, or the Ledger was restored from a backup"
+                "A copy of this cluster is at work with the same credentials, or this is the copy, or the Ledger was deleted or restored from a backup"
             }
             _ => "A copy of this cluster is at work with the same credentials, or this is the copy",
         };
-        self.review.reports.push(AnchorReport {
-            cluster: self.name.clone(),
-            foreign: true,
-            message: format!(
+        self.tell(
+            AnchorTrouble::Foreign,
+            format!(
                 "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) {what}. {who}: nothing is launched, changed or removed there. In the copy, delete the ProxmoxCluster or give it a pool, numbers and credentials of its own. If no other kproxide runs for this cluster: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-anchor={}",
                 self.name,
                 acknowledgement(self.name, mark)
             ),
-        });
+        );
     }
 }
 

@@ -133,9 +133,19 @@ pub struct PolicyFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnchorReport {
     pub cluster: ClusterName,
-    /// It shows what we have not written: nothing is done in that cluster. Else nothing is removed in it.
-    pub foreign: bool,
+    pub trouble: AnchorTrouble,
     pub message: String,
+}
+
+/// What is the matter with an anchor, and what that keeps from happening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AnchorTrouble {
+    /// There is none: everything goes on, and nobody would notice a copy.
+    Missing,
+    /// Whether it is ours is not known yet: nothing is removed in that Proxmox cluster.
+    Unproven,
+    /// It shows what we have not written: nothing is done in that Proxmox cluster.
+    Foreign,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,34 +24,54 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Said on the VM itself, to whoever finds it.
 const EXPLANATION: &str = "kproxide's anchor: by the line below, kproxide tells its Kubernetes cluster from a copy of it (a restored backup, say). The VM has no disks and is never started. kproxide makes it anew if it is deleted; delete it when kproxide is uninstalled.";
 
+/// Proxmox did not let us make an anchor, or move it on: people have to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAnchor {
+    pub cluster: ClusterName,
+    pub message: String,
+}
+
 impl Actor {
-    /// Gives anchors their new marks, all at once.
-    pub(super) async fn anchor(&self, steps: &[AnchorStep]) {
+    /// Gives anchors their new marks, all at once; what was refused.
+    pub(super) async fn anchor(&self, steps: &[AnchorStep]) -> Vec<RefusedAnchor> {
         let context = &self.context;
-        join_all(steps.iter().map(|step| async move {
-            let Some(client) = context.clusters.client(&step.cluster) else {
-                return;
-            };
+        let done = join_all(steps.iter().map(|step| async move {
+            let client = context.clusters.client(&step.cluster)?;
             // Asked directly before the effect, as before any other.
-            if context.fence.epoch().is_none() {
-                return;
-            }
+            context.fence.epoch()?;
             let AnchorStep { cluster, vmid, .. } = step;
-            match timeout(DEADLINE, perform(context, &client, step)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    let scope = Scope {
-                        pool: Some(step.pool.to_string()),
-                        ..Scope::default()
-                    };
-                    let why = timeout(DEADLINE, client.explained(&error, &scope)).await;
-                    let error = why.unwrap_or_else(|_| error.chain());
-                    tracing::warn!(%cluster, %vmid, error, "the anchor could not be made or moved on: until it can, a copy of this cluster may not be noticed");
+            let error = match timeout(DEADLINE, perform(context, &client, step)).await {
+                Ok(Ok(())) => return None,
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    tracing::warn!(%cluster, %vmid, "the anchor was not made or moved on in time");
+                    return None;
                 }
-                Err(_) => tracing::warn!(%cluster, %vmid, "the anchor was not moved on in time"),
-            }
-        }))
-        .await;
+            };
+            let scope = Scope {
+                pool: Some(step.pool.to_string()),
+                ..Scope::default()
+            };
+            let why = timeout(DEADLINE, client.explained(&error, &scope)).await;
+            let why = why.unwrap_or_else(|_| error.chain());
+            tracing::warn!(%cluster, %vmid, error = why, "the anchor could not be made or moved on");
+            is_for_people(step, &error.meaning).then(|| RefusedAnchor {
+                cluster: cluster.clone(),
+                message: format!(
+                    "the anchor of this Kubernetes cluster in Proxmox cluster {cluster} (VM {vmid}) could not be made or moved on, so a copy of this cluster may not be noticed; it is tried again every few minutes: {why}"
+                ),
+            })
+        }));
+        done.await.into_iter().flatten().collect()
+    }
+}
+
+/// What is there moves on a few minutes later, unless a privilege is missing. What is not there keeps nobody from anything, and so needs a word.
+fn is_for_people(step: &AnchorStep, meaning: &Meaning) -> bool {
+    match step.from {
+        // Somebody, perhaps we ourselves, was faster.
+        None => *meaning != Meaning::VmidTaken,
+        Some(_) => matches!(meaning, Meaning::PermissionDenied { .. }),
     }
 }
 

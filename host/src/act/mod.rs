@@ -66,6 +66,7 @@ mod mutants;
 #[cfg(test)]
 mod tests;
 
+pub use anchors::RefusedAnchor;
 use drive::{Drive, Driven, Pause};
 use leftovers::Asked;
 pub use leftovers::Leftover;
@@ -193,6 +194,7 @@ pub struct Started {
     /// As it was written, for the world to know before its watch says so. `None`: there was nothing to write, or the write was refused.
     pub ledger: Option<Box<LedgerFacts>>,
     pub launched: BTreeSet<ClaimName>,
+    pub refused_anchors: Vec<RefusedAnchor>,
 }
 
 /// A drive's end.
@@ -302,7 +304,7 @@ impl Actor {
         }
         if let Reservation::Stands(ledger) = reservation {
             // Last: whoever waits for Proxmox here has begun everything else.
-            self.anchor(&plan.anchors).await;
+            started.refused_anchors = self.anchor(&plan.anchors).await;
             started.ledger = Some(ledger);
         }
         started

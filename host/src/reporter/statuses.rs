@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kproxide_planner::facts::{Backoff, InventoryFacts, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::{ClusterName, PoolName};
-use kproxide_planner::report::AnchorReport;
+use kproxide_planner::report::{AnchorReport, AnchorTrouble};
 use kproxide_planner::world::World;
 
 use super::policies::{Failures, POLICY_FAILED, POLICY_REFUSED};
@@ -21,7 +21,7 @@ impl Reporter {
         kube: &Client,
         failures: &Failures,
         frozen: Option<&str>,
-        anchors: &[AnchorReport],
+        anchors: &[&AnchorReport],
         world: &World,
         now: Timestamp,
     ) {
@@ -41,13 +41,15 @@ impl Reporter {
                 Some(_) | None => ready,
             };
             // The pool still makes machines while an anchor is merely watched, and has nothing that would have to be told above this.
-            let of_pool = |anchor: &&AnchorReport| uses(pool, &anchor.cluster);
+            let holds_up = |anchor: &&&AnchorReport| {
+                uses(pool, &anchor.cluster) && anchor.trouble != AnchorTrouble::Missing
+            };
             let worst = anchors
                 .iter()
-                .filter(of_pool)
-                .max_by_key(|anchor| anchor.foreign);
+                .filter(holds_up)
+                .max_by_key(|anchor| anchor.trouble);
             let ready = match worst {
-                Some(anchor) if ready.ready || anchor.foreign => {
+                Some(anchor) if ready.ready || anchor.trouble == AnchorTrouble::Foreign => {
                     Readiness::not_ready(anchor_reason(anchor), anchor.message.clone())
                 }
                 Some(_) | None => ready,

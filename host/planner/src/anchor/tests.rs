@@ -185,11 +185,11 @@ fn f113_a_copy_of_the_cluster_is_told_and_does_nothing_and_the_original_goes_on(
     assert!(!removes(&plan) && plan.launches.is_empty() && plan.anchors.is_empty());
     assert!(held(&plan).unwrap().contains("was moved by somebody else"));
     let report = &plan.report.anchors[0];
-    assert!(report.foreign, "{report:?}");
+    assert_eq!(report.trouble, AnchorTrouble::Foreign, "{report:?}");
     assert!(
         report
             .message
-            .contains("or the Ledger was restored from a backup")
+            .contains("or the Ledger was deleted or restored from a backup")
     );
 
     // It is moved on meanwhile: that cannot be a backup's doing, and no word of before fits it.
@@ -231,7 +231,69 @@ fn f113_f112_a_ledger_from_a_backup_waits_for_a_word_that_names_what_is_found() 
     // A Ledger without any record of it is none that wrote it.
     let mut lost = Kproxide::new("three");
     let plan = lost.tick(&mut proxmox, NOW + 3 * HOUR);
-    assert!(!removes(&plan) && plan.report.anchors[0].foreign);
+    assert!(!removes(&plan));
+    assert_eq!(plan.report.anchors[0].trouble, AnchorTrouble::Foreign);
+}
+
+#[test]
+fn a_ledger_that_is_deleted_beside_its_writer_waits_for_nobody() {
+    let (mut kproxide, mut proxmox) = original();
+    kproxide.scene.ledger.anchors.clear();
+    let plan = kproxide.run(&mut proxmox, NOW + 10 * MINUTE..NOW + 20 * MINUTE);
+    assert!(removes(&plan));
+    assert_eq!(plan.report.anchors, []);
+    assert!(proxmox.anchors[&Vmid(2999)].sequence > 2);
+    // Whoever starts anew cannot know whose it is.
+    kproxide.scene.ledger.anchors.clear();
+    let plan = kproxide
+        .restarted("two")
+        .tick(&mut proxmox, NOW + 20 * MINUTE);
+    assert_eq!(plan.report.anchors[0].trouble, AnchorTrouble::Foreign);
+}
+
+/// Its making took so long that another number was taken for it, or somebody took it out of the pool for a while.
+#[test]
+fn two_anchors_of_ours_do_not_take_each_other_for_a_copys() {
+    for other in ["1-one", "2-one"] {
+        let (mut kproxide, mut proxmox) = original();
+        let other = Mark::try_from(other.to_owned()).unwrap();
+        proxmox.anchors.insert(Vmid(2998), other);
+        let backup = kproxide.clone();
+        let plan = kproxide.run(&mut proxmox, NOW + 10 * MINUTE..NOW + HOUR);
+        assert!(removes(&plan));
+        assert_eq!(plan.report.anchors, []);
+        // Both are moved on, so that whichever a copy sees is none that it knows.
+        assert_eq!(proxmox.anchors[&Vmid(2998)], proxmox.anchors[&Vmid(2999)]);
+        let plan = backup.restarted("copy").tick(&mut proxmox, NOW + HOUR);
+        assert_eq!(plan.report.anchors[0].trouble, AnchorTrouble::Foreign);
+    }
+}
+
+#[test]
+fn what_has_disappeared_or_was_never_made_is_told_and_made_within_the_range_that_is_set_now() {
+    let (mut kproxide, mut proxmox) = original();
+    proxmox.anchors.clear();
+    kproxide.scene.cluster.vmid_last = Vmid(2900);
+    let plan = kproxide.tick(&mut proxmox, NOW + 15 * MINUTE);
+    assert!(removes(&plan));
+    assert_eq!(plan.anchors[0].vmid, Vmid(2900));
+    let report = &plan.report.anchors[0];
+    assert_eq!(report.trouble, AnchorTrouble::Missing);
+    assert!(report.message.contains("as VM 2900"), "{}", report.message);
+}
+
+/// A container can have the number, and its configuration is never read.
+#[test]
+fn a_guest_that_answers_under_another_name_is_not_waited_for() {
+    let (kproxide, _) = original();
+    let mut late = kproxide.restarted("two");
+    let mut guest = late.scene.inventory.guests.values().next().unwrap().clone();
+    guest.name = Some("somebodys-container".into());
+    late.scene.inventory.guests.insert(Vmid(2999), guest);
+    let mut proxmox = Proxmox::default();
+    let plan = late.run(&mut proxmox, NOW + HOUR..NOW + HOUR + 13 * MINUTE);
+    assert!(removes(&plan));
+    assert!(proxmox.anchors.contains_key(&Vmid(2998)));
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl Kube {
                 registry: state.registry.clone(),
                 ids: Ids::new(Seed(seed)),
                 audit: Vec::new(),
+                audit_forgotten: 0,
                 clock: self.clock,
             })),
             user: self.user.clone(),

@@ -231,6 +231,7 @@ impl Store {
             revision: self.revision,
             compacted: self.revision,
             collections: collections.collect(),
+            superseded: VecDeque::new(),
             subscribers: Vec::new(),
         }
     }
