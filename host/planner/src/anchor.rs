@@ -370,6 +370,11 @@ impl Turn<'_> {
             };
             row.vmid = vmid;
         }
+        // Out of sight the mark may have stood still for long, so that a copy knows it. What was being made before may still show it.
+        if row.next.nonce != *self.nonce {
+            let next = self.mark_after(&row.next);
+            row.mark = Some(std::mem::replace(&mut row.next, next));
+        }
         self.tell(
             AnchorTrouble::Missing,
             format!(

@@ -282,6 +282,25 @@ fn what_has_disappeared_or_was_never_made_is_told_and_made_within_the_range_that
     assert!(report.message.contains("as VM 2900"), "{}", report.message);
 }
 
+/// The original is slow to make it and slow to move it on, one after the other: longer than a copy watches.
+#[test]
+fn f113_an_anchor_that_is_made_anew_shows_what_no_copy_knows() {
+    let (backup, mut proxmox) = original();
+    proxmox.is_off = true;
+    let mut original = backup.restarted("two");
+    let _ = original.run(&mut proxmox, NOW + 10 * MINUTE..NOW + 40 * MINUTE);
+    proxmox = Proxmox::default();
+    let mut copy = backup.restarted("copy");
+    for minute in 40..70 {
+        let now = NOW + minute * MINUTE;
+        assert!(removes(&original.tick(&mut proxmox, now)));
+        let plan = copy.tick(&mut proxmox, now);
+        assert!(!removes(&plan) && plan.anchors.is_empty(), "{minute}");
+    }
+    assert_eq!(&*proxmox.anchors[&Vmid(2999)].nonce, "two");
+    assert!(copy.is_foreign());
+}
+
 /// A container can have the number, and its configuration is never read.
 #[test]
 fn a_guest_that_answers_under_another_name_is_not_waited_for() {
