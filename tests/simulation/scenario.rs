@@ -137,7 +137,7 @@ impl Scenario {
             apps,
             steps,
             foreign,
-            anchor: true,
+            anchor: false,
             quarantine: None,
         }
     }

@@ -72,7 +72,7 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
         apps,
         steps,
         foreign,
-        anchor: true,
+        anchor: false,
         quarantine: Some(QUARANTINE),
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::pve::VmView;
+use kproxide_simulator::pve::topology::VmSpec;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -14,6 +15,7 @@ use crate::lab::{Lab, Setting, config};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
 const NAME: &str = "kproxide-anchor-599";
+const LEASES: &str = "leases.coordination.k8s.io";
 
 fn with_anchor(name: &str) -> Config {
     Config {
@@ -231,4 +233,76 @@ async fn an_anchor_that_is_deleted_or_off_holds_up_nobody_who_was_there() {
     assert_eq!(ready(&lab)["reason"], "AnchorUnproven");
     run(&lab, "kproxide-2", HOUR / 2).await;
     assert_eq!(ready(&lab)["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_anchor_that_proxmox_refuses_is_told_on_the_pool() {
+    let mut setting = Setting::new(1, 2);
+    let whole = setting.topology.acl.clone();
+    for grant in &mut setting.topology.acl {
+        let privileges = &mut grant.privileges;
+        privileges.retain(|privilege| privilege != "VM.Allocate");
+    }
+    let lab = furnished(setting, json!({}), json!({}));
+    run(&lab, "kproxide-0", 5 * MINUTE).await;
+    let note = events(&lab, "AnchorRefused").pop().unwrap();
+    assert!(note.contains("VM.Allocate"), "{note}");
+    let note = events(&lab, "AnchorMissing").pop().unwrap();
+    assert!(
+        note.contains("a copy of this cluster would not be noticed"),
+        "{note}"
+    );
+    assert!(anchors(&lab).is_empty());
+
+    lab.pve.set_acl(whole);
+    run(&lab, "kproxide-1", 2 * MACHINE).await;
+    assert_eq!(anchors(&lab).len(), 1);
+}
+
+/// Others have moved the anchor on since its first term, and there are more guests in the pool than are looked at in one tick.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_returns_does_not_believe_what_it_saw_before() {
+    let mut setting = Setting::new(1, 2);
+    setting.topology.vms.extend((501..561).map(|vmid| VmSpec {
+        pool: Some("k8s".to_owned()),
+        ..VmSpec::machine(vmid, "other", "pve1", "local-lvm", 1 << 30)
+    }));
+    let lab = furnished(setting, json!({}), json!({}));
+    let (first, first_host) = lab.host("kproxide-0", with_anchor("kproxide-0")).unwrap();
+    let (second, second_host) = lab.host("kproxide-1", with_anchor("kproxide-1")).unwrap();
+    let holder = || {
+        let lease = lab.kube.get(LEASES, "kube-system", "kproxide");
+        lease.unwrap()["spec"]["holderIdentity"].clone()
+    };
+    let story = async {
+        sleep(HOUR / 2).await;
+        let (one, shown) = (holder(), description(&lab));
+        // Somebody takes the Lease and does not renew it, until the other one has it.
+        for _ in 0..20 {
+            let taken = json!({ "spec": { "holderIdentity": "nobody" } });
+            lab.kube
+                .patch(LEASES, "", "kube-system", "kproxide", taken)
+                .unwrap();
+            sleep(MINUTE).await;
+            if holder() != one {
+                break;
+            }
+        }
+        sleep(HOUR / 2).await;
+        assert_ne!(holder(), one);
+        assert_ne!(description(&lab), shown);
+        second_host.stop.cancel();
+        sleep(HOUR / 2).await;
+        assert_eq!(holder(), one);
+        first_host.stop.cancel();
+    };
+    let second = async {
+        sleep(MINUTE).await;
+        second.run().await
+    };
+    let ((), first, second) = tokio::join!(story, first.run(), second);
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(events(&lab, "AnchorForeign"), [] as [&str; 0]);
+    assert_eq!(events(&lab, "AnchorUnproven"), [] as [&str; 0]);
 }
