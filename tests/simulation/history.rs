@@ -22,7 +22,7 @@ const CLAIMS: &str = "nodeclaims.kproxide.dev";
 /// How often is looked for what ends a run at once.
 const LOOK: Duration = Duration::from_secs(10);
 /// How often is checked what was asked since. The servers of a run of many days forget what is older than an hour.
-const REVIEW: Duration = Duration::from_secs(30 * 60);
+pub(crate) const REVIEW: Duration = Duration::from_secs(30 * 60);
 /// The answer and the change that it tells of.
 pub(crate) const AT_ONCE: SignedDuration = SignedDuration::from_millis(5);
 const LEDGERS: &str = "ledgers.kproxide.dev";
