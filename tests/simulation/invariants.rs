@@ -2,7 +2,6 @@
 //! start, breaker and freeze, the Lease. As in [`crate::history`], what counts is what both servers saw.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,10 +9,8 @@ use kproxide::lab::Lab;
 use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep_until};
 
-use crate::history::{AT_ONCE, OUR_TOKEN, REVIEW, is_of_host, is_ours};
+use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_of_host, is_ours};
 use crate::scenario::Scenario;
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
@@ -39,7 +36,7 @@ const SECOND_LOOK: SignedDuration = SignedDuration::from_millis(40);
 
 /// Collects what changes while a run goes on.
 pub(crate) struct Watch {
-    changes: UnboundedReceiver<Arc<Change>>,
+    notices: Notices,
     claims: BTreeMap<String, Claim>,
     /// When our taint came to a Node, by its name.
     tainted: BTreeMap<String, Timestamp>,
@@ -84,9 +81,8 @@ struct Claim {
 
 impl Watch {
     pub(crate) fn new(lab: &Lab) -> Self {
-        let (_, changes) = lab.kube.subscribe(&[CLAIMS, NODES, PODS, LEASES]);
         Self {
-            changes,
+            notices: Notices::new(lab, &[CLAIMS, NODES, PODS, LEASES]),
             claims: BTreeMap::new(),
             tainted: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -104,19 +100,10 @@ impl Watch {
 
     /// Takes notes of every change, for as long as it is polled.
     pub(crate) async fn follow(&mut self, lab: &Lab) {
-        let mut review = Instant::now() + REVIEW;
-        loop {
-            tokio::select! {
-                // What has changed by now is noted before it is reviewed.
-                biased;
-                change = self.changes.recv() => match change {
-                    Some(change) => self.note(lab, &change),
-                    None => return,
-                },
-                () = sleep_until(review) => {
-                    self.review(lab);
-                    review += REVIEW;
-                }
+        while let Some(notice) = self.notices.next().await {
+            match notice {
+                Notice::Changed(change) => self.note(lab, &change),
+                Notice::Review => self.review(lab),
             }
         }
     }
