@@ -116,7 +116,7 @@ struct Arguments {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=366),
-        conflicts_with_all = ["systematic", "minimize", "digests"]
+        conflicts_with_all = ["systematic", "minimize", "digests", "broken", "scene"]
     )]
     days: Option<u32>,
     /// Run only this plan of the story

@@ -1,5 +1,6 @@
 //! Mistakes that somebody could make, built into the program to see that they are found: each [`Mutant`] is one, and at most one is switched on in a thread, by
-//! [`switch`], in a build with the feature `mutants`. Without that feature [`broken`] is the constant `false`, and nothing of a mistake is compiled.
+//! [`switch`], in a build with the feature `mutants`. Without that feature [`broken`] is the constant `false`, and each
+//! place is what it would be without a mistake.
 //!
 //! The simulation runs every one of them (`cargo broken`) and must catch it. Where one is, the code asks `broken(Mutant::…)`: what follows is what must
 //! never be.
