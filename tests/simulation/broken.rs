@@ -32,14 +32,14 @@ struct World {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Seed(u64),
-    Scene(usize),
+    Scene(&'static str),
 }
 
 impl fmt::Display for World {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
             What::Seed(seed) => write!(out, "seed {seed}"),
-            What::Scene(index) => write!(out, "scene {}", Scene::NAMES[index]),
+            What::Scene(name) => write!(out, "scene {name}"),
         }
     }
 }
@@ -48,23 +48,48 @@ impl World {
     fn run(self) -> Checked {
         match self.what {
             What::Seed(seed) => checked_by_seed(seed),
-            What::Scene(index) => Scene::of(index).run(),
+            What::Scene(name) => Scene::named(name).run(),
         }
     }
 }
 
 fn worlds(most: usize) -> impl Iterator<Item = World> {
     let seeds = |range: std::ops::Range<usize>| range.map(|seed| What::Seed(seed as u64));
-    let scenes = Scene::NAMES.len();
     seeds(1..SEEDS_FIRST + 1)
-        .chain((0..scenes).map(What::Scene))
+        .chain(Scene::NAMES.map(What::Scene))
         .chain(seeds(SEEDS_FIRST + 1..WORLDS + 1))
         .take(most)
         .zip(1..)
         .map(|(what, place)| World { place, what })
 }
 
-/// Runs every mistake, or the one of this name, and prints for each what caught it and how many worlds that took.
+/// Where mistakes were caught when their worlds were tried in order, but for those that the first seed catches. Each is looked for there first.
+const CAUGHT_IN: &[(Mutant, What)] = &[
+    (Mutant::DestroyByVmid, What::Seed(3)),
+    (Mutant::StaleProof, What::Seed(9)),
+    (Mutant::EexistCleanedUp, What::Seed(3)),
+    (Mutant::CloneOnOldIntent, What::Seed(14)),
+    (Mutant::WarningsAreErrors, What::Scene("leftover-volumes")),
+    (Mutant::WarningsAreOk, What::Scene("leftover-volumes")),
+    (Mutant::OwnCloneDisowned, What::Seed(5)),
+    (Mutant::UnreachableIsGone, What::Scene("hypervisor-down")),
+    (Mutant::QuorumIgnored, What::Scene("no-quorum")),
+    (Mutant::NoFence, What::Seed(2)),
+    (Mutant::LeaseStolen, What::Seed(2)),
+    (Mutant::BreakerInMemory, What::Scene("two-silent-nodes")),
+    (Mutant::RepairsUnlimited, What::Scene("two-silent-nodes")),
+    (Mutant::NoFreeze, What::Scene("all-silent")),
+    (Mutant::NoJoinDeadline, What::Seed(2)),
+    (Mutant::TaintLeft, What::Seed(5)),
+    (Mutant::PolicyUnchecked, What::Scene("misplaced")),
+    (Mutant::GcWithoutGrace, What::Scene("vanished-off")),
+    (Mutant::GcPartialList, What::Scene("vanished-dying")),
+    (Mutant::GcServing, What::Scene("vanished-in-service")),
+    (Mutant::OrphansIgnored, What::Scene("vanished-in-service")),
+];
+
+/// Runs every mistake, or the one of this name, and prints for each what caught it, and the place of that world in the order in which they are tried but for
+/// [`CAUGHT_IN`].
 pub(crate) fn broken(name: Option<&str>, most: usize, threads: usize) -> io::Result<ExitCode> {
     if !switch(None) {
         return Err(io::Error::other(
@@ -95,30 +120,32 @@ pub(crate) fn broken(name: Option<&str>, most: usize, threads: usize) -> io::Res
     for (world, error) in &unsound {
         writeln!(out, "{world} fails without any mistake: {}", shown(error))?;
     }
-    let sound = || worlds(most).filter(|world| unsound.iter().all(|(other, _)| other != world));
     let mut survivors = 0;
-    for mutant in &mutants {
-        switch(Some(*mutant));
-        let caught = find(sound(), threads);
-        switch(None);
-        let name = mutant.name();
-        match caught {
+    let mut printed = Ok(());
+    let longest = sweep::RUN_DEADLINE.saturating_mul(u32::try_from(most).unwrap_or(u32::MAX));
+    let search = |Search(mutant): Search| {
+        let sound = |world: &World| unsound.iter().all(|(other, _)| other != world);
+        find(mutant, worlds(most).filter(sound))
+    };
+    let searches = mutants.iter().copied().map(Search);
+    sweep::each_within(longest, searches, threads, search, |of, caught| {
+        let name = of.0.name();
+        let line = match caught {
             Some((world, error)) => {
                 let place = world.place;
-                writeln!(
-                    out,
-                    "{name:21} {:9} {place:3}  {world:24} {}",
-                    law(&error),
-                    shown(&error)
-                )?;
+                let (law, shown) = (law(&error), shown(&error));
+                format!("{name:21} {law:9} {place:3}  {world:24} {shown}")
             }
             None => {
                 survivors += 1;
-                writeln!(out, "{name:21} SURVIVES {most} worlds:{}", mutant.what())?;
+                format!("{name:21} SURVIVES {most} worlds:{}", of.0.what())
             }
+        };
+        if printed.is_ok() {
+            printed = writeln!(out, "{line}").and_then(|()| out.flush());
         }
-        out.flush()?;
-    }
+    });
+    printed?;
     writeln!(
         out,
         "broken: {} mistakes, {survivors} not caught in {most} worlds, in {:.1} s",
@@ -132,25 +159,28 @@ pub(crate) fn broken(name: Option<&str>, most: usize, threads: usize) -> io::Res
     })
 }
 
-/// The first world that fails, and how.
-fn find(worlds: impl Iterator<Item = World>, threads: usize) -> Option<(World, String)> {
-    let worlds: Vec<World> = worlds.collect();
-    for some in worlds.chunks(threads.max(1)) {
-        let mut failed = Vec::new();
-        sweep::each(
-            some.iter().copied(),
-            threads,
-            World::run,
-            |world, checked| {
-                failed.extend(checked.came.err().map(|error| (world, error)));
-            },
-        );
-        failed.sort();
-        if let Some(first) = failed.into_iter().next() {
-            return Some(first);
-        }
+/// The worlds of one mistake, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Search(Mutant);
+
+impl fmt::Display for Search {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.0.name())
     }
-    None
+}
+
+/// The first world that fails, and how; what caught the mistake the last time is tried first.
+fn find(mutant: Mutant, worlds: impl Iterator<Item = World>) -> Option<(World, String)> {
+    let mut worlds: Vec<World> = worlds.collect();
+    let known = CAUGHT_IN.iter().find(|(other, _)| *other == mutant);
+    // The order of the others stays.
+    worlds.sort_by_key(|world| known.is_none_or(|(_, what)| *what != world.what));
+    worlds.into_iter().find_map(|world| {
+        switch(Some(mutant));
+        let checked = world.run();
+        switch(None);
+        checked.came.err().map(|error| (world, error))
+    })
 }
 
 /// The invariant that a failure is about; it says so itself, or its words tell.

@@ -9,7 +9,7 @@
 //! says. After that it must stay at rest for as long as VMIDs rest, hours, until the Ledger holds nothing but machines in service.
 //!
 //! Memory is that of the process, which is one world and its two hosts: each seed has a process of its own. What a simulated server would keep for its checkers it
-//! is made to forget after an hour, so that what is left to grow is kproxide's own.
+//! is made to forget after an hour, so that what is left to grow is kproxide's own, and a line for each machine and claim.
 
 mod curve;
 mod turns;

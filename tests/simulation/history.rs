@@ -47,9 +47,44 @@ impl Claim {
     }
 }
 
+/// What a checker looks at next.
+pub(crate) enum Notice {
+    /// In the instant in which it happens.
+    Changed(Arc<Change>),
+    /// It is time to check what was asked since the last time.
+    Review,
+}
+
+/// The notices of a checker, for as long as the API server runs.
+pub(crate) struct Notices {
+    changes: UnboundedReceiver<Arc<Change>>,
+    review: Instant,
+}
+
+impl Notices {
+    /// Of changes of these resources.
+    pub(crate) fn new(lab: &Lab, resources: &[&str]) -> Self {
+        let (_, changes) = lab.kube.subscribe(resources);
+        let review = Instant::now() + REVIEW;
+        Self { changes, review }
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<Notice> {
+        tokio::select! {
+            // What has changed by now is noted before it is reviewed.
+            biased;
+            change = self.changes.recv() => change.map(Notice::Changed),
+            () = sleep_until(self.review) => {
+                self.review += REVIEW;
+                Some(Notice::Review)
+            }
+        }
+    }
+}
+
 /// Collects what changes while a run goes on.
 pub(crate) struct History {
-    changes: UnboundedReceiver<Arc<Change>>,
+    notices: Notices,
     claims: Vec<Claim>,
     most: BTreeMap<String, u64>,
     /// What was found in what was asked until the last review.
@@ -68,9 +103,8 @@ pub(crate) struct Foreign {
 
 impl History {
     pub(crate) fn new(lab: &Lab) -> Self {
-        let (_, changes) = lab.kube.subscribe(&[CLAIMS, LEDGERS]);
         Self {
-            changes,
+            notices: Notices::new(lab, &[CLAIMS, LEDGERS]),
             claims: Vec::new(),
             most: BTreeMap::new(),
             found: Vec::new(),
@@ -78,21 +112,12 @@ impl History {
         }
     }
 
-    /// Takes notes of every change, for as long as it is polled: a change is noted in the instant in which it happens.
+    /// Takes notes of every change, for as long as it is polled.
     pub(crate) async fn follow(&mut self, lab: &Lab) {
-        let mut review = Instant::now() + REVIEW;
-        loop {
-            tokio::select! {
-                // What has changed by now is noted before it is reviewed.
-                biased;
-                change = self.changes.recv() => match change {
-                    Some(change) => self.note(lab, &change),
-                    None => return,
-                },
-                () = sleep_until(review) => {
-                    self.review(lab, &lab.pve.snapshot().births);
-                    review += REVIEW;
-                }
+        while let Some(notice) = self.notices.next().await {
+            match notice {
+                Notice::Changed(change) => self.note(lab, &change),
+                Notice::Review => self.review(lab, &lab.pve.births()),
             }
         }
     }

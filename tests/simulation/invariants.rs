@@ -2,7 +2,6 @@
 //! start, breaker and freeze, the Lease. As in [`crate::history`], what counts is what both servers saw.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,9 +9,8 @@ use kproxide::lab::Lab;
 use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb};
 use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
-use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::history::{AT_ONCE, OUR_TOKEN, is_machine, is_of_host};
+use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_machine, is_of_host};
 use crate::scenario::Scenario;
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
@@ -31,14 +29,14 @@ const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(5);
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
 /// S9: longer than anybody believes to lead who does not, late requests included.
 const FENCED: SignedDuration = SignedDuration::from_secs(120);
-/// S11: of so few machines as there are here, one is repaired in this time.
+/// S11: of so few machines one is repaired in this time.
 const WINDOW: SignedDuration = SignedDuration::from_secs(595);
 /// S8: no tick is so fast that it could have looked at a removal again between taint and eviction.
 const SECOND_LOOK: SignedDuration = SignedDuration::from_millis(40);
 
 /// Collects what changes while a run goes on.
 pub(crate) struct Watch {
-    changes: UnboundedReceiver<Arc<Change>>,
+    notices: Notices,
     claims: BTreeMap<String, Claim>,
     /// When our taint came to a Node, by its name.
     tainted: BTreeMap<String, Timestamp>,
@@ -52,6 +50,12 @@ pub(crate) struct Watch {
     /// What would be wrong if a host has done it: resource, name, subresource, moment and what.
     suspicions: Vec<Suspicion>,
     found: Vec<String>,
+    /// So much of both servers' audits was reviewed; they may have forgotten it since.
+    seen: (usize, usize),
+    /// How often the clone of each claim was asked for, by its UID.
+    clones: BTreeMap<String, u64>,
+    /// Machines that got their tombstone.
+    condemned: BTreeSet<u64>,
 }
 
 struct Suspicion {
@@ -77,9 +81,8 @@ struct Claim {
 
 impl Watch {
     pub(crate) fn new(lab: &Lab) -> Self {
-        let (_, changes) = lab.kube.subscribe(&[CLAIMS, NODES, PODS, LEASES]);
         Self {
-            changes,
+            notices: Notices::new(lab, &[CLAIMS, NODES, PODS, LEASES]),
             claims: BTreeMap::new(),
             tainted: BTreeMap::new(),
             leaving: BTreeSet::new(),
@@ -89,20 +92,30 @@ impl Watch {
             repairs: Vec::new(),
             suspicions: Vec::new(),
             found: Vec::new(),
+            seen: (0, 0),
+            clones: BTreeMap::new(),
+            condemned: BTreeSet::new(),
         }
     }
 
     /// Takes notes of every change, for as long as it is polled.
     pub(crate) async fn follow(&mut self, lab: &Lab) {
-        while let Some(change) = self.changes.recv().await {
-            let now = lab.clock.now();
-            let object = change.object.value();
-            match change.resource.to_string().as_str() {
-                CLAIMS => self.note_claim(lab, change.kind, &object, now),
-                NODES => self.note_node(lab, change.kind, &object, now),
-                PODS => self.note_pod(lab, &object, now),
-                _ => self.note_lease(&object, now),
+        while let Some(notice) = self.notices.next().await {
+            match notice {
+                Notice::Changed(change) => self.note(lab, &change),
+                Notice::Review => self.review(lab),
             }
+        }
+    }
+
+    fn note(&mut self, lab: &Lab, change: &Change) {
+        let now = lab.clock.now();
+        let object = change.object.value();
+        match change.resource.to_string().as_str() {
+            CLAIMS => self.note_claim(lab, change.kind, &object, now),
+            NODES => self.note_node(lab, change.kind, &object, now),
+            PODS => self.note_pod(lab, &object, now),
+            _ => self.note_lease(&object, now),
         }
     }
 
@@ -278,25 +291,43 @@ impl Watch {
         }
     }
 
-    /// Every violation; none is as it should be.
-    pub(crate) fn violations(&self, lab: &Lab, scenario: &Scenario) -> Vec<String> {
-        let mut found = self.found.clone();
-        let audit = lab.kube.audit().into_iter();
-        let by_hosts: Vec<KubeEntry> = audit.filter(is_of_host).collect();
-        let births = lab.pve.snapshot().births;
+    /// Checks everything that was asked since the last time.
+    fn review(&mut self, lab: &Lab) {
+        let (pve, kube) = (
+            lab.pve.audit_since(self.seen.0),
+            lab.kube.audit_since(self.seen.1),
+        );
+        self.seen = (self.seen.0 + pve.len(), self.seen.1 + kube.len());
+        let by_hosts: Vec<KubeEntry> = kube.into_iter().filter(is_of_host).collect();
+        let ours = |entry: &AuditEntry| entry.user == OUR_TOKEN;
+        let entries: Vec<AuditEntry> = pve.into_iter().filter(ours).collect();
+        let births = lab.pve.births();
         let births: Vec<&Birth> = births.iter().filter(|birth| is_machine(birth)).collect();
-        let entries: Vec<AuditEntry> = lab
-            .pve
-            .audit()
-            .into_iter()
-            .filter(|entry| entry.user == OUR_TOKEN)
-            .collect();
+        let mut found = std::mem::take(&mut self.found);
         self.check_suspicions(&by_hosts, &mut found);
         self.check_terms(&by_hosts, &mut found);
         self.check_records(&entries, &births, &mut found);
+        self.found = found;
+    }
+
+    /// Every violation; none is as it should be.
+    pub(crate) fn violations(&mut self, lab: &Lab, scenario: &Scenario) -> Vec<String> {
+        self.review(lab);
+        let mut found = self.found.clone();
+        let births = lab.pve.births();
+        let births: Vec<&Birth> = births.iter().filter(|birth| is_machine(birth)).collect();
         let rest = scenario.quarantine.unwrap_or(QUARANTINE);
         self.check_quarantine(&births, rest, &mut found);
         check_leftovers(lab, &mut found);
+        for (uid, asked) in &self.clones {
+            let claim = &self.claims[uid];
+            if *asked > claim.clones {
+                found.push(format!(
+                    "S2: the clone of claim {} was asked for {asked} times with {} intents",
+                    claim.name, claim.clones
+                ));
+            }
+        }
         for pair in self.repairs.windows(2) {
             if pair[1].0.duration_since(pair[0].0) < WINDOW && pair[0].1 != pair[1].1 {
                 found.push(format!(
@@ -308,8 +339,8 @@ impl Watch {
         found
     }
 
-    fn check_suspicions(&self, by_hosts: &[KubeEntry], found: &mut Vec<String>) {
-        for suspicion in &self.suspicions {
+    fn check_suspicions(&mut self, by_hosts: &[KubeEntry], found: &mut Vec<String>) {
+        for suspicion in std::mem::take(&mut self.suspicions) {
             let is_it = |entry: &&KubeEntry| {
                 entry.resource == suspicion.resource
                     && entry.name == suspicion.name
@@ -317,7 +348,7 @@ impl Watch {
                     && entry.at.duration_since(suspicion.at).abs() < AT_ONCE
             };
             if by_hosts.iter().any(|entry| is_it(&entry)) {
-                found.push(suspicion.what.clone());
+                found.push(suspicion.what);
             }
         }
     }
@@ -362,9 +393,12 @@ impl Watch {
     }
 
     /// Nothing is asked of Proxmox that the claim does not say first, and nothing is destroyed that was not condemned.
-    fn check_records(&self, entries: &[AuditEntry], births: &[&Birth], found: &mut Vec<String>) {
-        let mut clones: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut condemned: BTreeSet<u64> = BTreeSet::new();
+    fn check_records(
+        &mut self,
+        entries: &[AuditEntry],
+        births: &[&Birth],
+        found: &mut Vec<String>,
+    ) {
         for entry in entries {
             let Some((vmid, op)) = op(entry) else {
                 continue;
@@ -378,7 +412,7 @@ impl Watch {
                 continue;
             };
             if op == "Clone" {
-                *clones.entry(uid).or_default() += 1;
+                *self.clones.entry(uid.clone()).or_default() += 1;
             }
             if entry.status != 200 {
                 continue;
@@ -395,21 +429,12 @@ impl Watch {
             let birth = lives.find(|birth| birth.vmid == vmid && birth.at <= entry.at);
             match birth {
                 Some(birth) if op == "Tombstone" => {
-                    condemned.insert(birth.incarnation);
+                    self.condemned.insert(birth.incarnation);
                 }
-                Some(birth) if op == "Destroy" && !condemned.contains(&birth.incarnation) => {
+                Some(birth) if op == "Destroy" && !self.condemned.contains(&birth.incarnation) => {
                     found.push(format!("S1: {what}: VM {vmid} has no tombstone"));
                 }
                 Some(_) | None => {}
-            }
-        }
-        for (uid, asked) in clones {
-            let claim = &self.claims[uid];
-            if asked > claim.clones {
-                found.push(format!(
-                    "S2: the clone of claim {} was asked for {asked} times with {} intents",
-                    claim.name, claim.clones
-                ));
             }
         }
     }

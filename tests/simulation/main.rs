@@ -116,13 +116,13 @@ struct Arguments {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=366),
-        conflicts_with_all = ["systematic", "minimize", "digests"]
+        conflicts_with_all = ["systematic", "minimize", "digests", "broken", "scene"]
     )]
     days: Option<u32>,
     /// Run only this plan of the story
     #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
     plan: Option<String>,
-    /// Build a mistake in (one, by its name, or one after the other) and print what catches it, and in how many worlds
+    /// Switch a mistake on (one, by its name, or each) and print what catches it, and the place of that world among those that are tried
     #[arg(long, value_name = "NAME", conflicts_with_all = ["digests", "log", "lines"])]
     broken: Option<Option<String>>,
     /// In how many worlds, seeds and scenes, a mistake must show

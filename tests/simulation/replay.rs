@@ -29,15 +29,12 @@ pub(crate) fn replay(seed: u64, lines: usize, directory: Option<&Path>) -> io::R
 
 /// Runs a scene without any mistake and prints the last `lines` of its log and what it came to.
 pub(crate) fn scene(name: &str, lines: usize, directory: Option<&Path>) -> io::Result<ExitCode> {
-    let index = Scene::NAMES.iter().position(|it| *it == name);
-    let scene =
-        Scene::of(index.ok_or_else(|| io::Error::other(format!("there is no scene {name:?}")))?);
     let mut out = io::stdout().lock();
     told(
         &mut out,
         &format!("scene {name}"),
         name,
-        scene.run(),
+        Scene::named(name).run(),
         lines,
         directory,
     )

@@ -19,7 +19,7 @@ use crate::log::Log;
 use crate::mishaps::{Mishap, World};
 use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
 use crate::scenario::{Act, Onto, RANGE, Scenario, TRAP};
-use crate::settled::{EndState, about_to_end, ledger_entries, problems};
+use crate::settled::{EndState, about_to_end, check_empty, ledger_entries, problems};
 use crate::wire::{Traffic, Wires};
 
 /// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
@@ -581,21 +581,6 @@ impl Stage<'_> {
 
     fn effects(&self) -> u64 {
         self.wires.iter().map(Wires::effects).sum()
-    }
-}
-
-/// The plan of the last tick wants nothing.
-fn check_empty(debug: &[u8]) -> Result<(), String> {
-    let debug: Value = serde_json::from_slice(debug).map_err(|error| error.to_string())?;
-    let plan = &debug["plan"];
-    let is_empty = |field: &str| plan[field].as_array().is_some_and(Vec::is_empty);
-    let keeps = plan["advances"]
-        .as_array()
-        .is_some_and(|advances| advances.iter().all(|advance| advance["verdict"] == "Keep"));
-    if plan["ledger"].is_null() && is_empty("launches") && is_empty("unneeded") && keeps {
-        Ok(())
-    } else {
-        Err(format!("the plan at rest is not empty: {plan}"))
     }
 }
 

@@ -38,13 +38,13 @@ impl Scene {
         "misplaced",
     ];
 
-    /// The one of that place in [`Self::NAMES`].
-    pub(crate) fn of(index: usize) -> Self {
+    /// One of [`Self::NAMES`]; any other name is the last.
+    pub(crate) fn named(name: &str) -> Self {
         let (one, two) = (FULL, 2 * FULL);
         // Of two machines that were full one is enough for this.
         let less = FULL - 2;
-        match index {
-            0 => Self::new(
+        match name {
+            "leftover-volumes" => Self::new(
                 vec![
                     load(0, two),
                     after(READY, Incident::DisksStick),
@@ -53,7 +53,7 @@ impl Scene {
                 ],
                 2,
             ),
-            1 => {
+            "two-silent-nodes" => {
                 let mut scene = Self::new(vec![load(0, two), after(READY, Incident::Silent(2))], 4);
                 scene.scenario.pools[0].budget = 2;
                 scene.plan.hosts.push(HostPlan {
@@ -71,7 +71,7 @@ impl Scene {
                 scene.plan.until = at + minutes(1);
                 scene
             }
-            2 => {
+            "all-silent" => {
                 let steps = vec![
                     load(0, 5 * FULL),
                     after(READY, Incident::Silent(5)),
@@ -83,11 +83,11 @@ impl Scene {
                 scene.scenario.pools[0].max_nodes = 5;
                 scene
             }
-            3 => Self::new(
+            "swapped-machine" => Self::new(
                 vec![load(0, two), load(10, less), after(READY, Incident::Swap)],
                 2,
             ),
-            4 => Self::new(
+            "vanished-in-service" => Self::new(
                 vec![
                     load(0, one),
                     after(READY, Incident::Vanish(Vanishing::Serving)),
@@ -95,7 +95,7 @@ impl Scene {
                 1,
             ),
             // After the cold start.
-            5 => Self::new(
+            "vanished-young" => Self::new(
                 vec![
                     load(2, one),
                     after(minutes(2), Incident::Vanish(Vanishing::Started)),
@@ -103,7 +103,7 @@ impl Scene {
                 // Until its Node is Ready nobody knows whether the machine will serve: its pods get another one.
                 2,
             ),
-            6 => {
+            "vanished-dying" => {
                 let steps = vec![
                     load(0, two),
                     after(READY, Incident::EmptyHypervisorDown),
@@ -116,7 +116,7 @@ impl Scene {
                 scene.scenario.hypervisors = 3;
                 scene
             }
-            7 => Self::new(
+            "vanished-off" => Self::new(
                 vec![
                     load(0, two),
                     load(10, less),
@@ -124,7 +124,7 @@ impl Scene {
                 ],
                 2,
             ),
-            8 => Self::new(
+            "hypervisor-down" => Self::new(
                 vec![
                     load(0, one),
                     after(READY, Incident::DownAndDeleted),
@@ -132,7 +132,7 @@ impl Scene {
                 ],
                 2,
             ),
-            9 => Self::new(
+            "no-quorum" => Self::new(
                 vec![
                     load(0, one),
                     after(READY, Incident::DestroyedWithoutQuorum),

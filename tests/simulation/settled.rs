@@ -426,6 +426,21 @@ fn check_statuses(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
     }
 }
 
+/// The plan of the last tick wants nothing.
+pub(crate) fn check_empty(debug: &[u8]) -> Result<(), String> {
+    let debug: Value = serde_json::from_slice(debug).map_err(|error| error.to_string())?;
+    let plan = &debug["plan"];
+    let is_empty = |field: &str| plan[field].as_array().is_some_and(Vec::is_empty);
+    let keeps = plan["advances"]
+        .as_array()
+        .is_some_and(|advances| advances.iter().all(|advance| advance["verdict"] == "Keep"));
+    if plan["ledger"].is_null() && is_empty("launches") && is_empty("unneeded") && keeps {
+        Ok(())
+    } else {
+        Err(format!("the plan at rest is not empty: {plan}"))
+    }
+}
+
 fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = object["status"]["conditions"].as_array()?;
     let found = conditions

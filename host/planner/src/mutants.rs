@@ -1,5 +1,6 @@
-//! Mistakes that somebody could make, built into the program to see that they are found: each [`Mutant`] is one, and at most one is switched on, by
-//! [`switch`], in a build with the feature `mutants`. Without that feature [`broken`] is the constant `false`, and nothing of a mistake is compiled.
+//! Mistakes that somebody could make, built into the program to see that they are found: each [`Mutant`] is one, and at most one is switched on in a thread, by
+//! [`switch`], in a build with the feature `mutants`. Without that feature [`broken`] is the constant `false`, and each
+//! place is what it would be without a mistake.
 //!
 //! The simulation runs every one of them (`cargo broken`) and must catch it. Where one is, the code asks `broken(Mutant::…)`: what follows is what must
 //! never be.
@@ -10,8 +11,7 @@
 macro_rules! mutants {
     ($($(#[doc = $what:literal])+ $mutant:ident = $name:literal,)+) => {
         /// A mistake.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Mutant {
             $($(#[doc = $what])+ $mutant,)+
         }
@@ -153,23 +153,24 @@ impl Mutant {
 
 #[cfg(feature = "mutants")]
 mod switched {
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::cell::Cell;
 
     use super::Mutant;
 
-    const NONE: u8 = u8::MAX;
+    thread_local! {
+        /// A world and its hosts live on one thread: several of them, each with a mistake of its own, run side by side.
+        static SWITCHED_ON: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
 
-    static SWITCHED_ON: AtomicU8 = AtomicU8::new(NONE);
-
-    /// Switches one mistake on, and whatever was on before off, in the whole process. False: this build has none.
+    /// Switches one mistake on, and whatever was on before off, in this thread. False: this build has none.
     pub fn switch(mutant: Option<Mutant>) -> bool {
-        SWITCHED_ON.store(mutant.map_or(NONE, |mutant| mutant as u8), Ordering::SeqCst);
+        SWITCHED_ON.set(mutant);
         true
     }
 
     /// This mistake is switched on.
     pub fn broken(mutant: Mutant) -> bool {
-        SWITCHED_ON.load(Ordering::Relaxed) == mutant as u8
+        SWITCHED_ON.get() == Some(mutant)
     }
 }
 
