@@ -137,7 +137,7 @@ impl Scenario {
             apps,
             steps,
             foreign,
-            anchor: false,
+            anchor: true,
             quarantine: None,
         }
     }

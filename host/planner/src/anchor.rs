@@ -258,25 +258,34 @@ impl Turn<'_> {
         let name = self.name;
         let Some(mut row) = row else {
             return match sight {
-                // Whoever wrote it, it was not this Ledger.
+                // The Ledger was deleted, or written by a version that knows no anchors; or we are a copy of a time before there was one.
+                // Whoever else is at work moves it on.
                 Sight::Found(found) => {
-                    let mut row = self.first(found.first()?.0);
-                    // This very process did: somebody has deleted the Ledger since.
+                    let newest = |(_, look): &&(Vmid, &AnchorLook)| look.mark.sequence;
                     let is_mine = |look: &AnchorLook| look.mark.nonce == *self.nonce;
                     let mine = found.iter().filter(|(_, look)| is_mine(look));
-                    if let Some((_, look)) = mine.max_by_key(|(_, look)| look.mark.sequence) {
-                        row.next = self.mark_after(&look.mark);
-                        row.mark = Some(look.mark.clone());
-                    }
+                    let mine = mine.max_by_key(newest);
+                    let (vmid, look) = mine.or_else(|| found.iter().max_by_key(newest))?;
+                    let mut row = self.first(*vmid);
+                    row.next = self.mark_after(&look.mark);
+                    row.mark = Some(look.mark.clone());
+                    // This very process is alone with its own.
+                    row.watched_since = mine.is_none().then_some(self.now);
                     self.found(&mut row, &found);
                     Some(row)
                 }
                 Sight::Absent => {
                     let free = self.free_number();
                     // Without a number there is nothing that a copy could be told by, and machines go as ever: that frees one.
-                    let row = self.first(free.unwrap_or(self.cluster.vmid_last));
+                    let mut row = self.first(free.unwrap_or(self.cluster.vmid_last));
                     if free.is_some() {
-                        self.make(&row);
+                        // Where there are machines there may be a copy that knows them, and no more of an anchor than we do.
+                        if self.ledger.entries.is_empty() && self.world.claims().is_empty() {
+                            self.make(&row);
+                        } else {
+                            row.watched_since = Some(self.now);
+                            self.absent(&mut row);
+                        }
                     }
                     Some(row)
                 }
@@ -332,7 +341,7 @@ impl Turn<'_> {
             return;
         };
         row.vmid = *vmid;
-        if !self.is_turn(row, "") {
+        if !self.is_turn(row, "is taken for ours") {
             return;
         }
         if look.mark == row.next {
@@ -356,7 +365,7 @@ impl Turn<'_> {
         if row.foreign.take().is_some() {
             row.watched_since = Some(self.now);
         }
-        if !self.is_turn(row, " that has disappeared is made anew") {
+        if !self.is_turn(row, "is not there, and is made") {
             return;
         }
         row.at = self.now;
@@ -424,7 +433,7 @@ impl Turn<'_> {
     }
 
     /// Whether the anchor is to be moved or made now. Ends the watch that is over.
-    fn is_turn(&mut self, row: &mut Anchor, but: &str) -> bool {
+    fn is_turn(&mut self, row: &mut Anchor, then: &str) -> bool {
         if let Some(since) = row.watched_since {
             let end = later(since, WATCH);
             if self.now < end {
@@ -434,7 +443,7 @@ impl Turn<'_> {
                 }
                 self.review.wake_at.extend([end, later(row.at, MOVE)]);
                 self.tell(AnchorTrouble::Unproven, format!(
-                    "kproxide was away for a while: the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {}){but} only if nobody else moves or makes one until {end:.0}, for then a copy of this cluster would be at work. Nothing is removed there before",
+                    "kproxide was away for a while, or its Ledger did not know of an anchor: that of this Kubernetes cluster in Proxmox cluster {} (VM {}) {then} only if nobody else moves or makes one until {end:.0}, for then a copy of this cluster would be at work. Nothing is removed there before; nobody has to do anything",
                     self.name, row.vmid
                 ));
                 return false;
@@ -538,7 +547,7 @@ impl Turn<'_> {
         };
         let who = match moved {
             0 => {
-                "A copy of this cluster is at work with the same credentials, or this is the copy, or the Ledger was deleted or restored from a backup"
+                "A copy of this cluster is at work with the same credentials, or this is the copy, or the Ledger was restored from a backup"
             }
             _ => "A copy of this cluster is at work with the same credentials, or this is the copy",
         };

@@ -195,6 +195,8 @@ pub struct Started {
     pub ledger: Option<Box<LedgerFacts>>,
     pub launched: BTreeSet<ClaimName>,
     pub refused_anchors: Vec<RefusedAnchor>,
+    /// The API server does not store what the Ledger says of anchors, so that none can be kept.
+    pub keeps_no_anchors: bool,
 }
 
 /// A drive's end.
@@ -303,8 +305,17 @@ impl Actor {
             );
         }
         if let Reservation::Stands(ledger) = reservation {
+            // Fields that a definition does not name are dropped without a word.
+            started.keeps_no_anchors = ledger.anchors.is_empty()
+                && plan
+                    .ledger
+                    .as_ref()
+                    .is_some_and(|wanted| !wanted.anchors.is_empty());
             // Last: whoever waits for Proxmox here has begun everything else.
-            started.refused_anchors = self.anchor(&plan.anchors).await;
+            started.refused_anchors = match started.keeps_no_anchors {
+                true => anchors::unkept(world),
+                false => self.anchor(&plan.anchors).await,
+            };
             started.ledger = Some(ledger);
         }
         started

@@ -42,15 +42,7 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
         return Reservation::Stands(Box::new(wanted.clone()));
     }
     match ledger::replace(kube, wanted).await {
-        Ok(Cas::Written(written)) => {
-            // Fields that a definition does not name are dropped without a word.
-            if written.anchors != wanted.anchors {
-                tracing::error!(
-                    "the API server does not keep the Ledger's anchors, so nothing is removed: the CustomResourceDefinitions are older than this program. kubectl apply --server-side --force-conflicts -f charts/kproxide/crds"
-                );
-            }
-            Reservation::Stands(Box::new(written))
-        }
+        Ok(Cas::Written(written)) => Reservation::Stands(Box::new(written)),
         Ok(Cas::Conflict | Cas::Gone) => {
             tracing::debug!(
                 "the Ledger has changed since it was planned on; the next tick plans anew"

@@ -115,10 +115,24 @@ fn held(plan: &Plan) -> Option<&str> {
     })
 }
 
+/// A new installation that has its machine after its first plan.
+fn installed() -> (Kproxide, Proxmox, Plan) {
+    let (mut kproxide, mut proxmox) = (Kproxide::new("one"), Proxmox::default());
+    let mut new = Kproxide {
+        scene: Scene {
+            host: kproxide.scene.host.clone(),
+            ..Scene::default()
+        },
+    };
+    let plan = new.tick(&mut proxmox, NOW);
+    kproxide.scene.ledger.anchors = new.scene.ledger.anchors;
+    (kproxide, proxmox, plan)
+}
+
 /// An original that has run for ten minutes, and what it has written.
 fn original() -> (Kproxide, Proxmox) {
-    let (mut original, mut proxmox) = (Kproxide::new("one"), Proxmox::default());
-    let _ = original.run(&mut proxmox, NOW..NOW + 600);
+    let (mut original, mut proxmox, _) = installed();
+    let _ = original.run(&mut proxmox, NOW + 60..NOW + 600);
     (original, proxmox)
 }
 
@@ -127,9 +141,7 @@ const HOUR: i64 = 3600;
 
 #[test]
 fn a_new_install_makes_its_anchor_and_waits_for_nothing() {
-    let (mut kproxide, mut proxmox) = (Kproxide::new("one"), Proxmox::default());
-    let plan = kproxide.tick(&mut proxmox, NOW);
-    assert!(removes(&plan));
+    let (mut kproxide, mut proxmox, plan) = installed();
     assert_eq!(plan.report.anchors, []);
     let step = &plan.anchors[0];
     assert_eq!(
@@ -149,7 +161,9 @@ fn a_new_install_makes_its_anchor_and_waits_for_nothing() {
     let key = (CLUSTER.into(), Vmid(2999));
     assert_eq!(suspects[&key], Some("gamma".into()));
 
-    assert_eq!(kproxide.tick(&mut proxmox, NOW + 60).anchors, []);
+    let plan = kproxide.tick(&mut proxmox, NOW + 60);
+    assert!(removes(&plan));
+    assert_eq!((plan.anchors, plan.report.anchors), (vec![], vec![]));
     let plan = kproxide.tick(&mut proxmox, NOW + 240);
     assert_eq!(plan.anchors[0].from, Some(step.to.clone()));
     assert_eq!(proxmox.anchors[&Vmid(2999)].to_string(), "2-one");
@@ -189,7 +203,7 @@ fn f113_a_copy_of_the_cluster_is_told_and_does_nothing_and_the_original_goes_on(
     assert!(
         report
             .message
-            .contains("or the Ledger was deleted or restored from a backup")
+            .contains("or the Ledger was restored from a backup")
     );
 
     // It is moved on meanwhile: that cannot be a backup's doing, and no word of before fits it.
@@ -227,12 +241,6 @@ fn f113_f112_a_ledger_from_a_backup_waits_for_a_word_that_names_what_is_found() 
     let plan = restored.run(&mut proxmox, NOW + 2 * HOUR + 60..NOW + 3 * HOUR);
     assert!(removes(&plan));
     assert_eq!(&*proxmox.anchors[&Vmid(2999)].nonce, "two");
-
-    // A Ledger without any record of it is none that wrote it.
-    let mut lost = Kproxide::new("three");
-    let plan = lost.tick(&mut proxmox, NOW + 3 * HOUR);
-    assert!(!removes(&plan));
-    assert_eq!(plan.report.anchors[0].trouble, AnchorTrouble::Foreign);
 }
 
 #[test]
@@ -243,12 +251,44 @@ fn a_ledger_that_is_deleted_beside_its_writer_waits_for_nobody() {
     assert!(removes(&plan));
     assert_eq!(plan.report.anchors, []);
     assert!(proxmox.anchors[&Vmid(2999)].sequence > 2);
-    // Whoever starts anew cannot know whose it is.
+}
+
+/// A rolling upgrade in which the version before leads once more: it writes the Ledger without what it does not know. Or somebody deleted the Ledger.
+#[test]
+fn f113_a_ledger_that_knows_no_anchor_watches_the_one_that_is_there_and_takes_it() {
+    let (mut kproxide, mut proxmox) = original();
     kproxide.scene.ledger.anchors.clear();
-    let plan = kproxide
-        .restarted("two")
-        .tick(&mut proxmox, NOW + 20 * MINUTE);
-    assert_eq!(plan.report.anchors[0].trouble, AnchorTrouble::Foreign);
+    let mut kproxide = kproxide.restarted("two");
+    kproxide
+        .scene
+        .pending("p", 2, crate::fixtures::spec("cpu=1 memory=1Gi"));
+    let start = NOW + 20 * MINUTE;
+    let plan = kproxide.tick(&mut proxmox, start);
+    assert!(!removes(&plan) && plan.anchors.is_empty());
+    assert!(!plan.launches.is_empty(), "pods wait for them");
+    assert_eq!(plan.report.anchors[0].trouble, AnchorTrouble::Unproven);
+    let plan = kproxide.run(&mut proxmox, start..start + 11 * MINUTE);
+    assert!(!removes(&plan));
+    let plan = kproxide.run(&mut proxmox, start + 11 * MINUTE..start + 14 * MINUTE);
+    assert!(removes(&plan));
+    assert_eq!(&*proxmox.anchors[&Vmid(2999)].nonce, "two");
+}
+
+/// Both are as old as the version that knew no anchors, and are upgraded one after the other.
+#[test]
+fn f113_of_two_upgraded_twins_only_one_goes_on() {
+    let (mut one, mut two) = (Kproxide::new("one"), Kproxide::new("two"));
+    let mut proxmox = Proxmox::default();
+    for minute in 0..60 {
+        let now = NOW + minute * MINUTE;
+        let (first, second) = (
+            one.tick(&mut proxmox, now),
+            two.tick(&mut proxmox, now + 20),
+        );
+        assert_eq!(removes(&first), minute >= 12, "{minute}");
+        assert!(!removes(&second), "{minute}");
+    }
+    assert!(two.is_foreign() && !one.is_foreign());
 }
 
 /// Its making took so long that another number was taken for it, or somebody took it out of the pool for a while.
@@ -428,8 +468,8 @@ fn no_anchor_is_kept_without_a_key_in_a_dry_run_or_if_it_is_switched_off() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever restarts and whatever is off: while the original lives, a copy that is older than [`FRESH`] removes, launches and writes nothing, and
-    /// the original never stops for it.
+    /// Whatever restarts and whatever is off: while the original lives, a copy that is older than [`FRESH`], or of a time before there was an anchor,
+    /// removes and writes nothing, and the original never stops for it.
     #[test]
     fn f113_a_copy_never_acts_and_never_stops_the_original(
         backup in 0..60i64,
@@ -439,6 +479,7 @@ proptest! {
         restarts in prop::collection::vec(0..300i64, 0..20),
         copy_restarts in prop::collection::vec(0..300i64, 0..20),
         deleted in prop::option::of(0..300i64),
+        knows_it in any::<bool>(),
     ) {
         let (mut original, mut proxmox) = original();
         let mut copy: Option<Kproxide> = None;
@@ -460,6 +501,9 @@ proptest! {
                 fresh = original.clone();
             }
             if minute == backup + delay || (copy.is_some() && copy_restarts.contains(&minute)) {
+                if !knows_it && copy.is_none() {
+                    fresh.scene.ledger.anchors.clear();
+                }
                 let from = copy.as_ref().unwrap_or(&fresh);
                 copy = Some(from.restarted(&format!("c{minute}")));
             }

@@ -235,6 +235,49 @@ async fn an_anchor_that_is_deleted_or_off_holds_up_nobody_who_was_there() {
     assert_eq!(ready(&lab)["status"], "True");
 }
 
+/// A version that knows no anchors led for a while, and wrote the Ledger without them: nobody has to do anything.
+#[tokio::test(start_paused = true)]
+async fn f113_a_ledger_without_its_anchor_is_watched_and_goes_on_by_itself() {
+    let lab = original(2).await;
+    let forgotten = json!({ "spec": { "anchors": null } });
+    lab.kube
+        .patch("ledgers.kproxide.dev", "", "", "kproxide", forgotten)
+        .unwrap();
+    scale(&lab, 3);
+    run(&lab, "kproxide-1", MACHINE).await;
+    assert_eq!(machines_of(&lab).len(), 3, "pods wait for them");
+    assert_eq!(ready(&lab)["reason"], "AnchorUnproven");
+    scale(&lab, 0);
+    run(&lab, "kproxide-1", 2 * MACHINE).await;
+    assert_eq!(machines_of(&lab), [] as [u32; 0]);
+    assert_eq!(ready(&lab)["status"], "True");
+    assert_eq!(anchors(&lab)[0].name, NAME);
+    assert_eq!(events(&lab, "AnchorForeign"), [] as [&str; 0]);
+}
+
+/// Helm does not upgrade them.
+#[tokio::test(start_paused = true)]
+async fn definitions_that_are_too_old_for_anchors_are_told_and_hold_up_nobody() {
+    let lab = furnished(Setting::new(1, 2), json!({}), json!({}));
+    let (definitions, ledgers) = (
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "ledgers.kproxide.dev",
+    );
+    let mut old = lab.kube.get(definitions, "", ledgers).unwrap();
+    let schema = &mut old["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let spec = schema["properties"]["spec"]["properties"].as_object_mut();
+    spec.unwrap().remove("anchors").unwrap();
+    lab.kube.update(definitions, "", old).unwrap();
+    for process in ["kproxide-0", "kproxide-1"] {
+        run(&lab, process, MACHINE).await;
+        assert_eq!(machines_of(&lab).len(), 1);
+        assert_eq!(ready(&lab)["status"], "True");
+    }
+    assert_eq!(anchors(&lab).len(), 0);
+    let note = events(&lab, "AnchorRefused").pop().unwrap();
+    assert!(note.contains("kubectl apply"), "{note}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_anchor_that_proxmox_refuses_is_told_on_the_pool() {
     let mut setting = Setting::new(1, 2);
