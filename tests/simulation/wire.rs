@@ -440,7 +440,7 @@ fn moves_in_ledger(request: &Request<Bytes>, kube: &Kube) -> bool {
 }
 
 /// Whether two Ledgers differ in nothing but their anchors.
-pub(crate) fn anchors_differ(one: &Value, other: &Value) -> bool {
+fn anchors_differ(one: &Value, other: &Value) -> bool {
     let rest = |spec: &Value| {
         let mut rest = spec.as_object().cloned().unwrap_or_default();
         rest.remove("anchors");
