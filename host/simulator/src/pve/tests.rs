@@ -96,10 +96,7 @@ async fn a_machine_without_disks_is_made_in_its_pool_and_its_description_changes
     let (status, _) = world.call(Method::PUT, path, &change("two")).await;
     assert_eq!(status, 200);
     let refused = world.refusal(Method::PUT, path, &change("three")).await;
-    assert!(
-        refused.contains("detected modified configuration"),
-        "{refused}"
-    );
+    assert!(refused.contains("checksum mismatch"), "{refused}");
 
     for node in ["pve1", "pve2"] {
         let path = format!("/nodes/{node}/qemu");
