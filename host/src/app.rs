@@ -226,6 +226,7 @@ impl App {
             dry_run: config.dry_run,
             // A dry run acts on nothing, so it plans as if it had one.
             key_known: key.is_some() || config.dry_run,
+            anchor_nonce: config.anchor.then(|| text(&random, 4).into()),
             definition_problem: None,
             clock_problem: None,
             failing_watches: Vec::new(),

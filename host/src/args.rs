@@ -123,6 +123,9 @@ pub struct Timing {
     /// A machine of ours whose claim is gone and whose Node is not Ready is removed after so long; one whose Node is Ready gets its claim back at once
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub orphan_grace: std::time::Duration,
+    /// Keep a small stopped VM in each Proxmox cluster, by which a copy of this Kubernetes cluster (a backup restored elsewhere) is told before it removes machines
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub anchor: bool,
     /// Others may take the Lease after so long without renewal
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
     pub lease_duration: std::time::Duration,

@@ -284,6 +284,16 @@ impl Autoscaler {
                 self.world.apply(Delta::Ledger(Some(ledger)));
             }
         }
+        if started.keeps_no_anchors {
+            tracing::error!(
+                "the CustomResourceDefinition of Ledgers is too old for anchors: none is kept until the next start"
+            );
+            self.host.anchor_nonce = None;
+            self.world.apply(Delta::Host(self.host.clone()));
+        }
+        for refused in &started.refused_anchors {
+            self.reporter.refused_anchor(refused, &self.world, now);
+        }
         self.reporter.judge_credentials(self.clusters.excess());
         self.reporter
             .report(&plan, &started.launched, &self.world, now)

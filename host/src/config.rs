@@ -25,6 +25,8 @@ pub struct Config {
     pub timing: Timing,
     pub quarantine: SignedDuration,
     pub orphan_grace: SignedDuration,
+    /// A VM in each Proxmox cluster tells this Kubernetes cluster from its copies.
+    pub anchor: bool,
     pub lease: LeaseTiming,
     pub max_launches_per_tick: u32,
 }
@@ -91,6 +93,7 @@ impl Config {
             cold_start,
             quarantine,
             orphan_grace,
+            anchor,
             lease_duration,
             lease_renew_deadline,
             lease_retry,
@@ -145,6 +148,7 @@ impl Config {
             orphan_grace: orphan_grace
                 .try_into()
                 .map_err(|_| ConfigError::OrphanGrace(orphan_grace))?,
+            anchor,
             lease: LeaseTiming {
                 duration: lease_duration,
                 renew_deadline: lease_renew_deadline,

@@ -126,6 +126,31 @@ impl Lab {
         }
     }
 
+    /// A copy of the Kubernetes cluster, restored elsewhere from a backup of this moment, over the same Proxmox. Its scheduler and controllers run; no machine
+    /// of the original ever speaks to it.
+    pub fn restored_elsewhere(&self, seed: u64) -> Self {
+        let kube = self.kube.restored_elsewhere(seed);
+        let (kubelets, kubelets_run) = Kubelets::new(
+            Api::new(kube.as_user("kubelets").service()),
+            *kube.clock(),
+            Pace::REAL,
+            seed,
+        );
+        let mut world = JoinSet::new();
+        world.spawn(scheduler::run(kube.clone(), Scoring::default()));
+        world.spawn(controllers::run(kube.clone(), Patience::default()));
+        world.spawn(kubelets_run);
+        Self {
+            pve: self.pve.clone(),
+            kube,
+            physics: self.physics.clone(),
+            kubelets,
+            clock: self.clock,
+            seed,
+            _world: world,
+        }
+    }
+
     /// Creates objects: resource (`nodepools.kproxide.dev`) and JSON.
     ///
     /// # Panics
@@ -184,7 +209,8 @@ impl Lab {
     }
 }
 
-/// How `kproxide run` is set up when no flag says otherwise, in the pod `name` on the Node `server-1`.
+/// How `kproxide run` is set up when no flag says otherwise, in the pod `name` on the Node `server-1`, but without an anchor: worlds that are about it
+/// ask for it, so that all others hold machines alone.
 ///
 /// # Panics
 /// The command line's own defaults contradict each other.
@@ -194,6 +220,7 @@ pub fn config(name: &str) -> Config {
         "--namespace=kube-system",
         "--node-name=server-1",
         "--credentials-dir=/nowhere",
+        "--anchor=false",
         &format!("--pod-name={name}"),
     ];
     let cli = Cli::try_parse_from(["kproxide", "run"].iter().chain(&flags));

@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::Delta;
+use kproxide_planner::facts::{Delta, PoolFacts};
 use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome, PendingShape, PlacementReport,
-    RejectedHypervisor, Report, Severity,
+    AnchorReport, AnchorTrouble, Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome,
+    PendingShape, PlacementReport, RejectedHypervisor, Report, Severity,
 };
 use kproxide_planner::world::World;
 
-use crate::act::{ClaimNote, Leftover};
+use crate::act::{ClaimNote, Leftover, RefusedAnchor};
 use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
@@ -37,6 +37,14 @@ const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
 const WAITING: &str = "RemovalsWait";
 /// Nothing is removed: too many machines went bad at once.
 const FROZEN: &str = "Frozen";
+/// Nothing is done in a Proxmox cluster: its anchor shows what we have not written.
+const ANCHOR_FOREIGN: &str = "AnchorForeign";
+/// Nothing is removed in a Proxmox cluster until its anchor is known to be ours.
+const ANCHOR_UNPROVEN: &str = "AnchorUnproven";
+/// There is no anchor: a copy of this cluster would not be noticed.
+const ANCHOR_MISSING: &str = "AnchorMissing";
+/// Proxmox did not let us make it or move it on.
+const ANCHOR_REFUSED: &str = "AnchorRefused";
 /// The same words about the same object are not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// Events for the pods of one shape per tick: the others have the same reason.
@@ -71,6 +79,26 @@ pub struct Reporter {
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
     excess_told: BTreeSet<(About, String)>,
+}
+
+fn anchor_reason(anchor: &AnchorReport) -> &'static str {
+    match anchor.trouble {
+        AnchorTrouble::Missing => ANCHOR_MISSING,
+        AnchorTrouble::Unproven => ANCHOR_UNPROVEN,
+        AnchorTrouble::Foreign => ANCHOR_FOREIGN,
+    }
+}
+
+/// Plans on a Ledger that others have changed since take marks for foreign that it does not know yet: only what it says now is told.
+fn is_known(anchor: &AnchorReport, world: &World) -> bool {
+    let mut rows = world.ledger().into_iter().flat_map(|it| &it.anchors);
+    anchor.trouble != AnchorTrouble::Foreign
+        || rows.any(|row| row.cluster == anchor.cluster && row.foreign.is_some())
+}
+
+/// Machines of the pool may be in that Proxmox cluster.
+fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
+    pool.clusters.is_empty() || pool.clusters.contains(cluster)
 }
 
 /// What was last said of each subject, and when.
@@ -155,6 +183,7 @@ impl Reporter {
             policy_failures,
             waiting,
             frozen,
+            anchors,
             orphans,
             findings,
         } = &plan.report;
@@ -180,6 +209,11 @@ impl Reporter {
             }
         }
         self.freeze(frozen.as_deref(), world, now);
+        let anchors = anchors.iter().filter(|anchor| is_known(anchor, world));
+        let anchors: Vec<_> = anchors.collect();
+        for anchor in &anchors {
+            self.anchor(anchor, world, now);
+        }
         self.count_removals(nodes, world);
         for node in nodes {
             if let NodeOutcome::Removing(reason) = &node.outcome {
@@ -227,7 +261,7 @@ impl Reporter {
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
-                self.write_statuses(&kube, &failures, frozen.as_deref(), world, now),
+                self.write_statuses(&kube, &failures, frozen.as_deref(), &anchors, world, now),
             )
             .await
             .is_err()
@@ -311,6 +345,35 @@ impl Reporter {
         if let Some(message) = frozen {
             for (name, pool) in world.pools() {
                 self.warn(About::pool(name, &pool.uid), FROZEN, message, now);
+            }
+        }
+    }
+
+    fn anchor(&mut self, anchor: &AnchorReport, world: &World, now: Timestamp) {
+        let AnchorReport {
+            cluster, message, ..
+        } = anchor;
+        self.warn_pools_of(cluster, anchor_reason(anchor), message, world, now);
+    }
+
+    /// An anchor that Proxmox did not let us make or move on.
+    pub fn refused_anchor(&mut self, refused: &RefusedAnchor, world: &World, now: Timestamp) {
+        let RefusedAnchor { cluster, message } = refused;
+        self.warn_pools_of(cluster, ANCHOR_REFUSED, message, world, now);
+    }
+
+    /// Every pool that uses the Proxmox cluster is told.
+    fn warn_pools_of(
+        &mut self,
+        cluster: &ClusterName,
+        reason: &'static str,
+        message: &str,
+        world: &World,
+        now: Timestamp,
+    ) {
+        for (name, pool) in world.pools() {
+            if uses(pool, cluster) {
+                self.warn(About::pool(name, &pool.uid), reason, message, now);
             }
         }
     }

@@ -33,7 +33,9 @@ pub(crate) fn values(served: &Served) -> Value {
         "log": "info,kproxide=debug",
         "logFormat": "text",
         // Seconds where production has minutes.
+        // Without an anchor every VM of ours is a machine, and every request for a configuration is about one.
         "extraArgs": [
+            "--anchor=false",
             "--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s",
             "--lease-duration=4s", "--lease-renew-deadline=3s", "--lease-retry=500ms",
         ],

@@ -208,7 +208,7 @@ impl History {
             .snapshot()
             .births
             .iter()
-            .filter(|birth| is_ours(birth))
+            .filter(|birth| is_machine(birth))
             .count()
     }
 
@@ -251,7 +251,7 @@ impl History {
     /// The most machines of a pool that there were at one moment, whatever the Ledger said.
     fn most_alive(&self, snapshot: &PveSnapshot, pool: &str) -> i64 {
         let mut changes = Vec::new();
-        for birth in snapshot.births.iter().filter(|birth| is_ours(birth)) {
+        for birth in snapshot.births.iter().filter(|birth| is_machine(birth)) {
             let claim = self.claim_of(birth.vmid, birth.at);
             if claim.is_some_and(|claim| claim.pool == pool) {
                 changes.push((birth.at, 1));
@@ -270,7 +270,7 @@ impl History {
     /// Each machine of ours has a claim that was there before it and outlives it, and no claim has two machines.
     fn check_births(&self, snapshot: &PveSnapshot, found: &mut Vec<String>) {
         let mut machines: BTreeMap<&str, Vec<&Birth>> = BTreeMap::new();
-        for birth in snapshot.births.iter().filter(|birth| is_ours(birth)) {
+        for birth in snapshot.births.iter().filter(|birth| is_machine(birth)) {
             match self.claim_of(birth.vmid, birth.at) {
                 Some(claim) => {
                     let outlived = |gone| birth.destroyed.is_none_or(|destroyed| gone < destroyed);
@@ -319,6 +319,13 @@ impl History {
         let what = format!("{} {} at {}", entry.method, entry.path, entry.at);
         if !is_ours(birth) {
             found.push(not_ours(entry, birth));
+            return;
+        }
+        // Their anchor: it has no claim, and is only written to.
+        if birth.bare {
+            if entry.method != "PUT" || action != "config" {
+                found.push(format!("{what}: it is the anchor"));
+            }
             return;
         }
         let Some(claim) = self.claim_of(birth.vmid, entry.at) else {
@@ -475,10 +482,15 @@ pub(crate) fn is_ours_in(snapshot: &PveSnapshot, incarnation: u64) -> bool {
     let births = snapshot.births.iter();
     births
         .filter(|birth| birth.incarnation == incarnation)
-        .any(is_ours)
+        .any(is_machine)
 }
 
-pub(crate) fn is_ours(birth: &Birth) -> bool {
+/// A machine that a host made, and not its anchor.
+pub(crate) fn is_machine(birth: &Birth) -> bool {
+    is_ours(birth) && !birth.bare
+}
+
+fn is_ours(birth: &Birth) -> bool {
     birth.creator == OUR_TOKEN
 }
 

@@ -10,7 +10,7 @@ use kproxide_simulator::kube::{AuditEntry as KubeEntry, Change, ChangeKind, Verb
 use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
 
-use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_of_host, is_ours};
+use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_machine, is_of_host};
 use crate::scenario::Scenario;
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
@@ -155,7 +155,7 @@ impl Watch {
             claim.gone = Some(now);
             let snapshot = lab.pve.snapshot();
             let had_machine = snapshot.births.iter().any(|birth| {
-                is_ours(birth) && u64::from(birth.vmid) == claim.vmid && claim.from <= birth.at
+                is_machine(birth) && u64::from(birth.vmid) == claim.vmid && claim.from <= birth.at
             });
             // What never had a machine needs no proof that it has none.
             if had_machine && !snapshot.quorate {
@@ -302,7 +302,7 @@ impl Watch {
         let ours = |entry: &AuditEntry| entry.user == OUR_TOKEN;
         let entries: Vec<AuditEntry> = pve.into_iter().filter(ours).collect();
         let births = lab.pve.births();
-        let births: Vec<&Birth> = births.iter().filter(|birth| is_ours(birth)).collect();
+        let births: Vec<&Birth> = births.iter().filter(|birth| is_machine(birth)).collect();
         let mut found = std::mem::take(&mut self.found);
         self.check_suspicions(&by_hosts, &mut found);
         self.check_terms(&by_hosts, &mut found);
@@ -315,7 +315,7 @@ impl Watch {
         self.review(lab);
         let mut found = self.found.clone();
         let births = lab.pve.births();
-        let births: Vec<&Birth> = births.iter().filter(|birth| is_ours(birth)).collect();
+        let births: Vec<&Birth> = births.iter().filter(|birth| is_machine(birth)).collect();
         let rest = scenario.quarantine.unwrap_or(QUARANTINE);
         self.check_quarantine(&births, rest, &mut found);
         check_leftovers(lab, &mut found);

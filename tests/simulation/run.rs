@@ -31,6 +31,8 @@ const LET_GO: Duration = Duration::from_secs(10 * 60);
 const LOOK: Duration = Duration::from_secs(10);
 /// A host that lost its Lease to a blow reaches it again after so long: longer than it may believe that it leads.
 const WITHOUT_LEASE: Duration = Duration::from_secs(40);
+/// An anchor is moved on so often.
+const MOVE: Duration = Duration::from_secs(4 * 60);
 /// Somebody who wants a promised VMID looks for one for so long.
 const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
 /// Static Nodes are Ready by then, and hosts start.
@@ -237,6 +239,7 @@ impl Stage<'_> {
         // Randomness is another one in every process.
         let randomness = format!("{}/{process}", wires.name);
         let mut config = config(wires.name);
+        config.anchor = self.scenario.anchor;
         if let Some(quarantine) = self.scenario.quarantine {
             config.quarantine = quarantine
                 .try_into()
@@ -319,7 +322,8 @@ impl Stage<'_> {
         let ours = snapshot
             .vms
             .iter()
-            .find(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none());
+            .filter(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none())
+            .find(|vm| !vm.name.starts_with("kproxide-anchor-"));
         if let (Some(ours), Some(vmid)) = (ours, vmid)
             && self
                 .lab
@@ -481,14 +485,16 @@ impl Stage<'_> {
     async fn come_to_rest(&self, quiet: Duration) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE + quiet;
         let (mut calm_since, mut effects) = (Instant::now(), self.effects());
+        let mut moves = self.anchor_moves();
         loop {
             let mut found = problems(self.lab, self.scenario);
             found.extend(about_to_end(self.lab));
             if !found.is_empty() || self.effects() != effects {
                 (calm_since, effects) = (Instant::now(), self.effects());
+                moves = self.anchor_moves();
             }
             if calm_since.elapsed() >= quiet {
-                return Ok(());
+                return self.moves_in(quiet, moves);
             }
             if Instant::now() >= deadline {
                 return Err(format!(
@@ -526,6 +532,18 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// An anchor is moved on every four minutes by two writes, the Ledger's and its own, and once more by a leader that begins.
+    fn moves_in(&self, time: Duration, before: u64) -> Result<(), String> {
+        let moves = self.anchor_moves() - before;
+        let most = 2 * (time.as_secs() / MOVE.as_secs() + 2);
+        if moves > most {
+            return Err(format!(
+                "at rest the anchor was written {moves} times in {time:?}, more than {most} times"
+            ));
+        }
+        Ok(())
+    }
+
     fn ledger_writes(&self) -> u64 {
         self.wires.iter().map(Wires::ledger_writes).sum()
     }
@@ -537,7 +555,7 @@ impl Stage<'_> {
         wires.begin(None);
         let (app, handle) = self.host(wires, 0);
         let vitals = app.vitals();
-        let effects = self.effects();
+        let (effects, moves) = (self.effects(), self.anchor_moves());
         let running = app.run();
         tokio::pin!(running);
         let watching = async {
@@ -570,15 +588,18 @@ impl Stage<'_> {
             ));
         }
         let found = problems(self.lab, self.scenario);
-        if found.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("after a restart: {found:#?}"))
+        if !found.is_empty() {
+            return Err(format!("after a restart: {found:#?}"));
         }
+        self.moves_in(QUIET, moves)
     }
 
     fn effects(&self) -> u64 {
         self.wires.iter().map(Wires::effects).sum()
+    }
+
+    fn anchor_moves(&self) -> u64 {
+        self.wires.iter().map(Wires::anchor_moves).sum()
     }
 }
 

@@ -143,6 +143,8 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
         }],
         steps,
         foreign: foreign(HYPERVISORS, &mut rng),
+        // Every effect of a machine's life is struck here; an anchor's would be struck once for each of them.
+        anchor: false,
         quarantine: None,
     }
 }

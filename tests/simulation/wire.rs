@@ -18,8 +18,9 @@ use kproxide::pve::auth::{CredentialSource, Credentials};
 use kproxide::pve::client::Client as PveClient;
 use kproxide::pve::transport::{Endpoint, TransportError};
 use kproxide_simulator::faults::{Broken, CrashPoint, Dialect, Fault, Faults, Faulty, Moment};
-use kproxide_simulator::kube::Collecting;
+use kproxide_simulator::kube::{Collecting, Kube};
 use kproxide_simulator::matcher::Matcher;
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
@@ -62,6 +63,8 @@ struct State {
     cut: Option<CutOff>,
     /// Of all processes, by kind.
     counted: BTreeMap<&'static str, u64>,
+    /// Of all processes: what did nothing but make an anchor or move it on, which never ends. Not in `counted`.
+    anchor_moves: u64,
     refused: u64,
     /// What is wrong with the world now, and how often at one time.
     mishaps: BTreeMap<&'static str, u32>,
@@ -153,11 +156,12 @@ impl Wires {
             service,
             dialect: Dialect::Kubernetes,
             wires: self.clone(),
+            kube: lab.kube.clone(),
         }))
     }
 
     pub(crate) fn proxmox(&self, lab: &Lab) -> Connect {
-        let (pve, wires) = (lab.pve.clone(), self.clone());
+        let (pve, kube, wires) = (lab.pve.clone(), lab.kube.clone(), self.clone());
         Arc::new(move |_, concurrency| {
             let credentials: CredentialSource =
                 Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
@@ -167,6 +171,7 @@ impl Wires {
                     service,
                     dialect: Dialect::Proxmox,
                     wires: wires.clone(),
+                    kube: kube.clone(),
                 };
                 Endpoint::new(
                     name,
@@ -184,9 +189,14 @@ impl Wires {
         })
     }
 
-    /// What was asked to be changed by all processes so far.
+    /// What was asked to be changed by all processes so far, but for what merely keeps an anchor: that goes on at rest too.
     pub(crate) fn effects(&self) -> u64 {
         self.lock().counted.values().sum()
+    }
+
+    /// What is not in [`Self::effects`].
+    pub(crate) fn anchor_moves(&self) -> u64 {
+        self.lock().anchor_moves
     }
 
     /// Of [`Self::effects`], those of the Ledger.
@@ -220,7 +230,7 @@ impl Wires {
             met.insert((*effect, "lease lost"), *count);
         }
         Traffic {
-            effects: state.counted.values().sum(),
+            effects: state.counted.values().sum::<u64>() + state.anchor_moves,
             crashes: died.len() as u64,
             refused: state.refused,
             by_chance,
@@ -230,7 +240,13 @@ impl Wires {
     }
 
     /// Notes a request that is about to leave. `Err`: it does not, because its host is cut off.
-    fn leaves(&self, dialect: Dialect, method: &Method, path: &str) -> Result<(), Broken> {
+    fn leaves(
+        &self,
+        dialect: Dialect,
+        method: &Method,
+        path: &str,
+        moves_anchor: bool,
+    ) -> Result<(), Broken> {
         let mut state = self.lock();
         let kind = effect(method, path);
         let is_cut = match (state.cut, dialect) {
@@ -260,7 +276,10 @@ impl Wires {
             *state.met.entry((kind, what)).or_default() += 1;
         }
         state.effects += 1;
-        *state.counted.entry(kind).or_default() += 1;
+        match moves_anchor {
+            true => state.anchor_moves += 1,
+            false => *state.counted.entry(kind).or_default() += 1,
+        }
         if state.process == 1 {
             let at = self.since.elapsed();
             state.asked_first.push(Asked { kind, at });
@@ -303,6 +322,8 @@ struct Wire<S> {
     service: Faulty<S>,
     dialect: Dialect,
     wires: Wires,
+    /// To compare what is written with what is there.
+    kube: Kube,
 }
 
 impl<S, Body> Service<Request<Bytes>> for Wire<S>
@@ -326,10 +347,14 @@ where
         // The clone takes the place of the service that was found ready.
         let ready = self.service.clone();
         let mut service = std::mem::replace(&mut self.service, ready);
-        let (dialect, wires) = (self.dialect, self.wires.clone());
+        let (dialect, wires, kube) = (self.dialect, self.wires.clone(), self.kube.clone());
         Box::pin(async move {
             let (method, uri) = (request.method().clone(), request.uri().clone());
-            wires.leaves(dialect, &method, uri.path())?;
+            let moves_anchor = match dialect {
+                Dialect::Kubernetes => moves_in_ledger(&request, &kube),
+                Dialect::Proxmox => is_about_anchor(&request),
+            };
+            wires.leaves(dialect, &method, uri.path(), moves_anchor)?;
             let answer = service.call(request).await;
             let told = match &answer {
                 Ok(response) => response.status().as_u16().to_string(),
@@ -394,6 +419,38 @@ fn effect(method: &Method, path: &str) -> Option<&'static str> {
         _ if is_status => "write status",
         _ => "other",
     })
+}
+
+/// An anchor's name, when it is made, and its signed line begin alike.
+fn is_about_anchor(request: &Request<Bytes>) -> bool {
+    let of_anchor = b"kproxide-anchor";
+    let mut windows = request.body().windows(of_anchor.len());
+    windows.any(|window| window == of_anchor)
+}
+
+/// A write of the Ledger that changes its anchors and nothing else.
+fn moves_in_ledger(request: &Request<Bytes>, kube: &Kube) -> bool {
+    if request.method() != Method::PUT || !request.uri().path().contains("/ledgers/") {
+        return false;
+    }
+    let wanted: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+    let stands = kube.get("ledgers.kproxide.dev", "", "kproxide");
+    let stands = stands.unwrap_or_default();
+    anchors_differ(&wanted["spec"], &stands["spec"])
+}
+
+/// Whether two Ledgers differ in nothing but their anchors.
+fn anchors_differ(one: &Value, other: &Value) -> bool {
+    let rest = |spec: &Value| {
+        let mut rest = spec.as_object().cloned().unwrap_or_default();
+        rest.remove("anchors");
+        // What is empty may as well be left out.
+        rest.retain(|_, value| {
+            !value.is_null() && value.as_array().is_none_or(|it| !it.is_empty())
+        });
+        rest
+    };
+    one["anchors"] != other["anchors"] && rest(one) == rest(other)
 }
 
 fn fault_name(fault: Fault) -> &'static str {

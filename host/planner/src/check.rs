@@ -11,6 +11,7 @@ mod removals;
 
 use removals::Removals;
 
+use crate::anchor;
 use crate::facts::{
     ClaimSpec, ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
     OrphanLook,
@@ -52,6 +53,7 @@ pub enum Violation {
     MinNodes,
     NotCounted,
     Frozen,
+    Anchor,
 }
 
 impl fmt::Display for Violation {
@@ -85,6 +87,7 @@ impl fmt::Display for Violation {
             Self::MinNodes => f.write_str("its pool would fall below minNodes"),
             Self::NotCounted => f.write_str("the Ledger does not count it for the breaker"),
             Self::Frozen => f.write_str("too many machines are bad at once"),
+            Self::Anchor => f.write_str("the anchor of its Proxmox cluster is not in order"),
         }
     }
 }
@@ -117,10 +120,10 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
             plan.ledger = Some(ledger);
         }
     }
-    let frozen = is_frozen(&ledger_of(world, plan));
+    let ledger = ledger_of(world, plan);
     let adoptions = std::mem::take(&mut plan.adoptions);
     for adoption in adoptions {
-        match adoption_violation(world, now, limits, frozen, &plan.adoptions, &adoption) {
+        match adoption_violation(world, now, limits, &ledger, &plan.adoptions, &adoption) {
             None => plan.adoptions.push(adoption),
             Some(violation) => findings.push(defect(&adoption.claim, "adopted", &violation)),
         }
@@ -150,10 +153,10 @@ pub fn violations(
         let violation = launch_violation(world, limits, &tally, index, launch);
         found.extend(violation.map(|violation| (launch.claim.clone(), violation)));
     }
-    let frozen = is_frozen(&ledger_of(world, plan));
+    let ledger = ledger_of(world, plan);
     for (index, adoption) in plan.adoptions.iter().enumerate() {
         let before = &plan.adoptions[..index];
-        let violation = adoption_violation(world, now, limits, frozen, before, adoption);
+        let violation = adoption_violation(world, now, limits, &ledger, before, adoption);
         found.extend(violation.map(|violation| (adoption.claim.clone(), violation)));
     }
     let mut removals = Removals::new(world, now, plan);
@@ -171,7 +174,7 @@ fn adoption_violation(
     world: &World,
     now: Timestamp,
     limits: &Limits,
-    frozen: bool,
+    ledger: &LedgerFacts,
     before: &[Adoption],
     adoption: &Adoption,
 ) -> Option<Violation> {
@@ -210,8 +213,11 @@ fn adoption_violation(
     if entries.next().is_none() {
         return Some(Violation::NotOurs);
     }
-    if frozen {
+    if is_frozen(ledger) {
         return Some(Violation::Frozen);
+    }
+    if anchor::hold(world, Some(ledger), &spec.cluster).is_some() {
+        return Some(Violation::Anchor);
     }
     if serves(world, spec) {
         return Some(Violation::Protected);
@@ -241,7 +247,7 @@ fn serves(world: &World, spec: &ClaimSpec) -> bool {
     let looks = world.orphans().get(&spec.cluster);
     let uuid = match looks.and_then(|looks| looks.get(&spec.vmid)) {
         Some(OrphanLook::Ours(facts)) => facts.smbios_uuid.as_ref(),
-        Some(OrphanLook::NotProven(_)) | None => None,
+        Some(OrphanLook::Anchor(_) | OrphanLook::NotProven(_)) | None => None,
     };
     let nodes = uuid
         .into_iter()
@@ -287,6 +293,8 @@ struct Tally {
     addresses: BTreeMap<IpAddr, u32>,
     claimed_numbers: BTreeSet<(ClusterName, Vmid)>,
     claimed_addresses: BTreeSet<IpAddr>,
+    /// Clusters in which somebody else does what we would do.
+    foreign: BTreeSet<ClusterName>,
     pools: BTreeMap<PoolName, Sum>,
     /// What counts on each hypervisor, and the part of it that does not run yet.
     hypervisors: BTreeMap<HypervisorId, (Sum, InFlight)>,
@@ -321,6 +329,19 @@ impl Tally {
             entries: ledger.entries.len(),
             ..Self::default()
         };
+        for anchor in &ledger.anchors {
+            let key = (anchor.cluster.clone(), anchor.vmid);
+            tally.claimed_numbers.insert(key);
+        }
+        let is_foreign = |cluster: &&ClusterName| {
+            anchor::hold(world, Some(ledger), cluster).is_some_and(|hold| hold.is_foreign())
+        };
+        tally.foreign = world
+            .clusters()
+            .keys()
+            .filter(is_foreign)
+            .cloned()
+            .collect();
         for entry in &ledger.entries {
             let named = tally.by_name.entry(entry.claim.clone()).or_default();
             named.push(entry.clone());
@@ -400,6 +421,8 @@ fn launch_violation(
         Some(Violation::TooManyLaunches)
     } else if !world.host().key_known {
         Some(Violation::NoKey)
+    } else if tally.foreign.contains(&spec.cluster) {
+        Some(Violation::Anchor)
     } else if entries.len() > 1 || world.claims().contains_key(&launch.claim) {
         Some(Violation::NameTaken)
     } else if !is_dns_label(launch.claim.as_str()) || *launch.claim.0 != *spec.vm_name {

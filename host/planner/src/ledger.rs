@@ -16,7 +16,7 @@ use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::mutants::{Mutant, broken};
 use crate::report::{Finding, Severity};
 use crate::world::World;
-use crate::{breaker, freeze};
+use crate::{anchor, breaker, freeze};
 
 /// Entries of 200 bytes in one object: beyond this nothing is launched.
 pub const MOST_ENTRIES: usize = 5_000;
@@ -119,6 +119,7 @@ pub(crate) struct Upkeep {
     pub(crate) findings: Vec<Finding>,
     /// Nothing is removed: what a person has to know.
     pub(crate) frozen: Option<String>,
+    pub(crate) anchors: anchor::Review,
     /// When time alone will change it.
     pub(crate) wake_at: Option<Timestamp>,
 }
@@ -128,8 +129,13 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
         ledger: world.ledger().cloned().unwrap_or_default(),
         findings: Vec::new(),
         frozen: None,
+        anchors: anchor::Review::default(),
         wake_at: None,
     };
+    upkeep.anchors = anchor::review(world, &mut upkeep.ledger, now);
+    for moment in std::mem::take(&mut upkeep.anchors.wake_at) {
+        wake(&mut upkeep.wake_at, moment, now);
+    }
     if let Some(moment) = breaker::forget(&mut upkeep.ledger.removals, now) {
         wake(&mut upkeep.wake_at, moment, now);
     }
@@ -226,7 +232,7 @@ impl Upkeep {
         } = entry;
         let looks = world.orphans().get(cluster);
         let message = match looks.and_then(|looks| looks.get(vmid)) {
-            Some(OrphanLook::Ours(_)) => return,
+            Some(OrphanLook::Ours(_) | OrphanLook::Anchor(_)) => return,
             Some(OrphanLook::NotProven(why)) => format!(
                 "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
             ),

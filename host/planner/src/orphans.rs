@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::facts::{EntryState, InventoryFacts};
+use crate::facts::{Anchor, EntryState, GuestFacts, InventoryFacts};
 use crate::ids::{ClusterName, Vmid};
 use crate::world::World;
 
-/// Where the guests stand that are in our range and in our pool, and that neither a claim nor a standing reservation names. The inventory is
-/// seconds old: a reason to look.
-pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Arc<str>> {
+/// Where the guests stand that are in our range and in our pool, and that neither a claim nor a standing reservation names, and our anchors. The
+/// inventory is seconds old: a reason to look. `None`: an anchor's number that no guest is seen to have; it may be somebody's whom we do not see.
+pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>> {
     let claims = world.claims().values().map(|claim| &claim.spec);
     let mut named: BTreeSet<(&ClusterName, Vmid)> =
         claims.map(|spec| (&spec.cluster, spec.vmid)).collect();
@@ -33,8 +33,24 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Arc<str>> {
             let answers = hypervisor.is_some_and(|hypervisor| hypervisor.online);
             let is_in_pool = guest.pool.as_deref() == Some(&*cluster.pool);
             if answers && is_in_pool && !guest.template && !named.contains(&(name, *vmid)) {
-                suspects.insert((name.clone(), *vmid), guest.hypervisor.clone());
+                suspects.insert((name.clone(), *vmid), Some(guest.hypervisor.clone()));
             }
+        }
+    }
+    for anchor in world.ledger().map_or(&[][..], |ledger| &ledger.anchors) {
+        let Anchor { cluster, vmid, .. } = anchor;
+        let inventory = world.inventories().get(cluster);
+        let Some(inventory) = inventory.filter(|inventory| inventory.reachable) else {
+            continue;
+        };
+        let guest = inventory.guests.get(vmid);
+        let answers = |guest: &GuestFacts| {
+            let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
+            hypervisor.is_some_and(|hypervisor| hypervisor.online)
+        };
+        if guest.is_none_or(answers) && world.clusters().contains_key(cluster) {
+            let hypervisor = guest.map(|guest| guest.hypervisor.clone());
+            suspects.insert((cluster.clone(), *vmid), hypervisor);
         }
     }
     suspects

@@ -1,12 +1,13 @@
 //! What a tick decides: everything concrete, nothing left to choose.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{ClaimSpec, LedgerFacts, PolicyUse};
-use crate::ids::{ClaimName, Digest, Uid};
+use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
+use crate::ids::{ClaimName, ClusterName, Digest, Uid, Vmid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::report::Report;
 use crate::world::World;
@@ -21,6 +22,9 @@ pub struct Plan {
     /// Machines of ours without a claim that are given one.
     #[serde(default)]
     pub adoptions: Vec<Adoption>,
+    /// Anchors to make or to move on, once the Ledger stands.
+    #[serde(default)]
+    pub anchors: Vec<AnchorStep>,
     /// One for every claim that exists, by name: how far the world lets it go.
     pub advances: Vec<Advance>,
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
@@ -61,6 +65,19 @@ impl Adoption {
     pub fn is_condemned(&self) -> bool {
         self.spec.is_condemned()
     }
+}
+
+/// An anchor gets a new mark. That may come to nothing: the Ledger knows both marks, and a later plan tries again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnchorStep {
+    pub cluster: ClusterName,
+    pub vmid: Vmid,
+    pub hypervisor: Arc<str>,
+    /// The resource pool that a new one is made in.
+    pub pool: Arc<str>,
+    /// What it must show now. `None`: there is none, and it is made.
+    pub from: Option<Mark>,
+    pub to: Mark,
 }
 
 /// The Node of this claim could go, or no longer can: its condition `Unneeded` changes to this.

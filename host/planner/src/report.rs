@@ -28,6 +28,9 @@ pub struct Report {
     /// Nothing is removed, because too many machines went bad at once; what was seen, and what a person can do.
     #[serde(default)]
     pub frozen: Option<String>,
+    /// Proxmox clusters whose anchor is not in order, and what that keeps from happening.
+    #[serde(default)]
+    pub anchors: Vec<AnchorReport>,
     /// Machines of ours without a claim, and what becomes of them.
     #[serde(default)]
     pub orphans: Vec<OrphanReport>,
@@ -125,6 +128,24 @@ pub struct PolicyFailure {
     pub pool: PoolName,
     pub policy: PolicyRef,
     pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnchorReport {
+    pub cluster: ClusterName,
+    pub trouble: AnchorTrouble,
+    pub message: String,
+}
+
+/// What is the matter with an anchor, and what that keeps from happening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AnchorTrouble {
+    /// There is none: everything goes on, and nobody would notice a copy.
+    Missing,
+    /// Whether it is ours is not known yet: nothing is removed in that Proxmox cluster.
+    Unproven,
+    /// It shows what we have not written: nothing is done in that Proxmox cluster.
+    Foreign,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

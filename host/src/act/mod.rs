@@ -52,6 +52,8 @@ mod drain;
 
 mod terminate;
 
+mod anchors;
+
 mod orphans;
 
 mod leftovers;
@@ -64,6 +66,7 @@ mod mutants;
 #[cfg(test)]
 mod tests;
 
+pub use anchors::RefusedAnchor;
 use drive::{Drive, Driven, Pause};
 use leftovers::Asked;
 pub use leftovers::Leftover;
@@ -191,6 +194,9 @@ pub struct Started {
     /// As it was written, for the world to know before its watch says so. `None`: there was nothing to write, or the write was refused.
     pub ledger: Option<Box<LedgerFacts>>,
     pub launched: BTreeSet<ClaimName>,
+    pub refused_anchors: Vec<RefusedAnchor>,
+    /// The API server does not store what the Ledger says of anchors, so that none can be kept.
+    pub keeps_no_anchors: bool,
 }
 
 /// A drive's end.
@@ -299,6 +305,17 @@ impl Actor {
             );
         }
         if let Reservation::Stands(ledger) = reservation {
+            // Fields that a definition does not name are dropped without a word.
+            started.keeps_no_anchors = ledger.anchors.is_empty()
+                && plan
+                    .ledger
+                    .as_ref()
+                    .is_some_and(|wanted| !wanted.anchors.is_empty());
+            // Last: whoever waits for Proxmox here has begun everything else.
+            started.refused_anchors = match started.keeps_no_anchors {
+                true => anchors::unkept(world),
+                false => self.anchor(&plan.anchors).await,
+            };
             started.ledger = Some(ledger);
         }
         started

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::drive::{Drive, Driven};
 use super::reserve::create_claim;
 use super::subject::Surroundings;
-use super::{Actor, Claim, Context, Identity};
+use super::{Actor, Claim, Context, Identity, anchors};
 use crate::chain::chain;
 use crate::kube::claims;
 use crate::pve::error::Meaning;
@@ -27,6 +27,8 @@ use crate::pve::vm_config::VmConfig;
 const LOOKS_MAX: usize = 16;
 /// A guest that was looked at is looked at again after so long: people edit descriptions.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// What an anchor showed so long ago says nothing of today: whoever led meanwhile has moved it on. Less than the planner's `MOVE`.
+const ANCHOR_OLD: Duration = Duration::from_secs(2 * 60);
 /// A hypervisor that does not answer must not hold the loop up.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -50,16 +52,28 @@ impl Actor {
         looks.retain(|key, _| suspects.contains_key(key));
         // Without a key nothing is provable, and so nothing is known of any of them.
         if !self.context.identity.keys.is_empty() {
+            let anchors = world.ledger().map_or(&[][..], |ledger| &ledger.anchors);
+            let anchors: BTreeSet<(&ClusterName, Vmid)> =
+                anchors.iter().map(|row| (&row.cluster, row.vmid)).collect();
             let mut due: Vec<_> = suspects
                 .iter()
-                .map(|(key, hypervisor)| (looks.get(key).map(|look| look.at), key, hypervisor))
-                .filter(|(at, ..)| at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN))
+                .map(|(key, hypervisor)| {
+                    let is_anchor = anchors.contains(&(&key.0, key.1));
+                    let at = looks.get(key).map(|look| look.at);
+                    // However many others there are.
+                    (!is_anchor, at, key, hypervisor)
+                })
+                .filter(|(_, at, ..)| at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN))
                 .collect();
             due.sort();
             due.truncate(LOOKS_MAX);
             let context = &self.context;
-            let read = join_all(due.into_iter().map(|(_, key, hypervisor)| async move {
-                let read = timeout(DEADLINE, look_at(context, &key.0, key.1, hypervisor)).await;
+            let read = join_all(due.into_iter().map(|(_, _, key, hypervisor)| async move {
+                let read = timeout(
+                    DEADLINE,
+                    look_at(context, &key.0, key.1, hypervisor.as_ref()),
+                )
+                .await;
                 let look = Look {
                     at: Instant::now(),
                     seen: read.unwrap_or_default(),
@@ -70,7 +84,9 @@ impl Actor {
         }
         let mut seen: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>> = BTreeMap::new();
         for ((cluster, vmid), look) in looks.iter() {
-            if let Some(look) = &look.seen {
+            let is_old = look.at.elapsed() >= ANCHOR_OLD;
+            let is_anchor = matches!(look.seen, Some(OrphanLook::Anchor(_)));
+            if let Some(look) = look.seen.as_ref().filter(|_| !is_anchor || !is_old) {
                 let of_cluster = seen.entry(cluster.clone()).or_default();
                 of_cluster.insert(*vmid, look.clone());
             }
@@ -148,11 +164,22 @@ async fn look_at(
     context: &Arc<Context>,
     cluster: &ClusterName,
     vmid: Vmid,
-    hypervisor: &Arc<str>,
+    hypervisor: Option<&Arc<str>>,
 ) -> Option<OrphanLook> {
     let client = context.clusters.client(cluster)?;
+    let Some(hypervisor) = hypervisor else {
+        // Our credentials do not see other people's machines, but Proxmox tells whose numbers are taken.
+        let is_taken = matches!(client.vmid_is_free(vmid.0).await, Ok(false));
+        let why = || OrphanLook::NotProven("the number is somebody else's".to_owned());
+        return is_taken.then(why);
+    };
     match client.read_config(hypervisor, vmid.0).await {
-        Ok(config) => Some(judge(&context.identity, &config, vmid, hypervisor)),
+        Ok(config) => {
+            let identity = &context.identity;
+            let anchor = anchors::look(identity, &config, cluster, vmid, hypervisor);
+            let machine = || judge(identity, &config, vmid, hypervisor);
+            Some(anchor.map_or_else(machine, OrphanLook::Anchor))
+        }
         // A container has no such configuration, and so has nothing of ours.
         Err(error) if error.meaning == Meaning::NotFound => None,
         Err(error) => {

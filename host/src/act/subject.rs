@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::anchor;
 use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Subject, looks, next,
 };
@@ -98,7 +99,10 @@ impl Surroundings {
             repair_after: pool.map_or(REPAIR_AFTER, |pool| pool.repair_after),
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
-            armed_at: world.host().armed_at,
+            armed_at: match anchor::hold(world, world.ledger(), &spec.cluster) {
+                Some(_) => None,
+                None => world.host().armed_at,
+            },
         };
         Some(Self {
             settings,

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::config::Config;
 use crate::lab::{Lab, Setting, config};
 
+mod anchors;
 mod degraded;
 mod dry_run;
 mod machines;

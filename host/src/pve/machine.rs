@@ -17,6 +17,9 @@ use super::template::Route;
 use super::types;
 use super::vm_config::VmConfig;
 
+/// Proxmox: a VM has no less.
+const LEAST_MEMORY_MIB: u32 = 16;
+
 /// What a clone shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneRequest {
@@ -170,6 +173,28 @@ impl Client {
                 error
             }
         })
+    }
+
+    /// Makes a VM without disks and network, which is not started. Success means only that the task has begun.
+    ///
+    /// The number is taken before Proxmox answers: [`Meaning::VmidTaken`] if somebody has it. The VM enters its pool at the task's end, and is invisible
+    /// to a pool's token until then.
+    pub async fn create_vm(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+        name: &str,
+        pool: &str,
+        description: &str,
+    ) -> Result<Upid, Error> {
+        let params = Params::new()
+            .with("vmid", vmid)
+            .with("name", name)
+            .with("pool", pool)
+            .with("memory", LEAST_MEMORY_MIB)
+            .with("description", description);
+        let call = Call::post(&["nodes", hypervisor, "qemu"]).params(params);
+        self.fetch(call).await
     }
 
     /// The VM's configuration, pending changes applied. Current, and cheap: unprotected.

@@ -3,6 +3,7 @@
 //! ```text
 //! kproxide: v1 cid=<cluster id> claim=<uid> vmid=<n> n=<nonce> mac=<32 hex digits>
 //! kproxide-tombstone: v1 cid=… claim=… vmid=… n=… mac=…
+//! kproxide-anchor: v1 cid=… claim=<ProxmoxCluster> vmid=… n=<mark> mac=…
 //! ```
 //!
 //! Proxmox: a clone copies the description, tags and name of its source, so that somebody's copy of one of our VMs looks
@@ -17,6 +18,7 @@ use crate::hex::hex;
 
 const MARKER: &str = "kproxide:";
 const TOMBSTONE: &str = "kproxide-tombstone:";
+const ANCHOR: &str = "kproxide-anchor:";
 const VERSION: &str = "v1";
 
 /// HMAC-SHA-256 cut to 128 bits.
@@ -67,11 +69,11 @@ impl Key {
 pub struct Marker {
     /// UID of the `kube-system` namespace.
     pub cluster_id: String,
-    /// UID of the NodeClaim.
+    /// UID of the NodeClaim; of an anchor, the name of its ProxmoxCluster.
     pub claim_uid: String,
     /// The VM it belongs to.
     pub vmid: u32,
-    /// New for each try, recorded in the claim.
+    /// New for each try, recorded in the claim; of an anchor, what it shows.
     pub nonce: String,
 }
 
@@ -130,6 +132,19 @@ impl Marker {
     /// There is none, more than one, or an unreadable one.
     pub fn find(description: &str) -> Result<SignedMarker, NotOurs> {
         find(description, MARKER)
+    }
+
+    /// The line that says: this VM is no machine but the anchor of a Kubernetes cluster, and shows this nonce.
+    pub fn anchor(&self, key: &Key) -> String {
+        self.line(ANCHOR, key)
+    }
+
+    /// Finds the anchor's line in a description.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn find_anchor(description: &str) -> Result<SignedMarker, NotOurs> {
+        find(description, ANCHOR)
     }
 
     /// Finds the tombstone in a description.

@@ -64,6 +64,10 @@ async fn every_request() -> Vec<Request<Bytes>> {
     linked.pool = None;
     client.clone_vm(&full).await.unwrap();
     client.clone_vm(&linked).await.unwrap();
+    client
+        .create_vm("pve1", 999, "kproxide-anchor-999", "k8s", "kproxide: v1")
+        .await
+        .unwrap();
     client.read_config("pve1", 101).await.unwrap();
     for params in configurations() {
         client

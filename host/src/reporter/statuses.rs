@@ -6,10 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kproxide_planner::facts::{Backoff, InventoryFacts, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::{ClusterName, PoolName};
+use kproxide_planner::report::{AnchorReport, AnchorTrouble};
 use kproxide_planner::world::World;
 
 use super::policies::{Failures, POLICY_FAILED, POLICY_REFUSED};
-use super::{FROZEN, KEY_PROBLEM, Reporter};
+use super::{FROZEN, KEY_PROBLEM, Reporter, anchor_reason, uses};
 use crate::kube::client::Client;
 use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor};
 use crate::policy::{Instead, Refusal};
@@ -20,6 +21,7 @@ impl Reporter {
         kube: &Client,
         failures: &Failures,
         frozen: Option<&str>,
+        anchors: &[&AnchorReport],
         world: &World,
         now: Timestamp,
     ) {
@@ -36,6 +38,20 @@ impl Reporter {
             };
             let ready = match failures.get(name) {
                 Some(failure) if ready.ready => Readiness::not_ready(POLICY_FAILED, failure),
+                Some(_) | None => ready,
+            };
+            // The pool still makes machines while an anchor is merely watched, and has nothing that would have to be told above this.
+            let holds_up = |anchor: &&&AnchorReport| {
+                uses(pool, &anchor.cluster) && anchor.trouble != AnchorTrouble::Missing
+            };
+            let worst = anchors
+                .iter()
+                .filter(holds_up)
+                .max_by_key(|anchor| anchor.trouble);
+            let ready = match worst {
+                Some(anchor) if ready.ready || anchor.trouble == AnchorTrouble::Foreign => {
+                    Readiness::not_ready(anchor_reason(anchor), anchor.message.clone())
+                }
                 Some(_) | None => ready,
             };
             // Above all else: it wants a person.

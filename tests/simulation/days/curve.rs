@@ -72,6 +72,7 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
         apps,
         steps,
         foreign,
+        anchor: false,
         quarantine: Some(QUARANTINE),
     }
 }

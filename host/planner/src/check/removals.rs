@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::Violation;
+use crate::anchor;
 use crate::claim::Phase;
-use crate::facts::{ClaimFacts, PoolFacts};
+use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::ids::{ClaimName, PoolName};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
@@ -24,6 +25,8 @@ pub(super) struct Removals<'w> {
     counted: BTreeSet<ClaimName>,
     /// The Ledger then says that too many machines are bad at once, and nobody has acknowledged it.
     frozen: bool,
+    /// As it is then.
+    ledger: LedgerFacts,
 }
 
 impl<'w> Removals<'w> {
@@ -43,7 +46,12 @@ impl<'w> Removals<'w> {
             staying: BTreeMap::new(),
             seen: BTreeSet::new(),
             frozen: super::is_frozen(&ledger),
-            counted: ledger.removals.into_iter().map(|row| row.claim).collect(),
+            counted: ledger
+                .removals
+                .iter()
+                .map(|row| row.claim.clone())
+                .collect(),
+            ledger,
         };
         for (name, claim) in world.claims() {
             let pool = &claim.spec.pool;
@@ -76,6 +84,9 @@ impl<'w> Removals<'w> {
         let armed_at = world.host().armed_at;
         if armed_at.is_none_or(|moment| self.now < moment) {
             return Some(Violation::NotArmed);
+        }
+        if anchor::hold(world, Some(&self.ledger), &claim.spec.cluster).is_some() {
+            return Some(Violation::Anchor);
         }
         if self.frozen && reason != RemovalReason::LaunchFailed {
             return Some(Violation::Frozen);

@@ -68,6 +68,9 @@ pub struct HostFacts {
     /// Our clock and the API server's disagree: ages are not what they seem. Nothing is removed meanwhile.
     #[serde(default)]
     pub clock_problem: Option<String>,
+    /// Random text of this process, for the marks of anchors ([`crate::anchor`]). `None`: no anchors are kept.
+    #[serde(default)]
+    pub anchor_nonce: Option<std::sync::Arc<str>>,
     /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
     pub failing_watches: Vec<String>,
 }

@@ -403,6 +403,75 @@ pub struct LedgerFacts {
     /// Machines of ours without a claim that wait: for their Nodes, or for the end of their grace.
     #[serde(default)]
     pub orphans: Vec<OrphanSeen>,
+    /// What tells this Kubernetes cluster from its copies, one for each Proxmox cluster.
+    #[serde(default)]
+    pub anchors: Vec<Anchor>,
+    /// A person's word on a mark that is not ours: the annotation `kproxide.dev/acknowledge-anchor`.
+    #[serde(default)]
+    pub anchor_acknowledged: Option<Arc<str>>,
+}
+
+/// Our record of an anchor: see [`crate::anchor`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    pub cluster: ClusterName,
+    pub vmid: Vmid,
+    /// What it showed before `next`. `None`: nothing of ours.
+    pub mark: Option<Mark>,
+    /// What it is moved on to: an intent, so that it may show either.
+    pub next: Mark,
+    /// When a kproxide to which nothing spoke against it last said here that it leads.
+    pub at: Timestamp,
+    /// Nobody did for a while: since when it is watched whether somebody else moves it.
+    pub watched_since: Option<Timestamp>,
+    /// It shows what we have not written.
+    pub foreign: Option<ForeignMark>,
+}
+
+/// A mark on an anchor of ours that our Ledger does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignMark {
+    pub vmid: Vmid,
+    pub mark: Mark,
+    /// When the first such mark was seen.
+    pub since: Timestamp,
+    /// How often another one was seen after it.
+    pub moved: u32,
+}
+
+/// What an anchor shows: how often it was moved, and by which process. As text `7-x4f9`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Mark {
+    pub sequence: u64,
+    pub nonce: Arc<str>,
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.sequence, self.nonce)
+    }
+}
+
+impl From<Mark> for String {
+    fn from(mark: Mark) -> Self {
+        mark.to_string()
+    }
+}
+
+impl TryFrom<String> for Mark {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let parts = text.split_once('-').and_then(|(sequence, nonce)| {
+            let sequence = sequence.parse().ok()?;
+            (!nonce.is_empty()).then(|| Self {
+                sequence,
+                nonce: nonce.into(),
+            })
+        });
+        parts.ok_or_else(|| format!("{text:?} is no mark of an anchor such as 7-x4f9"))
+    }
 }
 
 /// A machine of ours without a claim.

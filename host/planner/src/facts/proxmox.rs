@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::objects::Mark;
 use crate::ids::{StorageName, Uid, Vmid};
 
 /// One Proxmox cluster at one moment.
@@ -100,8 +101,17 @@ pub struct TemplateFacts {
 pub enum OrphanLook {
     /// Its marker is one that we signed for this very VMID.
     Ours(Box<OrphanFacts>),
+    /// It is no machine but an anchor of this Kubernetes cluster, as its signed line says.
+    Anchor(AnchorLook),
     /// It is somebody's; says why nothing shows that it is ours.
     NotProven(String),
+}
+
+/// An anchor as it was read: see [`crate::anchor`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnchorLook {
+    pub mark: Mark,
+    pub hypervisor: Arc<str>,
 }
 
 /// A machine of ours without a claim.

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
-use crate::freeze;
 use crate::ids::{ClaimName, PoolName};
 use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
@@ -16,6 +15,7 @@ use crate::plan::{RemovalReason, Verdict};
 use crate::report::Severity;
 use crate::taints;
 use crate::world::{NodeView, World};
+use crate::{anchor, freeze};
 
 /// A claim with everything that is known beside it.
 pub(super) struct Row<'w> {
@@ -169,6 +169,7 @@ impl Planning<'_> {
     fn guard(&mut self, index: usize) {
         let world = self.tick.world;
         let row = &self.rows[index];
+        let cluster = &row.claim.spec.cluster;
         let removing = match row.verdict {
             Verdict::Remove(_) => true,
             Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => {
@@ -184,6 +185,10 @@ impl Planning<'_> {
             Some(NO_FINALIZER.to_owned())
         } else if let Some(reason) = has_two_claims(world, row.name, row.claim) {
             Some(reason)
+        } else if let Some(hold) = anchor::hold(world, Some(&self.ledger), cluster)
+            && (removing || hold.is_foreign())
+        {
+            Some(hold.brief(cluster))
         } else if removing
             && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
         {

@@ -32,12 +32,14 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+pub(crate) use room::used_numbers;
+
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 use crate::ledger;
 use crate::plan::{
-    Adoption, Advance, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
+    Adoption, Advance, AnchorStep, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
@@ -87,6 +89,7 @@ pub struct Planning<'w> {
     machines: u32,
     launches: Vec<Launch>,
     adoptions: Vec<Adoption>,
+    anchors: Vec<AnchorStep>,
     unneeded: Vec<Unneeded>,
     report: Report,
     /// A policy was asked: the same world may get another answer.
@@ -165,6 +168,7 @@ impl<'w> Planning<'w> {
             machines: 0,
             launches: Vec::new(),
             adoptions: Vec::new(),
+            anchors: Vec::new(),
             unneeded: Vec::new(),
             report: Report::default(),
             has_asked: false,
@@ -272,6 +276,7 @@ impl<'w> Planning<'w> {
             ledger: (!stands).then_some(self.ledger),
             launches: self.launches,
             adoptions: self.adoptions,
+            anchors: self.anchors,
             advances: advances.collect(),
             unneeded: self.unneeded,
             decorations,
@@ -294,11 +299,14 @@ impl<'w> Planning<'w> {
             ledger,
             findings,
             frozen,
+            anchors,
             wake_at,
         } = ledger::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
         self.ledger = ledger;
         self.tick.frozen = frozen.is_some();
         self.report.frozen = frozen;
+        self.report.anchors = anchors.reports;
+        self.anchors = anchors.steps;
         self.tick.findings.extend(findings);
         if let Some(moment) = wake_at {
             self.tick.reached(moment);

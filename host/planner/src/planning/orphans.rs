@@ -15,7 +15,6 @@ use crate::facts::{
     Adopts, ClaimFacts, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry, LedgerFacts,
     OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
-use crate::freeze;
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
@@ -24,6 +23,7 @@ use crate::plan::Adoption;
 use crate::question::Decoration;
 use crate::report::OrphanReport;
 use crate::world::{NodeView, World};
+use crate::{anchor, freeze};
 
 /// Claims made anew in one tick, at most; the rest follows in the next ticks.
 const MOST_ADOPTIONS: usize = 20;
@@ -120,7 +120,7 @@ impl Planning<'_> {
             let looks = world.orphans().get(&seen.cluster);
             let is_other = match looks.and_then(|looks| looks.get(&seen.vmid)) {
                 Some(OrphanLook::Ours(facts)) => facts.claim_uid != seen.claim_uid,
-                Some(OrphanLook::NotProven(_)) => true,
+                Some(OrphanLook::Anchor(_) | OrphanLook::NotProven(_)) => true,
                 // Not looked at yet since the last restart, or while its hypervisor is off.
                 None => false,
             };
@@ -280,7 +280,7 @@ impl Planning<'_> {
                 reason: format!("{obstacle}, and is repaired as others are"),
             }));
         }
-        if let Some(why) = disarmed(&mut self.tick, orphan) {
+        if let Some(why) = disarmed(&mut self.tick, &self.ledger, orphan) {
             return Fate::Left(format!("{obstacle}. It is not removed yet: {why}"));
         }
         let planned = self.adoptions.iter().map(|adoption| &adoption.spec);
@@ -367,9 +367,12 @@ fn is_off(world: &World, seen: &OrphanSeen) -> bool {
 }
 
 /// Why nothing may be removed for want of a claim: something that could know better has not been heard.
-fn disarmed(tick: &mut Tick<'_>, orphan: &Orphan<'_>) -> Option<String> {
+fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> Option<String> {
     let world = tick.world;
     let cluster = orphan.cluster;
+    if let Some(hold) = anchor::hold(world, Some(ledger), cluster) {
+        return Some(hold.brief(cluster));
+    }
     if let Some(why) = unarmed(tick).or_else(|| blind(world)) {
         return Some(why);
     }

@@ -283,7 +283,7 @@ impl Room {
     }
 }
 
-/// VMIDs in use: by a Ledger entry, a claim, a guest or a template; and the one that must not be.
+/// VMIDs in use: by a Ledger entry, an anchor, a claim, a guest or a template; and the one that must not be.
 pub(crate) fn used_numbers(
     world: &World,
     ledger: &LedgerFacts,
@@ -294,6 +294,11 @@ pub(crate) fn used_numbers(
         .iter()
         .filter(|entry| entry.cluster == *cluster)
         .map(|entry| entry.vmid.0);
+    let anchors = ledger
+        .anchors
+        .iter()
+        .filter(|anchor| anchor.cluster == *cluster)
+        .map(|anchor| anchor.vmid.0);
     let claims = world
         .claims()
         .values()
@@ -310,6 +315,7 @@ pub(crate) fn used_numbers(
         .into_iter()
         .flat_map(|inventory| inventory.templates.values().flatten());
     entries
+        .chain(anchors)
         .chain(claims)
         .chain(guests.map(|vmid| vmid.0))
         .chain(templates.map(|template| template.vmid.0))

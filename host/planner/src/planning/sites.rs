@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Planning;
 use super::machines::signed;
 use super::room::Room;
+use crate::anchor::{self, Hold};
 use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
     InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
@@ -83,6 +84,9 @@ impl<'w> Hypervisors<'w> {
             let Some(inventory) = world.inventories().get(cluster_name) else {
                 continue;
             };
+            let foreign = anchor::hold(world, Some(ledger), cluster_name)
+                .filter(Hold::is_foreign)
+                .map(|hold| hold.brief(cluster_name));
             let cluster_index = survey.clusters.len();
             survey.clusters.push(cluster_name);
             for (name, facts) in &inventory.hypervisors {
@@ -96,7 +100,9 @@ impl<'w> Hypervisors<'w> {
                     facts,
                     inventory,
                     cluster_index,
-                    closed: closed(cluster_name, cluster, inventory, name, facts),
+                    closed: foreign
+                        .clone()
+                        .or_else(|| closed(cluster_name, cluster, inventory, name, facts)),
                     committed: Size {
                         milli_cores: facts.committed_threads.saturating_mul(1000),
                         memory_bytes: facts.committed_memory_bytes,

@@ -108,6 +108,24 @@ impl Kube {
         kube
     }
 
+    /// Another cluster with the same objects, as a backup that is restored elsewhere: UIDs and resource versions are the same. What it makes from then on
+    /// follows from the seed.
+    pub fn restored_elsewhere(&self, seed: u64) -> Self {
+        let state = self.lock();
+        Self {
+            state: Arc::new(Mutex::new(State {
+                store: state.store.backup(),
+                registry: state.registry.clone(),
+                ids: Ids::new(Seed(seed)),
+                audit: Vec::new(),
+                audit_forgotten: 0,
+                clock: self.clock,
+            })),
+            user: self.user.clone(),
+            clock: self.clock,
+        }
+    }
+
     /// The same cluster; requests of this handle are audited under another name.
     pub fn as_user(&self, user: &str) -> Self {
         Self {

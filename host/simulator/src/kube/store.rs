@@ -218,6 +218,24 @@ pub(crate) struct Store {
 pub(crate) struct Forgotten(pub(crate) u64);
 
 impl Store {
+    /// All objects as they are, without history and subscribers.
+    pub(crate) fn backup(&self) -> Self {
+        let collections = self.collections.iter().map(|(resource, collection)| {
+            let backup = Collection {
+                objects: collection.objects.clone(),
+                ..Collection::default()
+            };
+            (resource.clone(), backup)
+        });
+        Self {
+            revision: self.revision,
+            compacted: self.revision,
+            collections: collections.collect(),
+            superseded: VecDeque::new(),
+            subscribers: Vec::new(),
+        }
+    }
+
     /// The revision of the newest write.
     pub(crate) fn revision(&self) -> u64 {
         self.revision

@@ -22,6 +22,7 @@ mod clone;
 mod cluster;
 mod config;
 mod control;
+mod create;
 mod destroy;
 mod locks;
 mod nodes;

@@ -85,6 +85,8 @@ pub struct Birth {
     pub hypervisor: String,
     /// Who cloned or created it; `world` for what was there from the start, `human:…` for a person's doing.
     pub creator: String,
+    /// Made from nothing, without disks: no clone.
+    pub bare: bool,
     pub at: Timestamp,
     pub destroyed: Option<Timestamp>,
 }

@@ -1,6 +1,7 @@
 //! What a caller must be allowed to do before a method looks at its parameters.
 
 use super::answer::Refusal;
+use super::create::may_create;
 use super::routes::Endpoint;
 use super::serve::Call;
 use super::state::State;
@@ -53,6 +54,7 @@ pub(crate) fn check(state: &State, call: &Call, endpoint: Endpoint) -> Result<()
                 &["Datastore.Audit", "Datastore.AllocateSpace"],
             )
         }
+        Endpoint::Create => may_create(state, call),
         Endpoint::Clone => may_clone(state, call, &vm),
         Endpoint::ConfigGet | Endpoint::Pending | Endpoint::Current => require(&vm, "VM.Audit"),
         Endpoint::ConfigPut | Endpoint::ConfigPost => {

@@ -24,6 +24,7 @@ pub(crate) enum Endpoint {
     StorageContent,
     VolumeDelete,
     QemuList,
+    Create,
     Clone,
     ConfigGet,
     ConfigPut,
@@ -131,6 +132,7 @@ pub(crate) const ROUTES: &[Route] = &[
         true,
     ),
     route(Method::GET, "/nodes/{node}/qemu", Endpoint::QemuList, true),
+    route(Method::POST, "/nodes/{node}/qemu", Endpoint::Create, true),
     route(
         Method::POST,
         "/nodes/{node}/qemu/{vmid}/clone",

@@ -20,8 +20,8 @@ use super::observe::AuditEntry;
 use super::routes::{self, Endpoint, Route, Vars};
 use super::state::Presence;
 use super::{
-    Pve, agent, clone, cluster, config, control, destroy, nodes, params, pause, permission, pools,
-    power, qemu, resize, tasks,
+    Pve, agent, clone, cluster, config, control, create, destroy, nodes, params, pause, permission,
+    pools, power, qemu, resize, tasks,
 };
 
 /// How long a server waits for another one that takes connections and does not answer.
@@ -357,6 +357,7 @@ async fn dispatch(call: Call, endpoint: Endpoint) -> Answer {
         Endpoint::StorageContent => nodes::content(call).await,
         Endpoint::VolumeDelete => nodes::delete_volume(call).await,
         Endpoint::QemuList => qemu::list(call).await,
+        Endpoint::Create => create::create(call).await,
         Endpoint::Current => qemu::current(call).await,
         Endpoint::Template => qemu::template(call).await,
         Endpoint::Clone => clone::clone(call).await,

@@ -303,6 +303,7 @@ impl State {
             vmid,
             hypervisor: node.to_owned(),
             creator: creator.to_owned(),
+            bare: false,
             at: clock.now(),
             destroyed: None,
         });

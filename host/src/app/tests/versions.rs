@@ -11,7 +11,7 @@ use crate::lab::{Lab, Setting};
 const TURN: Duration = Duration::from_secs(4 * 60);
 
 /// What the Ledger of the first version had no fields for. Such a version writes the whole specification, and so forgets them.
-const UNKNOWN_BEFORE: [&str; 3] = ["removals", "freeze", "orphans"];
+const UNKNOWN_BEFORE: [&str; 4] = ["removals", "freeze", "orphans", "anchors"];
 
 /// As a process of the version before leaves the Ledger.
 fn forget(lab: &Lab) {

@@ -1,11 +1,13 @@
 //! Ledger: our books, both ways and without loss.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    Backoff, EntryState, Freeze, LedgerEntry, LedgerFacts, OrphanSeen, PolicyKind, PolicyState,
-    Removal,
+    Anchor, Backoff, EntryState, ForeignMark, Freeze, LedgerEntry, LedgerFacts, Mark, OrphanSeen,
+    PolicyKind, PolicyState, Removal,
 };
 use kproxide_planner::ids::{
     ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
@@ -18,6 +20,9 @@ use crate::kube::crd::{self, LEDGER_NAME, Ledger, LedgerEntryState, LedgerPolicy
 /// The annotation by which a person says that a freeze is meant.
 const ACKNOWLEDGE: &str = "kproxide.dev/acknowledge-removal";
 
+/// The annotation by which a person takes what an anchor shows for ours.
+const ACKNOWLEDGE_ANCHOR: &str = "kproxide.dev/acknowledge-anchor";
+
 /// # Errors
 /// A row that cannot be read: nothing is launched or freed on books that are only half understood.
 pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
@@ -28,8 +33,12 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
         removals,
         freeze,
         orphans,
+        anchors,
     } = &ledger.spec;
-    let annotations = ledger.metadata.annotations.as_ref();
+    let annotation = |key: &str| {
+        let annotations = ledger.metadata.annotations.as_ref()?;
+        Some(annotations.get(key)?.as_str().into())
+    };
     Ok(LedgerFacts {
         resource_version: ledger
             .metadata
@@ -50,10 +59,10 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
                 field: "spec.freeze".to_owned(),
                 problem,
             })?,
-        acknowledged: annotations
-            .and_then(|annotations| annotations.get(ACKNOWLEDGE))
-            .map(|word| word.as_str().into()),
+        acknowledged: annotation(ACKNOWLEDGE),
         orphans: read_rows("orphans", orphans, orphan_facts)?,
+        anchors: read_rows("anchors", anchors, anchor_facts)?,
+        anchor_acknowledged: annotation(ACKNOWLEDGE_ANCHOR),
     })
 }
 
@@ -68,6 +77,8 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
         freeze,
         acknowledged,
         orphans,
+        anchors,
+        anchor_acknowledged,
     } = facts;
     let mut ledger = Ledger::new(
         LEDGER_NAME,
@@ -78,14 +89,21 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
             removals: removals.iter().map(removal_object).collect(),
             freeze: freeze.as_ref().map(freeze_object),
             orphans: orphans.iter().map(orphan_object).collect(),
+            anchors: anchors.iter().map(anchor_object).collect(),
         },
     );
     ledger.metadata.resource_version =
         (!resource_version.is_empty()).then(|| resource_version.to_string());
     // A person's word outlives our writes for as long as the planner keeps it.
-    ledger.metadata.annotations = acknowledged
-        .as_ref()
-        .map(|word| [(ACKNOWLEDGE.to_owned(), word.to_string())].into());
+    let words = [
+        (ACKNOWLEDGE, acknowledged),
+        (ACKNOWLEDGE_ANCHOR, anchor_acknowledged),
+    ];
+    let annotations: BTreeMap<String, String> = words
+        .into_iter()
+        .filter_map(|(key, word)| Some((key.to_owned(), word.as_ref()?.to_string())))
+        .collect();
+    ledger.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     ledger
 }
 
@@ -345,6 +363,62 @@ fn orphan_object(row: &OrphanSeen) -> crd::LedgerOrphan {
     }
 }
 
+fn anchor_facts(row: &crd::LedgerAnchor) -> Result<Anchor, String> {
+    let crd::LedgerAnchor {
+        cluster,
+        vmid,
+        mark,
+        next,
+        at,
+        watched_since,
+        foreign,
+    } = row;
+    let shown = |foreign: &crd::LedgerForeignMark| -> Result<ForeignMark, String> {
+        Ok(ForeignMark {
+            vmid: Vmid(foreign.vmid),
+            mark: Mark::try_from(foreign.mark.clone())?,
+            since: moment("since", Some(&foreign.since))?,
+            moved: foreign.moved,
+        })
+    };
+    let watched = |since: &String| moment("watchedSince", Some(since));
+    Ok(Anchor {
+        cluster: ClusterName::from(cluster.as_str()),
+        vmid: Vmid(*vmid),
+        mark: mark.clone().map(Mark::try_from).transpose()?,
+        next: Mark::try_from(next.clone())?,
+        at: moment("at", Some(at))?,
+        watched_since: watched_since.as_ref().map(watched).transpose()?,
+        foreign: foreign.as_ref().map(shown).transpose()?,
+    })
+}
+
+fn anchor_object(row: &Anchor) -> crd::LedgerAnchor {
+    let Anchor {
+        cluster,
+        vmid,
+        mark,
+        next,
+        at,
+        watched_since,
+        foreign,
+    } = row;
+    crd::LedgerAnchor {
+        cluster: cluster.to_string(),
+        vmid: vmid.0,
+        mark: mark.as_ref().map(ToString::to_string),
+        next: next.to_string(),
+        at: at.to_string(),
+        watched_since: watched_since.map(|since| since.to_string()),
+        foreign: foreign.as_ref().map(|foreign| crd::LedgerForeignMark {
+            vmid: foreign.vmid.0,
+            mark: foreign.mark.to_string(),
+            since: foreign.since.to_string(),
+            moved: foreign.moved,
+        }),
+    }
+}
+
 fn moment(field: &str, text: Option<&str>) -> Result<Timestamp, String> {
     let text = text.ok_or_else(|| format!("{field} is missing"))?;
     text.parse()
@@ -369,6 +443,10 @@ mod tests {
             address: None,
             state,
         }
+    }
+
+    fn mark(text: &str) -> Mark {
+        Mark::try_from(text.to_owned()).unwrap()
     }
 
     #[test]
@@ -419,6 +497,21 @@ mod tests {
                 claim_uid: "0b1c".into(),
                 since: moment,
             }],
+            anchors: vec![Anchor {
+                cluster: "lab".into(),
+                vmid: Vmid(2999),
+                mark: Some(mark("6-a")),
+                next: mark("7-b"),
+                at: moment,
+                watched_since: Some(moment),
+                foreign: Some(ForeignMark {
+                    vmid: Vmid(2998),
+                    mark: mark("9-c"),
+                    since: moment,
+                    moved: 2,
+                }),
+            }],
+            anchor_acknowledged: Some("lab:9-c".into()),
         };
         let text = serde_json::to_string(&ledger_object(&facts)).unwrap();
         assert_eq!(

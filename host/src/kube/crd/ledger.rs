@@ -45,6 +45,50 @@ pub struct LedgerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
     pub orphans: Vec<LedgerOrphan>,
+    /// The VMs by which this Kubernetes cluster is told from its copies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
+    pub anchors: Vec<LedgerAnchor>,
+}
+
+/// A VM by which this Kubernetes cluster is told from its copies: it must show `mark` or `next`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerAnchor {
+    /// Name of the ProxmoxCluster.
+    pub cluster: String,
+    /// Number of the VM.
+    pub vmid: u32,
+    /// What it showed before `next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<String>,
+    /// What it is moved on to.
+    pub next: String,
+    /// When a leader last found nothing amiss.
+    #[schemars(extend("format" = "date-time"))]
+    pub at: String,
+    /// Nobody looked after it for a while; watched since then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub watched_since: Option<String>,
+    /// What it shows instead. The annotation `kproxide.dev/acknowledge-anchor` takes it for ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<LedgerForeignMark>,
+}
+
+/// What an anchor shows that was not written from this Ledger.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LedgerForeignMark {
+    /// Number of the VM that shows it.
+    pub vmid: u32,
+    /// What it shows.
+    pub mark: String,
+    /// When the first such mark was seen.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
+    /// How often another one was seen after it.
+    pub moved: u32,
 }
 
 /// A machine of ours without a claim.

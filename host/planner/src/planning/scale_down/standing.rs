@@ -6,10 +6,10 @@ use super::super::Planning;
 use super::super::claims;
 use crate::claim::{BLOCKED_BY_POD, Condition, NO_FINALIZER};
 use crate::facts::PoolFacts;
-use crate::freeze;
 use crate::ledger::later;
 use crate::plan::{Standing, Unneeded, Verdict};
 use crate::world::NodeView;
+use crate::{anchor, freeze};
 
 impl<'w> Planning<'w> {
     /// Whether the Node could go, and if not, why.
@@ -143,7 +143,8 @@ impl<'w> Planning<'w> {
             unneeded_since.unwrap_or(self.tick.now),
             settings.unneeded_time,
         );
-        let cluster = self.tick.world.inventories().get(&row.claim.spec.cluster);
+        let name = &row.claim.spec.cluster;
+        let cluster = self.tick.world.inventories().get(name);
         let in_reach = cluster.is_some_and(|inventory| inventory.reachable && inventory.quorate);
         if !in_reach {
             Some("its Proxmox cluster cannot be reached or has no quorum".to_owned())
@@ -153,6 +154,8 @@ impl<'w> Planning<'w> {
             Some(reason)
         } else if let Some(reason) = claims::unarmed(&mut self.tick) {
             Some(reason)
+        } else if let Some(hold) = anchor::hold(self.tick.world, Some(&self.ledger), name) {
+            Some(hold.brief(name))
         } else if self.tick.frozen {
             Some(freeze::HELD.to_owned())
         } else if !self.tick.reached(old_at) {

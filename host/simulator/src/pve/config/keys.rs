@@ -21,7 +21,7 @@ const ROOT_ONLY: [&str; 7] = [
 ];
 
 /// The value as it is stored, or why it is refused.
-pub(super) fn normalize(key: &str, value: &str) -> Result<String, Refusal> {
+pub(crate) fn normalize(key: &str, value: &str) -> Result<String, Refusal> {
     match key {
         "tags" => Ok(sorted_tags(value)),
         "sshkeys" => {
@@ -193,7 +193,8 @@ fn changed_tags(old: &str, new: &str) -> Vec<String> {
         .collect()
 }
 
-fn privileges_of(key: &str, value: Option<&str>) -> &'static [&'static str] {
+/// One of these lets somebody change the key.
+pub(crate) fn privileges_of(key: &str, value: Option<&str>) -> &'static [&'static str] {
     let is_cdrom = value.is_some_and(|value| value.contains("media=cdrom"));
     match key {
         "cores" | "sockets" | "cpu" | "cpulimit" | "cpuunits" | "numa" | "vcpus" | "smp" => {

@@ -2,6 +2,8 @@
 
 mod keys;
 
+pub(crate) use keys::{normalize as normalized, privileges_of};
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -5,7 +5,12 @@ use super::{Format, Kind, Param};
 use crate::pve::routes::Endpoint;
 
 /// Parameters that release 8 does not know.
-pub(super) const ONLY_V9: [&str; 3] = ["allow-ksm", "intel-tdx", "with-conntrack-state"];
+pub(super) const ONLY_V9: [&str; 4] = [
+    "allow-ksm",
+    "ha-managed",
+    "intel-tdx",
+    "with-conntrack-state",
+];
 
 const fn required(name: &'static str, kind: Kind) -> Param {
     Param {
@@ -97,6 +102,7 @@ pub(super) fn parameters(endpoint: Endpoint) -> &'static [&'static [Param]] {
             }
         }
         Endpoint::QemuList => const { &[NODE, &[optional("full", FLAG)]] },
+        Endpoint::Create => &[VM, CREATE, CONFIG],
         Endpoint::Clone => &[VM, CLONE],
         Endpoint::ConfigGet => {
             const {
@@ -233,6 +239,19 @@ const STORAGE_LIST: &[Param] = &[
     optional("format", FLAG),
     optional("storage", STORAGE),
     optional("target", NODE_NAME),
+];
+
+const CREATE: &[Param] = &[
+    optional("archive", Kind::Text(Format::Max(255))),
+    optional("bwlimit", at_least(0)),
+    optional("force", FLAG),
+    optional("ha-managed", FLAG),
+    optional("import-working-storage", STORAGE),
+    optional("live-restore", FLAG),
+    optional("pool", Kind::Text(Format::PoolId)),
+    optional("start", FLAG),
+    optional("storage", STORAGE),
+    optional("unique", FLAG),
 ];
 
 const CLONE: &[Param] = &[

@@ -1,0 +1,200 @@
+//! Anchors on Proxmox: made, and moved on from one mark to the next. Which, when and whether at all, the planner says; the Ledger knows both marks
+//! before this begins, so that whatever is lost here costs nothing but time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kproxide_planner::anchor::NAME;
+use kproxide_planner::facts::{AnchorLook, Mark};
+use kproxide_planner::ids::{ClusterName, Vmid};
+use kproxide_planner::plan::AnchorStep;
+use kproxide_planner::world::World;
+use tokio::time::timeout;
+
+use super::{Actor, Context, Identity};
+use crate::pve::client::Client;
+use crate::pve::error::{Error, Meaning};
+use crate::pve::ownership::{Marker, with_line};
+use crate::pve::preflight::Scope;
+use crate::pve::vm_config::VmConfig;
+
+/// A hypervisor that does not answer must not hold the loop up.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Said on the VM itself, to whoever finds it.
+const EXPLANATION: &str = "kproxide's anchor: by the line below, kproxide tells its Kubernetes cluster from a copy of it (a restored backup, say). The VM has no disks and is never started. kproxide makes it anew if it is deleted; delete it when kproxide is uninstalled.";
+
+/// Proxmox did not let us make an anchor, or move it on: people have to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAnchor {
+    pub cluster: ClusterName,
+    pub message: String,
+}
+
+impl Actor {
+    /// Gives anchors their new marks, all at once; what was refused.
+    pub(super) async fn anchor(&self, steps: &[AnchorStep]) -> Vec<RefusedAnchor> {
+        let context = &self.context;
+        let done = join_all(steps.iter().map(|step| async move {
+            let client = context.clusters.client(&step.cluster)?;
+            // Asked directly before the effect, as before any other.
+            context.fence.epoch()?;
+            let AnchorStep { cluster, vmid, .. } = step;
+            let error = match timeout(DEADLINE, perform(context, &client, step)).await {
+                Ok(Ok(())) => return None,
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    tracing::warn!(%cluster, %vmid, "the anchor was not made or moved on in time");
+                    return None;
+                }
+            };
+            let scope = Scope {
+                pool: Some(step.pool.to_string()),
+                ..Scope::default()
+            };
+            let why = timeout(DEADLINE, client.explained(&error, &scope)).await;
+            let why = why.unwrap_or_else(|_| error.chain());
+            tracing::warn!(%cluster, %vmid, error = why, "the anchor could not be made or moved on");
+            is_for_people(step, &error.meaning).then(|| RefusedAnchor {
+                cluster: cluster.clone(),
+                message: format!(
+                    "the anchor of this Kubernetes cluster in Proxmox cluster {cluster} (VM {vmid}) could not be made or moved on, so a copy of this cluster may not be noticed; it is tried again every few minutes: {why}"
+                ),
+            })
+        }));
+        done.await.into_iter().flatten().collect()
+    }
+}
+
+/// What is told if the Ledger's definition is older than anchors.
+pub(super) fn unkept(world: &World) -> Vec<RefusedAnchor> {
+    let refused = |cluster: &ClusterName| RefusedAnchor {
+        cluster: cluster.clone(),
+        message: format!(
+            "no anchor is kept in Proxmox cluster {cluster}, so a copy of this cluster would not be noticed: the API server drops spec.anchors of the Ledger, because the CustomResourceDefinitions are older than this kproxide. kubectl apply --server-side --force-conflicts -f charts/kproxide/crds, and restart kproxide; or run it with --anchor=false"
+        ),
+    };
+    world.clusters().keys().map(refused).collect()
+}
+
+/// What is there moves on a few minutes later, unless a privilege is missing. What is not there keeps nobody from anything, and so needs a word.
+fn is_for_people(step: &AnchorStep, meaning: &Meaning) -> bool {
+    match step.from {
+        // Somebody, perhaps we ourselves, was faster.
+        None => *meaning != Meaning::VmidTaken,
+        Some(_) => matches!(meaning, Meaning::PermissionDenied { .. }),
+    }
+}
+
+async fn perform(context: &Context, client: &Client, step: &AnchorStep) -> Result<(), Error> {
+    let AnchorStep {
+        cluster,
+        vmid,
+        hypervisor,
+        pool,
+        from,
+        to,
+    } = step;
+    let Some(key) = context.identity.keys.first() else {
+        return Ok(());
+    };
+    let marker = Marker {
+        cluster_id: context.identity.cluster_id.clone(),
+        claim_uid: cluster.to_string(),
+        vmid: vmid.0,
+        nonce: to.to_string(),
+    };
+    let line = marker.anchor(key);
+    let Some(from) = from else {
+        let name = format!("{NAME}{vmid}");
+        let description = format!("{EXPLANATION}\n{line}");
+        tracing::info!(%cluster, %vmid, %hypervisor, "making the anchor of this Kubernetes cluster");
+        let made = client.create_vm(hypervisor, vmid.0, &name, pool, &description);
+        return made.await.map(|_| ());
+    };
+    let config = client.read_config(hypervisor, vmid.0).await?;
+    // Somebody else was faster: the next look tells who.
+    if read(&context.identity, &config, cluster, *vmid) != Some(from.clone()) {
+        return Ok(());
+    }
+    let description = with_line(&config.description, &line);
+    let digest = config.digest.as_deref();
+    let written = client.set_description(hypervisor, vmid.0, &description, digest);
+    match written.await {
+        Err(error) if error.meaning == Meaning::DigestMismatch => Ok(()),
+        written => written,
+    }
+}
+
+/// What the anchor of this Kubernetes cluster in that Proxmox cluster shows, if this VM is it.
+fn read(identity: &Identity, config: &VmConfig, cluster: &ClusterName, vmid: Vmid) -> Option<Mark> {
+    let signed = Marker::find_anchor(&config.description).ok()?;
+    let marker = signed.verify(&identity.keys, vmid.0).ok()?;
+    let is_its = marker.cluster_id == identity.cluster_id && marker.claim_uid == cluster.as_str();
+    let mark = Mark::try_from(marker.nonce.clone()).ok()?;
+    (is_its && !config.template).then_some(mark)
+}
+
+/// As [`read`], for the planner.
+pub(super) fn look(
+    identity: &Identity,
+    config: &VmConfig,
+    cluster: &ClusterName,
+    vmid: Vmid,
+    hypervisor: &Arc<str>,
+) -> Option<AnchorLook> {
+    let mark = read(identity, config, cluster, vmid)?;
+    let hypervisor = hypervisor.clone();
+    Some(AnchorLook { mark, hypervisor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pve::ownership::Key;
+
+    #[test]
+    fn f75_f113_only_a_line_that_we_signed_for_this_vm_and_this_cluster_is_an_anchor_of_ours() {
+        let key = |byte| Key::new(vec![byte; 32]).unwrap();
+        let identity = Identity {
+            cluster_id: "us".to_owned(),
+            keys: vec![key(1)],
+        };
+        let marker = Marker {
+            cluster_id: "us".to_owned(),
+            claim_uid: "lab".to_owned(),
+            vmid: 999,
+            nonce: "7-x4f9".to_owned(),
+        };
+        let seen = |description: String| {
+            let config = VmConfig {
+                description,
+                ..VmConfig::default()
+            };
+            read(&identity, &config, &"lab".into(), Vmid(999)).map(|mark| mark.to_string())
+        };
+        let line = marker.anchor(&key(1));
+        let shown = seen(format!("{EXPLANATION}\nmine\n{line}"));
+        assert_eq!(shown.as_deref(), Some("7-x4f9"));
+        let other = |edit: fn(&mut Marker)| {
+            let mut other = marker.clone();
+            edit(&mut other);
+            other.anchor(&key(1))
+        };
+        for description in [
+            String::new(),
+            marker.anchor(&key(2)),
+            marker.sign(&key(1)),
+            line.replace("7-x4f9", "8-x4f9"),
+            other(|marker| marker.cluster_id = "them".to_owned()),
+            other(|marker| marker.claim_uid = "other-proxmox".to_owned()),
+            other(|marker| marker.vmid = 998),
+            other(|marker| marker.nonce = "x4f9".to_owned()),
+        ] {
+            assert_eq!(seen(description.clone()), None, "{description}");
+        }
+        // And it is never taken for a machine.
+        assert!(Marker::find(&line).is_err());
+    }
+}
