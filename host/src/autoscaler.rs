@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Actor, ClaimNote, Machines, Started};
+use crate::act::{Actor, ClaimNote, Machines, Started, unkept};
 use crate::chain::chain;
 use crate::clock::Clock;
 use crate::kube::lease::Fence;
@@ -79,6 +79,8 @@ pub struct Autoscaler {
     pub synced: watch::Sender<bool>,
     pub term: Term,
     pub reloading: Reloading,
+    /// The API server drops what the Ledger says of anchors, because its definition is too old.
+    pub keeps_no_anchors: bool,
 }
 
 /// New policy files that are being compiled and tested, one set at a time.
@@ -244,7 +246,8 @@ impl Autoscaler {
 
     /// One pass: observe, plan, act. `None`: somebody else leads, or the first lists are not complete.
     async fn tick(&mut self) -> Option<Plan> {
-        if self.term.epoch.is_none() || !*self.synced.borrow() {
+        let term = self.term.epoch.clone()?;
+        if !*self.synced.borrow() {
             return None;
         }
         let started = Instant::now();
@@ -279,7 +282,7 @@ impl Autoscaler {
         self.world.remember(&plan);
         let mut started = Started::default();
         if !self.host.dry_run {
-            started = self.actor.start(&plan, &self.world).await;
+            started = self.actor.start(&plan, &self.world, &term).await;
             if let Some(ledger) = started.ledger.take() {
                 self.world.apply(Delta::Ledger(Some(ledger)));
             }
@@ -290,6 +293,11 @@ impl Autoscaler {
             );
             self.host.anchor_nonce = None;
             self.world.apply(Delta::Host(self.host.clone()));
+            self.keeps_no_anchors = true;
+        }
+        // As long as it lasts: an Event alone is gone after an hour.
+        if self.keeps_no_anchors {
+            started.refused_anchors = unkept(&self.world);
         }
         for refused in &started.refused_anchors {
             self.reporter.refused_anchor(refused, &self.world, now);

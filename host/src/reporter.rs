@@ -43,6 +43,8 @@ const ANCHOR_FOREIGN: &str = "AnchorForeign";
 const ANCHOR_UNPROVEN: &str = "AnchorUnproven";
 /// There is no anchor: a copy of this cluster would not be noticed.
 const ANCHOR_MISSING: &str = "AnchorMissing";
+/// The anchor could not be moved on: a copy of this cluster may act.
+const ANCHOR_STUCK: &str = "AnchorStuck";
 /// Proxmox did not let us make it or move it on.
 const ANCHOR_REFUSED: &str = "AnchorRefused";
 /// The same words about the same object are not repeated sooner.
@@ -84,6 +86,7 @@ pub struct Reporter {
 fn anchor_reason(anchor: &AnchorReport) -> &'static str {
     match anchor.trouble {
         AnchorTrouble::Missing => ANCHOR_MISSING,
+        AnchorTrouble::Stuck => ANCHOR_STUCK,
         AnchorTrouble::Unproven => ANCHOR_UNPROVEN,
         AnchorTrouble::Foreign => ANCHOR_FOREIGN,
     }

@@ -8,7 +8,10 @@
 //!
 //! The Ledger also says when a leader last found nothing amiss. While that is recent, nothing waits: leaders change, processes restart. After a gap
 //! the marks alone prove nothing, for the other one may have been unable to write: nothing is removed before the anchor has stood still, in sight, for
-//! [`WATCH`]. So a copy that is older than [`FRESH`] never removes anything while the original lives, and never stops it: it does not write.
+//! [`WATCH`]. So a copy that is older than [`FRESH`] never removes anything while the original can write, and never stops it: it does not write. An
+//! original that cannot move its mark on says so, for after [`WATCH`] a copy may take the anchor.
+
+mod sight;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +19,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::{
-    Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, InventoryFacts, LedgerFacts, Mark,
-    OrphanLook,
+    Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, LedgerFacts, Mark, OrphanLook,
 };
 use crate::ids::{ClusterName, Vmid};
 use crate::ledger::later;
@@ -25,6 +27,7 @@ use crate::plan::AnchorStep;
 use crate::planning::used_numbers;
 use crate::report::{AnchorReport, AnchorTrouble};
 use crate::world::World;
+use sight::Sight;
 
 /// A process moves its own mark on so often.
 pub const MOVE: SignedDuration = SignedDuration::from_mins(4);
@@ -39,6 +42,11 @@ const LOST: SignedDuration = SignedDuration::from_mins(1);
 
 /// What the VM's name begins with; its number follows.
 pub const NAME: &str = "kproxide-anchor-";
+
+/// Of the range, the highest free numbers that are tried. Where our credentials do not see the VM that they have made, each would be another VM.
+const MOST_TRIED: usize = 6;
+/// From so many VMs on that are called like anchors and show nothing of ours, no more are made: each would lose its line like those.
+const MOST_STRIPPED: usize = 4;
 
 /// Records of Proxmox clusters that no object names any more, at most.
 const MOST_FORGOTTEN: usize = 50;
@@ -95,6 +103,12 @@ pub fn acknowledgement(cluster: &ClusterName, mark: &Mark) -> String {
     format!("{cluster}:{mark}")
 }
 
+/// It is called as an anchor is. That is a reason to look at it, and proves nothing: anybody may give a VM this name.
+pub(crate) fn is_named(guest: &GuestFacts) -> bool {
+    let name = guest.name.as_deref();
+    name.is_some_and(|name| name.starts_with(NAME))
+}
+
 /// The random text of this process, if it is to keep anchors. A dry run only looks, and without the key no anchor could be told from any other VM.
 fn keeper(world: &World) -> Option<&Arc<str>> {
     let host = world.host();
@@ -148,100 +162,6 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
     review
 }
 
-/// What is seen of the anchors of this Kubernetes cluster in one Proxmox cluster.
-enum Sight<'w> {
-    /// Some could be read.
-    Found(Vec<(Vmid, &'w AnchorLook)>),
-    /// There is none: everything that could be one was read.
-    Absent,
-    /// Says why nothing is known.
-    Unknown(String),
-}
-
-impl<'w> Sight<'w> {
-    fn of(
-        world: &'w World,
-        name: &ClusterName,
-        cluster: &ClusterFacts,
-        row: Option<&Anchor>,
-    ) -> Self {
-        let Some(inventory) = world.inventories().get(name) else {
-            return Self::Unknown(format!("nothing is known of Proxmox cluster {name} yet"));
-        };
-        let looks = world.orphans().get(name);
-        let found: Vec<_> = looks
-            .into_iter()
-            .flatten()
-            .filter_map(|(vmid, look)| match look {
-                OrphanLook::Anchor(look) => Some((*vmid, look)),
-                OrphanLook::Ours(_) | OrphanLook::NotProven(_) => None,
-            })
-            .collect();
-        // Whoever cannot write now says nothing by standing still.
-        if !inventory.reachable || !inventory.quorate {
-            let what = match inventory.reachable {
-                true => "has no quorum",
-                false => "cannot be reached",
-            };
-            return Self::Unknown(format!("Proxmox cluster {name} {what}"));
-        }
-        if !found.is_empty() {
-            return Self::Found(found);
-        }
-        if !inventory.complete {
-            return Self::Unknown(format!(
-                "Proxmox cluster {name} does not answer in full: {}",
-                inventory
-                    .problem
-                    .as_deref()
-                    .unwrap_or("a hypervisor is missing")
-            ));
-        }
-        let is_read = |vmid: &Vmid| looks.is_some_and(|looks| looks.contains_key(vmid));
-        let unread = inventory.guests.iter().find(|(vmid, guest)| {
-            // What it is named now does not count where it can no longer be read. What answers and has another name was read, or is a container.
-            let was = row.is_some_and(|row| row.vmid == **vmid) && is_off(inventory, guest);
-            (was || may_be_anchor(world, name, cluster, **vmid, guest)) && !is_read(vmid)
-        });
-        match unread {
-            None => Self::Absent,
-            Some((vmid, guest)) => Self::Unknown(unread_because(inventory, *vmid, guest)),
-        }
-    }
-}
-
-/// Nothing but its own configuration could say that it is none. Of hypervisors that are off, Proxmox does not always tell the names of VMs.
-fn may_be_anchor(
-    world: &World,
-    name: &ClusterName,
-    cluster: &ClusterFacts,
-    vmid: Vmid,
-    guest: &GuestFacts,
-) -> bool {
-    let is_named = guest
-        .name
-        .as_deref()
-        .is_none_or(|name| name.starts_with(NAME));
-    is_named
-        && !guest.template
-        && guest.pool.as_deref() == Some(&*cluster.pool)
-        && (cluster.vmid_first..=cluster.vmid_last).contains(&vmid)
-        && !crate::orphans::is_claimed(world, name, vmid)
-}
-
-fn is_off(inventory: &InventoryFacts, guest: &GuestFacts) -> bool {
-    let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
-    hypervisor.is_none_or(|facts| !facts.online)
-}
-
-fn unread_because(inventory: &InventoryFacts, vmid: Vmid, guest: &GuestFacts) -> String {
-    let hypervisor = &guest.hypervisor;
-    match is_off(inventory, guest) {
-        true => format!("VM {vmid} cannot be read, because hypervisor {hypervisor} is offline"),
-        false => format!("VM {vmid} on hypervisor {hypervisor} has not been read yet"),
-    }
-}
-
 /// One tick of one anchor.
 struct Turn<'a> {
     world: &'a World,
@@ -267,21 +187,20 @@ impl Turn<'_> {
                     let mine = mine.max_by_key(newest);
                     let (vmid, look) = mine.or_else(|| found.iter().max_by_key(newest))?;
                     let mut row = self.first(*vmid);
-                    row.next = self.mark_after(&look.mark);
-                    row.mark = Some(look.mark.clone());
+                    row.next = look.mark.clone();
                     // This very process is alone with its own.
                     row.watched_since = mine.is_none().then_some(self.now);
                     self.found(&mut row, &found);
                     Some(row)
                 }
                 Sight::Absent => {
-                    let free = self.free_number();
+                    let free = self.free_number(None);
                     // Without a number there is nothing that a copy could be told by, and machines go as ever: that frees one.
                     let mut row = self.first(free.unwrap_or(self.cluster.vmid_last));
                     if free.is_some() {
                         // Where there are machines there may be a copy that knows them, and no more of an anchor than we do.
                         if self.ledger.entries.is_empty() && self.world.claims().is_empty() {
-                            self.make(&row);
+                            let _ = self.make(&row);
                         } else {
                             row.watched_since = Some(self.now);
                             self.absent(&mut row);
@@ -291,7 +210,7 @@ impl Turn<'_> {
                 }
                 Sight::Unknown(why) => {
                     self.tell(AnchorTrouble::Unproven, format!(
-                        "whether an anchor of this Kubernetes cluster exists in Proxmox cluster {name} is not known: {why}. Nothing is removed there before it is"
+                        "whether an anchor of this Kubernetes cluster exists in Proxmox cluster {name} is not known: {why}. Nothing is removed there before it is. kproxide without anchors, and so without this protection: --anchor=false"
                     ));
                     None
                 }
@@ -320,8 +239,7 @@ impl Turn<'_> {
         let mut meant = found.iter().filter(|(_, look)| is_meant(&look.mark));
         if let Some((vmid, look)) = meant.find(|(_, look)| !is_ours(row, &look.mark)) {
             row.vmid = *vmid;
-            row.next = self.mark_after(&look.mark);
-            row.mark = Some(look.mark.clone());
+            (row.mark, row.next) = (None, look.mark.clone());
             (row.at, row.watched_since, row.foreign) = (self.now, None, None);
         }
         let ours = found.iter().filter(|(_, look)| is_ours(row, &look.mark));
@@ -347,6 +265,12 @@ impl Turn<'_> {
         if look.mark == row.next {
             let next = self.mark_after(&row.next);
             row.mark = Some(std::mem::replace(&mut row.next, next));
+        } else if row.next.nonce == *self.nonce {
+            // A mark of this process, that it was to get the last time.
+            self.tell(AnchorTrouble::Stuck, format!(
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) could not be moved on: it still shows {}, and was to show {} at {:.0}. As long as that lasts, a copy of this cluster may take it for its own and remove machines. Is VM {vmid} locked? Then, once no backup or migration of it runs: qm unlock {vmid}",
+                self.name, look.mark, row.next, row.at
+            ));
         }
         row.at = self.now;
         let steps = found.iter().map(|(vmid, look)| AnchorStep {
@@ -369,12 +293,21 @@ impl Turn<'_> {
             return;
         }
         row.at = self.now;
-        let looks = self.world.orphans().get(self.name);
+        self.review.wake_at.push(later(row.at, MOVE));
+        let stripped = self.stripped();
+        if stripped.len() >= MOST_STRIPPED {
+            return self.tell(AnchorTrouble::Missing, format!(
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} is not there, and no more are made: {} VMs of resource pool {} are called {NAME}* and have no kproxide line of this cluster ({}), so something rewrites descriptions. Stop that, and delete those VMs that no other kproxide uses. Until then a copy of this cluster would not be noticed",
+                self.name, stripped.len(), self.cluster.pool, stripped.join(", ")
+            ));
+        }
         let range = self.cluster.vmid_first..=self.cluster.vmid_last;
-        let is_taken = looks.is_some_and(|looks| looks.contains_key(&row.vmid))
-            || used_numbers(self.world, self.ledger, self.name).contains(&row.vmid.0);
-        if is_taken || !range.contains(&row.vmid) {
-            let Some(vmid) = self.free_number() else {
+        let is_used = used_numbers(self.world, self.ledger, self.name).contains(&row.vmid.0);
+        let looks = self.world.orphans().get(self.name);
+        let is_looked_at = looks.is_some_and(|looks| looks.contains_key(&row.vmid));
+        let before = row.vmid;
+        if is_used || is_looked_at || !range.contains(&before) {
+            let Some(vmid) = self.free_number(Some(before)) else {
                 return;
             };
             row.vmid = vmid;
@@ -384,14 +317,45 @@ impl Turn<'_> {
             let next = self.mark_after(&row.next);
             row.mark = Some(std::mem::replace(&mut row.next, next));
         }
+        let Some(hypervisor) = self.make(row) else {
+            return;
+        };
+        let why = match is_looked_at && !is_used {
+            true => format!(
+                "VMID {before} is taken by a VM that kproxide's token does not see. If that is told again and again, either the token lacks VM.Audit on /pool/{} and has made that VM itself (delete it then), or other people's VMs stand at the upper end of spec.vmidRange: choose another one. No more than {MOST_TRIED} numbers are tried",
+                self.cluster.pool
+            ),
+            false => {
+                "it was deleted, or Proxmox did not make it, and then says why in its task log"
+                    .to_owned()
+            }
+        };
         self.tell(
             AnchorTrouble::Missing,
             format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} is not there: it was deleted, or Proxmox did not make it, and then says why in its task log. It is made now, as VM {}; as long as there is none, a copy of this cluster would not be noticed",
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} is not there: {why}. It is tried now as VM {} on hypervisor {hypervisor}; as long as there is none, a copy of this cluster would not be noticed",
                 self.name, row.vmid
             ),
         );
-        self.make(row);
+    }
+
+    /// Of our range, what is called like an anchor and shows nothing of ours: made by us, as far as anybody can tell, and then rewritten.
+    fn stripped(&self) -> Vec<String> {
+        let inventory = self.world.inventories().get(self.name);
+        let guests = inventory.into_iter().flat_map(|it| &it.guests);
+        let looks = self.world.orphans().get(self.name);
+        guests
+            .filter(|(vmid, guest)| {
+                let is_in_range =
+                    (self.cluster.vmid_first..=self.cluster.vmid_last).contains(*vmid);
+                let look = looks.and_then(|looks| looks.get(*vmid));
+                is_in_range
+                    && is_named(guest)
+                    && guest.pool.as_deref() == Some(&*self.cluster.pool)
+                    && matches!(look, Some(OrphanLook::NotProven(_)))
+            })
+            .map(|(vmid, _)| vmid.to_string())
+            .collect()
     }
 
     /// What was in order stays so while its hypervisor is off; what was not is not proven by that.
@@ -410,10 +374,9 @@ impl Turn<'_> {
                 row.watched_since = Some(self.now);
             }
             self.tell(AnchorTrouble::Unproven, format!(
-                "kproxide was away for a while, and the anchor of this Kubernetes cluster in Proxmox cluster {name} (VM {}) cannot be looked at: {why}. Whether a copy of this cluster is at work is not known, so nothing is removed there before it has stood still for {} minutes. If its hypervisor never comes back, move {}.conf in /etc/pve to another one: the VM has no disks",
+                "kproxide was away for a while, and the anchor of this Kubernetes cluster in Proxmox cluster {name} (VM {}) cannot be looked at: {why}. Whether a copy of this cluster is at work is not known, so nothing is removed there before it has stood still for {} minutes. kproxide without anchors, and so without this protection: --anchor=false",
                 row.vmid,
-                WATCH.as_mins(),
-                row.vmid
+                WATCH.as_mins()
             ));
         }
     }
@@ -460,29 +423,38 @@ impl Turn<'_> {
         self.now >= due
     }
 
-    fn make(&mut self, row: &Anchor) {
+    /// Where it is made: each time on another hypervisor of those that take it, for one of them may refuse. `None`, and told: none takes it.
+    fn make(&mut self, row: &Anchor) -> Option<Arc<str>> {
         let inventory = self.world.inventories().get(self.name);
         let hypervisors = inventory.into_iter().flat_map(|it| &it.hypervisors);
         let ClusterFacts {
             include, exclude, ..
         } = self.cluster;
-        let mut fit = hypervisors.filter(|(name, facts)| {
+        let fit = hypervisors.filter(|(name, facts)| {
             facts.online
                 && !facts.maintenance
                 && !exclude.contains(name)
                 && (include.is_empty() || include.contains(name))
         });
+        let fit: Vec<_> = fit.map(|(name, _)| name.clone()).collect();
         self.review.wake_at.push(later(row.at, MOVE));
-        if let Some((hypervisor, _)) = fit.next() {
-            self.review.steps.push(AnchorStep {
-                cluster: self.name.clone(),
-                vmid: row.vmid,
-                hypervisor: hypervisor.clone(),
-                pool: self.cluster.pool.clone(),
-                from: None,
-                to: row.next.clone(),
-            });
-        }
+        let turn = usize::try_from(row.at.as_second() / MOVE.as_secs()).unwrap_or_default();
+        let Some(hypervisor) = turn.checked_rem(fit.len()).and_then(|it| fit.get(it)) else {
+            self.tell(AnchorTrouble::Missing, format!(
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} cannot be made: no hypervisor takes it, because each is offline, in maintenance or not one of spec.hypervisors of the ProxmoxCluster. Until one does, a copy of this cluster would not be noticed",
+                self.name
+            ));
+            return None;
+        };
+        self.review.steps.push(AnchorStep {
+            cluster: self.name.clone(),
+            vmid: row.vmid,
+            hypervisor: hypervisor.clone(),
+            pool: self.cluster.pool.clone(),
+            from: None,
+            to: row.next.clone(),
+        });
+        Some(hypervisor.clone())
     }
 
     fn first(&self, vmid: Vmid) -> Anchor {
@@ -507,14 +479,20 @@ impl Turn<'_> {
         }
     }
 
-    /// The highest: machines take the lowest.
-    fn free_number(&mut self) -> Option<Vmid> {
+    /// The highest: machines take the lowest. After one that turned out to be taken, the next below it, and again from the top after the last that is
+    /// tried: what is taken out of sight looks free as soon as nobody looks at it.
+    fn free_number(&mut self, taken: Option<Vmid>) -> Option<Vmid> {
         let used = used_numbers(self.world, self.ledger, self.name);
         let looks = self.world.orphans().get(self.name);
         let (first, last) = (self.cluster.vmid_first.0, self.cluster.vmid_last.0);
-        let free = (first..=last).rev().map(Vmid).find(|vmid| {
-            !used.contains(&vmid.0) && looks.is_none_or(|looks| !looks.contains_key(vmid))
+        let free = (first..=last).rev().map(Vmid).filter(|vmid| {
+            let is_seen = looks.is_some_and(|looks| looks.contains_key(vmid));
+            !used.contains(&vmid.0) && (Some(*vmid) == taken || !is_seen)
         });
+        let free: Vec<Vmid> = free.take(MOST_TRIED).collect();
+        let below = free.iter().find(|vmid| Some(**vmid) < taken);
+        let other = || free.iter().find(|vmid| Some(**vmid) != taken);
+        let free = below.or_else(other).copied();
         if free.is_none() {
             self.tell(AnchorTrouble::Missing, format!(
                 "no number of {first} to {last} is free for the anchor of this Kubernetes cluster in Proxmox cluster {}: widen spec.vmidRange of the ProxmoxCluster, or a copy of this cluster would not be noticed",
@@ -547,7 +525,7 @@ impl Turn<'_> {
         };
         let who = match moved {
             0 => {
-                "A copy of this cluster is at work with the same credentials, or this is the copy, or the Ledger was restored from a backup"
+                "A copy of this cluster is at work with the same credentials, or this is the copy, or the Ledger was restored from a backup, or the anchor VM itself was restored from a backup or rolled back to a snapshot"
             }
             _ => "A copy of this cluster is at work with the same credentials, or this is the copy",
         };

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::anchor::is_named;
 use crate::facts::{Anchor, EntryState, GuestFacts, InventoryFacts};
 use crate::ids::{ClusterName, Vmid};
 use crate::world::World;
 
-/// Where the guests stand that are in our range and in our pool, and that neither a claim nor a standing reservation names, and our anchors. The
-/// inventory is seconds old: a reason to look. `None`: an anchor's number that no guest is seen to have; it may be somebody's whom we do not see.
+/// Where the guests stand that are in our range and in our pool, and that neither a claim nor a standing reservation names, and our anchors, and what is
+/// called like one: that of whom we are a copy may have a number that is none of our range, or that we claim. The inventory is seconds old: a reason to look. `None`: an anchor's number that no guest is seen to have; it may be somebody's whom we do not see.
 pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>> {
     let claims = world.claims().values().map(|claim| &claim.spec);
     let mut named: BTreeSet<(&ClusterName, Vmid)> =
@@ -24,15 +25,14 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
         let Some(inventory) = inventory.filter(|inventory| inventory.reachable) else {
             continue;
         };
-        if cluster.vmid_first > cluster.vmid_last {
-            continue;
-        }
         let range = cluster.vmid_first..=cluster.vmid_last;
-        for (vmid, guest) in inventory.guests.range(range) {
+        for (vmid, guest) in &inventory.guests {
+            let may_be_machine = range.contains(vmid) && !named.contains(&(name, *vmid));
             let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
             let answers = hypervisor.is_some_and(|hypervisor| hypervisor.online);
             let is_in_pool = guest.pool.as_deref() == Some(&*cluster.pool);
-            if answers && is_in_pool && !guest.template && !named.contains(&(name, *vmid)) {
+            let may_be_ours = may_be_machine || is_named(guest);
+            if answers && is_in_pool && !guest.template && may_be_ours {
                 suspects.insert((name.clone(), *vmid), Some(guest.hypervisor.clone()));
             }
         }

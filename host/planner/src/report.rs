@@ -142,6 +142,8 @@ pub struct AnchorReport {
 pub enum AnchorTrouble {
     /// There is none: everything goes on, and nobody would notice a copy.
     Missing,
+    /// Proxmox does not let us move it on: everything goes on, and a copy that is as old as what it shows would act.
+    Stuck,
     /// Whether it is ours is not known yet: nothing is removed in that Proxmox cluster.
     Unproven,
     /// It shows what we have not written: nothing is done in that Proxmox cluster.

@@ -68,7 +68,7 @@ impl Actor {
 }
 
 /// What is told if the Ledger's definition is older than anchors.
-pub(super) fn unkept(world: &World) -> Vec<RefusedAnchor> {
+pub fn unkept(world: &World) -> Vec<RefusedAnchor> {
     let refused = |cluster: &ClusterName| RefusedAnchor {
         cluster: cluster.clone(),
         message: format!(

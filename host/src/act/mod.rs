@@ -66,7 +66,7 @@ mod mutants;
 #[cfg(test)]
 mod tests;
 
-pub use anchors::RefusedAnchor;
+pub use anchors::{RefusedAnchor, unkept};
 use drive::{Drive, Driven, Pause};
 use leftovers::Asked;
 pub use leftovers::Leftover;
@@ -259,14 +259,23 @@ impl Actor {
 
     /// Begins to perform a plan: writes its Ledger, then drives its launches and every claim that has something to do.
     ///
-    /// If the Ledger's write is refused, no launch of this plan takes place, and no removal begins that it would have counted.
-    pub async fn start(&mut self, plan: &Plan, world: &World) -> Started {
+    /// If the Ledger's write is refused, no launch of this plan takes place, and no removal begins that it would have counted. Nothing begins once `term`, the
+    /// epoch in which the plan was made, is over: a tick may wait for an answer for longer than a Lease lasts, and what had to come to pass before anything may be
+    /// removed was of that term.
+    pub async fn start(&mut self, plan: &Plan, world: &World, term: &str) -> Started {
         let mut started = Started::default();
-        if self.context.fence.epoch().is_none() {
+        if !self.leads_in(term) {
             return started;
         }
         let now = self.context.clock.now();
         let reservation = reserve::write_ledger(&self.context.kube, plan).await;
+        if !self.leads_in(term) {
+            started.ledger = match reservation {
+                Reservation::Stands(ledger) => Some(ledger),
+                Reservation::Unneeded | Reservation::Refused => None,
+            };
+            return started;
+        }
         if let Reservation::Stands(_) | Reservation::Unneeded = reservation {
             for launch in &plan.launches {
                 if self.launch(launch, world) {
@@ -285,7 +294,12 @@ impl Actor {
             matches!(claim, Claim::UnderWay(..)) || world.claims().contains_key(name)
         });
         let is_refused = matches!(reservation, Reservation::Refused);
-        for advance in &plan.advances {
+        // Claims to adopt were written meanwhile.
+        let advances = match self.leads_in(term) {
+            true => plan.advances.as_slice(),
+            false => &[],
+        };
+        for advance in advances {
             // What the breaker has not counted durably does not begin.
             if is_refused && plan.rests_on_ledger(advance, world) {
                 continue;
@@ -312,13 +326,16 @@ impl Actor {
                     .as_ref()
                     .is_some_and(|wanted| !wanted.anchors.is_empty());
             // Last: whoever waits for Proxmox here has begun everything else.
-            started.refused_anchors = match started.keeps_no_anchors {
-                true => anchors::unkept(world),
-                false => self.anchor(&plan.anchors).await,
-            };
+            if !started.keeps_no_anchors && self.leads_in(term) {
+                started.refused_anchors = self.anchor(&plan.anchors).await;
+            }
             started.ledger = Some(ledger);
         }
         started
+    }
+
+    fn leads_in(&self, term: &str) -> bool {
+        self.context.fence.epoch().as_deref() == Some(term)
     }
 
     /// Resolves when a drive has changed something, or a rest is over: a reason to tick. Safe to drop and to call again.

@@ -39,10 +39,22 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Lookout(BTreeMap<(ClusterName, Vmid), Look>);
 
 struct Look {
+    /// When it was last tried.
+    asked: Instant,
+    /// When it was seen as `seen` says.
     at: Instant,
     /// `None`: it could not be read.
     seen: Option<OrphanLook>,
 }
+
+impl Look {
+    fn shows_anchor(&self) -> bool {
+        matches!(self.seen, Some(OrphanLook::Anchor(_)))
+    }
+}
+
+/// It did not answer, so that nothing new is known of it.
+struct Unread;
 
 impl Actor {
     /// Looks at some of the guests that no claim names, those first that were not looked at for longest; what has changed is for the world.
@@ -59,11 +71,11 @@ impl Actor {
                 .iter()
                 .map(|(key, hypervisor)| {
                     let is_anchor = anchors.contains(&(&key.0, key.1));
-                    let at = looks.get(key).map(|look| look.at);
+                    let asked = looks.get(key).map(|look| look.asked);
                     // However many others there are.
-                    (!is_anchor, at, key, hypervisor)
+                    (!is_anchor, asked, key, hypervisor)
                 })
-                .filter(|(_, at, ..)| at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN))
+                .filter(|(_, asked, ..)| asked.is_none_or(|asked| asked.elapsed() >= LOOK_AGAIN))
                 .collect();
             due.sort();
             due.truncate(LOOKS_MAX);
@@ -74,19 +86,29 @@ impl Actor {
                     look_at(context, &key.0, key.1, hypervisor.as_ref()),
                 )
                 .await;
+                (key.clone(), read.unwrap_or(Err(Unread)))
+            }));
+            for (key, read) in read.await {
+                let asked = Instant::now();
+                // One answer that fails is no gap in an anchor's sight: what it showed counts until that is old.
+                let before = looks.get_mut(&key).filter(|look| look.shows_anchor());
+                if let (Err(Unread), Some(look)) = (&read, before) {
+                    look.asked = asked;
+                    continue;
+                }
                 let look = Look {
-                    at: Instant::now(),
+                    asked,
+                    at: asked,
                     seen: read.unwrap_or_default(),
                 };
-                (key.clone(), look)
-            }));
-            looks.extend(read.await);
+                looks.insert(key, look);
+            }
         }
         let mut seen: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>> = BTreeMap::new();
         for ((cluster, vmid), look) in looks.iter() {
             let is_old = look.at.elapsed() >= ANCHOR_OLD;
-            let is_anchor = matches!(look.seen, Some(OrphanLook::Anchor(_)));
-            if let Some(look) = look.seen.as_ref().filter(|_| !is_anchor || !is_old) {
+            let is_current = !is_old || !look.shows_anchor();
+            if let Some(look) = look.seen.as_ref().filter(|_| is_current) {
                 let of_cluster = seen.entry(cluster.clone()).or_default();
                 of_cluster.insert(*vmid, look.clone());
             }
@@ -159,32 +181,34 @@ impl Actor {
     }
 }
 
-/// `None`: it could not be read, or is not there.
+/// `None`: it is not there, or nothing of ours.
 async fn look_at(
     context: &Arc<Context>,
     cluster: &ClusterName,
     vmid: Vmid,
     hypervisor: Option<&Arc<str>>,
-) -> Option<OrphanLook> {
-    let client = context.clusters.client(cluster)?;
+) -> Result<Option<OrphanLook>, Unread> {
+    let Some(client) = context.clusters.client(cluster) else {
+        return Err(Unread);
+    };
     let Some(hypervisor) = hypervisor else {
         // Our credentials do not see other people's machines, but Proxmox tells whose numbers are taken.
         let is_taken = matches!(client.vmid_is_free(vmid.0).await, Ok(false));
         let why = || OrphanLook::NotProven("the number is somebody else's".to_owned());
-        return is_taken.then(why);
+        return Ok(is_taken.then(why));
     };
     match client.read_config(hypervisor, vmid.0).await {
         Ok(config) => {
             let identity = &context.identity;
             let anchor = anchors::look(identity, &config, cluster, vmid, hypervisor);
             let machine = || judge(identity, &config, vmid, hypervisor);
-            Some(anchor.map_or_else(machine, OrphanLook::Anchor))
+            Ok(Some(anchor.map_or_else(machine, OrphanLook::Anchor)))
         }
         // A container has no such configuration, and so has nothing of ours.
-        Err(error) if error.meaning == Meaning::NotFound => None,
+        Err(error) if error.meaning == Meaning::NotFound => Ok(None),
         Err(error) => {
             tracing::debug!(%cluster, %vmid, error = error.chain(), "a guest without a claim could not be read");
-            None
+            Err(Unread)
         }
     }
 }

@@ -42,7 +42,7 @@ impl Reporter {
             };
             // The pool still makes machines while an anchor is merely watched, and has nothing that would have to be told above this.
             let holds_up = |anchor: &&&AnchorReport| {
-                uses(pool, &anchor.cluster) && anchor.trouble != AnchorTrouble::Missing
+                uses(pool, &anchor.cluster) && anchor.trouble >= AnchorTrouble::Unproven
             };
             let worst = anchors
                 .iter()

@@ -1,3 +1,9 @@
+mod elsewhere;
+mod numbers;
+mod stuck;
+
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -13,8 +19,14 @@ const CLUSTER: &str = "pve";
 #[derive(Clone, Default)]
 struct Proxmox {
     anchors: BTreeMap<Vmid, Mark>,
+    /// Numbers of VMs that our credentials do not see.
+    hidden: BTreeSet<Vmid>,
+    /// VMs that are called like anchors, without a line of ours.
+    bare: BTreeSet<Vmid>,
     /// The hypervisor of all anchors does not answer.
     is_off: bool,
+    /// Proxmox refuses to change any.
+    is_locked: bool,
 }
 
 /// One kproxide with its Kubernetes cluster: two pods wait for a machine, and one machine is to go.
@@ -41,7 +53,7 @@ impl Kproxide {
     fn world(&self, proxmox: &Proxmox) -> World {
         let mut scene = self.scene.clone();
         scene.hypervisor("gamma").online = !proxmox.is_off;
-        for vmid in proxmox.anchors.keys() {
+        for vmid in proxmox.anchors.keys().chain(&proxmox.bare) {
             let mut guest = scene.inventory.guests.values().next().unwrap().clone();
             guest.hypervisor = "gamma".into();
             guest.name = Some(format!("{NAME}{vmid}").into());
@@ -49,15 +61,22 @@ impl Kproxide {
             scene.inventory.guests.insert(*vmid, guest);
         }
         let mut world = scene.world();
-        let looks = proxmox.anchors.iter().filter(|_| !proxmox.is_off);
-        let looks = looks.map(|(vmid, mark)| {
-            let look = AnchorLook {
-                mark: mark.clone(),
-                hypervisor: "gamma".into(),
-            };
-            (*vmid, OrphanLook::Anchor(look))
+        // Only what is a suspect is looked at.
+        let suspects = crate::orphans::suspects(&world);
+        let looks = suspects.into_iter().filter_map(|((_, vmid), hypervisor)| {
+            let is_bare = proxmox.hidden.contains(&vmid) || proxmox.bare.contains(&vmid);
+            let bare = is_bare.then(|| OrphanLook::NotProven("somebody's".to_owned()));
+            let anchor = proxmox.anchors.get(&vmid).zip(hypervisor);
+            let anchor = anchor.map(|(mark, hypervisor)| {
+                OrphanLook::Anchor(AnchorLook {
+                    mark: mark.clone(),
+                    hypervisor,
+                })
+            });
+            Some((vmid, anchor.or(bare)?))
         });
-        world.apply(Delta::Orphans(CLUSTER.into(), looks.collect()));
+        let looks = looks.collect();
+        world.apply(Delta::Orphans(CLUSTER.into(), looks));
         world
     }
 
@@ -77,8 +96,11 @@ impl Kproxide {
     fn tick(&mut self, proxmox: &mut Proxmox, second: i64) -> Plan {
         let plan = self.plan(proxmox, second);
         for step in &plan.anchors {
-            let is_off = step.from.is_some() && proxmox.is_off;
-            if !is_off && proxmox.anchors.get(&step.vmid) == step.from.as_ref() {
+            let is_refused = match step.from {
+                Some(_) => proxmox.is_off || proxmox.is_locked,
+                None => proxmox.hidden.contains(&step.vmid) || proxmox.bare.contains(&step.vmid),
+            };
+            if !is_refused && proxmox.anchors.get(&step.vmid) == step.from.as_ref() {
                 proxmox.anchors.insert(step.vmid, step.to.clone());
             }
         }
@@ -532,6 +554,7 @@ proptest! {
         let proxmox = Proxmox {
             anchors: shown.iter().map(|(vmid, mark)| (Vmid(*vmid), to_mark(mark))).collect(),
             is_off,
+            ..Proxmox::default()
         };
         let word = word.as_ref().map(|word| acknowledgement(&CLUSTER.into(), &to_mark(word)));
         kproxide.scene.ledger.anchor_acknowledged = word.as_deref().map(Into::into);

@@ -151,6 +151,15 @@ impl Planning<'_> {
             }
             Some(EntryState::Live) | None => {}
         }
+        // Looked at because it is called like an anchor, or an anchor has its number.
+        let cluster = world.clusters().get(orphan.cluster);
+        let is_in_range =
+            cluster.is_some_and(|it| (it.vmid_first..=it.vmid_last).contains(&orphan.vmid));
+        if !is_in_range {
+            return Fate::Left(
+                "its number is not one of spec.vmidRange of the ProxmoxCluster, so nothing touches it: widen that, or remove the VM by hand".to_owned(),
+            );
+        }
         let name = match self.name_of(orphan) {
             Ok(name) => name,
             Err(why) => return Fate::Left(why),

@@ -41,10 +41,34 @@ async fn f16_a_removal_that_the_ledger_could_not_count_does_not_begin() {
             }],
             ..Plan::default()
         };
-        let started = host.actor.start(&plan, &host.world).await;
+        let started = host.actor.start(&plan, &host.world, &host.term).await;
         assert_eq!(started.ledger.is_some(), begins);
         assert_eq!(!host.actor.removing().is_empty(), begins);
     }
     let stands = ledger::get(&lab.client).await.unwrap().unwrap();
     assert_eq!(stands.removals, [row]);
+}
+
+/// A tick that waited for an answer while its Lease lapsed and was taken anew.
+#[tokio::test(start_paused = true)]
+async fn f73_what_was_planned_in_an_earlier_term_does_not_begin() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    for _ in 0..10 {
+        let _ = timeout(Duration::from_secs(5), host.actor.finished()).await;
+    }
+    let claim = lab.claim().await.unwrap();
+    let plan = Plan {
+        advances: vec![Advance {
+            claim: claim.name.clone(),
+            uid: claim.facts.uid.clone(),
+            verdict: Verdict::Remove(RemovalReason::Empty),
+        }],
+        ..Plan::default()
+    };
+    for (term, begins) in [("epoch-0", false), ("epoch-1", true)] {
+        host.actor.start(&plan, &host.world, term).await;
+        assert_eq!(!host.actor.removing().is_empty(), begins);
+    }
 }

@@ -65,6 +65,8 @@ pub(super) type Refused = (Matcher, Value, Arc<AtomicU32>);
 /// One process: it is dropped when it crashes.
 pub(super) struct Host {
     pub actor: Actor,
+    /// The epoch in which it leads.
+    pub term: Arc<str>,
     pub world: World,
     clusters: Clusters,
     kube: KubeClient,
@@ -211,6 +213,7 @@ impl Lab {
         let (notes, told) = mpsc::channel(100);
         let drawn = AtomicU32::new(0);
         let leadership: Arc<str> = format!("epoch-{number}").into();
+        let term = leadership.clone();
         let actor = Actor::new(Context {
             kube: kube.clone(),
             clusters: clusters.clone(),
@@ -234,6 +237,7 @@ impl Lab {
         });
         Host {
             actor,
+            term,
             world,
             clusters,
             kube,
@@ -419,7 +423,7 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
         verdict: verdict.clone(),
     });
     plan.advances = advances.collect();
-    host.actor.start(&plan, &host.world).await;
+    host.actor.start(&plan, &host.world, &host.term).await;
 }
 
 fn configure(world: &mut World, clusters: &Clusters, machines: &Machines, script: Option<PathBuf>) {

@@ -155,7 +155,7 @@ async fn f57_a_plan_of_yesterdays_world_does_nothing_to_what_is_there_today() {
             uid: before.facts.uid.clone(),
             verdict,
         });
-        host.actor.start(&plan, &host.world).await;
+        host.actor.start(&plan, &host.world, &host.term).await;
         let _ = tokio::time::timeout(Duration::from_secs(60), host.actor.finished()).await;
         assert_eq!(lab.kube.revision(), revision);
         assert_eq!(lab.pve.audit().len(), asked);

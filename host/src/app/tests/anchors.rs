@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use http::Method;
+use kproxide_simulator::holds::Phase;
 use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::VmView;
 use kproxide_simulator::pve::topology::VmSpec;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{MACHINE, furnished};
 use crate::config::Config;
@@ -192,7 +195,6 @@ fn ledger(lab: &Lab) -> Value {
 #[tokio::test(start_paused = true)]
 async fn an_anchor_that_is_deleted_or_off_holds_up_nobody_who_was_there() {
     let lab = original(2).await;
-    let hypervisor = anchors(&lab)[0].hypervisor.clone();
     let (app, host) = lab.host("kproxide-1", with_anchor("kproxide-1")).unwrap();
     let story = async {
         // It moves on.
@@ -210,6 +212,7 @@ async fn an_anchor_that_is_deleted_or_off_holds_up_nobody_who_was_there() {
         assert!(description(&lab).starts_with("mine\n"));
         assert_ne!(description(&lab), text);
 
+        let hypervisor = anchors(&lab)[0].hypervisor.clone();
         lab.pve.set_hypervisor_online(&hypervisor, false);
         sleep(HOUR / 2).await;
         scale(&lab, 0);
@@ -276,6 +279,51 @@ async fn definitions_that_are_too_old_for_anchors_are_told_and_hold_up_nobody() 
     assert_eq!(anchors(&lab).len(), 0);
     let note = events(&lab, "AnchorRefused").pop().unwrap();
     assert!(note.contains("kubectl apply"), "{note}");
+    // Said as long as it lasts.
+    let events = lab.kube.list("events.events.k8s.io").into_iter();
+    let mut refused = events.filter(|event| event["reason"] == "AnchorRefused");
+    assert!(refused.any(|event| event["series"]["count"].as_i64() >= Some(2)));
+}
+
+/// A request out of many is not answered while it is watched.
+#[tokio::test(start_paused = true)]
+async fn f113_one_look_that_fails_does_not_begin_the_watch_anew() {
+    let lab = original(1).await;
+    sleep(HOUR).await;
+    let (app, host) = lab.host("kproxide-1", with_anchor("kproxide-1")).unwrap();
+    let story = async {
+        sleep(6 * MINUTE).await;
+        assert_eq!(ready(&lab)["reason"], "AnchorUnproven");
+        let look = Matcher::new(Method::GET, "qemu/599/config");
+        let hold = lab.pve.hold(look, Phase::Before);
+        timeout(MINUTE, hold.caught()).await.unwrap();
+        // Longer than anybody waits for it.
+        sleep(MINUTE / 4).await;
+        hold.release();
+        sleep(8 * MINUTE).await;
+        assert_eq!(ready(&lab)["status"], "True");
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
+
+/// What a backup that was cut off leaves behind.
+#[tokio::test(start_paused = true)]
+async fn f113_an_anchor_that_is_locked_is_told_on_the_pool() {
+    let lab = original(1).await;
+    let (app, host) = lab.host("kproxide-1", with_anchor("kproxide-1")).unwrap();
+    let story = async {
+        sleep(HOUR / 2).await;
+        lab.pve.human_sets(599, "lock", Some("backup")).unwrap();
+        sleep(HOUR / 2).await;
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+    let note = events(&lab, "AnchorStuck").pop().unwrap();
+    assert!(note.contains("qm unlock 599"), "{note}");
+    assert_eq!(ready(&lab)["status"], "True");
 }
 
 #[tokio::test(start_paused = true)]

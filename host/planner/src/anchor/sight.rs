@@ -1,0 +1,105 @@
+//! What a tick sees of the anchors.
+
+use super::is_named;
+use crate::facts::{Anchor, AnchorLook, ClusterFacts, GuestFacts, InventoryFacts, OrphanLook};
+use crate::ids::{ClusterName, Vmid};
+use crate::world::World;
+
+/// What is seen of the anchors of this Kubernetes cluster in one Proxmox cluster.
+pub(super) enum Sight<'w> {
+    /// Some could be read.
+    Found(Vec<(Vmid, &'w AnchorLook)>),
+    /// There is none: everything that could be one was read.
+    Absent,
+    /// Says why nothing is known.
+    Unknown(String),
+}
+
+impl<'w> Sight<'w> {
+    pub(super) fn of(
+        world: &'w World,
+        name: &ClusterName,
+        cluster: &ClusterFacts,
+        row: Option<&Anchor>,
+    ) -> Self {
+        let Some(inventory) = world.inventories().get(name) else {
+            return Self::Unknown(format!("nothing is known of Proxmox cluster {name} yet"));
+        };
+        let looks = world.orphans().get(name);
+        let found: Vec<_> = looks
+            .into_iter()
+            .flatten()
+            .filter_map(|(vmid, look)| match look {
+                OrphanLook::Anchor(look) => Some((*vmid, look)),
+                OrphanLook::Ours(_) | OrphanLook::NotProven(_) => None,
+            })
+            .collect();
+        // Whoever cannot write now says nothing by standing still.
+        if !inventory.reachable || !inventory.quorate {
+            let what = match inventory.reachable {
+                true => "has no quorum",
+                false => "cannot be reached",
+            };
+            return Self::Unknown(format!("Proxmox cluster {name} {what}"));
+        }
+        if !found.is_empty() {
+            return Self::Found(found);
+        }
+        if !inventory.complete {
+            return Self::Unknown(format!(
+                "Proxmox cluster {name} does not answer in full: {}",
+                inventory
+                    .problem
+                    .as_deref()
+                    .unwrap_or("a hypervisor is missing")
+            ));
+        }
+        let is_read = |vmid: &Vmid| looks.is_some_and(|looks| looks.contains_key(vmid));
+        let unread = inventory.guests.iter().find(|(vmid, guest)| {
+            // What it is named now does not count where it can no longer be read. What answers and has another name was read, or is a container.
+            let was = row.is_some_and(|row| row.vmid == **vmid) && is_off(inventory, guest);
+            (was || may_be_anchor(world, name, cluster, **vmid, guest)) && !is_read(vmid)
+        });
+        match unread {
+            None => Self::Absent,
+            Some((vmid, guest)) => Self::Unknown(unread_because(inventory, *vmid, guest)),
+        }
+    }
+}
+
+/// Nothing but its own configuration could say that it is none. Whoever made it may have had another range than we have, and may not know our claims.
+/// Of hypervisors that are off, Proxmox does not always tell the names of VMs: of those, what cannot be ours by its number is not waited for.
+fn may_be_anchor(
+    world: &World,
+    name: &ClusterName,
+    cluster: &ClusterFacts,
+    vmid: Vmid,
+    guest: &GuestFacts,
+) -> bool {
+    let could_be = match guest.name {
+        Some(_) => is_named(guest),
+        None => {
+            (cluster.vmid_first..=cluster.vmid_last).contains(&vmid)
+                && !crate::orphans::is_claimed(world, name, vmid)
+        }
+    };
+    could_be && !guest.template && guest.pool.as_deref() == Some(&*cluster.pool)
+}
+
+fn is_off(inventory: &InventoryFacts, guest: &GuestFacts) -> bool {
+    let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
+    hypervisor.is_none_or(|facts| !facts.online)
+}
+
+fn unread_because(inventory: &InventoryFacts, vmid: Vmid, guest: &GuestFacts) -> String {
+    let hypervisor = &guest.hypervisor;
+    let pool = guest.pool.as_deref().unwrap_or_default();
+    match is_off(inventory, guest) {
+        true => format!(
+            "VM {vmid} cannot be read, because hypervisor {hypervisor} is offline. Start the hypervisor; if it never comes back and VM {vmid} is the anchor, which has no disks, move /etc/pve/nodes/{hypervisor}/qemu-server/{vmid}.conf to another one; if it is no anchor, take VM {vmid} out of resource pool {pool}"
+        ),
+        false => format!(
+            "VM {vmid} on hypervisor {hypervisor} has not been read yet. If that lasts, and it is no anchor of kproxide's, take VM {vmid} out of resource pool {pool}, or give it another name"
+        ),
+    }
+}
