@@ -98,10 +98,12 @@ impl Lab {
         let clock = Clock::starting_at(epoch);
         let pve = Pve::new(topology, world_clock, seed);
         let kube = Kube::new(world_clock, seed);
-        for crd in crd::crds() {
-            let object = serde_json::to_value(&crd).expect("a CRD is plain data");
-            kube.create("customresourcedefinitions.apiextensions.k8s.io", object)
-                .expect("our CRDs are valid");
+        for crd in definitions() {
+            kube.create(
+                "customresourcedefinitions.apiextensions.k8s.io",
+                crd.clone(),
+            )
+            .expect("our CRDs are valid");
         }
         let (kubelets, kubelets_run) = Kubelets::new(
             Api::new(kube.as_user("kubelets").service()),
@@ -228,6 +230,16 @@ pub fn config(name: &str) -> Config {
         panic!("`kproxide run` takes {flags:?}");
     };
     Config::new(&run).expect("the defaults agree with each other")
+}
+
+/// Our CRDs. They are made once in a process: simulations make many worlds.
+fn definitions() -> &'static [Value] {
+    static MADE: OnceLock<Vec<Value>> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let crds = crd::crds().into_iter();
+        crds.map(|crd| serde_json::to_value(&crd).expect("a CRD is plain data"))
+            .collect()
+    })
 }
 
 /// A library of its own for each host. Built-ins are compiled once in a process: simulations start many hosts, and would compile most of their time.

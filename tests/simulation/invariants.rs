@@ -110,12 +110,15 @@ impl Watch {
 
     fn note(&mut self, lab: &Lab, change: &Change) {
         let now = lab.clock.now();
-        let object = change.object.value();
-        match change.resource.to_string().as_str() {
-            CLAIMS => self.note_claim(lab, change.kind, &object, now),
-            NODES => self.note_node(lab, change.kind, &object, now),
-            PODS => self.note_pod(lab, &object, now),
-            _ => self.note_lease(&object, now),
+        let (resource, object) = (&change.resource, &change.object);
+        if resource.is(CLAIMS) {
+            self.note_claim(lab, change.kind, &object.value(), now);
+        } else if resource.is(NODES) {
+            self.note_node(lab, change.kind, &object.value(), now);
+        } else if resource.is(PODS) && object.terminating {
+            self.note_pod(lab, &object.value(), now);
+        } else if resource.is(LEASES) && object.key.name == "kproxide" {
+            self.note_lease(&object.value(), now);
         }
     }
 
@@ -251,9 +254,6 @@ impl Watch {
     }
 
     fn note_pod(&mut self, lab: &Lab, object: &Value, now: Timestamp) {
-        if !object["metadata"]["deletionTimestamp"].is_string() {
-            return;
-        }
         let node = text(&object["spec"]["nodeName"]);
         let is_new = self
             .leaving
@@ -276,9 +276,6 @@ impl Watch {
     }
 
     fn note_lease(&mut self, object: &Value, now: Timestamp) {
-        if name(object) != "kproxide" {
-            return;
-        }
         let holder = text(&object["spec"]["holderIdentity"]).to_owned();
         let transitions = object["spec"]["leaseTransitions"].as_u64().unwrap_or(0);
         let before = self.leases.last().map_or("", |(_, holder)| holder);

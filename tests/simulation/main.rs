@@ -5,7 +5,7 @@
 //!    └──► FaultPlan (crashes, lost answers, splits, mishaps) ─┘
 //! ```
 //!
-//! Each seed is run with its faults, and every tenth without as well ([`check`]). A run must come to rest: every pod runs, on exactly as many machines as
+//! Each seed is run with its faults, and every twentieth without as well ([`check`]). A run must come to rest: every pod runs, on exactly as many machines as
 //! its load needs; claims, machines, Nodes and the Ledger agree; nothing is left over ([`settled`]). It must end as its scenario says, whatever happened
 //! ([`settled::EndState`] says what is compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with
 //! two machines, anything of other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.
@@ -111,7 +111,7 @@ struct Arguments {
     /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and print a line for each
     #[arg(long, value_name = "STORY")]
     systematic: Option<Option<String>>,
-    /// Run so many days instead of an hour, with a load that follows the clock and faults at the rate of real life, and print what each pool did on each day
+    /// Run so many days instead of two hours, with a load that follows the clock and faults at the rate of real life, and print what each pool did on each day
     #[arg(
         long,
         value_name = "N",

@@ -105,7 +105,7 @@ impl FaultPlan {
         let mut rng = Seed(scenario.seed).stream("simulation", "plan");
         // A swarm: every seed has some classes of faults often and others not at all.
         let until = scenario.end() + Duration::from_secs(rng.random_range(0..=300));
-        let replicas = if rng.random_bool(0.7) { 2 } else { 1 };
+        let replicas = if rng.random_bool(0.5) { 2 } else { 1 };
         let rates = rates(&mut rng);
         let mut losses = Seed(scenario.seed).stream("simulation", "losses");
         let hosts = (0..replicas)
@@ -121,7 +121,8 @@ impl FaultPlan {
         if replicas > 1 {
             let mut at = Duration::from_secs(rng.random_range(60..=240));
             while at < until && splits.len() < 4 {
-                let length = Duration::from_secs(rng.random_range(8..=60));
+                // From half of what a Lease lasts to four times as long: some lapse, others do not.
+                let length = scenario.flags.lease.duration * rng.random_range(8..=60) / 15;
                 let from = [
                     CutOff::Lease,
                     CutOff::Lease,

@@ -1,15 +1,17 @@
 //! One run: the world lives, hosts run over it and die, people do what the scenario says; then everything must come to rest.
 
+mod rest;
+
 use std::cell::RefCell;
 use std::future::pending;
 use std::time::Duration;
 
-use futures::future::{join_all, try_join_all};
+use futures::future::{LocalBoxFuture, join_all};
+use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
 use kproxide_simulator::faults::Fault;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -17,28 +19,26 @@ use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::invariants::Watch;
 use crate::log::Log;
 use crate::mishaps::{Mishap, World};
-use crate::plan::{CutOff, FaultPlan, HostPlan, QUIET, Split};
-use crate::scenario::{Act, Onto, RANGE, Scenario, TRAP};
-use crate::settled::{EndState, about_to_end, check_empty, ledger_entries, problems};
+use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
+use crate::scenario::{Act, Flags, Onto, RANGE, Scenario, TRAP};
+use crate::settled::{EndState, ledger_entries};
 use crate::wire::{Traffic, Wires};
 
-/// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
-/// failures, half an hour at most; the rest are drains (10 minutes each) and deadlines of launches.
-const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
-/// The Ledger lets go of what has rested by then at the latest.
-const LET_GO: Duration = Duration::from_secs(10 * 60);
 /// How often is looked whether the world is at rest.
 const LOOK: Duration = Duration::from_secs(10);
-/// A host that lost its Lease to a blow reaches it again after so long: longer than it may believe that it leads.
-const WITHOUT_LEASE: Duration = Duration::from_secs(40);
-/// An anchor is moved on so often.
-const MOVE: Duration = Duration::from_secs(4 * 60);
+/// A host that lost its Lease to a blow reaches it again so long after it may believe that it leads.
+const WITHOUT_LEASE: Duration = Duration::from_secs(30);
 /// Somebody who wants a promised VMID looks for one for so long.
 const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
+/// Until all that is told at one moment is noted.
+const NOTED: Duration = Duration::from_millis(1);
 /// Static Nodes are Ready by then, and hosts start.
 pub(crate) const PRELUDE: Duration = Duration::from_secs(30);
 
 const NAMES: [&str; 2] = ["kproxide-0", "kproxide-1"];
+
+/// What goes on at the same time. Whoever is woken is polled alone, and not all with him at every change in the world.
+type Parts<'a> = FuturesUnordered<LocalBoxFuture<'a, Result<Result<Foreign, String>, String>>>;
 
 /// What one run came to.
 #[derive(Debug)]
@@ -50,11 +50,17 @@ pub(crate) struct Outcome {
     pub(crate) splits: Vec<(CutOff, bool)>,
     /// Machines of ours that people copied.
     pub(crate) copies: u64,
+    /// Of these, those onto a VMID that was promised to a claim.
+    pub(crate) promised: u64,
     /// Mishaps that found something that they could happen to.
     pub(crate) mishaps: Vec<Mishap>,
     pub(crate) hypervisors: u32,
     /// As many as were wanted at one time.
     pub(crate) pods: u32,
+    /// At some time more than a pool may have machines for.
+    pub(crate) wanted_too_much: bool,
+    /// Whether the last load needs a machine.
+    pub(crate) ends_with_machine: bool,
     pub(crate) virtual_time: Duration,
 }
 
@@ -119,16 +125,24 @@ pub(crate) async fn run(
         stop: CancellationToken::new(),
         happened: RefCell::default(),
     };
-    let played = tokio::select! {
-        biased;
-        () = history.follow(&lab) => return Err("the API server stopped".to_owned()),
-        () = watch.follow(&lab) => return Err("the API server stopped".to_owned()),
-        touched = until_foreign_is_touched(&lab) => return Err(touched),
-        () = tell_machines(&stage) => return Err("Proxmox stopped".to_owned()),
-        why = beside(&lab, log) => return Err(why),
-        () = stage.take_leases() => return Err("nobody takes Leases".to_owned()),
-        played = stage.play(plan) => played,
-    };
+    let mut parts = Parts::new();
+    parts.push(stops("the API server", history.follow(&lab)));
+    parts.push(stops("the API server", watch.follow(&lab)));
+    parts.push(stops("Proxmox", tell_machines(&stage)));
+    parts.push(stops("whoever takes Leases", stage.take_leases()));
+    parts.push(Box::pin(async {
+        Err(until_foreign_is_touched(&lab).await)
+    }));
+    parts.push(Box::pin(async { Err(beside(&lab, log).await) }));
+    parts.push(Box::pin(async {
+        let played = stage.play(plan).await;
+        // Whoever takes notes gets to the last of them.
+        sleep(NOTED).await;
+        Ok(played)
+    }));
+    let ended = parts.next().await;
+    drop(parts);
+    let played = ended.expect("somebody plays")?;
     let mut violations = watch.violations(&lab, scenario);
     match played {
         Ok(foreign) => violations.extend(history.violations(&lab, scenario, &foreign)),
@@ -141,6 +155,7 @@ pub(crate) async fn run(
     let Happened {
         splits,
         copies,
+        promised,
         mishaps,
     } = stage.happened.take();
     Ok(Outcome {
@@ -149,10 +164,24 @@ pub(crate) async fn run(
         machines_made: History::machines_made(&lab),
         splits,
         copies,
+        promised,
         mishaps,
         hypervisors: scenario.hypervisors,
         pods: scenario.most_pods(),
+        wanted_too_much: scenario.wants_too_much(),
+        ends_with_machine: (0..scenario.pools.len()).any(|pool| scenario.machines_needed(pool) > 0),
         virtual_time: started.elapsed(),
+    })
+}
+
+/// Somebody who never comes to an end, unless what he follows does.
+fn stops<'a>(
+    what: &'static str,
+    follows: impl Future<Output = ()> + 'a,
+) -> LocalBoxFuture<'a, Result<Result<Foreign, String>, String>> {
+    Box::pin(async move {
+        follows.await;
+        Err(format!("{what} stopped"))
     })
 }
 
@@ -170,18 +199,18 @@ struct Stage<'a> {
 struct Happened {
     splits: Vec<(CutOff, bool)>,
     copies: u64,
+    promised: u64,
     mishaps: Vec<Mishap>,
 }
 
 impl Stage<'_> {
     /// The whole story. Returns other people's things as they left them.
     async fn play(&self, plan: &FaultPlan) -> Result<Foreign, String> {
-        let hosts = try_join_all(
-            self.wires
-                .iter()
-                .zip(&plan.hosts)
-                .map(|(wires, host)| self.replica(wires, host)),
-        );
+        let hosts = self
+            .wires
+            .iter()
+            .zip(&plan.hosts)
+            .map(|(wires, host)| self.replica(wires, host));
         let story = async {
             let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
             self.come_to_rest(plan.quiet).await?;
@@ -192,10 +221,23 @@ impl Stage<'_> {
             self.stop.cancel();
             Ok::<_, String>(foreign)
         };
+        let mut parts =
+            FuturesUnordered::<LocalBoxFuture<'_, Result<Option<Foreign>, String>>>::new();
+        for host in hosts {
+            parts.push(Box::pin(async {
+                host.await?;
+                Ok(None)
+            }));
+        }
+        parts.push(Box::pin(async { Ok(Some(story.await?)) }));
+        let mut foreign = None;
         // The first that goes wrong ends the others too: hosts run until they are stopped.
-        let (_, foreign) = tokio::try_join!(hosts, story)?;
+        while let Some(ended) = parts.try_next().await? {
+            foreign = foreign.or(ended);
+        }
+        drop(parts);
         self.restart().await?;
-        Ok(foreign)
+        Ok(foreign.expect("the story came to its end"))
     }
 
     /// The processes of one replica, one after the other.
@@ -239,7 +281,13 @@ impl Stage<'_> {
         // Randomness is another one in every process.
         let randomness = format!("{}/{process}", wires.name);
         let mut config = config(wires.name);
-        config.anchor = self.scenario.anchor;
+        let Flags {
+            poll_interval,
+            lease,
+            anchor,
+        } = self.scenario.flags;
+        (config.timing.poll_interval, config.lease) = (poll_interval, lease);
+        config.anchor = anchor;
         if let Some(quarantine) = self.scenario.quarantine {
             config.quarantine = quarantine
                 .try_into()
@@ -336,7 +384,9 @@ impl Stage<'_> {
             self.log
                 .line("people", &format!("copy VM {} to {vmid}", ours.vmid));
             foreign.add(self.lab, vmid);
-            self.happened.borrow_mut().copies += 1;
+            let mut happened = self.happened.borrow_mut();
+            happened.copies += 1;
+            happened.promised += u64::from(onto == Onto::Promised);
         }
     }
 
@@ -375,15 +425,24 @@ impl Stage<'_> {
     /// Waits a little for a VMID that is promised to a claim whose machine is not made yet.
     async fn promised(&self) -> Option<u32> {
         let end = Instant::now() + LOOK_FOR_PROMISES;
+        let mut seen = None;
+        let mut look = 0_u32;
         while Instant::now() < end {
-            let made = self.lab.pve.snapshot().vms;
-            let promised = ledger_entries(self.lab)
-                .iter()
-                .filter(|entry| entry["state"] != "quarantined")
-                .filter_map(|entry| u32::try_from(entry["vmid"].as_u64()?).ok())
-                .find(|vmid| made.iter().all(|vm| vm.vmid != *vmid));
-            if promised.is_some() {
-                return promised;
+            look += 1;
+            let ledgers = self.lab.kube.objects("ledgers.kproxide.dev");
+            let revision = ledgers.iter().map(|ledger| ledger.revision).max();
+            // With a new version of it more may be promised, and a machine may go before its Ledger knows.
+            if revision != seen || look.is_multiple_of(10) {
+                seen = revision;
+                let made = self.lab.pve.snapshot().vms;
+                let promised = ledger_entries(self.lab)
+                    .iter()
+                    .filter(|entry| entry["state"] != "quarantined")
+                    .filter_map(|entry| u32::try_from(entry["vmid"].as_u64()?).ok())
+                    .find(|vmid| made.iter().all(|vm| vm.vmid != *vmid));
+                if promised.is_some() {
+                    return promised;
+                }
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -474,124 +533,11 @@ impl Stage<'_> {
             self.log
                 .line("world", &format!("{} loses its Lease", wires.name));
             self.free_lease();
-            sleep(WITHOUT_LEASE).await;
+            sleep(self.scenario.flags.lease.renew_deadline + WITHOUT_LEASE).await;
             self.log
                 .line("world", &format!("{} reaches everything again", wires.name));
             wires.cut(None);
         }
-    }
-
-    /// Waits until nothing is wrong, then for a while in which nothing may be asked for.
-    async fn come_to_rest(&self, quiet: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE + quiet;
-        let (mut calm_since, mut effects) = (Instant::now(), self.effects());
-        let mut moves = self.anchor_moves();
-        loop {
-            let mut found = problems(self.lab, self.scenario);
-            found.extend(about_to_end(self.lab));
-            if !found.is_empty() || self.effects() != effects {
-                (calm_since, effects) = (Instant::now(), self.effects());
-                moves = self.anchor_moves();
-            }
-            if calm_since.elapsed() >= quiet {
-                return self.moves_in(quiet, moves);
-            }
-            if Instant::now() >= deadline {
-                return Err(format!(
-                    "no rest after {} minutes: {found:#?}",
-                    PATIENCE.as_secs() / 60
-                ));
-            }
-            sleep(LOOK).await;
-        }
-    }
-
-    /// Nothing is asked for any more, for as long as the Ledger still holds something that only time takes away, but that the Ledger lets go of it.
-    async fn stay_at_rest(&self, quarantine: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + quarantine + LET_GO;
-        let (effects, of_ledger) = (self.effects(), self.ledger_writes());
-        while ledger_entries(self.lab)
-            .iter()
-            .any(|entry| entry["state"] == "quarantined")
-        {
-            if Instant::now() >= deadline {
-                return Err(format!(
-                    "VMIDs rest for longer than {quarantine:?}: {:?}",
-                    ledger_entries(self.lab)
-                ));
-            }
-            sleep(LOOK * 6).await;
-            let asked = self.effects() - effects - (self.ledger_writes() - of_ledger);
-            let found = problems(self.lab, self.scenario);
-            if asked > 0 || !found.is_empty() {
-                return Err(format!(
-                    "the world was at rest and did not stay so: {asked} effects, {found:#?}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// An anchor is moved on every four minutes by two writes, the Ledger's and its own, and once more by a leader that begins.
-    fn moves_in(&self, time: Duration, before: u64) -> Result<(), String> {
-        let moves = self.anchor_moves() - before;
-        let most = 2 * (time.as_secs() / MOVE.as_secs() + 2);
-        if moves > most {
-            return Err(format!(
-                "at rest the anchor was written {moves} times in {time:?}, more than {most} times"
-            ));
-        }
-        Ok(())
-    }
-
-    fn ledger_writes(&self) -> u64 {
-        self.wires.iter().map(Wires::ledger_writes).sum()
-    }
-
-    /// A new process finds nothing to do.
-    async fn restart(&self) -> Result<(), String> {
-        self.log.line("world", "a new process starts, at rest");
-        let wires = &self.wires[0];
-        wires.begin(None);
-        let (app, handle) = self.host(wires, 0);
-        let vitals = app.vitals();
-        let (effects, moves) = (self.effects(), self.anchor_moves());
-        let running = app.run();
-        tokio::pin!(running);
-        let watching = async {
-            sleep(QUIET).await;
-            let (ask, answer) = oneshot::channel();
-            vitals
-                .debug_plan
-                .send(ask)
-                .await
-                .map_err(|_| "the host takes no questions".to_owned())?;
-            let plan = answer
-                .await
-                .map_err(|_| "the host does not answer".to_owned())?;
-            check_empty(&plan)
-        };
-        let watched = tokio::select! {
-            biased;
-            ended = &mut running => return Err(format!("the restarted host ended: {ended:?}")),
-            watched = watching => watched,
-        };
-        handle.stop.cancel();
-        running
-            .await
-            .map_err(|error| format!("the restarted host did not stop in order: {error:?}"))?;
-        watched?;
-        if self.effects() != effects {
-            return Err(format!(
-                "a restart at rest made {} effects",
-                self.effects() - effects
-            ));
-        }
-        let found = problems(self.lab, self.scenario);
-        if !found.is_empty() {
-            return Err(format!("after a restart: {found:#?}"));
-        }
-        self.moves_in(QUIET, moves)
     }
 
     fn effects(&self) -> u64 {

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use kproxide::lab::{Lab, Setting};
+use kproxide::config::LeaseTiming;
+use kproxide::lab::{Lab, Setting, config};
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
@@ -37,7 +38,27 @@ const GIB: u64 = 1 << 30;
 
 /// Requests of a pod: thousandths of a core, and as many MiB. Machines are then always full by CPU before they are by memory, so that
 /// how many of one size a machine carries is a division.
-const SIZES: [u32; 4] = [250, 250, 500, 1000];
+const SIZES: [u32; 4] = [125, 125, 250, 500];
+
+const POLL_INTERVALS: [Duration; 3] = [
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+];
+const LEASES: [LeaseTiming; 4] = [
+    lease(15, 10, 2),
+    lease(30, 20, 5),
+    lease(60, 40, 10),
+    lease(60, 45, 15),
+];
+
+const fn lease(duration: u64, renew_deadline: u64, retry: u64) -> LeaseTiming {
+    LeaseTiming {
+        duration: Duration::from_secs(duration),
+        renew_deadline: Duration::from_secs(renew_deadline),
+        retry: Duration::from_secs(retry),
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct Scenario {
@@ -49,11 +70,19 @@ pub(crate) struct Scenario {
     pub(crate) apps: Vec<App>,
     pub(crate) steps: Vec<Step>,
     pub(crate) foreign: Vec<VmSpec>,
-    /// Hosts keep an anchor on Proxmox.
-    pub(crate) anchor: bool,
+    pub(crate) flags: Flags,
     /// How long hosts let a VMID rest (`--quarantine`); the run then goes on until none rests any more. Without it, hosts have their default of a day, and the run
     /// does not wait for that.
     pub(crate) quarantine: Option<Duration>,
+}
+
+/// How hosts are started: what operators set differently, and what must hold whatever they set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) poll_interval: Duration,
+    pub(crate) lease: LeaseTiming,
+    /// Hosts keep an anchor on Proxmox.
+    pub(crate) anchor: bool,
 }
 
 #[derive(Clone)]
@@ -108,7 +137,7 @@ pub(crate) enum Onto {
 impl Scenario {
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Seed(seed).stream("simulation", "scenario");
-        let hypervisors = rng.random_range(3..=6);
+        let hypervisors = [3, 4, 4, 5, 6][rng.random_range(0..5)];
         let names = ["workers", "batch"];
         let count = rng.random_range(1..=names.len());
         let roomy = count > 1 || rng.random_bool(0.5);
@@ -137,8 +166,7 @@ impl Scenario {
             apps,
             steps,
             foreign,
-            // Its writes count as effects, and so move deaths and blows to other effects: most seeds strike machines alone.
-            anchor: seed.is_multiple_of(3),
+            flags: Flags::draw(&mut Seed(seed).stream("simulation", "flags")),
             quarantine: None,
         }
     }
@@ -152,6 +180,20 @@ impl Scenario {
         loads.into_iter().next().unwrap_or_default()
     }
 
+    /// Whether more is wanted at some time than a pool may have machines for.
+    pub(crate) fn wants_too_much(&self) -> bool {
+        self.steps.iter().any(|step| match &step.act {
+            Act::Load(load) => self.pools.iter().enumerate().any(|(index, pool)| {
+                let apps = self.apps.iter().zip(load);
+                let of_pool = apps.filter(|(app, _)| app.pool == index);
+                let cores = of_pool.map(|(app, count)| app.milli_cores * count);
+                let elsewhere = if pool.selected { 0 } else { AGENT_MILLI_CORES };
+                cores.sum::<u32>() > pool.max_nodes * CORES * 1000 + elsewhere
+            }),
+            Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => false,
+        })
+    }
+
     /// The most pods that are wanted at one time.
     pub(crate) fn most_pods(&self) -> u32 {
         let loads = self.steps.iter().filter_map(|step| match &step.act {
@@ -163,6 +205,9 @@ impl Scenario {
 
     /// Scenarios with something less that people do, each with what it lacks. The last step stays: it is the load that there is in the end.
     pub(crate) fn smaller(&self) -> Vec<(String, Self)> {
+        let mut plain = self.clone();
+        plain.flags = Flags::default();
+        let flags = (self.flags != plain.flags).then(|| ("the flags".to_owned(), plain));
         let droppable = 0..self.steps.len().saturating_sub(1);
         droppable
             .map(|index| {
@@ -177,6 +222,7 @@ impl Scenario {
                 };
                 (format!("the {what} at {}", Clock(step.at)), smaller)
             })
+            .chain(flags)
             .collect()
     }
 
@@ -209,13 +255,8 @@ impl Scenario {
         let mut machines = 0;
         for (app, count) in self.apps.iter().zip(self.final_load()) {
             if app.pool == pool {
-                let elsewhere = if self.pools[pool].selected {
-                    0
-                } else {
-                    (AGENT_MILLI_CORES - ADDONS_MILLI_CORES) / app.milli_cores
-                };
                 machines += count
-                    .saturating_sub(elsewhere)
+                    .saturating_sub(self.pools[pool].elsewhere(app))
                     .div_ceil(CORES * 1000 / app.milli_cores);
             }
         }
@@ -230,6 +271,9 @@ impl Scenario {
             ..setting.topology
         };
         setting.topology.vms.extend(self.foreign.iter().cloned());
+        // Kubelets that renew their Leases every ten seconds would be a quarter of all that is asked for; what counts is when a Node is silent.
+        setting.pace.lease_interval = Duration::from_secs(40);
+        setting.patience.node_monitor_grace = Duration::from_secs(50);
         let lab = Lab::new(setting);
         for node in self.static_nodes() {
             lab.kubelets.start_node(node);
@@ -282,12 +326,20 @@ impl Scenario {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Flags {
+            poll_interval,
+            lease,
+            anchor,
+        } = self.flags;
         writeln!(
             out,
-            "seed {}: {} hypervisors, {} machines of other people",
+            "seed {}: {} hypervisors, {} machines of other people; --poll-interval {poll_interval:?} --lease-duration {:?} --lease-renew-deadline {:?} --lease-retry {:?} --anchor={anchor}",
             self.seed,
             self.hypervisors,
-            self.foreign.len()
+            self.foreign.len(),
+            lease.duration,
+            lease.renew_deadline,
+            lease.retry
         )?;
         for (index, pool) in self.pools.iter().enumerate() {
             let apps = self.apps.iter().filter(|app| app.pool == index);
@@ -321,6 +373,28 @@ impl fmt::Display for Scenario {
     }
 }
 
+impl Default for Flags {
+    /// Those of `kproxide run`, but for the anchor: small worlds are about one thing.
+    fn default() -> Self {
+        let config = config("kproxide-0");
+        Self {
+            poll_interval: config.timing.poll_interval,
+            lease: config.lease,
+            anchor: false,
+        }
+    }
+}
+
+impl Flags {
+    fn draw(rng: &mut SmallRng) -> Self {
+        Self {
+            poll_interval: POLL_INTERVALS[rng.random_range(0..POLL_INTERVALS.len())],
+            lease: LEASES[rng.random_range(0..LEASES.len())],
+            anchor: rng.random_ratio(1, 3),
+        }
+    }
+}
+
 impl Pool {
     fn draw(name: &'static str, selected: bool, rng: &mut SmallRng) -> Self {
         let policies = [
@@ -333,10 +407,19 @@ impl Pool {
         ];
         Self {
             name,
-            max_nodes: rng.random_range(4..=8),
+            max_nodes: rng.random_range(3..=5),
             budget: rng.random_range(1..=3),
             host_selection: policies[rng.random_range(0..policies.len())],
             selected,
+        }
+    }
+
+    /// How many pods of an app run without a machine of the pool.
+    fn elsewhere(&self, app: &App) -> u32 {
+        if self.selected {
+            0
+        } else {
+            (AGENT_MILLI_CORES - ADDONS_MILLI_CORES) / app.milli_cores
         }
     }
 
@@ -396,13 +479,14 @@ fn class() -> (&'static str, Value) {
 fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut at = Duration::from_secs(20);
-    let levels = rng.random_range(4..=6);
+    let levels = rng.random_range(3..=4);
     // Not with the first load: there must be something to copy.
     let copied_in = rng.random_range(1..levels);
     for level in 0..levels {
+        // Most of the time less than the pools' limits allow, now and then more: those stay pending for a while.
+        let share = if rng.random_bool(0.1) { 1 } else { 4 };
         let load = apps.iter().map(|app| {
-            // Up to about as many as the pool's limit allows, now and then more: those stay pending for a while.
-            let most = pools[app.pool].max_nodes * CORES * 1000 / app.milli_cores / 2;
+            let most = pools[app.pool].max_nodes * CORES * 1000 / app.milli_cores / share;
             rng.random_range(0..=most)
         });
         steps.push(Step {
@@ -416,7 +500,7 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
                 act: Act::Copy(onto),
             });
         }
-        at += Duration::from_secs(rng.random_range(800..=1700));
+        at += Duration::from_secs(rng.random_range(1150..=2450));
     }
     let mut last: Vec<u32> = vec![0; apps.len()];
     for (index, pool) in pools.iter().enumerate() {
@@ -425,8 +509,9 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
             .collect();
         let kept = of_pool[rng.random_range(0..of_pool.len())];
         let a_machine = CORES * 1000 / apps[kept].milli_cores;
-        // Two at least, so that the budget of half of them lets one go.
-        last[kept] = rng.random_range(2..=(a_machine * pool.max_nodes / 2).max(2));
+        // Beyond what the static Node takes; two at least, so that the budget of half of them lets one go.
+        last[kept] = pool.elsewhere(&apps[kept])
+            + rng.random_range(2..=(a_machine * pool.max_nodes / 4).max(2));
     }
     steps.push(Step {
         at,

@@ -20,11 +20,14 @@ const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
 }
 
+/// The machine that a load no longer needs has its taint by then, so long after the minute of the load, and is not drained yet.
+const TAINTED: Duration = Duration::from_millis(51_500);
 /// By then what was asked for first is in service.
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 11] = [
+    pub(crate) const NAMES: [&'static str; 12] = [
+        "drain-given-up",
         "leftover-volumes",
         "two-silent-nodes",
         "all-silent",
@@ -44,6 +47,13 @@ impl Scene {
         // Of two machines that were full one is enough for this.
         let less = FULL - 2;
         match name {
+            "drain-given-up" => {
+                let needed_again = Step {
+                    at: minutes(10) + TAINTED,
+                    act: Act::Load(vec![two]),
+                };
+                Self::new(vec![load(0, two), load(10, less), needed_again], 2)
+            }
             "leftover-volumes" => Self::new(
                 vec![
                     load(0, two),

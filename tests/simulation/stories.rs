@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kproxide_simulator::rng::Seed;
 
-use crate::scenario::{Act, App, Pool, Scenario, Step, TRAP, foreign};
+use crate::scenario::{Act, App, Flags, Pool, Scenario, Step, TRAP, foreign};
 
 /// A world, and what is done in it.
 pub(crate) struct Story {
@@ -143,8 +143,7 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
         }],
         steps,
         foreign: foreign(HYPERVISORS, &mut rng),
-        // Every effect of a machine's life is struck here; an anchor's would be struck once for each of them.
-        anchor: false,
+        flags: Flags::default(),
         quarantine: None,
     }
 }

@@ -29,7 +29,7 @@ impl ResourceId {
         Self::new(group, plural)
     }
 
-    pub(crate) fn is(&self, text: &str) -> bool {
+    pub fn is(&self, text: &str) -> bool {
         let (plural, group) = text.split_once('.').unwrap_or((text, ""));
         *self.plural == *plural && *self.group == *group
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    kube::object::{items, meta_str, micro_time, time},
+    kube::object::{condition_is_true, items, meta_str, micro_time, time},
     rng::Seed,
 };
 
@@ -384,6 +384,11 @@ impl NodeTask {
                     ))
                 }
             },
+            // Its Node was taken for dead meanwhile, or was off: its containers run again, and it says so.
+            Some("Running") if !condition_is_true(pod, "Ready") => planned.or_else(|| {
+                let start = self.draw(self.pace.pod_start, "pod-start-again", uid);
+                Some((Instant::now() + start, Step::Run))
+            }),
             Some("Running") => finish_planned.or_else(|| noted.finish_after()),
             Some("Succeeded" | "Failed") => None,
             Some(_) | None => planned.or_else(|| {

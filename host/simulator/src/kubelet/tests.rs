@@ -228,6 +228,29 @@ async fn a_dead_node_turns_unknown_and_loses_its_pods() {
     );
 }
 
+/// Between the silence that makes a Node unknown and the eviction of its pods.
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_comes_back_are_ready_again() {
+    let cluster = cluster(3);
+    cluster.kubelets.start_node(cluster.node("n1"));
+    let web = fixtures::deployment("default", "web", 2, "1", "512Mi");
+    cluster.kube.create("deployments.apps", web).unwrap();
+    let ready = |cluster: &Cluster| {
+        let pods = cluster.kube.objects("pods");
+        pods.iter().filter(|pod| pod.ready).count()
+    };
+    cluster.until("both", |cluster| ready(cluster) == 2).await;
+    cluster.kubelets.stop_node("n1");
+    cluster
+        .until("the silence", |cluster| cluster.ready("n1") == "Unknown")
+        .await;
+    assert_eq!(ready(&cluster), 0);
+
+    cluster.kubelets.start_node(cluster.node("n1"));
+    let again = cluster.until("both again", |cluster| ready(cluster) == 2);
+    assert!(again.await < Duration::from_secs(60));
+}
+
 #[tokio::test(start_paused = true)]
 async fn faults_of_nodes() {
     let cluster = cluster(4);

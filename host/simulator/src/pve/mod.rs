@@ -42,6 +42,7 @@ mod vm;
 mod world;
 
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -119,6 +120,12 @@ impl Pve {
             .unwrap_or_else(PoisonError::into_inner);
         state.broadcast_until(Instant::now(), &self.inner.timings);
         state
+    }
+
+    /// The state for those who neither change it nor read what was broadcast: what is due waits for whoever does either, and is then the same.
+    fn look(&self) -> impl Deref<Target = State> + '_ {
+        let state = self.inner.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn locks(&self) -> &Locks {

@@ -172,7 +172,7 @@ impl Pve {
     /// The world as it is.
     pub fn snapshot(&self) -> PveSnapshot {
         let at = self.clock().now();
-        let state = self.state();
+        let state = self.look();
         let hypervisors = state.nodes.values().map(|node| HypervisorView {
             name: node.name.clone(),
             online: node.presence == Presence::Online,
@@ -229,17 +229,17 @@ impl Pve {
 
     /// Every machine that ever was, as in [`PveSnapshot`].
     pub fn births(&self) -> Vec<Birth> {
-        self.state().births.clone()
+        self.look().births.clone()
     }
 
     /// Every writing request so far, refused ones included.
     pub fn audit(&self) -> Vec<AuditEntry> {
-        self.state().audit.clone()
+        self.look().audit.clone()
     }
 
     /// The writing requests from the `seen`-th on, for checkers that read the audit bit by bit. What was forgotten is left out.
     pub fn audit_since(&self, seen: usize) -> Vec<AuditEntry> {
-        let state = self.state();
+        let state = self.look();
         let seen = seen.saturating_sub(state.audit_forgotten);
         state.audit.get(seen..).unwrap_or_default().to_vec()
     }

@@ -125,8 +125,8 @@ impl Pve {
         let header = header.map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
         let state = self.state();
         let named = request.uri().host().or(header).and_then(|host| {
-            let mut nodes = state.nodes.values();
-            nodes.find(|node| node.name == host || node.ip() == host)
+            let by_address = || state.nodes.values().find(|node| node.ip() == host);
+            state.nodes.get(host).or_else(by_address)
         });
         match named {
             Some(node) => (node.presence != Presence::Offline).then(|| node.name.clone()),

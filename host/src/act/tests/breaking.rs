@@ -7,20 +7,25 @@ use kproxide_planner::facts::{LedgerFacts, Removal};
 use kproxide_planner::plan::{Advance, Plan, RemovalReason, Verdict};
 use tokio::time::timeout;
 
-use super::lab::{CLAIM, Lab, turn};
+use super::lab::{CLAIM, Host, Lab, turn};
 use super::lives::in_service;
-use crate::kube::ledger;
+use crate::kube::{claims::StoredClaim, ledger};
 
-#[tokio::test(start_paused = true)]
-async fn f16_a_removal_that_the_ledger_could_not_count_does_not_begin() {
+/// A machine in service, and nothing that is being driven.
+async fn at_rest() -> (Lab, Host, StoredClaim) {
     let mut lab = Lab::new().await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
-    // Whatever is being driven comes to rest.
     for _ in 0..10 {
         let _ = timeout(Duration::from_secs(5), host.actor.finished()).await;
     }
-    let claim = lab.claim().await.unwrap();
+    let claim = lab.claim().await.expect("it is in service");
+    (lab, host, claim)
+}
+
+#[tokio::test(start_paused = true)]
+async fn f16_a_removal_that_the_ledger_could_not_count_does_not_begin() {
+    let (lab, mut host, claim) = at_rest().await;
     let stands = ledger::get(&lab.client).await.unwrap().unwrap();
     let row = Removal {
         claim: CLAIM.into(),
@@ -52,13 +57,7 @@ async fn f16_a_removal_that_the_ledger_could_not_count_does_not_begin() {
 /// A tick that waited for an answer while its Lease lapsed and was taken anew.
 #[tokio::test(start_paused = true)]
 async fn f73_what_was_planned_in_an_earlier_term_does_not_begin() {
-    let mut lab = Lab::new().await;
-    let mut host = lab.host(1).await;
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
-    for _ in 0..10 {
-        let _ = timeout(Duration::from_secs(5), host.actor.finished()).await;
-    }
-    let claim = lab.claim().await.unwrap();
+    let (_lab, mut host, claim) = at_rest().await;
     let plan = Plan {
         advances: vec![Advance {
             claim: claim.name.clone(),

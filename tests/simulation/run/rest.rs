@@ -1,0 +1,134 @@
+//! How a run comes to rest, stays there, and is found at rest by a new process.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use super::{LOOK, Stage};
+use crate::plan::QUIET;
+use crate::settled::{about_to_end, check_empty, ledger_entries, problems};
+use crate::wire::Wires;
+
+/// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
+/// failures, half an hour at most; the rest are drains (10 minutes each) and deadlines of launches.
+const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+/// The Ledger lets go of what has rested by then at the latest.
+const LET_GO: Duration = Duration::from_secs(10 * 60);
+/// An anchor is moved on so often.
+const MOVE: Duration = Duration::from_secs(4 * 60);
+
+impl Stage<'_> {
+    /// Waits until nothing is wrong, then for a while in which nothing may be asked for.
+    pub(super) async fn come_to_rest(&self, quiet: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE + quiet;
+        let (mut calm_since, mut effects) = (Instant::now(), self.effects());
+        let mut moves = self.anchor_moves();
+        loop {
+            let mut found = problems(self.lab, self.scenario);
+            found.extend(about_to_end(self.lab));
+            if !found.is_empty() || self.effects() != effects {
+                (calm_since, effects) = (Instant::now(), self.effects());
+                moves = self.anchor_moves();
+            }
+            if calm_since.elapsed() >= quiet {
+                return self.moves_in(quiet, moves);
+            }
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "no rest after {} minutes: {found:#?}",
+                    PATIENCE.as_secs() / 60
+                ));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Nothing is asked for any more, for as long as the Ledger still holds something that only time takes away, but that the Ledger lets go of it.
+    pub(super) async fn stay_at_rest(&self, quarantine: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + quarantine + LET_GO;
+        let (effects, of_ledger) = (self.effects(), self.ledger_writes());
+        while ledger_entries(self.lab)
+            .iter()
+            .any(|entry| entry["state"] == "quarantined")
+        {
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "VMIDs rest for longer than {quarantine:?}: {:?}",
+                    ledger_entries(self.lab)
+                ));
+            }
+            sleep(LOOK * 6).await;
+            let asked = self.effects() - effects - (self.ledger_writes() - of_ledger);
+            let found = problems(self.lab, self.scenario);
+            if asked > 0 || !found.is_empty() {
+                return Err(format!(
+                    "the world was at rest and did not stay so: {asked} effects, {found:#?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// An anchor is moved on every four minutes by two writes, the Ledger's and its own, and once more by a leader that begins.
+    pub(super) fn moves_in(&self, time: Duration, before: u64) -> Result<(), String> {
+        let moves = self.anchor_moves() - before;
+        let most = 2 * (time.as_secs() / MOVE.as_secs() + 2);
+        if moves > most {
+            return Err(format!(
+                "at rest the anchor was written {moves} times in {time:?}, more than {most} times"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn ledger_writes(&self) -> u64 {
+        self.wires.iter().map(Wires::ledger_writes).sum()
+    }
+
+    /// A new process finds nothing to do.
+    pub(super) async fn restart(&self) -> Result<(), String> {
+        self.log.line("world", "a new process starts, at rest");
+        let wires = &self.wires[0];
+        wires.begin(None);
+        let (app, handle) = self.host(wires, 0);
+        let vitals = app.vitals();
+        let (effects, moves) = (self.effects(), self.anchor_moves());
+        let running = app.run();
+        tokio::pin!(running);
+        let watching = async {
+            sleep(QUIET).await;
+            let (ask, answer) = oneshot::channel();
+            vitals
+                .debug_plan
+                .send(ask)
+                .await
+                .map_err(|_| "the host takes no questions".to_owned())?;
+            let plan = answer
+                .await
+                .map_err(|_| "the host does not answer".to_owned())?;
+            check_empty(&plan)
+        };
+        let watched = tokio::select! {
+            biased;
+            ended = &mut running => return Err(format!("the restarted host ended: {ended:?}")),
+            watched = watching => watched,
+        };
+        handle.stop.cancel();
+        running
+            .await
+            .map_err(|error| format!("the restarted host did not stop in order: {error:?}"))?;
+        watched?;
+        if self.effects() != effects {
+            return Err(format!(
+                "a restart at rest made {} effects",
+                self.effects() - effects
+            ));
+        }
+        let found = problems(self.lab, self.scenario);
+        if !found.is_empty() {
+            return Err(format!("after a restart: {found:#?}"));
+        }
+        self.moves_in(QUIET, moves)
+    }
+}
