@@ -30,6 +30,8 @@ const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What the credentials may do is asked at the start and then this often: people change it, and nothing depends on it.
 const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
+/// The same after they could not be told.
+const PERMISSIONS_RETRY: Duration = Duration::from_secs(2 * 60);
 /// So long an inventory that is there already waits for that.
 const PERMISSIONS_DEADLINE: Duration = Duration::from_secs(2);
 /// Paths and privileges of each that are named where the credentials may do too much.
@@ -78,8 +80,8 @@ struct Cluster {
     version: Option<Arc<str>>,
     /// What the credentials may do without need, for people. Empty: they fit.
     excess: Option<String>,
-    /// When that was asked, whatever came of it.
-    excess_asked: Option<Instant>,
+    /// From when on that is asked again; at once if it never was.
+    excess_due: Option<Instant>,
 }
 
 /// A template by its name, and whether there is one per hypervisor.
@@ -142,7 +144,7 @@ impl Clusters {
             wanted: BTreeSet::new(),
             version: None,
             excess: None,
-            excess_asked: None,
+            excess_due: None,
         };
         state.clusters.insert(name.clone(), cluster);
     }
@@ -227,9 +229,7 @@ impl Clusters {
                 .templates
                 .clone()
                 .filter(|(read, _)| read.elapsed() < TEMPLATES_MAX_AGE);
-            let is_judged = cluster
-                .excess_asked
-                .is_some_and(|asked| asked.elapsed() < PERMISSIONS_MAX_AGE);
+            let is_judged = cluster.excess_due.is_some_and(|due| Instant::now() < due);
             (
                 cluster.client.clone(),
                 known,
@@ -272,11 +272,15 @@ impl Clusters {
                 }
                 facts.version.clone_from(&cluster.version);
                 if let Some(told) = excess {
-                    cluster.excess_asked = Some(Instant::now());
                     // What was known of it stands if it cannot be told.
-                    if let Ok(Ok(excess)) = told {
-                        cluster.excess = Some(in_words(&excess));
-                    }
+                    let rest = match told {
+                        Ok(Ok(excess)) => {
+                            cluster.excess = Some(in_words(&excess));
+                            PERMISSIONS_MAX_AGE
+                        }
+                        Ok(Err(_)) | Err(_) => PERMISSIONS_RETRY,
+                    };
+                    cluster.excess_due = Some(Instant::now() + rest);
                 }
                 cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();

@@ -133,7 +133,7 @@ async fn permissions_that_are_slow_to_tell_cost_no_inventory_and_are_not_asked_a
     assert_eq!(faults.happened().len(), 1);
 
     faults.calm();
-    tokio::time::sleep(PERMISSIONS_MAX_AGE).await;
+    tokio::time::sleep(PERMISSIONS_RETRY).await;
     clusters
         .refresh(Duration::ZERO, BTreeMap::new(), &clock)
         .await;
