@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use clap::Parser;
 use jiff::Timestamp;
 use kproxide_simulator::clock::Clock as WorldClock;
-use kproxide_simulator::kube::Kube;
 use kproxide_simulator::kube::controllers::{self, Patience};
 use kproxide_simulator::kube::scheduler::{self, Scoring};
+use kproxide_simulator::kube::{Kube, age};
 use kproxide_simulator::kubelet::{Api, Kubelets, Pace};
 use kproxide_simulator::physics::{Guests, Physics};
 use kproxide_simulator::pve::{Pve, Topology};
@@ -115,6 +115,7 @@ impl Lab {
         let mut world = JoinSet::new();
         world.spawn(scheduler::run(kube.clone(), scoring));
         world.spawn(controllers::run(kube.clone(), patience));
+        world.spawn(age::run(kube.clone()));
         world.spawn(kubelets_run);
         world.spawn(physics_run);
         Self {

@@ -1,15 +1,38 @@
-//! What a real API server lets go of as time passes: the history of changes, and Events. A world of an hour keeps everything; one of many days must not.
+//! What a real API server lets go of as time passes: the history of changes, and Events. History goes by itself, as it does there; the rest is kept, unless a
+//! world of many days is told to forget it.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::sleep;
 
 use super::{Kube, State, resource::ResourceId, store::Key};
+
+/// How long kube-apiserver keeps history by default, and how often it has etcd let go of what is older.
+const COMPACTION: Duration = Duration::from_secs(5 * 60);
 
 /// Under either name they are the same to a person.
 const EVENTS: [&str; 2] = ["events", "events.events.k8s.io"];
 
+/// Lets go of old history until it is dropped, as kube-apiserver makes etcd do: a watch from before answers 410, if there was a change that it would miss.
+pub async fn run(kube: Kube) {
+    loop {
+        sleep(COMPACTION).await;
+        let moment = kube
+            .clock()
+            .now()
+            .checked_sub(COMPACTION)
+            .unwrap_or_default();
+        let mut state = kube.lock();
+        if let Some(revision) = state.revision_before(moment) {
+            state.store.forget_through(revision);
+        }
+    }
+}
+
 impl Kube {
     /// Forgets what is older than `moment`: changes in the history of watches, Events that nobody has written since, and the audit, whose entries keep their
-    /// numbers. The real server keeps Events for an hour, and history for five minutes.
+    /// numbers. The real server keeps Events for an hour.
     pub fn forget_before(&self, moment: Timestamp) {
         self.lock().forget_before(moment);
     }
@@ -17,11 +40,10 @@ impl Kube {
 
 impl State {
     fn forget_before(&mut self, moment: Timestamp) {
-        let old = self.audit.partition_point(|entry| entry.at < moment);
-        let Some(last) = old.checked_sub(1).map(|index| &self.audit[index]) else {
+        let Some(revision) = self.revision_before(moment) else {
             return;
         };
-        let revision = last.revision;
+        let old = self.audit.partition_point(|entry| entry.at < moment);
         self.audit.drain(..old);
         self.audit_forgotten += old;
         for name in EVENTS {
@@ -37,6 +59,13 @@ impl State {
         }
         self.store.forget_through(revision);
     }
+
+    /// The newest before `moment`; none if nothing was asked for until then, or that is forgotten.
+    fn revision_before(&self, moment: Timestamp) -> Option<u64> {
+        let old = self.audit.partition_point(|entry| entry.at < moment);
+        let last = old.checked_sub(1).map(|index| &self.audit[index])?;
+        Some(last.revision)
+    }
 }
 
 #[cfg(test)]
@@ -44,6 +73,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
+    use tokio::task::JoinSet;
 
     use super::*;
     use crate::clock::Clock;
@@ -74,5 +104,24 @@ mod tests {
         assert!(kube.lock().store.changes_after(&pods, 0).is_err());
         let newest = kube.revision();
         assert!(kube.lock().store.changes_after(&pods, newest).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn history_goes_by_itself() {
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let kube = Kube::new(clock, 1);
+        let mut world = JoinSet::new();
+        world.spawn(run(kube.clone()));
+        let event = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});
+        kube.create("events", event("old")).unwrap();
+        let old = kube.revision();
+        tokio::time::sleep(COMPACTION).await;
+        kube.create("events", event("new")).unwrap();
+        let new = kube.revision();
+        tokio::time::sleep(COMPACTION + Duration::from_secs(1)).await;
+        let state = kube.lock();
+        let events = ResourceId::parse("events");
+        assert!(state.store.can_watch_from(&events, old - 1).is_err());
+        assert!(state.store.can_watch_from(&events, new - 1).is_ok());
     }
 }

@@ -10,6 +10,7 @@
 //! posts. A request takes effect in one step without suspension, so that a client that drops its future has either not sent
 //! the request or sent all of it. Everything is a function of the seed, the clock and the order of requests.
 
+pub mod age;
 pub mod audit;
 pub mod controllers;
 pub mod error;
@@ -20,7 +21,6 @@ pub mod store;
 pub mod world;
 
 mod admission;
-mod age;
 mod apply;
 mod delete;
 mod discovery;

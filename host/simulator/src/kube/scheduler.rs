@@ -53,7 +53,7 @@ struct Scheduler {
     pods: BTreeMap<Key, PodState>,
     /// What to try in the next pass.
     queue: BTreeSet<Place>,
-    /// What failed; tried again when a node could have become better for it.
+    /// What failed; tried again when a node changes so that it fits there, or a pod makes room.
     parked: BTreeSet<Place>,
     /// The same of pods that spread: other pods that come, end or move make a difference to them as well.
     parked_by_spread: BTreeSet<Place>,
@@ -114,11 +114,19 @@ impl Scheduler {
     fn apply_node(&mut self, stored: &Stored) {
         let view = NodeView::of(&stored.value());
         let state = self.nodes.entry(view.name.clone()).or_default();
-        if state.view.as_ref() != Some(&view) {
-            state.view = Some(view);
-            self.queue.append(&mut self.parked);
-            self.queue.append(&mut self.parked_by_spread);
+        if state.view.as_ref() == Some(&view) {
+            return;
         }
+        // As kube-scheduler's queueing hints: who does not fit on this node is not tried again, and keeps the message of the last time.
+        let fits = |place: &Place| {
+            let pod = self.pods.get(&place.key);
+            pod.is_some_and(|pod| pod.needs.misfits(&view, &state.used, state.pods).is_empty())
+        };
+        let (mut again, parked) = std::mem::take(&mut self.parked).into_iter().partition(fits);
+        self.parked = parked;
+        self.queue.append(&mut again);
+        self.queue.append(&mut self.parked_by_spread);
+        state.view = Some(view);
     }
 
     fn apply_pod(&mut self, stored: &Stored, kind: ChangeKind) {
@@ -375,6 +383,10 @@ fn message(reasons: &BTreeMap<Misfit, usize>, total: usize, short: usize) -> Str
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::{task::JoinSet, time::sleep};
+
     use super::*;
     use crate::{clock::Clock, kube::fixtures};
 
@@ -434,13 +446,38 @@ mod tests {
         );
         fixtures::add_node(&kube, fixtures::node("a", "2", "4Gi")).unwrap();
         fixtures::add_node(&kube, fixtures::control_plane_node("cp", "2", "4Gi")).unwrap();
+        kube.create("pods", fixtures::pod("large", "8", "1Gi"))
+            .unwrap();
         pass(&kube, &mut scheduler);
         assert_eq!(
-            message_of(&kube, "big"),
+            message_of(&kube, "large"),
             "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, \
              preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 \
              Preemption is not helpful for scheduling."
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tries_a_pod_again_on_a_node_that_it_fits_on() {
+        let (kube, _) = world();
+        let mut world = JoinSet::new();
+        world.spawn(run(kube.clone(), Scoring::LeastAllocated));
+        let a_moment = || sleep(Duration::from_millis(1));
+        for (name, cpu) in [("big", "8"), ("small", "1")] {
+            kube.create("pods", fixtures::pod(name, cpu, "1Gi"))
+                .unwrap();
+        }
+        a_moment().await;
+        fixtures::add_node(&kube, fixtures::node("a", "2", "4Gi")).unwrap();
+        a_moment().await;
+        assert_eq!(node_of(&kube, "small").as_deref(), Some("a"));
+        assert_eq!(
+            message_of(&kube, "big"),
+            "no nodes available to schedule pods"
+        );
+        fixtures::add_node(&kube, fixtures::node("b", "10", "4Gi")).unwrap();
+        a_moment().await;
+        assert_eq!(node_of(&kube, "big").as_deref(), Some("b"));
     }
 
     #[tokio::test(start_paused = true)]

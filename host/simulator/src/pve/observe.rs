@@ -1,5 +1,7 @@
 //! What tests, checkers and the physics see of the world without asking its API.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -102,6 +104,8 @@ pub struct PveSnapshot {
     /// Every machine that ever was.
     pub births: Vec<Birth>,
     pub quorate: bool,
+    /// How long ago quorum was lost.
+    pub no_quorum_for: Option<Duration>,
 }
 
 /// One server, see [`PveSnapshot`].
@@ -224,6 +228,7 @@ impl Pve {
             tasks: tasks.collect(),
             births: state.births.clone(),
             quorate: state.has_quorum(),
+            no_quorum_for: state.no_quorum_since.map(|since| since.elapsed()),
         }
     }
 
