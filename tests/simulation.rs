@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use kproxide_testkit::release_binary;
 
-const SEEDS: usize = 400;
+const SEEDS: usize = 1000;
 /// Of each of these, a second process must write the same log.
 const COMPARED: usize = 100;
 

@@ -1,4 +1,4 @@
-//! What the cases share: two control planes, one binary, one runtime.
+//! What the cases share: control planes, one binary, one runtime.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::stage::{CLAIMS, NAMESPACE, RELEASE, SOON};
 pub(crate) const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
 
-/// Control planes. Cases mostly wait: two at once take little more than half of the time.
-const CLUSTERS: usize = 2;
+/// Control planes, of which as many run as there are cases at one time. Cases mostly wait.
+const CLUSTERS: usize = 4;
 /// Alive as long as a case runs or waits for its turn.
 static SHARED: Mutex<Weak<Benches>> = Mutex::new(Weak::new());
 

@@ -55,7 +55,7 @@ fn thirty_pods_get_exactly_the_machines_that_they_need() {
 #[test]
 fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
     const OVERHEAD_CPU_MILLI: u64 = 300;
-    const JOINS_LATER: Duration = Duration::from_secs(20);
+    const JOINS_LATER: Duration = Duration::from_secs(40);
     on_a_cluster(async |bench| {
         let mut scene = scene();
         scene.guests.reserved_cpu_milli = OVERHEAD_CPU_MILLI;

@@ -131,6 +131,8 @@ impl Incident {
                 let claims = in_service(lab);
                 if let Some(claim) = claims.first() {
                     lab.pve.set_quorate(false);
+                    // Servers do not tell of it at once.
+                    sleep(Duration::from_secs(30)).await;
                     let vmid = claim["spec"]["vmid"].as_u64().unwrap_or_default();
                     let _ = lab.pve.human_destroys(vmid.try_into().unwrap_or_default());
                     let _ = lab.kube.delete("nodeclaims.kproxide.dev", "", name(claim));

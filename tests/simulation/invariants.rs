@@ -29,8 +29,11 @@ const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(5);
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
 /// S9: longer than anybody believes to lead who does not, late requests included.
 const FENCED: SignedDuration = SignedDuration::from_secs(120);
-/// S11: of so few machines one is repaired in this time.
-const WINDOW: SignedDuration = SignedDuration::from_secs(595);
+/// S9: servers tell of a loss of quorum after eight seconds, and a request may be on its way by then.
+const TOLD: Duration = Duration::from_secs(15);
+/// S11: of so few machines one is repaired in ten minutes. They count from the first time that its removal was to begin; one that begins within a minute of
+/// that is the same, after an answer that was lost, say.
+const WINDOW: SignedDuration = SignedDuration::from_secs(525);
 /// S8: no tick is so fast that it could have looked at a removal again between taint and eviction.
 const SECOND_LOOK: SignedDuration = SignedDuration::from_millis(40);
 
@@ -161,7 +164,7 @@ impl Watch {
                 is_machine(birth) && u64::from(birth.vmid) == claim.vmid && claim.from <= birth.at
             });
             // What never had a machine needs no proof that it has none.
-            if had_machine && !snapshot.quorate {
+            if had_machine && snapshot.no_quorum_for.is_some_and(|time| time > TOLD) {
                 self.found.push(format!(
                     "S9: claim {name} was let go while the Proxmox cluster had no quorum"
                 ));

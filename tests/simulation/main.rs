@@ -5,7 +5,7 @@
 //!    └──► FaultPlan (crashes, lost answers, splits, mishaps) ─┘
 //! ```
 //!
-//! Each seed is run with its faults, and every twentieth without as well ([`check`]). A run must come to rest: every pod runs, on exactly as many machines as
+//! Each seed is run with its faults, and every fiftieth without as well ([`check`]). A run must come to rest: every pod runs, on exactly as many machines as
 //! its load needs; claims, machines, Nodes and the Ledger agree; nothing is left over ([`settled`]). It must end as its scenario says, whatever happened
 //! ([`settled::EndState`] says what is compared, and why the rest is not). At no moment may a machine have been without its claim, a claim with
 //! two machines, anything of other people's touched, a limit exceeded ([`history`]). At rest nothing may be asked for, after a restart neither.

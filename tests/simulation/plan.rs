@@ -105,7 +105,7 @@ impl FaultPlan {
         let mut rng = Seed(scenario.seed).stream("simulation", "plan");
         // A swarm: every seed has some classes of faults often and others not at all.
         let until = scenario.end() + Duration::from_secs(rng.random_range(0..=300));
-        let replicas = if rng.random_bool(0.5) { 2 } else { 1 };
+        let replicas = if rng.random_ratio(2, 5) { 2 } else { 1 };
         let rates = rates(&mut rng);
         let mut losses = Seed(scenario.seed).stream("simulation", "losses");
         let hosts = (0..replicas)

@@ -10,7 +10,7 @@ use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::VmSpec;
-use kproxide_simulator::rng::Seed;
+use kproxide_simulator::rng::{Seed, Spread};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
@@ -38,17 +38,25 @@ const GIB: u64 = 1 << 30;
 
 /// Requests of a pod: thousandths of a core, and as many MiB. Machines are then always full by CPU before they are by memory, so that
 /// how many of one size a machine carries is a division.
-const SIZES: [u32; 4] = [125, 125, 250, 500];
+const SIZES: [u32; 4] = [80, 125, 125, 250];
 
-const POLL_INTERVALS: [Duration; 3] = [
+/// Short ones are seldom: a host that asks often does little else.
+const POLL_INTERVALS: [Duration; 5] = [
     Duration::from_secs(10),
     Duration::from_secs(30),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
     Duration::from_secs(60),
 ];
-const LEASES: [LeaseTiming; 4] = [
+/// As above.
+const LEASES: [LeaseTiming; 8] = [
     lease(15, 10, 2),
     lease(30, 20, 5),
+    lease(30, 20, 5),
     lease(60, 40, 10),
+    lease(60, 40, 10),
+    lease(60, 40, 10),
+    lease(60, 45, 15),
     lease(60, 45, 15),
 ];
 
@@ -74,6 +82,8 @@ pub(crate) struct Scenario {
     /// How long hosts let a VMID rest (`--quarantine`); the run then goes on until none rests any more. Without it, hosts have their default of a day, and the run
     /// does not wait for that.
     pub(crate) quarantine: Option<Duration>,
+    /// What the disks of a linked clone take, where they are slow.
+    pub(crate) slow_clones: Option<Duration>,
 }
 
 /// How hosts are started: what operators set differently, and what must hold whatever they set.
@@ -137,9 +147,9 @@ pub(crate) enum Onto {
 impl Scenario {
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Seed(seed).stream("simulation", "scenario");
-        let hypervisors = [3, 4, 4, 5, 6][rng.random_range(0..5)];
+        let hypervisors = [3, 4, 4, 4, 5, 6][rng.random_range(0..6)];
         let names = ["workers", "batch"];
-        let count = rng.random_range(1..=names.len());
+        let count = if rng.random_ratio(1, 4) { 2 } else { 1 };
         let roomy = count > 1 || rng.random_bool(0.5);
         let pools: Vec<Pool> = names[..count]
             .iter()
@@ -147,7 +157,7 @@ impl Scenario {
             .collect();
         let mut apps = Vec::new();
         for (pool, of) in pools.iter().enumerate() {
-            for index in 0..rng.random_range(2..=3) {
+            for index in 0..[2, 2, 2, 3][rng.random_range(0..4)] {
                 apps.push(App {
                     name: format!("{}-{index}", of.name),
                     pool,
@@ -168,6 +178,7 @@ impl Scenario {
             foreign,
             flags: Flags::draw(&mut Seed(seed).stream("simulation", "flags")),
             quarantine: None,
+            slow_clones: None,
         }
     }
 
@@ -187,7 +198,11 @@ impl Scenario {
                 let apps = self.apps.iter().zip(load);
                 let of_pool = apps.filter(|(app, _)| app.pool == index);
                 let cores = of_pool.map(|(app, count)| app.milli_cores * count);
-                let elsewhere = if pool.selected { 0 } else { AGENT_MILLI_CORES };
+                let elsewhere = if pool.selected {
+                    0
+                } else {
+                    AGENT_MILLI_CORES - ADDONS_MILLI_CORES
+                };
                 cores.sum::<u32>() > pool.max_nodes * CORES * 1000 + elsewhere
             }),
             Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => false,
@@ -271,9 +286,13 @@ impl Scenario {
             ..setting.topology
         };
         setting.topology.vms.extend(self.foreign.iter().cloned());
-        // Kubelets that renew their Leases every ten seconds would be a quarter of all that is asked for; what counts is when a Node is silent.
-        setting.pace.lease_interval = Duration::from_secs(40);
-        setting.patience.node_monitor_grace = Duration::from_secs(50);
+        if let Some(time) = self.slow_clones {
+            setting.topology.timings.local.clone_linked = Spread::exactly(time.as_secs_f64());
+        }
+        // Kubelets that renew their Leases every ten seconds would be a quarter of all that is asked for; what counts is when a Node is silent. One that is away
+        // for less than twenty seconds stays Ready.
+        setting.pace.lease_interval = Duration::from_secs(80);
+        setting.patience.node_monitor_grace = Duration::from_secs(100);
         let lab = Lab::new(setting);
         for node in self.static_nodes() {
             lab.kubelets.start_node(node);
@@ -423,6 +442,11 @@ impl Pool {
         }
     }
 
+    /// As many pods of an app as a quarter of the machines that the pool may have carry.
+    fn a_quarter(&self, app: &App) -> u32 {
+        self.max_nodes * CORES * 1000 / app.milli_cores / 4
+    }
+
     fn object(&self, roomy: bool) -> (&'static str, Value) {
         let labels = if self.selected {
             json!({"load": self.name})
@@ -479,19 +503,32 @@ fn class() -> (&'static str, Value) {
 fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut at = Duration::from_secs(20);
-    let levels = rng.random_range(3..=4);
+    // Some loads change before the world has followed, most stay for a while.
+    let (levels, lengths) = if rng.random_ratio(1, 3) {
+        (2, 300..=900)
+    } else {
+        ([2, 2, 3][rng.random_range(0..3)], 2600..=4000)
+    };
     // Not with the first load: there must be something to copy.
     let copied_in = rng.random_range(1..levels);
     for level in 0..levels {
-        // Most of the time less than the pools' limits allow, now and then more: those stay pending for a while.
-        let share = if rng.random_bool(0.1) { 1 } else { 4 };
         let load = apps.iter().map(|app| {
-            let most = pools[app.pool].max_nodes * CORES * 1000 / app.milli_cores / share;
-            rng.random_range(0..=most)
+            let most = pools[app.pool].a_quarter(app);
+            // The first mostly makes machines; later ones may be for fewer pods, and for none.
+            let least = if level == 0 { most / 2 } else { 0 };
+            rng.random_range(least..=most)
         });
+        let mut load: Vec<u32> = load.collect();
+        // Now and then more than a pool may have machines for: some stay pending for a while.
+        if rng.random_ratio(1, 20) {
+            let of = rng.random_range(0..apps.len());
+            let (app, pool) = (&apps[of], &pools[apps[of].pool]);
+            let room = pool.elsewhere(app) + pool.max_nodes * (CORES * 1000 / app.milli_cores);
+            load[of] = room + rng.random_range(1..=40);
+        }
         steps.push(Step {
             at,
-            act: Act::Load(load.collect()),
+            act: Act::Load(load),
         });
         if level == copied_in {
             let onto = [Onto::Promised, Onto::Promised, Onto::Last][rng.random_range(0..3)];
@@ -500,7 +537,7 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
                 act: Act::Copy(onto),
             });
         }
-        at += Duration::from_secs(rng.random_range(1150..=2450));
+        at += Duration::from_secs(rng.random_range(lengths.clone()));
     }
     let mut last: Vec<u32> = vec![0; apps.len()];
     for (index, pool) in pools.iter().enumerate() {
@@ -508,10 +545,9 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
             .filter(|app| apps[*app].pool == index)
             .collect();
         let kept = of_pool[rng.random_range(0..of_pool.len())];
-        let a_machine = CORES * 1000 / apps[kept].milli_cores;
+        let app = &apps[kept];
         // Beyond what the static Node takes; two at least, so that the budget of half of them lets one go.
-        last[kept] = pool.elsewhere(&apps[kept])
-            + rng.random_range(2..=(a_machine * pool.max_nodes / 4).max(2));
+        last[kept] = pool.elsewhere(app) + rng.random_range(2..=pool.a_quarter(app).max(2));
     }
     steps.push(Step {
         at,

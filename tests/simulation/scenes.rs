@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use kproxide_simulator::faults::Moment;
+
 use crate::check::{Checked, check};
 use crate::incidents::{Incident, Vanishing};
-use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
+use crate::plan::{CutOff, FaultPlan, HostPlan, Life, Split};
 use crate::scenario::{Act, Scenario, Step, TRAP};
 use crate::stories::{FULL, world};
 
@@ -14,6 +16,8 @@ pub(crate) struct Scene {
     plan: FaultPlan,
     /// Machines that are made, at most.
     most: usize,
+    /// Without it, the scene is about nothing.
+    meets: Option<(&'static str, &'static str)>,
 }
 
 const fn minutes(count: u64) -> Duration {
@@ -22,11 +26,16 @@ const fn minutes(count: u64) -> Duration {
 
 /// The machine that a load no longer needs has its taint by then, so long after the minute of the load, and is not drained yet.
 const TAINTED: Duration = Duration::from_millis(51_500);
+/// Loads come so long after their minute.
+const LOAD: Duration = Duration::from_secs(20);
+/// Of the effects of a process that makes its first machine.
+const CLONE: u64 = 9;
 /// By then what was asked for first is in service.
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 12] = [
+    pub(crate) const NAMES: [&'static str; 13] = [
+        "slow-clone",
         "drain-given-up",
         "leftover-volumes",
         "two-silent-nodes",
@@ -47,6 +56,12 @@ impl Scene {
         // Of two machines that were full one is enough for this.
         let less = FULL - 2;
         match name {
+            // The next process sees the clone by its VMID alone: its token does not see the machine yet.
+            "slow-clone" => {
+                let mut scene = Self::new(vec![load(0, one)], 1);
+                scene.scenario.slow_clones = Some(minutes(1));
+                scene.dies_at_its_clone()
+            }
             "drain-given-up" => {
                 let needed_again = Step {
                     at: minutes(10) + TAINTED,
@@ -70,8 +85,8 @@ impl Scene {
                     starts: Duration::from_secs(3),
                     ..HostPlan::default()
                 });
-                // The first repair has begun by then, ten minutes after the Nodes ceased to be Ready.
-                let at = READY + minutes(12);
+                // The first repair has begun by then, ten minutes after the Nodes ceased to be Ready, two minutes at most after they fell silent.
+                let at = READY + minutes(14);
                 scene.plan.splits.push(Split {
                     at,
                     length: Duration::from_secs(40),
@@ -172,20 +187,38 @@ impl Scene {
             scenario: world(7, "spread", steps),
             plan: FaultPlan::none(),
             most,
+            meets: None,
         }
+    }
+
+    /// The clone is asked for, and its answer lost with the process.
+    fn dies_at_its_clone(mut self) -> Self {
+        for host in &mut self.plan.hosts {
+            host.lives.push(Life {
+                effect: CLONE,
+                moment: Moment::Applied,
+                down: Duration::from_secs(1),
+            });
+        }
+        self.plan.until = minutes(2);
+        self.meets = Some(("clone", "died before the answer"));
+        self
     }
 
     pub(crate) fn run(&self) -> Checked {
         let mut checked = check(&self.scenario, &self.plan);
         checked.came = checked.came.and_then(|outcome| {
             let made = outcome.machines_made;
-            if made <= self.most {
-                Ok(outcome)
-            } else {
-                Err(format!(
+            if made > self.most {
+                return Err(format!(
                     "it made {made} machines, expected at most {}",
                     self.most
-                ))
+                ));
+            }
+            let met = |pair| outcome.traffic.iter().any(|of| of.met.contains_key(&pair));
+            match self.meets {
+                Some(pair) if !met(pair) => Err(format!("{pair:?} did not come about: see CLONE")),
+                Some(_) | None => Ok(outcome),
             }
         });
         checked
@@ -194,7 +227,7 @@ impl Scene {
 
 fn load(after_minutes: u64, pods: u32) -> Step {
     Step {
-        at: minutes(after_minutes) + Duration::from_secs(20),
+        at: minutes(after_minutes) + LOAD,
         act: Act::Load(vec![pods]),
     }
 }

@@ -145,6 +145,7 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
         foreign: foreign(HYPERVISORS, &mut rng),
         flags: Flags::default(),
         quarantine: None,
+        slow_clones: None,
     }
 }
 

@@ -74,6 +74,7 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
         foreign,
         flags: Flags::default(),
         quarantine: Some(QUARANTINE),
+        slow_clones: None,
     }
 }
 
