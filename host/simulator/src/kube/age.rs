@@ -24,7 +24,7 @@ pub async fn run(kube: Kube) {
             .checked_sub(COMPACTION)
             .unwrap_or_default();
         let mut state = kube.lock();
-        if let Some(revision) = state.revision_before(moment) {
+        if let Some((_, revision)) = state.before(moment) {
             state.store.forget_through(revision);
         }
     }
@@ -40,10 +40,9 @@ impl Kube {
 
 impl State {
     fn forget_before(&mut self, moment: Timestamp) {
-        let Some(revision) = self.revision_before(moment) else {
+        let Some((old, revision)) = self.before(moment) else {
             return;
         };
-        let old = self.audit.partition_point(|entry| entry.at < moment);
         self.audit.drain(..old);
         self.audit_forgotten += old;
         for name in EVENTS {
@@ -60,18 +59,16 @@ impl State {
         self.store.forget_through(revision);
     }
 
-    /// The newest before `moment`; none if nothing was asked for until then, or that is forgotten.
-    fn revision_before(&self, moment: Timestamp) -> Option<u64> {
+    /// How many entries the audit has of before `moment`, and the newest revision then; none if it has none.
+    fn before(&self, moment: Timestamp) -> Option<(usize, u64)> {
         let old = self.audit.partition_point(|entry| entry.at < moment);
         let last = old.checked_sub(1).map(|index| &self.audit[index])?;
-        Some(last.revision)
+        Some((old, last.revision))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
     use tokio::task::JoinSet;
 

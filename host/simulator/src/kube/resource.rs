@@ -29,6 +29,7 @@ impl ResourceId {
         Self::new(group, plural)
     }
 
+    /// Whether `text` names it: `nodes`, or `leases.coordination.k8s.io` outside of the core group.
     pub fn is(&self, text: &str) -> bool {
         let (plural, group) = text.split_once('.').unwrap_or((text, ""));
         *self.plural == *plural && *self.group == *group

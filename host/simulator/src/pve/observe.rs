@@ -103,8 +103,7 @@ pub struct PveSnapshot {
     pub tasks: Vec<TaskView>,
     /// Every machine that ever was.
     pub births: Vec<Birth>,
-    pub quorate: bool,
-    /// How long ago quorum was lost.
+    /// How long ago quorum was lost; none while there is quorum.
     pub no_quorum_for: Option<Duration>,
 }
 
@@ -227,7 +226,6 @@ impl Pve {
             volumes: volumes.collect(),
             tasks: tasks.collect(),
             births: state.births.clone(),
-            quorate: state.has_quorum(),
             no_quorum_for: state.no_quorum_since.map(|since| since.elapsed()),
         }
     }

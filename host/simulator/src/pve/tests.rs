@@ -539,7 +539,7 @@ async fn control_endpoint_moves_the_world_only_when_enabled() {
         (response.status().as_u16(), body)
     };
     let (status, _) = send(world.pve.service(), Method::POST, "/_sim/quorum?quorate=0").await;
-    assert_eq!((status, world.pve.snapshot().quorate), (401, true));
+    assert_eq!((status, world.pve.snapshot().no_quorum_for), (401, None));
     let controlled = || world.pve.service_with_control();
     assert_eq!(
         send(controlled(), Method::POST, "/_sim/quorum?quorate=0")
@@ -547,7 +547,7 @@ async fn control_endpoint_moves_the_world_only_when_enabled() {
             .0,
         200
     );
-    assert!(!world.pve.snapshot().quorate);
+    assert!(world.pve.snapshot().no_quorum_for.is_some());
     let (_, hold) = send(
         controlled(),
         Method::POST,
