@@ -243,15 +243,15 @@ fn definitions() -> &'static [Value] {
     })
 }
 
-/// A library of its own for each host. Built-ins are compiled once in a process: simulations start many hosts, and would compile most of their time.
+/// A library of its own for each host, on one engine, which compiles each policy once.
 fn policies() -> Result<Library, AppError> {
-    static FIRST: OnceLock<Library> = OnceLock::new();
-    if let Some(first) = FIRST.get() {
-        return Ok(first.beside());
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    if let Some(engine) = ENGINE.get() {
+        return Ok(Library::new(engine.clone()));
     }
     let engine = Engine::new(Execution::Inline).map_err(AppError::Policies)?;
-    let library = Library::new(engine);
-    Ok(FIRST.get_or_init(|| library).beside())
+    let engine = ENGINE.get_or_init(|| engine.keeping_modules());
+    Ok(Library::new(engine.clone()))
 }
 
 /// Random bytes that follow from the seed and the host's name.

@@ -51,13 +51,13 @@ impl Budget {
 pub struct Library {
     engine: Engine,
     state: Arc<Mutex<State>>,
-    /// Built-ins asked so far. They never change: libraries of one process may share them.
-    builtins: Arc<Mutex<BTreeMap<&'static str, Module>>>,
     deaths: Deaths,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Those asked so far.
+    builtins: BTreeMap<&'static str, Module>,
     /// Modules from files, by name.
     overrides: BTreeMap<Arc<str>, Module>,
     /// What each file was when it was last looked at, good or bad.
@@ -101,7 +101,6 @@ impl Library {
         Self {
             engine,
             state: Arc::default(),
-            builtins: Arc::default(),
             deaths: Deaths::default(),
         }
     }
@@ -110,14 +109,6 @@ impl Library {
     pub fn remembering(mut self, deaths: Deaths) -> Self {
         self.deaths = deaths;
         self
-    }
-
-    /// Another library, without files and without memory, that need not compile the built-ins again which this one has compiled, nor the other way round.
-    pub fn beside(&self) -> Self {
-        Self {
-            state: Arc::default(),
-            ..self.clone()
-        }
     }
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
@@ -321,12 +312,11 @@ impl Library {
 
     /// Built-ins are compiled when first used.
     async fn builtin(&self, builtin: &'static Builtin) -> Result<Module, LoadError> {
-        let compiled = || self.builtins.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = compiled().get(builtin.name) {
+        if let Some(module) = self.lock().builtins.get(builtin.name) {
             return Ok(module.clone());
         }
         let module = self.engine.load(Arc::from(builtin.wasm)).await?;
-        compiled().insert(builtin.name, module.clone());
+        self.lock().builtins.insert(builtin.name, module.clone());
         Ok(module)
     }
 

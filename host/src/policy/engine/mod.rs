@@ -10,7 +10,8 @@ mod load;
 mod store;
 mod ticker;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::ids::Digest;
@@ -57,6 +58,8 @@ pub struct Engine {
     fuel: u64,
     /// `None`: inline.
     ticker: Option<Arc<Ticker>>,
+    /// `None`: a module goes with the last who has it.
+    kept: Option<Arc<Mutex<BTreeMap<Digest, Module>>>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -182,7 +185,14 @@ impl Engine {
             execution,
             fuel: CALL_FUEL,
             ticker,
+            kept: None,
         })
+    }
+
+    /// Compiles what has the same bytes once, and keeps it for ever: for simulations, which start many hosts with few policies and would compile most of their time.
+    pub fn keeping_modules(mut self) -> Self {
+        self.kept = Some(Arc::default());
+        self
     }
 
     /// Compiles a component, after looking at what it imports, and asks it for its name.
@@ -190,10 +200,23 @@ impl Engine {
     /// # Errors
     /// Names what is wrong with the bytes and, where known, how to build them right.
     pub async fn load(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
+        let kept = self.kept.as_deref().map(|kept| {
+            let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.get(&digest(&bytes)).cloned()
+        });
+        if let Some(module) = kept.flatten() {
+            return Ok(module);
+        }
         let engine = self.clone();
-        self.run(move || load::load(&engine, &bytes))
+        let module = self
+            .run(move || load::load(&engine, &bytes))
             .await
-            .unwrap_or_else(|lost| Err(LoadError::Lost(lost)))
+            .unwrap_or_else(|lost| Err(LoadError::Lost(lost)))?;
+        if let Some(kept) = &self.kept {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.insert(module.digest().clone(), module.clone());
+        }
+        Ok(module)
     }
 
     /// Asks the policy whether it accepts these settings.

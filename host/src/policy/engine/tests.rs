@@ -6,7 +6,7 @@ mod bytes;
 mod twins;
 
 use super::*;
-use crate::policy::fixtures::{ask, engine, log_of, question};
+use crate::policy::fixtures::{ask, engine, log_of, question, wasm};
 
 fn hostile(what: &str) -> Called {
     ask(&question("hostile", &format!(r#"{{"do": "{what}"}}"#)))
@@ -27,6 +27,24 @@ fn line_of(text: &str) -> usize {
         .collect();
     assert_eq!(lines.len(), 1, "{text} is in one line");
     lines[0]
+}
+
+#[tokio::test]
+async fn kept_modules_are_compiled_once() {
+    let forgets = Engine::new(Execution::Inline).unwrap();
+    let first = forgets.load(wasm("spread")).await.unwrap();
+    let second = forgets.load(wasm("spread")).await.unwrap();
+    assert!(!Arc::ptr_eq(&first.0, &second.0));
+    let keeps = forgets.keeping_modules();
+    let first = keeps.load(wasm("spread")).await.unwrap();
+    // Somebody else's handle of the same engine.
+    let second = keeps.clone().load(wasm("spread")).await.unwrap();
+    assert!(Arc::ptr_eq(&first.0, &second.0));
+    let error = keeps.load(Arc::from(&b"#!/bin/sh"[..])).await.unwrap_err();
+    assert_eq!(
+        keeps.load(Arc::from(&b"#!/bin/sh"[..])).await.unwrap_err(),
+        error
+    );
 }
 
 #[test]
