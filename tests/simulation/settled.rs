@@ -27,6 +27,8 @@ pub(crate) struct EndState {
 
 /// What ends within this time ends while a run at rest is still looked at.
 const SOON: SignedDuration = SignedDuration::from_mins(15);
+/// The Ledger remembers for so long after a pause of a hypervisor how many failures led to it.
+const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 
 /// Size of the drive that cloud-init reads.
 const CLOUD_INIT: u64 = 4 << 20;
@@ -347,21 +349,31 @@ fn check_surplus(
     }
 }
 
-/// Numbers whose rest ends while a run that seems to be at rest is still looked at, which writes the Ledger.
+/// What the Ledger lets go of while a run that seems to be at rest is still looked at: numbers whose rest ends, and failures that are forgotten.
 pub(crate) fn about_to_end(lab: &Lab) -> Vec<String> {
-    let soon = lab.clock.now() + SOON;
-    let ends_soon = |entry: &&Value| {
-        let until = text(&entry["until"]).parse::<Timestamp>();
-        until.is_ok_and(|until| until < soon)
+    let now = lab.clock.now();
+    let ends_soon = |row: &Value, lasts: SignedDuration| {
+        let until = text(&row["until"]).parse::<Timestamp>();
+        until.is_ok_and(|until| until + lasts < now + SOON)
     };
-    let entries = ledger_entries(lab);
-    let entries = entries.iter().filter(ends_soon);
-    entries
-        .map(|entry| {
+    let mut found = Vec::new();
+    for entry in ledger_rows(lab, "entries") {
+        if ends_soon(&entry, SignedDuration::ZERO) {
             let (vmid, until) = (&entry["vmid"], &entry["until"]);
-            format!("the number {vmid} rests until {until}, which is soon")
-        })
-        .collect()
+            found.push(format!(
+                "the number {vmid} rests until {until}, which is soon"
+            ));
+        }
+    }
+    for row in ledger_rows(lab, "backoff") {
+        if ends_soon(&row, BACKOFF_MEMORY) {
+            let (hypervisor, until) = (&row["hypervisor"], &row["until"]);
+            found.push(format!(
+                "the pause of {hypervisor} until {until} is forgotten soon"
+            ));
+        }
+    }
+    found
 }
 
 /// The Ledger holds an entry in use for each claim, nothing promised, and nothing that passes with time.
@@ -443,7 +455,7 @@ pub(crate) fn check_empty(debug: &[u8]) -> Result<(), String> {
     }
 }
 
-fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = object["status"]["conditions"].as_array()?;
     let found = conditions
         .iter()
@@ -466,15 +478,15 @@ fn machines(snapshot: &PveSnapshot) -> impl Iterator<Item = &VmView> {
 }
 
 pub(crate) fn ledger_entries(lab: &Lab) -> Vec<Value> {
+    ledger_rows(lab, "entries")
+}
+
+/// The rows of one of the Ledger's lists.
+fn ledger_rows(lab: &Lab, list: &str) -> Vec<Value> {
     let ledgers = objects(lab, "ledgers.kproxide.dev");
     ledgers
         .iter()
-        .flat_map(|ledger| {
-            ledger["spec"]["entries"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default()
-        })
+        .flat_map(|ledger| ledger["spec"][list].as_array().cloned().unwrap_or_default())
         .collect()
 }
 

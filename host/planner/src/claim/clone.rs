@@ -237,7 +237,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             stuck(
                 subject,
                 CLONE_INTERRUPTED,
-                "clone was interrupted and left a locked VM that only root@pam can unlock or remove (`qm unlock`, `qm destroy`)",
+                "clone was interrupted and left a locked VM that only root@pam can unlock or remove (`qm unlock`, `qm destroy`, and `pvesm list` for disks that are left)",
                 now,
             )
         } else {

@@ -72,12 +72,11 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
             if observed.presence == Some(Presence::Taken)
                 && subject.status().smbios_uuid.is_none() =>
         {
-            stuck(
-                subject,
-                observed,
-                "its clone was interrupted, or the VMID is somebody else's: our credentials do not show the VM",
-                now,
-            )
+            let vmid = subject.claim.spec.vmid;
+            let why = format!(
+                "its clone was interrupted, or the VMID is somebody else's: our credentials do not show the VM. If root@pam sees `qmclone temporary file` and the lock clone there, it can remove it: `qm unlock {vmid}`, `qm destroy {vmid}`, and with `pvesm free` what `pvesm list STORAGE --vmid {vmid}` still shows"
+            );
+            stuck(subject, observed, &why, now)
         }
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
             not_visible(subject, observed, now)
@@ -411,7 +410,7 @@ fn locked(
         {
             let remedy = if looks_ours(subject, machine) {
                 format!(
-                    "only root@pam can remove it: `qm unlock {0}`, `qm destroy {0}` on {1}",
+                    "only root@pam can remove it: `qm unlock {0}`, `qm destroy {0}` on {1}, and with `pvesm free` what `pvesm list STORAGE --vmid {0}` still shows",
                     subject.claim.spec.vmid, machine.hypervisor
                 )
             } else {

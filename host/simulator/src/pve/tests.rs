@@ -286,6 +286,16 @@ async fn crash_of_a_server_leaves_a_locked_clone_behind() {
         .refusal(Method::PUT, "/nodes/pve1/qemu/101/config", "cores=2")
         .await;
     assert_eq!(refused, "VM is locked (clone)");
+    let left = || {
+        let snapshot = world.pve.snapshot();
+        let volumes = snapshot.volumes.iter();
+        volumes.filter(|volume| volume.vmid == 101).count()
+    };
+    assert_eq!(left(), 1);
+    world.pve.human_clears_clone(101).unwrap();
+    assert_eq!(left(), 0);
+    assert!(world.pve.snapshot().vms.iter().all(|vm| vm.vmid != 101));
+    assert!(world.pve.human_clears_clone(101).is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::observe::MachineEvent;
 use super::state::{Presence, State};
+use super::storage::Volume;
 use super::topology::AclSpec;
 use super::vm::{CommandResult, Config, Vm};
 use super::{Pve, pause};
@@ -161,6 +162,20 @@ impl Pve {
                 state.volumes.remove(&key);
             }
         }
+        state.remove_vm(vmid, &clock);
+        Ok(())
+    }
+
+    /// A person removes what an interrupted clone left, by `qm unlock`, `qm destroy` and `pvesm free`: the configuration, which does not name the disks that
+    /// were made for it yet, and on that server each disk of its number.
+    pub fn human_clears_clone(&self, vmid: u32) -> Result<(), UnknownVm> {
+        let clock = self.clock();
+        let mut state = self.state();
+        let node = state.vms.get(&vmid).ok_or(UnknownVm(vmid))?.node.clone();
+        let is_here = |volume: &Volume| volume.node.is_empty() || volume.node == node;
+        state
+            .volumes
+            .retain(|_, volume| volume.vmid != vmid || !is_here(volume));
         state.remove_vm(vmid, &clock);
         Ok(())
     }
