@@ -120,7 +120,7 @@ done
 if [[ -n $secret ]]; then
   cat <<TEXT
 
-Proxmox shows a token's secret only once. Put it into Kubernetes now:
+Proxmox shows a token's secret only once. Put it into Kubernetes now (kubectl create namespace kproxide comes first):
 
   kubectl create secret generic proxmox --namespace kproxide \\
     --from-literal=token-id='$user!$token' --from-literal=token-secret='$secret'

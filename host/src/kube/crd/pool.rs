@@ -94,7 +94,8 @@ pub struct NodePoolSpec {
     /// When Nodes are removed.
     #[serde(default)]
     pub scale_down: ScaleDown,
-    /// How long emptying a Node may take before it is given up and the Node is put back into service.
+    /// How long emptying a Node may take before it is given up and the Node is put back into service. The machine of a NodeClaim that somebody deleted is destroyed
+    /// then all the same, with the pods that are left on it.
     #[serde(default = "default_drain_timeout")]
     pub drain_timeout: Period,
     /// A Node that has not been Ready for so long is replaced.
