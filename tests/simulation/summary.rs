@@ -10,7 +10,7 @@ use crate::wire::EFFECTS;
 
 type Measure = fn(&Size) -> f64;
 
-/// Fewer seeds need not come to the floors: of the first hundred half are smaller than what holds for a thousand.
+/// Fewer seeds need not come to the floors: the median of the first hundred is below that of a thousand.
 const FLOORS_FROM: u64 = 400;
 /// What a seed must have in the median.
 const SIZE: [(&str, Measure, f64); 5] = [

@@ -200,11 +200,11 @@ impl Engine {
     /// # Errors
     /// Names what is wrong with the bytes and, where known, how to build them right.
     pub async fn load(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
-        let kept = self.kept.as_deref().map(|kept| {
+        let kept = self.kept.as_deref().and_then(|kept| {
             let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.get(&digest(&bytes)).cloned()
         });
-        if let Some(module) = kept.flatten() {
+        if let Some(module) = kept {
             return Ok(module);
         }
         let engine = self.clone();
