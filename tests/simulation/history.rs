@@ -212,12 +212,14 @@ impl History {
             .count()
     }
 
-    /// Every violation; none is as it should be. `before` is what was there of other people's, with what they did since.
+    /// Every violation; none is as it should be. `before` is what was there of other people's, with what they did since; `cleared` are halves of machines that
+    /// people removed.
     pub(crate) fn violations(
         &mut self,
         lab: &Lab,
         scenario: &Scenario,
         before: &Foreign,
+        cleared: &[u64],
     ) -> Vec<String> {
         let snapshot = lab.pve.snapshot();
         self.review(lab, &snapshot.births);
@@ -237,7 +239,7 @@ impl History {
                     pool.name, pool.max_nodes
                 ));
             }
-            let alive = self.most_alive(&snapshot, pool.name);
+            let alive = self.most_alive(&snapshot, pool.name, cleared);
             if alive > i64::from(pool.max_nodes) {
                 found.push(format!(
                     "pool {} had {alive} machines at once, its limit is {}",
@@ -248,10 +250,12 @@ impl History {
         found
     }
 
-    /// The most machines of a pool that there were at one moment, whatever the Ledger said.
-    fn most_alive(&self, snapshot: &PveSnapshot, pool: &str) -> i64 {
+    /// The most machines of a pool that there were at one moment, whatever the Ledger said. What an interrupted clone left is none, and kproxide has told people so.
+    fn most_alive(&self, snapshot: &PveSnapshot, pool: &str, cleared: &[u64]) -> i64 {
         let mut changes = Vec::new();
-        for birth in snapshot.births.iter().filter(|birth| is_machine(birth)) {
+        let is_whole = |birth: &&Birth| !cleared.contains(&birth.incarnation);
+        let machines = snapshot.births.iter().filter(|birth| is_machine(birth));
+        for birth in machines.filter(is_whole) {
             let claim = self.claim_of(birth.vmid, birth.at);
             if claim.is_some_and(|claim| claim.pool == pool) {
                 changes.push((birth.at, 1));

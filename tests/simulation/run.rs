@@ -54,6 +54,10 @@ pub(crate) struct Outcome {
     pub(crate) promised: u64,
     /// Mishaps that found something that they could happen to.
     pub(crate) mishaps: Vec<Mishap>,
+    /// Freezes of which people said that they are meant.
+    pub(crate) acknowledged: usize,
+    /// Interrupted clones that people removed.
+    pub(crate) cleared: usize,
     pub(crate) hypervisors: u32,
     /// As many as were wanted at one time.
     pub(crate) pods: u32,
@@ -145,7 +149,10 @@ pub(crate) async fn run(
     let played = ended.expect("somebody plays")?;
     let mut violations = watch.violations(&lab, scenario);
     match played {
-        Ok(foreign) => violations.extend(history.violations(&lab, scenario, &foreign)),
+        Ok(foreign) => {
+            let cleared = &stage.happened.borrow().cleared;
+            violations.extend(history.violations(&lab, scenario, &foreign, cleared));
+        }
         // What it came to, after what led to it.
         Err(error) => violations.push(error),
     }
@@ -157,6 +164,8 @@ pub(crate) async fn run(
         copies,
         promised,
         mishaps,
+        acknowledged,
+        cleared,
     } = stage.happened.take();
     Ok(Outcome {
         end: EndState::of(&lab),
@@ -166,6 +175,8 @@ pub(crate) async fn run(
         copies,
         promised,
         mishaps,
+        acknowledged,
+        cleared: cleared.len(),
         hypervisors: scenario.hypervisors,
         pods: scenario.most_pods(),
         wanted_too_much: scenario.wants_too_much(),
@@ -201,6 +212,9 @@ struct Happened {
     copies: u64,
     promised: u64,
     mishaps: Vec<Mishap>,
+    acknowledged: usize,
+    /// By their incarnations.
+    cleared: Vec<u64>,
 }
 
 impl Stage<'_> {

@@ -10,8 +10,10 @@ use crate::wire::EFFECTS;
 
 type Measure = fn(&Size) -> f64;
 
-/// Fewer seeds need not come to the floors: the median of the first hundred is below that of a thousand.
-const FLOORS_FROM: u64 = 400;
+/// Fewer seeds need not have met anything.
+const SOME: u64 = 100;
+/// Fewer seeds need not have the medians: those of the first hundred are below those of a thousand.
+pub(crate) const MANY: u64 = 400;
 /// What a seed must have in the median.
 const SIZE: [(&str, Measure, f64); 5] = [
     ("virtual hours", |size| size.hours, 2.0),
@@ -81,6 +83,8 @@ pub(crate) struct Summary {
     splits: BTreeMap<(CutOff, bool), u64>,
     copies: u64,
     promised: u64,
+    acknowledged: usize,
+    cleared: usize,
     wanted_too_much: u64,
     end_with_machine: u64,
     mishaps: BTreeMap<Mishap, u64>,
@@ -116,6 +120,8 @@ impl Summary {
             splits: BTreeMap::new(),
             copies: 0,
             promised: 0,
+            acknowledged: 0,
+            cleared: 0,
             wanted_too_much: 0,
             end_with_machine: 0,
             mishaps: BTreeMap::new(),
@@ -154,6 +160,8 @@ impl Summary {
         }
         self.copies += faulty.copies;
         self.promised += faulty.promised;
+        self.acknowledged += faulty.acknowledged;
+        self.cleared += faulty.cleared;
         self.wanted_too_much += u64::from(faulty.wanted_too_much);
         self.end_with_machine += u64::from(faulty.ends_with_machine);
         self.machines_made += faulty.machines_made;
@@ -169,12 +177,12 @@ impl Summary {
     /// What so many seeds should have met and did not. Few seeds need not have met anything.
     pub(crate) fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        if self.seeds < FLOORS_FROM {
+        if self.seeds < SOME {
             return missing;
         }
         for (what, of, floor) in SIZE {
             let median = self.median(of);
-            if median < floor {
+            if median < floor && self.seeds >= MANY {
                 missing.push(format!(
                     "a seed has {median:.1} {what} in the median, expected at least {floor}"
                 ));
@@ -290,7 +298,13 @@ impl fmt::Display for Summary {
             .iter()
             .map(|(mishap, count)| format!("{count} {}", mishap.name()))
             .collect();
-        writeln!(out, "mishaps: {}", mishaps.join(", "))?;
+        writeln!(
+            out,
+            "mishaps: {}; people said of {} freezes that they are meant, and removed {} interrupted clones",
+            mishaps.join(", "),
+            self.acknowledged,
+            self.cleared
+        )?;
         writeln!(
             out,
             "pairs of effect and fault: {} of {}",

@@ -1,14 +1,15 @@
 //! How a run comes to rest, stays there, and is found at rest by a new process.
 
+mod people;
+
 use std::time::Duration;
 
-use kproxide_simulator::pve::VmView;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use super::{LOOK, Stage};
 use crate::plan::QUIET;
-use crate::settled::{about_to_end, check_empty, condition, ledger_entries, problems};
+use crate::settled::{about_to_end, check_empty, ledger_entries, problems};
 use crate::wire::Wires;
 
 /// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
@@ -29,7 +30,7 @@ impl Stage<'_> {
             let mut found = problems(self.lab, self.scenario);
             found.extend(about_to_end(self.lab));
             if !found.is_empty() {
-                self.clear_interrupted_clones();
+                self.people_answer();
             }
             if !found.is_empty() || self.effects() != effects {
                 (calm_since, effects) = (Instant::now(), self.effects());
@@ -45,26 +46,6 @@ impl Stage<'_> {
                 ));
             }
             sleep(LOOK).await;
-        }
-    }
-
-    /// People do what a claim asks for whose clone was interrupted, as by a loss of quorum: nobody else may touch what it left behind, locked and in no pool.
-    fn clear_interrupted_clones(&self) {
-        let pve = &self.lab.pve;
-        for claim in self.lab.kube.list("nodeclaims.kproxide.dev") {
-            let vmid = claim["spec"]["vmid"].as_u64().unwrap_or_default();
-            let is_left = |vm: &VmView| {
-                u64::from(vm.vmid) == vmid
-                    && vm.lock.as_deref() == Some("clone")
-                    && vm.pool.is_none()
-            };
-            if condition(&claim, "StuckLocked") == Some("True")
-                && let Some(left) = pve.snapshot().vms.iter().find(|vm| is_left(vm))
-                && pve.human_clears_clone(left.vmid).is_ok()
-            {
-                self.log
-                    .line("people", &format!("remove VM {vmid}, an interrupted clone"));
-            }
         }
     }
 
