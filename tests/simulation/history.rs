@@ -14,11 +14,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::mishaps::start_foreign;
+use crate::object::{CLAIMS, name, text};
 use crate::scenario::Scenario;
 
 /// Who makes and removes machines of ours, as Proxmox knows it.
 pub(crate) const OUR_TOKEN: &str = "kproxide@pve!ci";
-const CLAIMS: &str = "nodeclaims.kproxide.dev";
 /// How often is looked for what ends a run at once.
 const LOOK: Duration = Duration::from_secs(10);
 /// How often is checked what was asked since. The servers of a run of many days forget what is older than an hour.
@@ -163,12 +163,12 @@ impl History {
     }
 
     fn note_claim(&mut self, kind: ChangeKind, object: &Value, now: Timestamp) {
-        let uid = text(&object["metadata"]["uid"]);
+        let uid = text(&object["metadata"]["uid"]).to_owned();
         if kind == ChangeKind::Added {
             self.claims.push(Claim {
-                name: text(&object["metadata"]["name"]),
+                name: name(object).to_owned(),
                 uid,
-                pool: text(&object["spec"]["pool"]),
+                pool: text(&object["spec"]["pool"]).to_owned(),
                 vmid: object["spec"]["vmid"].as_u64().unwrap_or(0),
                 from: now,
                 deleted: None,
@@ -193,7 +193,7 @@ impl History {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for entry in object["spec"]["entries"].as_array().into_iter().flatten() {
             if entry["state"] != "quarantined" {
-                *counts.entry(text(&entry["pool"])).or_default() += 1;
+                *counts.entry(text(&entry["pool"]).to_owned()).or_default() += 1;
             }
         }
         for (pool, count) in counts {
@@ -503,8 +503,4 @@ fn machine_in(path: &str) -> Option<(u32, &str)> {
     let (_, rest) = path.split_once("/qemu/")?;
     let (vmid, action) = rest.split_once('/').unwrap_or((rest, ""));
     Some((vmid.parse().ok()?, action))
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

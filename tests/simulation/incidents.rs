@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::history::{Foreign, is_ours_in};
+use crate::object::{CLAIMS, name};
 use crate::scenario::TRAP;
 
 /// Something that is waited for comes within this time, or not at all.
@@ -99,10 +100,9 @@ impl Incident {
                 if let Some(claim) = until(|| vanishing(lab, when)).await {
                     let name = name(&claim);
                     let patch = json!({"metadata": {"finalizers": null}});
-                    let kind = "nodeclaims.kproxide.dev";
-                    let freed = lab.kube.patch(kind, "", "", name, patch);
+                    let freed = lab.kube.patch(CLAIMS, "", "", name, patch);
                     freed.expect("the claim was there a moment ago");
-                    let _ = lab.kube.delete(kind, "", name);
+                    let _ = lab.kube.delete(CLAIMS, "", name);
                 }
             }
             Self::EmptyHypervisorDown => {
@@ -118,7 +118,7 @@ impl Incident {
                 if let Some(claim) = claims.first() {
                     let hypervisor = claim["spec"]["hypervisor"].as_str().unwrap_or_default();
                     lab.pve.set_hypervisor_online(hypervisor, false);
-                    let _ = lab.kube.delete("nodeclaims.kproxide.dev", "", name(claim));
+                    let _ = lab.kube.delete(CLAIMS, "", name(claim));
                 }
             }
             Self::HypervisorsUp => {
@@ -135,7 +135,7 @@ impl Incident {
                     sleep(Duration::from_secs(30)).await;
                     let vmid = claim["spec"]["vmid"].as_u64().unwrap_or_default();
                     let _ = lab.pve.human_destroys(vmid.try_into().unwrap_or_default());
-                    let _ = lab.kube.delete("nodeclaims.kproxide.dev", "", name(claim));
+                    let _ = lab.kube.delete(CLAIMS, "", name(claim));
                 }
             }
             Self::QuorumBack => lab.pve.set_quorate(true),
@@ -170,7 +170,7 @@ async fn until<T>(look: impl Fn() -> Option<T>) -> Option<T> {
 }
 
 fn in_service(lab: &Lab) -> Vec<Value> {
-    let mut claims = lab.kube.list("nodeclaims.kproxide.dev");
+    let mut claims = lab.kube.list(CLAIMS);
     claims.retain(|claim| claim["status"]["phase"] == "Initialized");
     claims
 }
@@ -203,7 +203,7 @@ fn is_condemned(vm: &VmView) -> bool {
 
 fn vanishing(lab: &Lab, when: Vanishing) -> Option<Value> {
     let snapshot = lab.pve.snapshot();
-    let claims = lab.kube.list("nodeclaims.kproxide.dev");
+    let claims = lab.kube.list(CLAIMS);
     claims.into_iter().find(|claim| match when {
         Vanishing::Serving => claim["status"]["phase"] == "Initialized",
         Vanishing::Started => claim["status"]["phase"] == "Launched",
@@ -211,8 +211,4 @@ fn vanishing(lab: &Lab, when: Vanishing) -> Option<Value> {
             u64::from(vm.vmid) == claim["spec"]["vmid"] && is_condemned(vm) && !vm.running
         }),
     })
-}
-
-fn name(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or_default()
 }

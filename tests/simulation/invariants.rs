@@ -11,9 +11,9 @@ use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
 
 use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_machine, is_of_host};
+use crate::object::{CLAIMS, condition, name, text};
 use crate::scenario::Scenario;
 
-const CLAIMS: &str = "nodeclaims.kproxide.dev";
 const NODES: &str = "nodes";
 const PODS: &str = "pods";
 const LEASES: &str = "leases.coordination.k8s.io";
@@ -536,12 +536,7 @@ fn most_are_bad(lab: &Lab, now: Timestamp) -> bool {
 }
 
 fn is_bad(node: &Value, now: Timestamp) -> bool {
-    let conditions = node["status"]["conditions"].as_array();
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "Ready");
-    ready.is_some_and(|ready| {
+    condition(node, "Ready").is_some_and(|ready| {
         let since: Option<Timestamp> = text(&ready["lastTransitionTime"]).parse().ok();
         ready["status"] != "True"
             && since.is_some_and(|since| now.duration_since(since) > SignedDuration::from_secs(60))
@@ -562,12 +557,7 @@ fn is_voluntary(lab: &Lab, node: &str) -> bool {
 
 /// Why it is drained, as its claim says.
 fn drain_reason(claim: &Value) -> &str {
-    let conditions = claim["status"]["conditions"].as_array();
-    let drained = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "Drained");
-    drained.map_or("", |condition| text(&condition["reason"]))
+    condition(claim, "Drained").map_or("", |drained| text(&drained["reason"]))
 }
 
 fn is_tainted(node: &Value) -> bool {
@@ -576,12 +566,4 @@ fn is_tainted(node: &Value) -> bool {
         .into_iter()
         .flatten()
         .any(|taint| taint["key"] == TAINT)
-}
-
-fn name(object: &Value) -> &str {
-    text(&object["metadata"]["name"])
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -23,6 +23,8 @@
     )
 )]
 
+mod object;
+
 mod scenario;
 
 mod plan;

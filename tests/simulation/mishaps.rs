@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::history::is_ours_in;
 use crate::log::Log;
+use crate::object::{CLAIMS, name};
 use crate::wire::Wires;
 
 /// What can happen, with its row of the matrix.
@@ -187,11 +188,8 @@ impl World<'_> {
             let count = names.len().max(1);
             names.into_iter().nth(event.which % count)
         };
-        let name = |object: &Value| {
-            let name = object["metadata"]["name"].as_str();
-            name.unwrap_or_default().to_owned()
-        };
-        let claims = || self.lab.kube.list("nodeclaims.kproxide.dev");
+        let name = |object: &Value| name(object).to_owned();
+        let claims = || self.lab.kube.list(CLAIMS);
         match event.mishap {
             Mishap::HypervisorDown | Mishap::HypervisorHung => {
                 let names = snapshot.hypervisors.iter();
@@ -240,7 +238,7 @@ impl World<'_> {
                 let _ = kube.delete("nodes", "", victim);
             }
             Mishap::ClaimDeleted => {
-                let _ = kube.delete("nodeclaims.kproxide.dev", "", victim);
+                let _ = kube.delete(CLAIMS, "", victim);
             }
             Mishap::HypervisorDown
             | Mishap::HypervisorHung

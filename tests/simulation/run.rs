@@ -19,6 +19,7 @@ use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::invariants::Watch;
 use crate::log::Log;
 use crate::mishaps::{Mishap, World};
+use crate::object::CLAIMS;
 use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
 use crate::scenario::{Act, Flags, Onto, RANGE, Scenario, TRAP};
 use crate::settled::{EndState, ledger_entries};
@@ -407,7 +408,7 @@ impl Stage<'_> {
     /// The kubelet of the first Node of ours that is in service falls silent for good.
     async fn silence(&self) {
         let name = loop {
-            let claims = self.lab.kube.list("nodeclaims.kproxide.dev");
+            let claims = self.lab.kube.list(CLAIMS);
             let in_service = |claim: &&Value| claim["status"]["phase"] == "Initialized";
             let node = claims
                 .iter()

@@ -9,6 +9,7 @@ use kproxide_simulator::pve::{PveSnapshot, VmView};
 use serde_json::Value;
 
 use crate::history::is_machine;
+use crate::object::{CLAIMS, condition_is_true, name, text};
 use crate::scenario::{CORES, DISK_GIB, MEMORY_MIB, RESOURCE_POOL, Scenario, TAG};
 
 /// What every run of a scenario must end in alike, with faults and without.
@@ -88,15 +89,10 @@ impl EndState {
                 .entry(text(&pod["metadata"]["labels"]["app"]).to_owned())
                 .or_default() += 1;
         }
-        let claims = lab.kube.list("nodeclaims.kproxide.dev");
+        let claims = lab.kube.list(CLAIMS);
         let pools: BTreeMap<&str, &str> = claims
             .iter()
-            .map(|claim| {
-                (
-                    text(&claim["metadata"]["name"]),
-                    text(&claim["spec"]["pool"]),
-                )
-            })
+            .map(|claim| (name(claim), text(&claim["spec"]["pool"])))
             .collect();
         for claim in &claims {
             state
@@ -145,7 +141,7 @@ pub(crate) fn problems(lab: &Lab, scenario: &Scenario) -> Vec<String> {
     let mut found = Vec::new();
     let snapshot = lab.pve.snapshot();
     let nodes = objects(lab, "nodes");
-    let claims = objects(lab, "nodeclaims.kproxide.dev");
+    let claims = objects(lab, CLAIMS);
     check_pods(lab, scenario, &mut found);
     for (index, pool) in scenario.pools.iter().enumerate() {
         let (count, needed) = (
@@ -203,7 +199,7 @@ fn check_claim(
     nodes: &[Arc<Value>],
     found: &mut Vec<String>,
 ) {
-    let name = text(&claim["metadata"]["name"]);
+    let name = name(claim);
     let mut wrong = |what: String| found.push(format!("claim {name}: {what}"));
     if claim["status"]["phase"] != "Initialized"
         || !claim["metadata"]["deletionTimestamp"].is_null()
@@ -294,7 +290,7 @@ fn labels_wanted(claim: &Value, vm: &VmView) -> BTreeMap<String, String> {
     let ours = [
         ("kproxide.dev/pool", text(&spec["pool"])),
         ("kproxide.dev/class", text(&spec["class"])),
-        ("kproxide.dev/claim", text(&claim["metadata"]["name"])),
+        ("kproxide.dev/claim", name(claim)),
         (
             "node.kubernetes.io/instance-type",
             text(&spec["instanceType"]),
@@ -328,7 +324,7 @@ fn check_surplus(
     }
     for node in nodes {
         let (name, claim) = (
-            text(&node["metadata"]["name"]),
+            name(node),
             &node["metadata"]["labels"]["kproxide.dev/claim"],
         );
         let has_claim = claims
@@ -428,7 +424,7 @@ fn check_statuses(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
     }
     for kind in ["proxmoxclusters", "nodeclasses", "nodepools"] {
         for object in objects(lab, &format!("{kind}.kproxide.dev")) {
-            if condition(&object, "Ready") != Some("True") {
+            if !condition_is_true(&object, "Ready") {
                 found.push(format!(
                     "{kind} {} is not Ready: {}",
                     object["metadata"]["name"], object["status"]
@@ -453,14 +449,6 @@ pub(crate) fn check_empty(debug: &[u8]) -> Result<(), String> {
     } else {
         Err(format!("the plan at rest is not empty: {plan}"))
     }
-}
-
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = object["status"]["conditions"].as_array()?;
-    let found = conditions
-        .iter()
-        .find(|condition| condition["type"] == kind)?;
-    found["status"].as_str()
 }
 
 /// Machines that hosts made.
@@ -498,8 +486,4 @@ fn objects(lab: &Lab, resource: &str) -> Vec<Arc<Value>> {
 
 fn of_load(pod: &Value) -> bool {
     pod["metadata"]["namespace"] == "default"
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -20,10 +20,10 @@ use tokio::time::Instant;
 
 use super::{DAY, curve};
 use crate::log::Log;
+use crate::object::{CLAIMS, condition_is_true, name, text};
 use crate::plan::FaultPlan;
 use crate::scenario::Scenario;
 
-const CLAIMS: &str = "nodeclaims.kproxide.dev";
 const DEPLOYMENTS: &str = "deployments.apps";
 
 /// What [`Turns::note`] wants to know of.
@@ -129,7 +129,7 @@ impl<'a> Turns<'a> {
     }
 
     fn note_claim(&mut self, lab: &Lab, log: &Log, kind: ChangeKind, object: &Value) {
-        let (name, day) = (text(&object["metadata"]["name"]), self.today());
+        let (name, day) = (name(object), self.today());
         let mut pools = self.scenario.pools.iter();
         let Some(pool) = pools.position(|pool| object["spec"]["pool"] == pool.name) else {
             return;
@@ -319,11 +319,5 @@ fn is_well(lab: &Lab, claim: &Value) -> bool {
         .kube
         .get("nodes", "", text(&claim["status"]["nodeName"]))
         .unwrap_or_default();
-    let conditions = node["status"]["conditions"].as_array();
-    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-    runs && conditions.is_some_and(|conditions| conditions.iter().any(ready))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+    runs && condition_is_true(&node, "Ready")
 }

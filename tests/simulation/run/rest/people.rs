@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 use crate::history::OUR_TOKEN;
 use crate::mishaps::Mishap;
+use crate::object::{CLAIMS, condition, condition_is_true, name, text};
 use crate::run::Stage;
-use crate::settled::condition;
 
 /// Who deletes machines reads of the freeze so much later. What went just before it is not counted by then any more, so that all of it can be seen.
 const READ: SignedDuration = SignedDuration::from_mins(15);
 /// The annotation by which a freeze is said to be meant. What asks for it gives its value.
 const ACKNOWLEDGE: &str = "kproxide.dev/acknowledge-removal";
-const CLAIMS: &str = "nodeclaims.kproxide.dev";
 
 /// A freeze as its message tells it.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,9 +70,8 @@ impl Stage<'_> {
         let ledger = kube.list("ledgers.kproxide.dev");
         let is_said = |ledger: &Value| ledger["metadata"]["annotations"][ACKNOWLEDGE] == asked.word;
         for ledger in ledger.iter().filter(|ledger| !is_said(ledger)) {
-            let name = ledger["metadata"]["name"].as_str().unwrap_or_default();
             let patch = json!({"metadata": {"annotations": {ACKNOWLEDGE: asked.word}}});
-            let said = kube.patch("ledgers.kproxide.dev", "", "", name, patch);
+            let said = kube.patch("ledgers.kproxide.dev", "", "", name(ledger), patch);
             said.expect("the Ledger was there just now");
             let line = format!("say of the freeze {} that it is meant", asked.word);
             self.log.line("people", &line);
@@ -90,7 +88,7 @@ impl Stage<'_> {
             let runs = |vm: &VmView| claim["spec"]["vmid"] == vm.vmid && vm.running;
             let is_its = |node: &Value| {
                 node["metadata"]["labels"]["kproxide.dev/claim"] == claim["metadata"]["name"]
-                    && condition(node, "Ready") == Some("True")
+                    && condition_is_true(node, "Ready")
             };
             claim["metadata"]["deletionTimestamp"].is_null()
                 && snapshot.vms.iter().any(runs)
@@ -112,7 +110,7 @@ impl Stage<'_> {
         }
         let pve = &self.lab.pve;
         for claim in self.lab.kube.list(CLAIMS) {
-            if condition(&claim, "StuckLocked") != Some("True") {
+            if !condition_is_true(&claim, "StuckLocked") {
                 continue;
             }
             let snapshot = pve.snapshot();
@@ -143,14 +141,7 @@ impl Stage<'_> {
 }
 
 fn ready_message(pool: &Value) -> &str {
-    let conditions = pool["status"]["conditions"].as_array();
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "Ready");
-    ready
-        .and_then(|ready| ready["message"].as_str())
-        .unwrap_or_default()
+    condition(pool, "Ready").map_or("", |ready| text(&ready["message"]))
 }
 
 #[cfg(test)]

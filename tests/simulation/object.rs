@@ -1,0 +1,27 @@
+//! What the checkers and the people of the simulation read in an object of Kubernetes.
+
+use serde_json::Value;
+
+pub(crate) const CLAIMS: &str = "nodeclaims.kproxide.dev";
+
+pub(crate) fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+/// A field that is text; empty where there is none.
+pub(crate) fn text(field: &Value) -> &str {
+    field.as_str().unwrap_or_default()
+}
+
+/// The condition of that type in `status.conditions`.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == kind)
+}
+
+/// Whether the condition of that type is `True`.
+pub(crate) fn condition_is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}
