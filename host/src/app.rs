@@ -5,7 +5,7 @@
 
 mod ownership;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,6 +231,7 @@ impl App {
             clock_problem: None,
             failing_watches: Vec::new(),
             removing: BTreeMap::new(),
+            unclaimed: BTreeSet::new(),
         };
         let actor = Actor::new(Context {
             kube: kube.clone(),

@@ -267,6 +267,11 @@ impl Autoscaler {
         for delta in self.actor.look_for_orphans(&self.world).await {
             self.world.apply(delta);
         }
+        let unclaimed = self.actor.unclaimed(&self.world).await;
+        if unclaimed != self.host.unclaimed {
+            self.host.unclaimed = unclaimed;
+            self.world.apply(Delta::Host(self.host.clone()));
+        }
         let now = self.clock.now();
         self.arm();
         let removing = self.actor.removing();

@@ -197,8 +197,10 @@ fn find(mutant: Mutant, worlds: impl Iterator<Item = World>) -> Option<(World, S
 
 /// The invariant that a failure is about; it says so itself, or its words tell.
 fn law(error: &str) -> &'static str {
-    const NAMED: [&str; 8] = ["S1", "S2", "S3", "S8", "S9", "S10", "S11", "S20"];
-    const WORDS: [(&str, &str); 21] = [
+    const NAMED: [&str; 14] = [
+        "S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S20", "L4", "L6",
+    ];
+    const WORDS: [(&str, &str); 20] = [
         ("is not ours, it was made by", "S18"),
         ("something of other people changed", "S18"),
         ("was gone before its VM", "S8"),
@@ -219,7 +221,6 @@ fn law(error: &str) -> &'static str {
         ("has no machine", "L3"),
         ("in the Ledger", "L3"),
         ("pods run", "L1"),
-        ("no rest", "L4"),
     ];
     let mut lines = error
         .lines()

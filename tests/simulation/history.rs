@@ -399,9 +399,14 @@ fn not_ours(entry: &AuditEntry, birth: &Birth) -> String {
     )
 }
 
+/// What a host asked for.
+pub(crate) fn is_by_host(entry: &KubeEntry) -> bool {
+    entry.user.starts_with("kproxide-")
+}
+
 /// What a host asked for and got.
 pub(crate) fn is_of_host(entry: &KubeEntry) -> bool {
-    entry.user.starts_with("kproxide-") && entry.code < 300 && !entry.dry_run
+    is_by_host(entry) && entry.code < 300 && !entry.dry_run
 }
 
 /// Hosts leave Nodes alone that are not of their machines, and pods to the Eviction API.

@@ -27,8 +27,8 @@ const COLD_START: SignedDuration = SignedDuration::from_secs(59);
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(5);
 /// S1: a machine without a claim is not condemned before; the default of `--orphan-grace`.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
-/// S9: longer than anybody believes to lead who does not, late requests included.
-const FENCED: SignedDuration = SignedDuration::from_secs(120);
+/// S9: a request that was sent by who led arrives within this time of the end of its Lease.
+const LATE: Duration = Duration::from_secs(60);
 /// S9: servers tell of a loss of quorum after eight seconds, and a request may be on its way by then.
 const TOLD: Duration = Duration::from_secs(15);
 /// S11: of so few machines one is repaired in ten minutes. They count from the first time that its removal was to begin; one that begins within a minute of
@@ -55,6 +55,8 @@ pub(crate) struct Watch {
     found: Vec<String>,
     /// So much of both servers' audits was reviewed; they may have forgotten it since.
     seen: (usize, usize),
+    /// Longer than anybody believes to lead who does not, late requests included.
+    fenced: SignedDuration,
     /// How often the clone of each claim was asked for, by its UID.
     clones: BTreeMap<String, u64>,
     /// Machines that got their tombstone.
@@ -83,8 +85,10 @@ struct Claim {
 }
 
 impl Watch {
-    pub(crate) fn new(lab: &Lab) -> Self {
+    /// A Lease lasts so long.
+    pub(crate) fn new(lab: &Lab, lease: Duration) -> Self {
         Self {
+            fenced: (lease + LATE).try_into().unwrap_or(SignedDuration::MAX),
             notices: Notices::new(lab, &[CLAIMS, NODES, PODS, LEASES]),
             claims: BTreeMap::new(),
             tainted: BTreeMap::new(),
@@ -367,7 +371,7 @@ impl Watch {
             let held = self.leases.iter().rev().any(|(from, holder)| {
                 let ended_lately = until
                     .replace(*from)
-                    .is_none_or(|end: Timestamp| entry.at.duration_since(end) < FENCED);
+                    .is_none_or(|end: Timestamp| entry.at.duration_since(end) < self.fenced);
                 *from <= entry.at && ended_lately && is_of(holder)
             });
             if !held {
@@ -377,7 +381,7 @@ impl Watch {
                 ));
             }
             let is_final = entry.subresource == "eviction"
-                || entry.verb == Verb::Delete && entry.resource == CLAIMS;
+                || entry.verb == Verb::Delete && [CLAIMS, NODES].contains(&&*entry.resource);
             let mut terms = self.terms.iter().rev();
             let term = terms.find(|(from, holder)| *from <= entry.at && is_of(holder));
             if let Some((from, _)) = term.filter(|_| is_final) {
@@ -418,6 +422,15 @@ impl Watch {
                 continue;
             }
             let what = format!("{} {} at {}", entry.method, entry.path, entry.at);
+            if ["Tombstone", "Shutdown", "Stop", "Destroy"].contains(&op)
+                && let Some(age) = self.age_of_only_term(entry.at)
+                && (ON_ITS_WAY..COLD_START).contains(&age)
+            {
+                found.push(format!(
+                    "S10: {} s after the process began to lead: {what}",
+                    age.as_secs()
+                ));
+            }
             let mut intents = claim.intents.iter();
             if !intents.any(|(at, intended)| intended == op && *at <= entry.at) {
                 found.push(format!(
@@ -437,6 +450,14 @@ impl Watch {
                 Some(_) | None => {}
             }
         }
+    }
+
+    /// How long the present term has lasted, if there is one replica: of two, the one that has lost its Lease may go on for a moment.
+    fn age_of_only_term(&self, now: Timestamp) -> Option<SignedDuration> {
+        let mut terms = self.terms.iter();
+        let is_only = terms.all(|(_, holder)| holder.starts_with("kproxide-0"));
+        let began = self.terms.iter().rev().find(|(from, _)| *from <= now);
+        is_only.then_some(now.duration_since(began?.0))
     }
 
     fn check_quarantine(&self, births: &[&Birth], rest: Duration, found: &mut Vec<String>) {

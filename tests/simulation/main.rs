@@ -33,13 +33,19 @@ mod mishaps;
 
 mod wire;
 
+mod shown;
+
 mod run;
+
+mod bound;
 
 mod settled;
 
 mod invariants;
 
 mod history;
+
+mod effects;
 
 mod log;
 
@@ -110,7 +116,8 @@ struct Arguments {
     /// Find out what of a failing seed is needed for it to fail: drop faults, classes of them first, while it still does
     #[arg(long, requires = "seed")]
     minimize: bool,
-    /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and print a line for each
+    /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and keep every event of its watches from
+    /// who would see it; print a line for each story
     #[arg(long, value_name = "STORY")]
     systematic: Option<Option<String>>,
     /// Run so many days instead of two hours, with a load that follows the clock and faults at the rate of real life, and print what each pool did on each day
@@ -121,7 +128,7 @@ struct Arguments {
         conflicts_with_all = ["systematic", "minimize", "digests", "broken", "scene"]
     )]
     days: Option<u32>,
-    /// Run only this plan of the story
+    /// Run only this plan of the story, as failures and their lines name it
     #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
     plan: Option<String>,
     /// Switch a mistake on (one, by its name, or each) and print what catches it, and the place of that world among those that are tried

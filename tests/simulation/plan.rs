@@ -12,6 +12,7 @@ use rand::rngs::SmallRng;
 use crate::mishaps::{self, Event};
 use crate::run::PRELUDE;
 use crate::scenario::Scenario;
+use crate::shown::Blind;
 
 /// See [`FaultPlan::quiet`].
 pub(crate) const QUIET: Duration = Duration::from_secs(5 * 60);
@@ -26,6 +27,8 @@ pub(crate) struct FaultPlan {
     /// The world has been at rest for so long when it counts as settled; a host must not ask for any change in it.
     pub(crate) quiet: Duration,
     pub(crate) mishaps: Vec<Event>,
+    /// The first replica dies, as one of its lives says, in the moment from which the second one sees nothing new.
+    pub(crate) dies_when_other_is_blind: bool,
 }
 
 #[derive(Clone, Default)]
@@ -36,6 +39,10 @@ pub(crate) struct HostPlan {
     /// The processes of this replica that die, one after the other. The next one lives.
     pub(crate) lives: Vec<Life>,
     pub(crate) blows: Vec<Blow>,
+    /// What its watches do not show it.
+    pub(crate) blind: Option<Blind>,
+    /// What its watches show it is noted.
+    pub(crate) takes_notes: bool,
     /// When its first process starts.
     pub(crate) starts: Duration,
 }
@@ -89,6 +96,17 @@ pub(crate) enum CutOff {
     Proxmox,
 }
 
+impl Life {
+    /// A process that dies by something else than one of its effects, if at all.
+    pub(crate) fn ended_by_something_else(down: Duration) -> Self {
+        Self {
+            effect: u64::MAX,
+            moment: Moment::Before,
+            down,
+        }
+    }
+}
+
 impl FaultPlan {
     /// One host, and nothing goes wrong.
     pub(crate) fn none() -> Self {
@@ -98,6 +116,7 @@ impl FaultPlan {
             splits: Vec::new(),
             quiet: QUIET,
             mishaps: Vec::new(),
+            dies_when_other_is_blind: false,
         }
     }
 
@@ -113,8 +132,7 @@ impl FaultPlan {
                 rates,
                 lost: lost(&mut losses),
                 lives: lives(&mut rng),
-                blows: Vec::new(),
-                starts: Duration::ZERO,
+                ..HostPlan::default()
             })
             .collect();
         let mut splits = Vec::new();
@@ -147,6 +165,7 @@ impl FaultPlan {
                 &mut Seed(scenario.seed).stream("simulation", "mishaps"),
                 until,
             ),
+            dies_when_other_is_blind: false,
         }
     }
 
@@ -247,6 +266,7 @@ impl FaultPlan {
                     && host.lost.is_empty()
                     && host.lives.is_empty()
                     && host.blows.is_empty()
+                    && host.blind.is_none()
             })
     }
 }

@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::bound::bound;
+use crate::effects::Effects;
 use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::invariants::Watch;
 use crate::log::Log;
 use crate::mishaps::{Mishap, World};
-use crate::object::CLAIMS;
+use crate::object::{CLAIMS, name};
 use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
 use crate::scenario::{Act, Flags, Onto, RANGE, Scenario, TRAP};
 use crate::settled::{EndState, ledger_entries};
@@ -66,6 +68,9 @@ pub(crate) struct Outcome {
     pub(crate) wanted_too_much: bool,
     /// Whether the last load needs a machine.
     pub(crate) ends_with_machine: bool,
+    /// From the end of all faults and the last change of load to rest, and how long that may take.
+    pub(crate) rest: Duration,
+    pub(crate) bound: Duration,
     pub(crate) virtual_time: Duration,
 }
 
@@ -88,8 +93,10 @@ impl Outcome {
     pub(crate) fn report(&self) -> String {
         let sum = |of: fn(&Traffic) -> u64| self.traffic.iter().map(of).sum::<u64>();
         format!(
-            "{:.1} virtual hours, {} machines, {} effects, {} crashes, {} splits, {} mishaps, {} faults of requests, {} requests cut off, {} copies",
+            "{:.1} virtual hours, at rest {:.0} minutes after the last fault of at most {:.0}, {} machines, {} effects, {} crashes, {} splits, {} mishaps, {} faults of requests, {} requests cut off, {} copies",
             self.virtual_time.as_secs_f64() / 3600.0,
+            self.rest.as_secs_f64() / 60.0,
+            self.bound.as_secs_f64() / 60.0,
             self.machines_made,
             sum(|traffic| traffic.effects),
             sum(|traffic| traffic.crashes),
@@ -115,7 +122,8 @@ pub(crate) async fn run(
     let started = Instant::now();
     let lab = scenario.build();
     let mut history = History::new(&lab);
-    let mut watch = Watch::new(&lab);
+    let mut watch = Watch::new(&lab, scenario.flags.lease.duration);
+    let mut effects = Effects::new(&lab);
     sleep(PRELUDE).await;
     let stage = Stage {
         lab: &lab,
@@ -133,8 +141,12 @@ pub(crate) async fn run(
     let mut parts = Parts::new();
     parts.push(stops("the API server", history.follow(&lab)));
     parts.push(stops("the API server", watch.follow(&lab)));
+    parts.push(stops("the API server", effects.follow(&lab)));
     parts.push(stops("Proxmox", tell_machines(&stage)));
     parts.push(stops("whoever takes Leases", stage.take_leases()));
+    if plan.dies_when_other_is_blind {
+        parts.push(stops("whoever looks", stage.die_when_other_is_blind()));
+    }
     parts.push(Box::pin(async {
         Err(until_foreign_is_touched(&lab).await)
     }));
@@ -149,6 +161,7 @@ pub(crate) async fn run(
     drop(parts);
     let played = ended.expect("somebody plays")?;
     let mut violations = watch.violations(&lab, scenario);
+    violations.extend(effects.violations(&lab));
     match played {
         Ok(foreign) => {
             let cleared = &stage.happened.borrow().cleared;
@@ -167,6 +180,7 @@ pub(crate) async fn run(
         mishaps,
         acknowledged,
         cleared,
+        rest,
     } = stage.happened.take();
     Ok(Outcome {
         end: EndState::of(&lab),
@@ -182,6 +196,8 @@ pub(crate) async fn run(
         pods: scenario.most_pods(),
         wanted_too_much: scenario.wants_too_much(),
         ends_with_machine: (0..scenario.pools.len()).any(|pool| scenario.machines_needed(pool) > 0),
+        rest,
+        bound: bound(scenario),
         virtual_time: started.elapsed(),
     })
 }
@@ -216,6 +232,8 @@ struct Happened {
     acknowledged: usize,
     /// By their incarnations.
     cleared: Vec<u64>,
+    /// From the end of all faults and the last change of load.
+    rest: Duration,
 }
 
 impl Stage<'_> {
@@ -228,7 +246,8 @@ impl Stage<'_> {
             .map(|(wires, host)| self.replica(wires, host));
         let story = async {
             let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
-            self.come_to_rest(plan.quiet).await?;
+            let took = self.come_to_rest(plan.quiet).await?;
+            self.happened.borrow_mut().rest = took;
             if let Some(quarantine) = self.scenario.quarantine {
                 self.stay_at_rest(quarantine).await?;
                 self.come_to_rest(plan.quiet).await?;
@@ -259,6 +278,12 @@ impl Stage<'_> {
     async fn replica(&self, wires: &Wires, plan: &HostPlan) -> Result<(), String> {
         wires.faults.set_rates(plan.rates);
         wires.strike(&plan.blows);
+        if plan.takes_notes {
+            wires.sight.take_notes();
+        }
+        if let Some(blind) = &plan.blind {
+            wires.sight.lose(blind.clone());
+        }
         sleep(plan.starts).await;
         for request in &plan.lost {
             let matcher = request.parse().expect("the plan names known requests");
@@ -364,6 +389,7 @@ impl Stage<'_> {
                     }
                 }
                 Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
+                Act::Keep(keep) => self.keep(*keep),
                 Act::Silence => self.silence().await,
                 Act::Mend => self.mend(),
                 Act::Incident(incident) => {
@@ -373,6 +399,27 @@ impl Stage<'_> {
             }
         }
         foreign
+    }
+
+    /// Somebody wants a Node of ours kept, or none any more.
+    fn keep(&self, keep: bool) {
+        let nodes = self.lab.kube.list("nodes");
+        let ours = nodes
+            .iter()
+            .filter(|node| node["metadata"]["labels"]["kproxide.dev/claim"].is_string());
+        let (value, most) = match keep {
+            true => (json!("true"), 1),
+            false => (Value::Null, usize::MAX),
+        };
+        for node in ours.take(most) {
+            let node = name(node);
+            self.log
+                .line("people", &format!("Node {node} is to be kept: {keep}"));
+            let patch =
+                json!({"metadata": {"annotations": {"kproxide.dev/do-not-disrupt": value}}});
+            let patched = self.lab.kube.patch("nodes", "", "", node, patch);
+            patched.expect("the Node was there a moment ago");
+        }
     }
 
     /// Copies the first machine of ours that stands, if there is one now.
@@ -553,6 +600,17 @@ impl Stage<'_> {
                 .line("world", &format!("{} reaches everything again", wires.name));
             wires.cut(None);
         }
+    }
+
+    async fn die_when_other_is_blind(&self) {
+        let [first, second] = &self.wires[..] else {
+            return pending().await;
+        };
+        second.sight.is_behind().await;
+        self.log
+            .line("world", &format!("{} sees nothing new", second.name));
+        first.die();
+        pending().await
     }
 
     fn effects(&self) -> u64 {

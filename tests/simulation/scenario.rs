@@ -128,6 +128,8 @@ pub(crate) enum Act {
     Load(Vec<u32>),
     /// Somebody clones a machine of ours in the web interface, with name, tags, description and resource pool, to a VMID of our range.
     Copy(Onto),
+    /// Somebody wants a Node of ours kept; `false`: none any more.
+    Keep(bool),
     /// The kubelet of a Node of ours falls silent for good.
     Silence,
     /// The policy that traps answers from now on.
@@ -166,7 +168,11 @@ impl Scenario {
                 });
             }
         }
-        let steps = steps(&apps, &pools, &mut rng);
+        let mut steps = steps(&apps, &pools, &mut rng);
+        keep_a_node(
+            &mut steps,
+            &mut Seed(seed).stream("simulation", "kept Nodes"),
+        );
         let foreign = foreign(hypervisors, &mut rng);
         Self {
             seed,
@@ -186,7 +192,7 @@ impl Scenario {
     pub(crate) fn final_load(&self) -> &[u32] {
         let loads = self.steps.iter().rev().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.as_slice()),
-            Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => None,
+            Act::Copy(_) | Act::Keep(_) | Act::Silence | Act::Mend | Act::Incident(_) => None,
         });
         loads.into_iter().next().unwrap_or_default()
     }
@@ -205,7 +211,7 @@ impl Scenario {
                 };
                 cores.sum::<u32>() > pool.max_nodes * CORES * 1000 + elsewhere
             }),
-            Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => false,
+            Act::Copy(_) | Act::Keep(_) | Act::Silence | Act::Mend | Act::Incident(_) => false,
         })
     }
 
@@ -213,7 +219,7 @@ impl Scenario {
     pub(crate) fn most_pods(&self) -> u32 {
         let loads = self.steps.iter().filter_map(|step| match &step.act {
             Act::Load(load) => Some(load.iter().sum()),
-            Act::Copy(_) | Act::Silence | Act::Mend | Act::Incident(_) => None,
+            Act::Copy(_) | Act::Keep(_) | Act::Silence | Act::Mend | Act::Incident(_) => None,
         });
         loads.max().unwrap_or(0)
     }
@@ -231,6 +237,7 @@ impl Scenario {
                 let what = match step.act {
                     Act::Load(_) => "load",
                     Act::Copy(_) => "copy",
+                    Act::Keep(_) => "wish to keep a Node, or its end,",
                     Act::Silence => "silence",
                     Act::Mend => "mending",
                     Act::Incident(_) => "incident",
@@ -383,6 +390,9 @@ impl fmt::Display for Scenario {
                     "  {} somebody copies a machine of ours onto a VMID: {onto:?}",
                     Clock(step.at)
                 )?,
+                Act::Keep(keep) => {
+                    writeln!(out, "  {} a Node is to be kept: {keep}", Clock(step.at))?;
+                }
                 Act::Silence => writeln!(out, "  {} a Node falls silent", Clock(step.at))?,
                 Act::Mend => writeln!(out, "  {} the policy is mended", Clock(step.at))?,
                 Act::Incident(incident) => writeln!(out, "  {} {incident:?}", Clock(step.at))?,
@@ -554,6 +564,22 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
         act: Act::Load(last),
     });
     steps
+}
+
+/// In some worlds somebody wants a Node kept from a while after the first load on, until the last one.
+fn keep_a_node(steps: &mut Vec<Step>, rng: &mut SmallRng) {
+    let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+        return;
+    };
+    let (from, until) = (first.at + Duration::from_secs(300), last.at);
+    if from >= until || !rng.random_ratio(1, 3) {
+        return;
+    }
+    for (at, keep) in [(from, true), (until, false)] {
+        let later = steps.iter().position(|step| step.at >= at);
+        let act = Act::Keep(keep);
+        steps.insert(later.unwrap_or(steps.len()), Step { at, act });
+    }
 }
 
 /// Machines of other people that look more or less like ours.

@@ -14,7 +14,7 @@ pub(crate) struct Story {
     pub(crate) begins: Duration,
     /// Kinds of effects that there must be: without them it is another story.
     pub(crate) has: &'static [&'static str],
-    /// Whether some of its plans have a second blow.
+    /// Whether in some of its plans a second thing goes wrong.
     pub(crate) in_pairs: bool,
 }
 
@@ -87,7 +87,7 @@ impl Story {
             scenario: world(2, "spread", steps),
             begins: PREPARED,
             has: DOWN,
-            in_pairs: false,
+            in_pairs: true,
         }
     }
 

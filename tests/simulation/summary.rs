@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use crate::mishaps::Mishap;
 use crate::plan::CutOff;
@@ -88,6 +89,8 @@ pub(crate) struct Summary {
     wanted_too_much: u64,
     end_with_machine: u64,
     mishaps: BTreeMap<Mishap, u64>,
+    /// The longest way to rest, in thousandths of what it might have been: with the seed, the time and its bound.
+    slowest: Option<(u128, u64, Duration, Duration)>,
 }
 
 /// Of one seed's run with faults.
@@ -125,6 +128,7 @@ impl Summary {
             wanted_too_much: 0,
             end_with_machine: 0,
             mishaps: BTreeMap::new(),
+            slowest: None,
         }
     }
 
@@ -158,6 +162,9 @@ impl Summary {
         for mishap in faulty.mishaps {
             *self.mishaps.entry(mishap).or_default() += 1;
         }
+        let share = faulty.rest.as_millis() * 1000 / faulty.bound.as_millis().max(1);
+        let rest = (share, seed, faulty.rest, faulty.bound);
+        self.slowest = self.slowest.max(Some(rest));
         self.copies += faulty.copies;
         self.promised += faulty.promised;
         self.acknowledged += faulty.acknowledged;
@@ -305,6 +312,14 @@ impl fmt::Display for Summary {
             self.acknowledged,
             self.cleared
         )?;
+        if let Some((_, seed, rest, bound)) = self.slowest {
+            writeln!(
+                out,
+                "the slowest to come to rest after its last fault is seed {seed}: {} minutes, of {} that its world allows",
+                rest.as_secs() / 60,
+                bound.as_secs() / 60
+            )?;
+        }
         writeln!(
             out,
             "pairs of effect and fault: {} of {}",

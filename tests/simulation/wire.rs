@@ -27,12 +27,15 @@ use tower::{Service, ServiceExt};
 
 use crate::log::Log;
 use crate::plan::{Blow, CutOff, Life, What};
+use crate::shown::{Noted, Seeing, Sight};
 
 /// Clones are the same wires.
 #[derive(Clone)]
 pub(crate) struct Wires {
     pub(crate) name: &'static str,
     pub(crate) faults: Faults,
+    /// What its watches show it.
+    pub(crate) sight: Sight,
     log: Log,
     since: Instant,
     state: Arc<Mutex<State>>,
@@ -87,6 +90,10 @@ pub(crate) struct Traffic {
     pub(crate) met: BTreeMap<(&'static str, &'static str), u64>,
     /// What the first process asked to be changed.
     pub(crate) asked_first: Vec<Asked>,
+    /// What its watches showed it, if notes were taken.
+    pub(crate) shown: Vec<Noted>,
+    /// Something was kept from it as its plan says.
+    pub(crate) was_blind: bool,
 }
 
 impl Wires {
@@ -94,6 +101,7 @@ impl Wires {
         Self {
             name,
             faults: Faults::new(seed),
+            sight: Sight::default(),
             log: log.clone(),
             since: Instant::now(),
             state: Arc::default(),
@@ -117,6 +125,14 @@ impl Wires {
     /// Returns when a blow has cut this host off from its Lease.
     pub(crate) async fn lease_lost(&self) {
         self.lease_lost.notified().await;
+    }
+
+    /// The process dies as soon as it asks for anything.
+    pub(crate) fn die(&self) {
+        self.faults.crash_at(CrashPoint {
+            request: self.faults.requests() + 1,
+            moment: Moment::Before,
+        });
     }
 
     /// From now on no process dies any more.
@@ -152,12 +168,14 @@ impl Wires {
             lab.kube.as_user(self.name).whole_requests(),
             Dialect::Kubernetes,
         );
-        KubeClient::from_service(Collecting(Wire {
+        let service = Collecting(Wire {
             service,
             dialect: Dialect::Kubernetes,
             wires: self.clone(),
             kube: lab.kube.clone(),
-        }))
+        });
+        let sight = self.sight.clone();
+        KubeClient::from_service(Seeing { service, sight })
     }
 
     pub(crate) fn proxmox(&self, lab: &Lab) -> Connect {
@@ -236,6 +254,8 @@ impl Wires {
             by_chance,
             met,
             asked_first: state.asked_first.clone(),
+            shown: self.sight.noted(),
+            was_blind: self.sight.is_met(),
         }
     }
 

@@ -26,7 +26,7 @@ pub const MOST_STATE_BYTES: usize = 4096;
 /// Proxmox's CSI plugin makes its volumes under this number.
 pub const FORBIDDEN_VMID: u32 = 9999;
 
-/// A reservation whose claim has not appeared by then never becomes one: `act` re-reads its entry before the clone.
+/// A reservation whose claim does not exist by then never becomes one: `act` re-reads its entry before the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
 /// For how long a number rests whose claim never appeared: longer than a request that is on its way can take.
@@ -111,6 +111,23 @@ fn is_overcome(world: &World, row: &Backoff) -> bool {
 /// A moment later by so much; the end of time if there is none.
 pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
     moment.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// Reservations that are old enough to be given up, and of whose claims no watch has told. A claim that exists all the same may have its machine already: the
+/// API server must be asked ([`HostFacts::unclaimed`](crate::facts::HostFacts::unclaimed)).
+pub fn overdue(world: &World, now: Timestamp) -> impl Iterator<Item = &ClaimName> {
+    let entries = world.ledger().map_or(&[][..], |ledger| &ledger.entries);
+    let is_overdue = move |entry: &&LedgerEntry| {
+        let EntryState::Reserved { since } = entry.state else {
+            return false;
+        };
+        now >= later(since.min(now), RESERVATION_LASTS)
+            && world
+                .claims()
+                .get(&entry.claim)
+                .is_none_or(|claim| !is_of_claim(entry, claim))
+    };
+    entries.iter().filter(is_overdue).map(|entry| &entry.claim)
 }
 
 /// Brings the Ledger in line with the claims that exist. The result is what must stand before anything is launched.
@@ -199,7 +216,8 @@ impl Upkeep {
                 entry.state = EntryState::Reserved { since };
                 let end = later(since, RESERVATION_LASTS);
                 wake(&mut self.wake_at, end, now);
-                if now >= end && !broken(Mutant::ReservationKept) {
+                let is_unclaimed = world.host().unclaimed.contains(&entry.claim);
+                if now >= end && is_unclaimed && !broken(Mutant::ReservationKept) {
                     // Without a claim there was no machine. Were every refused claim's number to rest as long as a machine's, a webhook that refuses
                     // claims would use up the range within minutes.
                     entry.state = EntryState::Quarantined {

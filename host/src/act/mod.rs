@@ -251,6 +251,12 @@ impl Actor {
         Ok(definition.problem())
     }
 
+    /// Of the reservations that are old enough to be given up, those whose claims do not exist, by a fresh look at each.
+    pub async fn unclaimed(&self, world: &World) -> BTreeSet<ClaimName> {
+        let now = self.context.clock.now();
+        reserve::unclaimed(&self.context.kube, world, now).await
+    }
+
     /// By how much our clock is ahead of the API server's; `None`: the server has not said lately what time it is.
     pub fn clock_ahead(&self) -> Option<SignedDuration> {
         let there = self.context.kube.server_time()?;

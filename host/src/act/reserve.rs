@@ -1,10 +1,15 @@
 //! Before any machine: the Ledger stands, then the claim exists.
 
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
 use jiff::Timestamp;
 use kproxide_planner::facts::{ClaimSpec, LedgerFacts};
 use kproxide_planner::ids::{ClaimName, Uid};
+use kproxide_planner::ledger::overdue;
 use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::plan::Plan;
+use kproxide_planner::world::World;
 
 use super::Context;
 use super::drive::Pause;
@@ -54,6 +59,28 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
             Reservation::Refused
         }
     }
+}
+
+/// Reservations that are looked at in one tick; the next tick looks at the rest.
+const LOOKS_PER_TICK: usize = 20;
+
+/// Of the reservations that are old enough to be given up, those whose claims do not exist. One that could not be looked at goes on to count.
+pub(super) async fn unclaimed(kube: &Client, world: &World, now: Timestamp) -> BTreeSet<ClaimName> {
+    let overdue = overdue(world, now).take(LOOKS_PER_TICK);
+    let looks = overdue.map(|name| async move {
+        match claims::get(kube, name).await {
+            Ok(None) => Some(name.clone()),
+            Ok(Some(_)) => {
+                tracing::info!(claim = %name, "the claim exists; the watch of claims lags behind");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(claim = %name, error = chain(&error), "whether the claim exists is not known; its reservation counts");
+                None
+            }
+        }
+    });
+    join_all(looks).await.into_iter().flatten().collect()
 }
 
 /// Creates the claim, finalizer included. Repeatable: a claim of the same name and specification is this one.

@@ -189,6 +189,7 @@ pub(crate) fn faults(scenario: &Scenario) -> FaultPlan {
         which: rng.random_range(0..1000),
     });
     FaultPlan {
+        dies_when_other_is_blind: false,
         until,
         hosts,
         splits,

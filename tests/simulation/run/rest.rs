@@ -8,22 +8,22 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use super::{LOOK, Stage};
+use crate::bound::bound;
 use crate::plan::QUIET;
 use crate::settled::{about_to_end, check_empty, ledger_entries, problems};
 use crate::wire::Wires;
 
-/// From the last fault and the last change of load to rest. The longest single wait that a fault can cause is the back-off of a hypervisor after
-/// failures, half an hour at most; the rest are drains (10 minutes each) and deadlines of launches.
-const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// The Ledger lets go of what has rested by then at the latest.
 const LET_GO: Duration = Duration::from_secs(10 * 60);
 /// An anchor is moved on so often.
 const MOVE: Duration = Duration::from_secs(4 * 60);
 
 impl Stage<'_> {
-    /// Waits until nothing is wrong, then for a while in which nothing may be asked for.
-    pub(super) async fn come_to_rest(&self, quiet: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE + quiet;
+    /// Waits until nothing is wrong, then for a while in which nothing may be asked for. Returns how long it took to come to rest.
+    pub(super) async fn come_to_rest(&self, quiet: Duration) -> Result<Duration, String> {
+        let began = Instant::now();
+        let bound = bound(self.scenario);
+        let deadline = began + bound + quiet;
         let (mut calm_since, mut effects) = (Instant::now(), self.effects());
         let mut moves = self.anchor_moves();
         loop {
@@ -37,12 +37,13 @@ impl Stage<'_> {
                 moves = self.anchor_moves();
             }
             if calm_since.elapsed() >= quiet {
-                return self.moves_in(quiet, moves);
+                self.moves_in(quiet, moves)?;
+                return Ok(calm_since - began);
             }
             if Instant::now() >= deadline {
                 return Err(format!(
-                    "no rest after {} minutes: {found:#?}",
-                    PATIENCE.as_secs() / 60
+                    "L4: no rest after {} minutes: {found:#?}",
+                    bound.as_secs() / 60
                 ));
             }
             sleep(LOOK).await;

@@ -7,7 +7,7 @@ mod kubernetes;
 mod objects;
 mod proxmox;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,10 @@ pub struct HostFacts {
     /// Random text of this process, for the marks of anchors ([`crate::anchor`]). `None`: no anchors are kept.
     #[serde(default)]
     pub anchor_nonce: Option<std::sync::Arc<str>>,
+    /// Of the reservations that are old enough to be given up ([`crate::ledger::overdue`]), those of which the API server said just now that there is no such
+    /// claim: the watch of claims may lag behind.
+    #[serde(default)]
+    pub unclaimed: BTreeSet<ClaimName>,
     /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
     pub failing_watches: Vec<String>,
 }

@@ -7,7 +7,7 @@ use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts};
 use crate::fixtures::Scene;
 use crate::ids::{HypervisorId, StorageName};
 use crate::ledger::{
-    LONGEST_BACKOFF, RESERVATION_LASTS, later, quarantine, record_failure, upkeep,
+    LONGEST_BACKOFF, RESERVATION_LASTS, later, overdue, quarantine, record_failure, upkeep,
 };
 
 const PLACES: [(&str, Option<&str>); 3] = [
@@ -51,6 +51,7 @@ const QUARANTINES: [SignedDuration; 4] = [
 
 /// One upkeep: bounded pauses and reservations, nothing forgotten that may stand for a machine, nothing left to do at the same moment.
 fn kept(scene: &mut Scene, now: jiff::Timestamp, resting: SignedDuration) {
+    scene.host.unclaimed = overdue(&scene.world(), now).cloned().collect();
     let kept = upkeep(&scene.world(), now, resting);
     assert!(kept.wake_at.is_none_or(|wake_at| wake_at > now));
     for row in &kept.ledger.backoff {

@@ -30,6 +30,9 @@ fn f2_a_reservation_turns_live_with_its_claim_and_rests_without_one() {
         };
     }
     scene.claims.retain(|name, _| name.as_str() == "seen");
+    let world = scene.world();
+    assert!(overdue(&world, at(NOW)).eq([&ClaimName::from("stale")]));
+    scene.host.unclaimed = ["young", "stale"].map(ClaimName::from).into();
     let upkeep = kept(&scene);
     assert_eq!(
         states(&upkeep),
@@ -45,6 +48,19 @@ fn f2_a_reservation_turns_live_with_its_claim_and_rests_without_one() {
         ]
     );
     assert_eq!(upkeep.wake_at, Some(at(NOW + 1)));
+}
+
+/// The watch of claims lags behind; the machine may have been made already, and would count for nobody.
+#[test]
+fn f60_a_reservation_counts_until_the_api_server_says_that_there_is_no_claim() {
+    let mut scene = Scene::default();
+    scene.coming_machine("unseen", "alpha", Phase::Pending);
+    let reserved = EntryState::Reserved {
+        since: at(NOW - 3600),
+    };
+    scene.ledger.entries[0].state = reserved;
+    scene.claims.clear();
+    assert_eq!(states(&kept(&scene)), [reserved]);
 }
 
 #[test]
@@ -106,6 +122,7 @@ fn upkeep_of_what_it_made_changes_nothing() {
     scene.coming_machine("stale", "alpha", Phase::Pending);
     scene.ledger.entries[1].state = EntryState::Reserved { since: at(0) };
     scene.claims.remove("stale");
+    scene.host.unclaimed = ["stale".into()].into();
     scene.ledger = kept(&scene).ledger;
     assert_eq!(kept(&scene).ledger, scene.ledger);
 }

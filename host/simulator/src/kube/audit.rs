@@ -71,6 +71,8 @@ pub struct AuditEntry {
     pub name: String,
     /// Empty for the object itself.
     pub subresource: String,
+    /// Of a delete or an eviction: it is of the object of this UID and of no other one of that name.
+    pub names_uid: bool,
     /// Nothing was written.
     pub dry_run: bool,
     /// The HTTP status of the answer.
@@ -90,6 +92,7 @@ impl fmt::Display for AuditEntry {
             namespace,
             name,
             subresource,
+            names_uid: _,
             dry_run,
             code,
             revision,

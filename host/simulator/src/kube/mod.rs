@@ -366,7 +366,7 @@ impl Kube {
             (Err(error), _) => error.code,
         };
         let name = result.as_ref().map_or("", Written::name);
-        state.record(&self.user, "", verb, target, name, false, code);
+        state.record(&self.user, "", verb, target, name, false, false, code);
         result
     }
 }
@@ -383,6 +383,7 @@ impl State {
         verb: Verb,
         target: &Target,
         generated_name: &str,
+        names_uid: bool,
         dry_run: bool,
         code: u16,
     ) {
@@ -402,6 +403,7 @@ impl State {
                 .clone()
                 .unwrap_or_else(|| generated_name.to_owned()),
             subresource: target.subresource.clone(),
+            names_uid,
             dry_run,
             code,
             revision: self.store.revision(),

@@ -59,7 +59,10 @@ impl Kube {
             .and_then(|agent| agent.to_str().ok())
             .unwrap_or_default();
         let dry_run = params.write_options().dry_run;
-        state.record(&self.user, agent, verb, &target, name, dry_run, code);
+        let names_uid = names_uid(verb, &target, body);
+        state.record(
+            &self.user, agent, verb, &target, name, names_uid, dry_run, code,
+        );
         match result? {
             (code, Written::Stored(stored)) => {
                 Ok(Answer::Text(code, present(&target, &stored.bytes)))
@@ -114,6 +117,18 @@ fn discovery(state: &State, segments: &[String]) -> Result<Answer, ApiError> {
         }
         Some(_) | None => Ok(Answer::Object(StatusCode::OK, state.discover(segments)?)),
     }
+}
+
+/// Whether a delete or an eviction has the precondition of a UID.
+fn names_uid(verb: Verb, target: &Target, body: &Bytes) -> bool {
+    let options = match target.subresource.as_str() {
+        "eviction" => "/deleteOptions",
+        _ if verb == Verb::Delete => "",
+        _ => return false,
+    };
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let uid = body.pointer(&format!("{options}/preconditions/uid"));
+    uid.is_some_and(Value::is_string)
 }
 
 fn write(

@@ -1,0 +1,188 @@
+//! What must hold of each effect by itself, whatever came before: room on the hypervisor that is chosen, what people want kept, UIDs, refusals that are heeded,
+//! a policy that there is. As in [`crate::history`], what counts is what both servers saw.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kproxide::lab::Lab;
+use kproxide_simulator::kube::{AuditEntry, Change, ChangeKind, Verb};
+use serde_json::Value;
+
+use crate::history::{Notice, Notices, is_by_host};
+use crate::object::{CLAIMS, condition, name, text};
+
+const NODES: &str = "nodes";
+const KEEP: &str = "kproxide.dev/do-not-disrupt";
+/// S7: a plan may be so old when what it plans begins.
+const PLANNED: SignedDuration = SignedDuration::from_secs(30);
+/// S6: whoever was refused for a budget's sake asks again after so long at the earliest.
+const ASKS_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// Collects what each effect was like.
+pub(crate) struct Effects {
+    notices: Notices,
+    /// Nodes that people want kept, and since when.
+    kept: BTreeMap<String, Timestamp>,
+    /// The phase of each claim, by its UID.
+    phases: BTreeMap<String, String>,
+    /// When a pod's eviction was refused the last time.
+    refused: BTreeMap<String, Timestamp>,
+    /// So much of what was asked of the API server was reviewed.
+    seen: usize,
+    found: Vec<String>,
+}
+
+impl Effects {
+    pub(crate) fn new(lab: &Lab) -> Self {
+        Self {
+            notices: Notices::new(lab, &[CLAIMS, NODES]),
+            kept: BTreeMap::new(),
+            phases: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            seen: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// Takes notes of every change, for as long as it is polled.
+    pub(crate) async fn follow(&mut self, lab: &Lab) {
+        while let Some(notice) = self.notices.next().await {
+            match notice {
+                Notice::Changed(change) => self.note(lab, &change),
+                Notice::Review => self.review(lab),
+            }
+        }
+    }
+
+    /// Every violation; none is as it should be.
+    pub(crate) fn violations(&mut self, lab: &Lab) -> Vec<String> {
+        self.review(lab);
+        self.found.clone()
+    }
+
+    fn note(&mut self, lab: &Lab, change: &Change) {
+        let (object, now) = (change.object.value(), lab.clock.now());
+        if change.resource.is(NODES) {
+            let is_kept = object["metadata"]["annotations"][KEEP] == "true";
+            if change.kind == ChangeKind::Deleted || !is_kept {
+                self.kept.remove(name(&object));
+            } else {
+                let kept = self.kept.entry(name(&object).to_owned());
+                kept.or_insert(now);
+            }
+            return;
+        }
+        if change.kind == ChangeKind::Added {
+            self.check_room(lab, &object);
+            self.check_policy(&object);
+        }
+        let phase = text(&object["status"]["phase"]).to_owned();
+        let uid = text(&object["metadata"]["uid"]).to_owned();
+        if change.kind == ChangeKind::Deleted {
+            self.phases.remove(&uid);
+            return;
+        }
+        let begins =
+            phase == "Draining" && self.phases.get(&uid).is_none_or(|before| *before != phase);
+        self.phases.insert(uid, phase);
+        if begins {
+            self.check_kept(&object, now);
+        }
+    }
+
+    /// S5: what runs on a hypervisor and what is promised there are no more than it has.
+    fn check_room(&mut self, lab: &Lab, claim: &Value) {
+        let hypervisor = text(&claim["spec"]["hypervisor"]);
+        let snapshot = lab.pve.snapshot();
+        let Some(it) = snapshot.hypervisors.iter().find(|it| it.name == hypervisor) else {
+            self.found.push(format!(
+                "S5: claim {} is for {hypervisor}, which there is not",
+                name(claim)
+            ));
+            return;
+        };
+        let runs = snapshot
+            .vms
+            .iter()
+            .filter(|vm| vm.hypervisor == hypervisor && vm.running);
+        let claims = lab.kube.list(CLAIMS);
+        let promised = claims.iter().filter(|claim| {
+            let vmid = &claim["spec"]["vmid"];
+            claim["spec"]["hypervisor"] == hypervisor
+                && !runs.clone().any(|vm| u64::from(vm.vmid) == *vmid)
+        });
+        let promised =
+            promised.filter_map(|claim| claim["spec"]["resources"]["memoryBytes"].as_u64());
+        let committed = runs.clone().map(|vm| vm.memory).sum::<u64>() + promised.sum::<u64>();
+        if committed > it.memory {
+            self.found.push(format!(
+                "S5: with claim {} {hypervisor} has {} MiB promised or in use of {}",
+                name(claim),
+                committed >> 20,
+                it.memory >> 20
+            ));
+        }
+    }
+
+    /// S13: a claim names the very module that chose.
+    fn check_policy(&mut self, claim: &Value) {
+        let digest = text(&claim["spec"]["policyDigest"]);
+        let builtins = kproxide_builtins::BUILTINS.iter();
+        let mut known = builtins.chain(kproxide_builtins::HOSTILE);
+        if !known.any(|policy| policy.sha256 == digest) {
+            self.found.push(format!(
+                "S13: claim {} was placed by a policy that nobody has: {digest:?}",
+                name(claim)
+            ));
+        }
+    }
+
+    /// S7: what people want kept is not drained for our own sake.
+    fn check_kept(&mut self, claim: &Value, now: Timestamp) {
+        let reason = condition(claim, "Drained").map_or("", |drained| text(&drained["reason"]));
+        let node = text(&claim["status"]["nodeName"]);
+        let kept = self.kept.get(node);
+        if ["Empty", "Underutilized", "Replace"].contains(&reason)
+            && kept.is_some_and(|since| now.duration_since(*since) > PLANNED)
+        {
+            self.found.push(format!(
+                "S7: claim {} is drained ({reason}), and its Node is to be kept",
+                name(claim)
+            ));
+        }
+    }
+
+    /// Checks everything that was asked since the last time.
+    fn review(&mut self, lab: &Lab) {
+        let asked = lab.kube.audit_since(self.seen);
+        self.seen += asked.len();
+        for entry in asked.iter().filter(|entry| is_by_host(entry)) {
+            self.check_uid(entry);
+            self.check_patience(entry);
+        }
+    }
+
+    /// S9: what is deleted or evicted is the very object that was looked at.
+    fn check_uid(&mut self, entry: &AuditEntry) {
+        let deletes = entry.verb == Verb::Delete && [CLAIMS, NODES].contains(&&*entry.resource);
+        if (deletes || entry.subresource == "eviction") && !entry.names_uid {
+            self.found.push(format!("S9: no UID is named: {entry}"));
+        }
+    }
+
+    /// S6: a budget that says no is not asked again at once.
+    fn check_patience(&mut self, entry: &AuditEntry) {
+        if entry.subresource != "eviction" {
+            return;
+        }
+        let pod = format!("{}/{} by {}", entry.namespace, entry.name, entry.user);
+        let refused = self.refused.get(&pod);
+        if refused.is_some_and(|at| entry.at.duration_since(*at) < ASKS_AGAIN) {
+            self.found
+                .push(format!("S6: refused a moment before: {entry}"));
+        }
+        if entry.code == 429 {
+            self.refused.insert(pod, entry.at);
+        }
+    }
+}
