@@ -28,18 +28,19 @@ pub enum Command {
     /// a terminal it is a picture (space pauses, q ends), elsewhere lines; a summary is the end of both.
     #[cfg(feature = "simulator")]
     Demo(Demo),
-    /// Simulated hypervisors and clusters for other programs
+    /// Serve a simulated Proxmox VE, and a simulated Kubernetes, to other programs
     #[cfg(feature = "simulator")]
     #[command(subcommand)]
     Simulate(Simulate),
     /// Print the CustomResourceDefinitions as YAML
     Crds,
-    /// Policy modules
+    /// List the built-in policies, or write them to a folder
     #[command(subcommand)]
     Policy(Policy),
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "A DURATION is written like 10s, 5m, 24h or 250ms.")]
 pub struct Run {
     /// Kubernetes credentials; default: those of the pod, else ~/.kube/config
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
@@ -87,7 +88,7 @@ pub struct Run {
     #[command(flatten)]
     pub timing: Timing,
     /// How logs are written to standard error
-    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    #[arg(long, value_enum, default_value_t = LogFormat::Json, value_name = "FORMAT")]
     pub log_format: LogFormat,
     /// Which logs: a level, or directives such as `info,kproxide::act=debug`
     #[arg(
@@ -99,43 +100,43 @@ pub struct Run {
     pub log: String,
 }
 
-/// Durations are written like `10s`, `5m`, `250ms`.
+/// When things are done.
 #[derive(Clone, Debug, Args)]
 pub struct Timing {
     /// Look at the world at least this often
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub poll_interval: std::time::Duration,
-    /// Plan after nothing has changed for so long …
+    /// Plan once nothing has changed for this long
     #[arg(long, default_value = "50ms", value_parser = duration, value_name = "DURATION")]
     pub batch_idle: std::time::Duration,
-    /// … or so long after the first change
+    /// Plan at the latest this long after the first change
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub batch_max: std::time::Duration,
     /// Ask Proxmox again for its inventory when it is older than this
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub inventory_max_age: std::time::Duration,
-    /// Remove nothing for so long (and two ticks) after becoming leader
+    /// Remove nothing for this long, and two ticks, after becoming leader
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub cold_start: std::time::Duration,
-    /// A freed VMID and address are not used again for so long
+    /// A freed VMID and address are not used again for this long
     #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
     pub quarantine: std::time::Duration,
-    /// A machine of ours whose claim is gone and whose Node is not Ready is removed after so long; one whose Node is Ready gets its claim back at once
+    /// A machine of ours whose claim is gone and whose Node is not Ready is removed after this long; one whose Node is Ready gets its claim back at once
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub orphan_grace: std::time::Duration,
-    /// Keep a small stopped VM in each Proxmox cluster, by which a copy of this Kubernetes cluster (a backup restored elsewhere) is told before it removes machines
+    /// Keep a small stopped VM in each Proxmox cluster, so that a copy of this Kubernetes cluster (a backup restored elsewhere) is noticed before it removes machines
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub anchor: bool,
-    /// Others may take the Lease after so long without renewal
+    /// Others may take the Lease after this long without renewal
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
     pub lease_duration: std::time::Duration,
-    /// Step down when the Lease could not be renewed for so long
+    /// Step down when the Lease could not be renewed for this long
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub lease_renew_deadline: std::time::Duration,
     /// Time between two tries for the Lease
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
     pub lease_retry: std::time::Duration,
-    /// Make at most so many machines in one tick
+    /// Make at most this many machines in one tick
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub max_launches_per_tick: u32,
 }

@@ -354,7 +354,7 @@ impl Autoscaler {
         let off = self.actor.clock_ahead().and_then(clock_off);
         let problem = off.map(|off| {
             format!(
-                "{off}: ages cannot be told, and nothing is removed; set the clocks right; kproxide ends, to be started anew, if its own is the wrong one by then"
+                "{off}, so ages cannot be trusted and nothing is removed. Correct the clock (NTP) of the machine that is wrong; if that is kproxide's, it restarts by itself afterwards"
             )
         });
         if problem == self.host.clock_problem {

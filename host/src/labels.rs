@@ -1,5 +1,6 @@
 //! Kubernetes' syntax for labels, and the keys that are neither a policy's nor a pool's to set.
 
+use kproxide_planner::keys::CONTROL_PLANE_ROLES;
 use thiserror::Error;
 
 /// What is wrong with a label, annotation or taint.
@@ -72,10 +73,7 @@ pub(crate) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError>
     }
     match key {
         "kubernetes.io/hostname" => reserved("it is the Node's identity"),
-        "node-role.kubernetes.io/control-plane"
-        | "node-role.kubernetes.io/controlplane"
-        | "node-role.kubernetes.io/master"
-        | "node-role.kubernetes.io/etcd" => reserved("kproxide makes no control planes"),
+        role if CONTROL_PLANE_ROLES.contains(&role) => reserved("kproxide makes no control planes"),
         _ => Ok(()),
     }
 }

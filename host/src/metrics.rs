@@ -173,7 +173,7 @@ impl Metrics {
             )?,
             findings: register.counters(
                 "kproxide_findings_total",
-                "Findings of the plan's check.",
+                "What was found that people may want to know, orphans and leftover volumes among it; what lasts is counted again as often as it is logged.",
                 &["severity"],
             )?,
             clusters: register.gauges(

@@ -242,14 +242,14 @@ impl Reporter {
                 Severity::Warning => "warning",
                 Severity::Defect => "defect",
             };
-            self.metrics
-                .findings
-                .with_label_values(&[severity_word])
-                .inc();
             let subject = (about.clone(), message.clone());
             if !self.logged.is_news(subject, "", now) {
                 continue;
             }
+            self.metrics
+                .findings
+                .with_label_values(&[severity_word])
+                .inc();
             match severity {
                 Severity::Notice => tracing::debug!(about, message, "finding"),
                 Severity::Warning => tracing::warn!(about, message, "finding"),
@@ -416,11 +416,11 @@ impl Reporter {
             message,
         } = orphan;
         let severity = if *warning { "warning" } else { "notice" };
-        self.metrics.findings.with_label_values(&[severity]).inc();
         let subject = (format!("VM/{cluster}/{vmid}"), message.clone());
         if !self.logged.is_news(subject, "", now) {
             return;
         }
+        self.metrics.findings.with_label_values(&[severity]).inc();
         tracing::warn!(%cluster, %vmid, message, "a machine without a claim");
         let pool = pool.as_ref().and_then(|name| {
             let facts = world.pools().get(name)?;

@@ -146,7 +146,7 @@ impl Mass {
             .map(|(count, kind)| format!("{count} {kind}"))
             .collect();
         format!(
-            "frozen: {} of {} managed machines went bad at once ({}), which points at the network, the control plane, a wrong inventory or a slip: nothing is removed or repaired until fewer than {MOST_PERCENT}% are. If it is meant: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}",
+            "frozen: {} of {} managed machines went bad at once ({}), which looks like a failure of the network or the control plane, or like a mistake: nothing is removed or repaired until at most {FEW} machines, or at most {MOST_PERCENT} % of them, are bad. If it is meant: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}",
             self.bad,
             self.all,
             kinds.join(", ")

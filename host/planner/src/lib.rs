@@ -7,6 +7,8 @@
 // What is known.
 pub mod ids;
 
+pub mod keys;
+
 pub mod quantity;
 pub mod resources;
 

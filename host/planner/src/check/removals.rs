@@ -9,6 +9,7 @@ use crate::anchor;
 use crate::claim::Phase;
 use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::ids::{ClaimName, PoolName};
+use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
 
@@ -98,8 +99,9 @@ impl<'w> Removals<'w> {
                 .get(&claim.spec.pool)
                 .is_some_and(|pool| pool.paused);
         // Once the claim is deleted there is nothing left to protect: half a termination would only stay half.
-        let is_protected =
-            reason.is_voluntary() && claim.do_not_disrupt && claim.deleting_since.is_none();
+        let is_protected = reason.is_voluntary()
+            && (claim.do_not_disrupt || self.is_node_protected(claim))
+            && claim.deleting_since.is_none();
         if claim.paused || is_paused || is_protected {
             return Some(Violation::Protected);
         }
@@ -112,13 +114,20 @@ impl<'w> Removals<'w> {
         self.begin(claim, reason)
     }
 
+    fn is_node_protected(&self, claim: &ClaimFacts) -> bool {
+        let node = self.world.node_of(claim);
+        let value = node.and_then(|node| node.facts.annotations.get(DO_NOT_DISRUPT));
+        value.is_some_and(|value| value == "true")
+    }
+
     fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {
         let node = self.world.node_of(claim)?;
         let labels = &node.facts.labels;
         if self.world.host().own_node.as_ref() == Some(node.name()) {
             Some(Violation::OwnNode)
-        } else if labels.contains_key("node-role.kubernetes.io/control-plane")
-            || labels.contains_key("node-role.kubernetes.io/master")
+        } else if CONTROL_PLANE_ROLES
+            .iter()
+            .any(|role| labels.contains_key(*role))
         {
             Some(Violation::ControlPlane)
         } else {

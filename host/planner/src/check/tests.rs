@@ -189,15 +189,21 @@ fn f86_f87_removals_are_held_against_every_limit() {
         |scene, _| scene.host.own_node = Some("m".into()),
         "kproxide runs on its Node",
     );
+    for role in crate::keys::CONTROL_PLANE_ROLES {
+        check(
+            |scene, _| {
+                let labels = &mut scene.nodes.get_mut("m").unwrap().labels;
+                labels.insert(role.to_owned(), String::new());
+            },
+            "its Node is a control plane",
+        );
+    }
     check(
         |scene, _| {
-            let labels = &mut scene.nodes.get_mut("m").unwrap().labels;
-            labels.insert(
-                "node-role.kubernetes.io/control-plane".to_owned(),
-                String::new(),
-            );
+            let annotations = &mut scene.nodes.get_mut("m").unwrap().annotations;
+            annotations.insert(crate::keys::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
         },
-        "its Node is a control plane",
+        "it must not be disrupted",
     );
     check(
         |scene, _| scene.host.armed_at = None,

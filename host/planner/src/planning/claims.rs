@@ -9,6 +9,7 @@ use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
+use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
 use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
@@ -465,7 +466,7 @@ pub(super) fn is_protected(row: &Row<'_>) -> bool {
         || row.node.is_some_and(|node| {
             node.facts
                 .annotations
-                .get("kproxide.dev/do-not-disrupt")
+                .get(DO_NOT_DISRUPT)
                 .is_some_and(|value| value == "true")
         })
 }
@@ -482,14 +483,9 @@ pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<&'stat
 }
 
 pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
-    [
-        "node-role.kubernetes.io/control-plane",
-        "node-role.kubernetes.io/controlplane",
-        "node-role.kubernetes.io/master",
-        "node-role.kubernetes.io/etcd",
-    ]
-    .iter()
-    .any(|label| node.facts.labels.contains_key(*label))
+    CONTROL_PLANE_ROLES
+        .iter()
+        .any(|role| node.facts.labels.contains_key(*role))
 }
 
 fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::Planning;
 use super::pools::machine;
 use crate::ids::{HypervisorId, InstanceTypeName, PoolName};
+use crate::keys::CONTROL_PLANE_ROLES;
 use crate::plan::DecorationMemo;
 use crate::question::{Answer, AnswerBody, DecorateQuestion, Decoration};
 use crate::report::{Severity, Why};
@@ -15,14 +16,10 @@ use crate::world::World;
 /// answers, refuses the same ones.
 fn is_reserved(key: &str) -> bool {
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
-    let names = [
-        "kubernetes.io/hostname",
-        "node-role.kubernetes.io/control-plane",
-        "node-role.kubernetes.io/controlplane",
-        "node-role.kubernetes.io/master",
-        "node-role.kubernetes.io/etcd",
-    ];
-    prefix == "kproxide.dev" || prefix.ends_with(".kproxide.dev") || names.contains(&key)
+    prefix == "kproxide.dev"
+        || prefix.ends_with(".kproxide.dev")
+        || key == "kubernetes.io/hostname"
+        || CONTROL_PLANE_ROLES.contains(&key)
 }
 
 /// Decorations in the order of the pool's hypervisors, or why there are none.

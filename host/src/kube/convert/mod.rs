@@ -36,8 +36,7 @@ use kube::api::ObjectMeta;
 use super::crd::{Amount, Period, Taint, TaintEffect};
 use crate::labels::{check_key, check_value};
 
-/// Annotation: the object's Node stays.
-pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
+pub use kproxide_planner::keys::DO_NOT_DISRUPT;
 /// Annotation: the object's machine is replaced as soon as budget allows.
 pub const REPLACE: &str = "kproxide.dev/replace";
 /// Annotation: a NodeClaim is left exactly as it is, whatever was under way; a NodePool is paused as by `spec.paused`.

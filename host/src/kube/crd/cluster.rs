@@ -20,6 +20,11 @@ use super::common::{CpuAndMemory, StatusCondition};
     doc = "A Proxmox VE cluster that kproxide may make machines in. Its name is the region (`topology.kubernetes.io/region`).",
     printcolumn(name = "Reachable", type_ = "boolean", json_path = ".status.reachable"),
     printcolumn(name = "Quorate", type_ = "boolean", json_path = ".status.quorate"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(
         name = "Age",
