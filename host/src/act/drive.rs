@@ -112,8 +112,8 @@ pub(super) struct Drive {
     pub(super) surroundings: Surroundings,
     pub(super) clone_turn: CloneTurn,
     verdict: Verdict,
-    /// The leadership that it began in. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
-    epoch: Option<Arc<str>>,
+    /// The leadership in which the plan was made. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
+    epoch: Arc<str>,
     stopping: CancellationToken,
     /// The condition `Unneeded` has to change to this.
     standing: Option<Standing>,
@@ -127,9 +127,10 @@ impl Drive {
         surroundings: Surroundings,
         verdict: Verdict,
         stopping: CancellationToken,
+        epoch: Arc<str>,
     ) -> Self {
         Self {
-            epoch: context.fence.epoch(),
+            epoch,
             context,
             claim,
             surroundings,
@@ -344,10 +345,9 @@ impl Drive {
         }
     }
 
-    /// As when the drive began.
+    /// As when the plan was made.
     pub(super) fn leads(&self) -> bool {
-        let epoch = self.context.fence.epoch();
-        epoch.is_some() && epoch == self.epoch
+        self.context.fence.leads_in(&self.epoch)
     }
 
     fn wait(&self, why: &str) -> Pause {
