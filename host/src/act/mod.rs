@@ -440,8 +440,10 @@ impl Actor {
         };
         match self.claims.get(name) {
             Some(Claim::UnderWay(_, stopping)) => {
-                // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere.
-                if claim.status.phase == Phase::Pending && *verdict != Verdict::Keep {
+                // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere. Nothing whatever may go on
+                // that is held.
+                let is_held = matches!(verdict, Verdict::Hold(_));
+                if is_held || claim.status.phase == Phase::Pending && *verdict != Verdict::Keep {
                     stopping.cancel();
                 }
                 return;

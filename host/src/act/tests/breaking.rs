@@ -85,6 +85,20 @@ async fn f73_a_drive_that_began_in_an_earlier_term_does_nothing() {
     assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
 }
 
+/// A freeze, another's anchor, or somebody's annotation: it holds up what is under way too.
+#[tokio::test(start_paused = true)]
+async fn a_removal_under_way_rests_once_it_is_held() {
+    let (lab, mut host, claim) = at_rest().await;
+    for verdict in [REMOVE, Verdict::Hold("it is paused".into())] {
+        host.actor
+            .start(&advance(&claim, verdict), &host.world, &host.term)
+            .await;
+    }
+    rest(&mut host).await;
+    let stands = lab.claim().await.expect("nothing has touched it");
+    assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
+}
+
 const REMOVE: Verdict = Verdict::Remove(RemovalReason::Deleted);
 
 fn advance(claim: &StoredClaim, verdict: Verdict) -> Plan {
