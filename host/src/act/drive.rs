@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{
     Attempted, Change, Did, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
 };
@@ -27,6 +27,9 @@ const STEPS_MAX: u32 = 64;
 
 /// A task is followed for so long before the claim is looked at again.
 const FOLLOWED_FOR: Duration = Duration::from_secs(30);
+
+/// The pause after a task's status could not be read.
+const UNFOLLOWED: SignedDuration = SignedDuration::from_secs(5);
 
 /// Why a drive rests whose token was cancelled.
 const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
@@ -179,8 +182,8 @@ impl Drive {
             tracing::debug!(claim = %self.name(), ?step, "step");
             if let Step::Follow { upid, .. } = &step {
                 match self.follow(upid).await {
-                    Some(outcome) => last = Some(self.attempted(did, outcome)),
-                    None => return self.wait(RECALLED),
+                    Ok(outcome) => last = Some(self.attempted(did, outcome)),
+                    Err(pause) => return pause,
                 }
                 continue;
             }
@@ -276,26 +279,32 @@ impl Drive {
         }
     }
 
-    /// The outcome, or nothing if we are to stop.
-    async fn follow(&mut self, upid: &str) -> Option<Outcome> {
+    /// The outcome; or the drive's end, if we are to stop or the task cannot be followed. Whatever has become of the VM, the next drive sees.
+    async fn follow(&mut self, upid: &str) -> Result<Outcome, Pause> {
         let Ok(parsed) = upid.parse::<Upid>() else {
-            return Some(Outcome::Unknown(format!("{upid} is not a task")));
+            return Ok(Outcome::Unknown(format!("{upid} is not a task")));
+        };
+        let unfollowed = |why: String| Pause::BackOff {
+            until: self
+                .context
+                .clock
+                .now()
+                .saturating_add(UNFOLLOWED)
+                .unwrap_or(Timestamp::MAX),
+            why: format!("task {upid} could not be followed: {why}"),
         };
         let Some(client) = self.proxmox() else {
-            return Some(Outcome::Running(upid.into()));
+            return Err(unfollowed("no usable connection to its cluster".to_owned()));
         };
         let followed = tokio::select! {
             biased;
-            () = self.stopping.cancelled() => return None,
+            () = self.stopping.cancelled() => return Err(self.wait(RECALLED)),
             followed = client.follow(&parsed, FOLLOWED_FOR) => followed,
         };
-        Some(match followed {
-            Ok(outcome) => outcome::of_task(upid, outcome, self.storage()),
-            Err(error) => {
-                tracing::debug!(claim = %self.name(), error = error.chain(), "the task could not be followed");
-                Outcome::Running(upid.into())
-            }
-        })
+        match followed {
+            Ok(outcome) => Ok(outcome::of_task(upid, outcome, self.storage())),
+            Err(error) => Err(unfollowed(error.chain())),
+        }
     }
 
     /// Waits for the right to clone; false: we are to stop.
