@@ -393,9 +393,11 @@ impl Drive {
         self.acted = true;
     }
 
-    /// `None`: its cluster's settings cannot be used.
+    /// `None`: its cluster's settings cannot be used. Its writes ask the fence once more when their turn has come.
     pub(super) fn proxmox(&self) -> Option<PveClient> {
-        self.context.clusters.client(&self.facts().spec.cluster)
+        let client = self.context.clusters.client(&self.facts().spec.cluster)?;
+        let (fence, epoch) = (self.context.fence.clone(), self.epoch.clone());
+        Some(client.writing_only_while(Arc::new(move || fence.leads_in(&epoch))))
     }
 }
 

@@ -51,6 +51,9 @@ pub enum Meaning {
     /// Another operation on the same VM, or on the user configuration, holds a short lock.
     #[error("another operation holds the lock")]
     Busy,
+    /// A write that we have kept back: its turn did not come soon enough, or whoever wanted it may no longer write.
+    #[error("the request was not sent")]
+    Withheld,
     /// Too many allocations at once on one storage; the task has cleaned up after itself.
     #[error("storage {storage} is busy")]
     StorageBusy {
@@ -223,6 +226,7 @@ impl Meaning {
     pub fn reaction(&self) -> Reaction {
         match self {
             Meaning::Busy
+            | Meaning::Withheld
             | Meaning::StorageBusy { .. }
             | Meaning::EndpointDown
             | Meaning::Unreachable

@@ -531,3 +531,55 @@ async fn a_lost_clone_is_found_by_its_log() {
         None
     );
 }
+
+const BEGUN: &str = "UPID:pve1:1:1:1:qmstop:101:a@pve:";
+
+/// Both workers that we allow ourselves on a hypervisor are busy with guests whose agents do not answer.
+#[tokio::test(start_paused = true)]
+async fn a_write_asks_whether_it_may_leave_when_its_turn_has_come() {
+    let (client, asked) = one(|_| data(json!(BEGUN)));
+    let may = Arc::new(Mutex::new(true));
+    let asks = may.clone();
+    let writer = client
+        .clone()
+        .writing_only_while(Arc::new(move || *asks.lock().unwrap()));
+    let busy = [
+        client.limits().to_read("pve1").await,
+        client.limits().to_read("pve1").await,
+    ];
+    let stop = tokio::spawn(async move { writer.stop("pve1", 101).await });
+    sleep(Duration::from_secs(1)).await;
+    *may.lock().unwrap() = false;
+    drop(busy);
+    let error = stop.await.unwrap().unwrap_err();
+    assert_eq!(
+        (error.meaning.clone(), error.executed, error.reaction()),
+        (Meaning::Withheld, Executed::No, Reaction::Retry)
+    );
+    assert!(asked.lines().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_waits_for_its_turn_for_seconds_only_and_goes_before_reads() {
+    let (client, asked) = one(|_| data(json!(BEGUN)));
+    let first = client.limits().to_read("pve1").await;
+    let second = client.limits().to_read("pve1").await;
+    let began = Instant::now();
+    let error = client.stop("pve1", 101).await.unwrap_err();
+    assert_eq!(error.meaning, Meaning::Withheld);
+    assert!(began.elapsed() < Duration::from_secs(6) && asked.lines().is_empty());
+
+    let reader = client.clone();
+    let reads = tokio::spawn(async move {
+        let _worker = reader.limits().to_read("pve1").await;
+        sleep(Duration::from_secs(60)).await;
+    });
+    sleep(Duration::from_secs(1)).await;
+    let writer = client.clone();
+    let stop = tokio::spawn(async move { writer.stop("pve1", 101).await });
+    sleep(Duration::from_secs(1)).await;
+    drop(first);
+    stop.await.unwrap().unwrap();
+    drop(second);
+    reads.abort();
+}
