@@ -132,6 +132,8 @@ impl Drive {
             ));
             return seen;
         };
+        // Absence is concluded from quorum, list and number together.
+        let client = client.at_one_endpoint();
         if let Some(upid) = &looks.task {
             seen.task = match upid.parse::<Upid>() {
                 Ok(parsed) => {

@@ -8,7 +8,7 @@
 //! A write is repeated only when it certainly was not executed (no connection, status 595, or 401 and a new login). Every
 //! other loss is returned with [`Executed::Unknown`], for the caller to look. Dropping a call's future is such a loss too.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -52,6 +52,8 @@ const ENDPOINT_REST: Duration = Duration::from_secs(30);
 pub struct Client {
     inner: Arc<Inner>,
     may_write: Option<MayWrite>,
+    /// The endpoint whose word counts, once one has answered.
+    pinned: Option<Arc<OnceLock<usize>>>,
 }
 
 /// Asked just before a write leaves.
@@ -85,6 +87,7 @@ impl Client {
                 limits: Limits::new(concurrency),
             }),
             may_write: None,
+            pinned: None,
         }
     }
 
@@ -93,6 +96,20 @@ impl Client {
     pub fn writing_only_while(mut self, may_write: MayWrite) -> Client {
         self.may_write = Some(may_write);
         self
+    }
+
+    /// This client, for one look: what an endpoint answers from what it knows itself comes from the one that answered first, or not at all. On the two
+    /// sides of a partition one has quorum, and the other lacks VMs.
+    #[must_use]
+    pub fn at_one_endpoint(&self) -> Client {
+        let mut client = self.clone();
+        client.pinned.get_or_insert_default();
+        client
+    }
+
+    /// Some endpoint has answered, so that the others may not.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned.as_ref().is_some_and(|at| at.get().is_some())
     }
 
     /// A client of the cluster behind `urls`, over HTTPS.
@@ -160,21 +177,31 @@ impl Client {
         let leave_by = self.leave_by(call);
         let _worker = self.worker(call, leave_by).await?;
         let mut last = None;
-        let order = self.order();
+        let local = call.repeatable && call.hypervisor.is_none();
+        let pinned = self.pinned.as_ref().filter(|_| local);
+        let at = pinned.and_then(|at| at.get());
+        let order = at.map_or_else(|| self.order(), |endpoint| vec![*endpoint]);
+        let others = self.inner.endpoints.len() > 1;
         for (position, &endpoint) in order.iter().enumerate() {
-            let local = call.repeatable && call.hypervisor.is_none();
-            let deadline = if local && position + 1 < order.len() {
+            let is_last = position + 1 == order.len() && at.is_none();
+            let deadline = if local && others && !is_last {
                 LOCAL_READ_DEADLINE
             } else {
                 REQUEST_DEADLINE
             };
             let answer = self.attempt(endpoint, call, deadline, leave_by).await;
             let error = match answer {
-                Ok(body) => return Ok((endpoint, body)),
+                Ok(body) => {
+                    pin(pinned, endpoint);
+                    return Ok((endpoint, body));
+                }
                 Err(error) => error,
             };
             match self.verdict(endpoint, call, error).await {
-                Verdict::Final(error) => return Err(error),
+                Verdict::Final(error) => {
+                    pin(pinned, endpoint);
+                    return Err(error);
+                }
                 Verdict::NextEndpoint(error) => last = Some(error),
             }
         }
@@ -510,6 +537,12 @@ impl Client {
 enum Verdict {
     Final(Error),
     NextEndpoint(Error),
+}
+
+fn pin(pinned: Option<&Arc<OnceLock<usize>>>, endpoint: usize) {
+    if let Some(at) = pinned {
+        at.get_or_init(|| endpoint);
+    }
 }
 
 fn withheld(call: &Call, why: &str) -> Error {

@@ -378,6 +378,14 @@ impl Error {
         }
     }
 
+    /// The endpoint failed, not the call: another one may answer.
+    pub(super) fn is_of_endpoint(&self) -> bool {
+        matches!(
+            self.meaning,
+            Meaning::AnswerLost | Meaning::Unreachable | Meaning::Untrusted | Meaning::EndpointDown
+        )
+    }
+
     /// The error and its causes in one line, for conditions and Events.
     pub fn chain(&self) -> String {
         crate::chain::chain(self)

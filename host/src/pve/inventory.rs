@@ -165,6 +165,17 @@ impl Client {
     /// # Errors
     /// No endpoint answered, or the token lacks `Sys.Audit` on `/`, without which quorum cannot be known.
     pub async fn inventory(&self) -> Result<Inventory, Error> {
+        let client = self.at_one_endpoint();
+        match client.read_inventory().await {
+            // It went silent in between: the others are asked for the whole of it, unless more has to come from this one.
+            Err(error) if error.is_of_endpoint() && !self.is_pinned() && client.is_pinned() => {
+                self.at_one_endpoint().read_inventory().await
+            }
+            read => read,
+        }
+    }
+
+    async fn read_inventory(&self) -> Result<Inventory, Error> {
         let taken_at = Instant::now();
         let members: Vec<Member> = self
             .fetch(Call::get(&["cluster", "status"]).protected())

@@ -583,3 +583,29 @@ async fn a_write_waits_for_its_turn_for_seconds_only_and_goes_before_reads() {
     drop(second);
     reads.abort();
 }
+
+/// A partition: the endpoint with quorum goes silent, and the other one does not know the VM.
+#[tokio::test(start_paused = true)]
+async fn quorum_of_one_endpoint_and_absence_of_another_are_no_proof() {
+    let status =
+        json!([{"type": "cluster", "quorate": 1}, {"type": "node", "name": "pve1", "online": 1}]);
+    let (first, _) = endpoint("pve1", move |request| match is_probe(request) {
+        true => data(status.clone()),
+        false => broken(),
+    });
+    let (second, _) = endpoint("pve2", |request| match request.uri().path() {
+        "/api2/json/cluster/status" => data(
+            json!([{"type": "cluster", "quorate": 0}, {"type": "node", "name": "pve2", "online": 1}]),
+        ),
+        "/api2/json/cluster/nextid" => data(json!("101")),
+        _ => data(json!([{"type": "node", "node": "pve2", "status": "online"}])),
+    });
+    let client = canned::client(vec![first, second]);
+    let look = client.at_one_endpoint();
+    assert!(look.inventory().await.is_err());
+    assert!(look.vmid_is_free(101).await.is_err());
+    // The next look is another endpoint's from its beginning to its end.
+    let look = client.at_one_endpoint();
+    assert!(!look.inventory().await.unwrap().quorate);
+    assert!(look.vmid_is_free(101).await.unwrap());
+}
