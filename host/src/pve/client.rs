@@ -8,6 +8,8 @@
 //! A write is repeated only when it certainly was not executed (no connection, status 595, or 401 and a new login). Every
 //! other loss is returned with [`Executed::Unknown`], for the caller to look. Dropping a call's future is such a loss too.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -65,6 +67,8 @@ struct Inner {
     auth: Auth,
     login: tokio::sync::Mutex<()>,
     limits: Limits,
+    /// There was an answer of a member of a cluster.
+    is_clustered: AtomicBool,
 }
 
 impl Client {
@@ -85,6 +89,7 @@ impl Client {
                 auth: Auth::new(credentials),
                 login: tokio::sync::Mutex::default(),
                 limits: Limits::new(concurrency),
+                is_clustered: AtomicBool::new(false),
             }),
             may_write: None,
             pinned: None,
@@ -110,6 +115,12 @@ impl Client {
     /// Some endpoint has answered, so that the others may not.
     pub(super) fn is_pinned(&self) -> bool {
         self.pinned.as_ref().is_some_and(|at| at.get().is_some())
+    }
+
+    /// A member of a cluster has answered, now or at any time before.
+    pub(super) fn is_or_was_clustered(&self, is_clustered: bool) -> bool {
+        let before = self.inner.is_clustered.fetch_or(is_clustered, Relaxed);
+        before || is_clustered
     }
 
     /// A client of the cluster behind `urls`, over HTTPS.

@@ -609,3 +609,25 @@ async fn quorum_of_one_endpoint_and_absence_of_another_are_no_proof() {
     assert!(!look.inventory().await.unwrap().quorate);
     assert!(look.vmid_is_free(101).await.unwrap());
 }
+
+/// Proxmox: so does a member answer that does not know its fellows.
+#[tokio::test(start_paused = true)]
+async fn a_lone_answer_is_believed_of_its_own_machines_only_and_of_no_cluster() {
+    let alone = Arc::new(Mutex::new(true));
+    let is_alone = alone.clone();
+    let (client, _) = one(move |request| match is_probe(request) {
+        true if *is_alone.lock().unwrap() => {
+            data(json!([{"type": "node", "name": "pve1", "online": 1}]))
+        }
+        true => data(
+            json!([{"type": "cluster", "quorate": 1}, {"type": "node", "name": "pve1", "online": 1}]),
+        ),
+        false => data(json!([{"type": "node", "node": "pve1", "status": "online"}])),
+    });
+    let read = client.inventory().await.unwrap();
+    assert!(read.quorate_for("pve1") && !read.quorate_for("pve2"));
+    *alone.lock().unwrap() = false;
+    assert!(client.inventory().await.unwrap().quorate_for("pve2"));
+    *alone.lock().unwrap() = true;
+    assert!(!client.inventory().await.unwrap().quorate_for("pve1"));
+}
