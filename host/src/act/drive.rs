@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{
     Attempted, Change, Did, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
 };
@@ -27,6 +27,9 @@ const STEPS_MAX: u32 = 64;
 
 /// A task is followed for so long before the claim is looked at again.
 const FOLLOWED_FOR: Duration = Duration::from_secs(30);
+
+/// The pause after a task's status could not be read.
+const UNFOLLOWED: SignedDuration = SignedDuration::from_secs(5);
 
 /// Why a drive rests whose token was cancelled.
 const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
@@ -112,8 +115,8 @@ pub(super) struct Drive {
     pub(super) surroundings: Surroundings,
     pub(super) clone_turn: CloneTurn,
     verdict: Verdict,
-    /// The leadership that it began in. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
-    epoch: Option<Arc<str>>,
+    /// The leadership in which the plan was made. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
+    epoch: Arc<str>,
     stopping: CancellationToken,
     /// The condition `Unneeded` has to change to this.
     standing: Option<Standing>,
@@ -127,9 +130,10 @@ impl Drive {
         surroundings: Surroundings,
         verdict: Verdict,
         stopping: CancellationToken,
+        epoch: Arc<str>,
     ) -> Self {
         Self {
-            epoch: context.fence.epoch(),
+            epoch,
             context,
             claim,
             surroundings,
@@ -178,8 +182,8 @@ impl Drive {
             tracing::debug!(claim = %self.name(), ?step, "step");
             if let Step::Follow { upid, .. } = &step {
                 match self.follow(upid).await {
-                    Some(outcome) => last = Some(self.attempted(did, outcome)),
-                    None => return self.wait(RECALLED),
+                    Ok(outcome) => last = Some(self.attempted(did, outcome)),
+                    Err(pause) => return pause,
                 }
                 continue;
             }
@@ -275,26 +279,32 @@ impl Drive {
         }
     }
 
-    /// The outcome, or nothing if we are to stop.
-    async fn follow(&mut self, upid: &str) -> Option<Outcome> {
+    /// The outcome; or the drive's end, if we are to stop or the task cannot be followed. Whatever has become of the VM, the next drive sees.
+    async fn follow(&mut self, upid: &str) -> Result<Outcome, Pause> {
         let Ok(parsed) = upid.parse::<Upid>() else {
-            return Some(Outcome::Unknown(format!("{upid} is not a task")));
+            return Ok(Outcome::Unknown(format!("{upid} is not a task")));
+        };
+        let unfollowed = |why: String| Pause::BackOff {
+            until: self
+                .context
+                .clock
+                .now()
+                .saturating_add(UNFOLLOWED)
+                .unwrap_or(Timestamp::MAX),
+            why: format!("task {upid} could not be followed: {why}"),
         };
         let Some(client) = self.proxmox() else {
-            return Some(Outcome::Running(upid.into()));
+            return Err(unfollowed("no usable connection to its cluster".to_owned()));
         };
         let followed = tokio::select! {
             biased;
-            () = self.stopping.cancelled() => return None,
+            () = self.stopping.cancelled() => return Err(self.wait(RECALLED)),
             followed = client.follow(&parsed, FOLLOWED_FOR) => followed,
         };
-        Some(match followed {
-            Ok(outcome) => outcome::of_task(upid, outcome, self.storage()),
-            Err(error) => {
-                tracing::debug!(claim = %self.name(), error = error.chain(), "the task could not be followed");
-                Outcome::Running(upid.into())
-            }
-        })
+        match followed {
+            Ok(outcome) => Ok(outcome::of_task(upid, outcome, self.storage())),
+            Err(error) => Err(unfollowed(error.chain())),
+        }
     }
 
     /// Waits for the right to clone; false: we are to stop.
@@ -344,10 +354,9 @@ impl Drive {
         }
     }
 
-    /// As when the drive began.
+    /// As when the plan was made.
     pub(super) fn leads(&self) -> bool {
-        let epoch = self.context.fence.epoch();
-        epoch.is_some() && epoch == self.epoch
+        self.context.fence.leads_in(&self.epoch)
     }
 
     fn wait(&self, why: &str) -> Pause {
@@ -384,9 +393,11 @@ impl Drive {
         self.acted = true;
     }
 
-    /// `None`: its cluster's settings cannot be used.
+    /// `None`: its cluster's settings cannot be used. Its writes ask the fence once more when their turn has come.
     pub(super) fn proxmox(&self) -> Option<PveClient> {
-        self.context.clusters.client(&self.facts().spec.cluster)
+        let client = self.context.clusters.client(&self.facts().spec.cluster)?;
+        let (fence, epoch) = (self.context.fence.clone(), self.epoch.clone());
+        Some(client.writing_only_while(Arc::new(move || fence.leads_in(&epoch))))
     }
 }
 

@@ -94,6 +94,11 @@ impl Fence {
     fn epoch(&self) -> Option<Arc<str>> {
         (self.0)()
     }
+
+    /// We lead, and did ever since that epoch began.
+    fn leads_in(&self, epoch: &str) -> bool {
+        self.epoch().as_deref() == Some(epoch)
+    }
 }
 
 /// Random text for ownership markers: at least 64 bits, letters and digits only.
@@ -284,14 +289,14 @@ impl Actor {
         }
         if let Reservation::Stands(_) | Reservation::Unneeded = reservation {
             for launch in &plan.launches {
-                if self.launch(launch, world) {
+                if self.launch(launch, world, term) {
                     started.launched.insert(launch.claim.clone());
                 }
             }
         }
         match reservation {
             Reservation::Stands(_) | Reservation::Unneeded => {
-                self.adopt(&plan.adoptions, world).await;
+                self.adopt(&plan.adoptions, world, term).await;
             }
             // Since when an orphan has been waiting is in the Ledger, or it is not known.
             Reservation::Refused => {}
@@ -321,7 +326,7 @@ impl Actor {
                 &advance.verdict,
                 standing,
                 world,
-                now,
+                (term, now),
             );
         }
         if let Reservation::Stands(ledger) = reservation {
@@ -341,7 +346,7 @@ impl Actor {
     }
 
     fn leads_in(&self, term: &str) -> bool {
-        self.context.fence.epoch().as_deref() == Some(term)
+        self.context.fence.leads_in(term)
     }
 
     /// Resolves when a drive has changed something, or a rest is over: a reason to tick. Safe to drop and to call again.
@@ -392,7 +397,7 @@ impl Actor {
     }
 
     /// False if there is nothing to begin with.
-    fn launch(&mut self, launch: &Launch, world: &World) -> bool {
+    fn launch(&mut self, launch: &Launch, world: &World, term: &str) -> bool {
         let Some(surroundings) = Surroundings::of_launch(&launch.spec, world, &self.context) else {
             tracing::warn!(claim = %launch.claim, "not launched: its pool, class or cluster is gone");
             return false;
@@ -410,13 +415,14 @@ impl Actor {
         tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, "launching");
         let context = self.context.clone();
         let launch = launch.clone();
+        let term: Arc<str> = term.into();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
             #[cfg(feature = "mutants")]
             let surroundings =
-                mutants::clone_first(&context, &launch, surroundings, &stopping).await;
-            match reserve::create_claim(&context, &launch.claim, &launch.spec).await {
+                mutants::clone_first(&context, &launch, surroundings, &stopping, &term).await;
+            match reserve::create_claim(&context, &launch.claim, &launch.spec, &term).await {
                 Ok(claim) => {
-                    Drive::new(context, claim, surroundings, Verdict::Keep, stopping)
+                    Drive::new(context, claim, surroundings, Verdict::Keep, stopping, term)
                         .run()
                         .await
                 }
@@ -433,15 +439,17 @@ impl Actor {
         verdict: &Verdict,
         standing: Option<&Standing>,
         world: &World,
-        now: Timestamp,
+        (term, now): (&str, Timestamp),
     ) {
         let Some(claim) = world.claims().get(name).filter(|claim| claim.uid == *uid) else {
             return;
         };
         match self.claims.get(name) {
             Some(Claim::UnderWay(_, stopping)) => {
-                // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere.
-                if claim.status.phase == Phase::Pending && *verdict != Verdict::Keep {
+                // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere. Nothing whatever may go on
+                // that is held.
+                let is_held = matches!(verdict, Verdict::Hold(_));
+                if is_held || claim.status.phase == Phase::Pending && *verdict != Verdict::Keep {
                     stopping.cancel();
                 }
                 return;
@@ -470,10 +478,12 @@ impl Actor {
         self.claims.insert(name.clone(), under_way);
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
         let standing = standing.cloned();
+        let term: Arc<str> = term.into();
         self.spawn(name.clone(), verdict.clone(), async move {
             match reserve::read_claim(&context, &name, &uid).await {
                 Ok(claim) => {
-                    let mut drive = Drive::new(context, claim, surroundings, verdict, stopping);
+                    let mut drive =
+                        Drive::new(context, claim, surroundings, verdict, stopping, term);
                     drive.note_standing(standing);
                     drive.run().await
                 }

@@ -20,6 +20,7 @@ pub(super) async fn clone_first(
     launch: &Launch,
     surroundings: Surroundings,
     stopping: &CancellationToken,
+    term: &Arc<str>,
 ) -> Surroundings {
     if !broken(Mutant::ClaimAfterClone) {
         return surroundings;
@@ -44,7 +45,14 @@ pub(super) async fn clone_first(
         facts,
     };
     let (context, stopping) = (context.clone(), stopping.clone());
-    let mut drive = Drive::new(context, claim, surroundings, Verdict::Keep, stopping);
+    let mut drive = Drive::new(
+        context,
+        claim,
+        surroundings,
+        Verdict::Keep,
+        stopping,
+        term.clone(),
+    );
     let _: Outcome = drive.clone_machine().await;
     drive.surroundings
 }

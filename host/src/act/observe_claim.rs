@@ -132,6 +132,8 @@ impl Drive {
             ));
             return seen;
         };
+        // Absence is concluded from quorum, list and number together.
+        let client = client.at_one_endpoint();
         if let Some(upid) = &looks.task {
             seen.task = match upid.parse::<Upid>() {
                 Ok(parsed) => {
@@ -156,7 +158,7 @@ impl Drive {
         if machine_wanted || looks.quorum == Need::Always {
             // One look at the whole cluster tells quorum, where the VM is, and its pool; each of them is current.
             if let Some(inventory) = note(client.inventory().await, &mut seen.unread) {
-                seen.quorate = Some(inventory.quorate);
+                seen.quorate = Some(inventory.quorate_for(self.facts().hypervisor()));
                 if machine_wanted {
                     seen.machine = self
                         .look_at_machine(&client, &inventory, &mut seen.unread)

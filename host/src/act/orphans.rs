@@ -126,7 +126,7 @@ impl Actor {
     }
 
     /// Makes the claims anew, each unless a list that is newer than the plan knows one of its machine, and drives them.
-    pub(super) async fn adopt(&mut self, adoptions: &[Adoption], world: &World) {
+    pub(super) async fn adopt(&mut self, adoptions: &[Adoption], world: &World, term: &str) {
         if adoptions.is_empty() {
             return;
         }
@@ -167,10 +167,11 @@ impl Actor {
             let under_way = Claim::UnderWay(Verdict::Keep, stopping.clone());
             self.claims.insert(claim.clone(), under_way);
             let (name, spec) = (claim.clone(), spec.clone());
+            let term: Arc<str> = term.into();
             self.spawn(name.clone(), Verdict::Keep, async move {
-                match create_claim(&context, &name, &spec).await {
+                match create_claim(&context, &name, &spec, &term).await {
                     Ok(claim) => {
-                        Drive::new(context, claim, surroundings, Verdict::Keep, stopping)
+                        Drive::new(context, claim, surroundings, Verdict::Keep, stopping, term)
                             .run()
                             .await
                     }

@@ -88,8 +88,9 @@ pub(super) async fn create_claim(
     context: &Context,
     name: &ClaimName,
     spec: &ClaimSpec,
+    term: &str,
 ) -> Result<StoredClaim, Pause> {
-    if context.fence.epoch().is_none() {
+    if !context.fence.leads_in(term) {
         return Err(Pause::Done);
     }
     match claims::create(&context.kube, name, spec).await {

@@ -8,7 +8,9 @@
 //! A write is repeated only when it certainly was not executed (no connection, status 595, or 401 and a new login). Every
 //! other loss is returned with [`Executed::Unknown`], for the caller to look. Dropping a call's future is such a loss too.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,14 +18,14 @@ use http::{Response, StatusCode};
 use kproxide_planner::mutants::{Mutant, broken};
 use secrecy::ExposeSecret as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt as _;
 
 use super::answer::{Envelope, Said};
 use super::auth::{Auth, Authorization, CredentialSource, Ticket, Unauthorized};
 use super::classify;
 use super::error::{Error, Executed, Failure, Meaning};
-use super::limits::{Concurrency, Limits};
+use super::limits::{Concurrency, Limits, Worker};
 use super::request::{Call, Params};
 use super::tls::Trust;
 use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
@@ -38,6 +40,9 @@ pub const REQUEST_DEADLINE: Duration = Duration::from_secs(35);
 /// must not hold up the tick. Longer than the three seconds by which Proxmox delays a refusal.
 const LOCAL_READ_DEADLINE: Duration = Duration::from_secs(5);
 
+/// A write that has not left by then is given back: what was seen of its VM is too old by now.
+const WRITE_LEAVES_WITHIN: Duration = Duration::from_secs(5);
+
 /// For the question whether an endpoint is healthy.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -48,7 +53,13 @@ const ENDPOINT_REST: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    may_write: Option<MayWrite>,
+    /// The endpoint whose word counts, once one has answered.
+    pinned: Option<Arc<OnceLock<usize>>>,
 }
+
+/// Asked just before a write leaves.
+pub type MayWrite = Arc<dyn Fn() -> bool + Send + Sync>;
 
 struct Inner {
     endpoints: Vec<Endpoint>,
@@ -56,6 +67,8 @@ struct Inner {
     auth: Auth,
     login: tokio::sync::Mutex<()>,
     limits: Limits,
+    /// There was an answer of a member of a cluster.
+    is_clustered: AtomicBool,
 }
 
 impl Client {
@@ -76,8 +89,38 @@ impl Client {
                 auth: Auth::new(credentials),
                 login: tokio::sync::Mutex::default(),
                 limits: Limits::new(concurrency),
+                is_clustered: AtomicBool::new(false),
             }),
+            may_write: None,
+            pinned: None,
         }
+    }
+
+    /// This client, whose writes leave only while `may_write` says so.
+    #[must_use]
+    pub fn writing_only_while(mut self, may_write: MayWrite) -> Client {
+        self.may_write = Some(may_write);
+        self
+    }
+
+    /// This client, for one look: what an endpoint answers from what it knows itself comes from the one that answered first, or not at all. On the two
+    /// sides of a partition one has quorum, and the other lacks VMs.
+    #[must_use]
+    pub fn at_one_endpoint(&self) -> Client {
+        let mut client = self.clone();
+        client.pinned.get_or_insert_default();
+        client
+    }
+
+    /// Some endpoint has answered, so that the others may not.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned.as_ref().is_some_and(|at| at.get().is_some())
+    }
+
+    /// A member of a cluster has answered, now or at any time before.
+    pub(super) fn is_or_was_clustered(&self, is_clustered: bool) -> bool {
+        let before = self.inner.is_clustered.fetch_or(is_clustered, Relaxed);
+        before || is_clustered
     }
 
     /// A client of the cluster behind `urls`, over HTTPS.
@@ -142,27 +185,34 @@ impl Client {
 
     /// The body of a successful answer, and the endpoint that gave it.
     async fn send(&self, call: &Call) -> Result<(usize, Bytes), Error> {
-        let _worker = match (call.protected, &call.hypervisor) {
-            (true, Some(hypervisor)) => Some(self.inner.limits.protected(hypervisor).await),
-            // Served by the endpoint's own daemon, whichever that is.
-            (true, None) => Some(self.inner.limits.protected("").await),
-            (false, _) => None,
-        };
+        let leave_by = self.leave_by(call);
+        let _worker = self.worker(call, leave_by).await?;
         let mut last = None;
-        let order = self.order();
+        let local = call.repeatable && call.hypervisor.is_none();
+        let pinned = self.pinned.as_ref().filter(|_| local);
+        let at = pinned.and_then(|at| at.get());
+        let order = at.map_or_else(|| self.order(), |endpoint| vec![*endpoint]);
+        let others = self.inner.endpoints.len() > 1;
         for (position, &endpoint) in order.iter().enumerate() {
-            let local = call.repeatable && call.hypervisor.is_none();
-            let deadline = if local && position + 1 < order.len() {
+            let is_last = position + 1 == order.len() && at.is_none();
+            let deadline = if local && others && !is_last {
                 LOCAL_READ_DEADLINE
             } else {
                 REQUEST_DEADLINE
             };
-            let error = match self.attempt(endpoint, call, deadline).await {
-                Ok(body) => return Ok((endpoint, body)),
+            let answer = self.attempt(endpoint, call, deadline, leave_by).await;
+            let error = match answer {
+                Ok(body) => {
+                    pin(pinned, endpoint);
+                    return Ok((endpoint, body));
+                }
                 Err(error) => error,
             };
             match self.verdict(endpoint, call, error).await {
-                Verdict::Final(error) => return Err(error),
+                Verdict::Final(error) => {
+                    pin(pinned, endpoint);
+                    return Err(error);
+                }
                 Verdict::NextEndpoint(error) => last = Some(error),
             }
         }
@@ -178,12 +228,52 @@ impl Client {
         }))
     }
 
+    /// `None`: a read, which does no harm however late it is.
+    fn leave_by(&self, call: &Call) -> Option<Instant> {
+        let is_read = call.repeatable || broken(Mutant::LostIsUndone);
+        (!is_read).then(|| Instant::now() + WRITE_LEAVES_WITHIN)
+    }
+
+    async fn worker(
+        &self,
+        call: &Call,
+        leave_by: Option<Instant>,
+    ) -> Result<Option<Worker>, Error> {
+        if !call.protected {
+            return Ok(None);
+        }
+        // Without a hypervisor it is served by the endpoint's own daemon, whichever that is.
+        let hypervisor = call.hypervisor.as_deref().unwrap_or_default();
+        let limits = &self.inner.limits;
+        let Some(leave_by) = leave_by else {
+            return Ok(Some(limits.to_read(hypervisor).await));
+        };
+        match timeout_at(leave_by, limits.to_write(hypervisor)).await {
+            Ok(worker) => Ok(Some(worker)),
+            Err(_) => Err(withheld(call, "its turn did not come in time")),
+        }
+    }
+
+    /// As late as possible: turn, login and other endpoints may have taken a while.
+    fn check_leave(&self, call: &Call, leave_by: Option<Instant>) -> Result<(), Error> {
+        if leave_by.is_some_and(|by| Instant::now() > by) {
+            return Err(withheld(call, "it could not leave in time"));
+        }
+        match &self.may_write {
+            Some(may_write) if leave_by.is_some() && !may_write() => {
+                Err(withheld(call, "somebody else leads, or did in between"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// The call at one endpoint, with one more login if the first is refused.
     async fn attempt(
         &self,
         endpoint: usize,
         call: &Call,
         deadline: Duration,
+        leave_by: Option<Instant>,
     ) -> Result<Bytes, Error> {
         let mut logins_left = 2;
         loop {
@@ -197,6 +287,7 @@ impl Client {
                 }
                 None => return Err(self.unauthorized(endpoint, call, String::new())),
             };
+            self.check_leave(call, leave_by)?;
             let answer = self.exchange(endpoint, call, request, deadline).await;
             let arrived = |answer: &Response<Bytes>| answer.status().as_u16() != 596;
             if broken(Mutant::LostIsUndone)
@@ -457,6 +548,23 @@ impl Client {
 enum Verdict {
     Final(Error),
     NextEndpoint(Error),
+}
+
+fn pin(pinned: Option<&Arc<OnceLock<usize>>>, endpoint: usize) {
+    if let Some(at) = pinned {
+        at.get_or_init(|| endpoint);
+    }
+}
+
+fn withheld(call: &Call, why: &str) -> Error {
+    let failure = Failure {
+        meaning: Meaning::Withheld,
+        executed: Executed::No,
+        status: None,
+        text: why.to_owned(),
+        cause: None,
+    };
+    Error::new(call, "no endpoint", failure)
 }
 
 fn timed_out(error: &Error) -> bool {

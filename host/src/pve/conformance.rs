@@ -325,9 +325,11 @@ async fn recorded_answers_are_read_right() {
         let recording = all.iter().find(|recording| recording.name == name).unwrap();
         recording.served(others).0
     };
-    let status = |path: &str| (path == "/cluster/status").then(|| json!([]));
+    let lone = |path: &str| {
+        (path == "/cluster/status").then(|| json!([{"type": "node", "name": "pve1", "online": 1}]))
+    };
 
-    let inventory = client_of("st-resources", status).inventory().await.unwrap();
+    let inventory = client_of("st-resources", lone).inventory().await.unwrap();
     assert!(inventory.complete && inventory.quorate);
     let hypervisor = inventory.hypervisor("pve1").unwrap();
     assert!(hypervisor.online);

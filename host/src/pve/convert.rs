@@ -213,6 +213,7 @@ mod tests {
         let inventory = Inventory {
             taken_at: Instant::now(),
             quorate: true,
+            alone: false,
             hypervisors: vec![Hypervisor {
                 name: "pve1".to_owned(),
                 online: true,

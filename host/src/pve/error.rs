@@ -51,6 +51,9 @@ pub enum Meaning {
     /// Another operation on the same VM, or on the user configuration, holds a short lock.
     #[error("another operation holds the lock")]
     Busy,
+    /// A write that we have kept back: its turn did not come soon enough, or whoever wanted it may no longer write.
+    #[error("the request was not sent")]
+    Withheld,
     /// Too many allocations at once on one storage; the task has cleaned up after itself.
     #[error("storage {storage} is busy")]
     StorageBusy {
@@ -223,6 +226,7 @@ impl Meaning {
     pub fn reaction(&self) -> Reaction {
         match self {
             Meaning::Busy
+            | Meaning::Withheld
             | Meaning::StorageBusy { .. }
             | Meaning::EndpointDown
             | Meaning::Unreachable
@@ -372,6 +376,14 @@ impl Error {
         } else {
             self.meaning.reaction()
         }
+    }
+
+    /// The endpoint failed, not the call: another one may answer.
+    pub(super) fn is_of_endpoint(&self) -> bool {
+        matches!(
+            self.meaning,
+            Meaning::AnswerLost | Meaning::Unreachable | Meaning::Untrusted | Meaning::EndpointDown
+        )
     }
 
     /// The error and its causes in one line, for conditions and Events.

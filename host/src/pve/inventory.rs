@@ -25,6 +25,8 @@ pub struct Inventory {
     pub hypervisors: Vec<Hypervisor>,
     /// By VMID.
     pub guests: Vec<Guest>,
+    /// By a server that belongs to no cluster, or does not know that it does.
+    pub alone: bool,
     /// False if something in the answer could not be read: absence then proves nothing.
     pub complete: bool,
 }
@@ -132,6 +134,11 @@ impl Inventory {
             .find(|hypervisor| hypervisor.name == name)
     }
 
+    /// Quorum, as far as the VMs of a hypervisor are concerned: a lone server knows its own only, whatever else this cluster once was.
+    pub fn quorate_for(&self, hypervisor: &str) -> bool {
+        self.quorate && (!self.alone || self.hypervisor(hypervisor).is_some())
+    }
+
     /// A guest by number.
     pub fn guest(&self, vmid: u32) -> Option<&Guest> {
         self.guests.iter().find(|guest| guest.vmid == vmid)
@@ -165,12 +172,28 @@ impl Client {
     /// # Errors
     /// No endpoint answered, or the token lacks `Sys.Audit` on `/`, without which quorum cannot be known.
     pub async fn inventory(&self) -> Result<Inventory, Error> {
+        let client = self.at_one_endpoint();
+        match client.read_inventory().await {
+            // It went silent in between: the others are asked for the whole of it, unless more has to come from this one.
+            Err(error) if error.is_of_endpoint() && !self.is_pinned() && client.is_pinned() => {
+                self.at_one_endpoint().read_inventory().await
+            }
+            read => read,
+        }
+    }
+
+    async fn read_inventory(&self) -> Result<Inventory, Error> {
         let taken_at = Instant::now();
         let members: Vec<Member> = self
             .fetch(Call::get(&["cluster", "status"]).protected())
             .await?;
         let resources: Vec<Resource> = self.fetch(Call::get(&["cluster", "resources"])).await?;
-        Ok(Inventory::of(taken_at, members, resources))
+        let mut inventory = Inventory::of(taken_at, members, resources);
+        // Proxmox: a member of a cluster that does not know its fellows answers as a lone server does, from what it last knew.
+        if self.is_or_was_clustered(!inventory.alone) && inventory.alone {
+            inventory.quorate = false;
+        }
+        Ok(inventory)
     }
 }
 
@@ -241,7 +264,8 @@ impl Inventory {
             .find(|member| member.kind.as_deref() == Some("cluster"));
         // Proxmox: a server that never joined a cluster has no such element, and always has quorum. It is alone then: with anything else beside it the
         // element was not understood.
-        let quorate = cluster.map_or(members.len() <= 1, |cluster| cluster.quorate);
+        let quorate = cluster.map_or(members.len() == 1, |cluster| cluster.quorate);
+        let alone = cluster.is_none();
         let online: BTreeMap<&str, bool> = members
             .iter()
             .filter(|member| member.kind.as_deref() == Some("node"))
@@ -290,6 +314,7 @@ impl Inventory {
         Inventory {
             taken_at,
             quorate,
+            alone,
             hypervisors: hypervisors.into_values().collect(),
             guests: guests.into_values().collect(),
             complete,
@@ -376,6 +401,7 @@ pub(super) mod tests {
         for members in [
             json!([cluster, node("pve1")]),
             json!([node("pve1"), node("pve2")]),
+            json!([]),
         ] {
             assert!(!inventory(members, json!([])).quorate);
         }

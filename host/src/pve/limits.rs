@@ -46,6 +46,15 @@ pub struct Limits {
     storages: Slots<StorageSlot>,
     hypervisors: Slots<String>,
     protected: Slots<String>,
+    /// Reads wait here, so that a write never waits behind more of them than are under way.
+    protected_reads: Slots<String>,
+}
+
+/// A worker of a hypervisor; given back by dropping it.
+#[derive(Debug)]
+pub(super) struct Worker {
+    _worker: OwnedSemaphorePermit,
+    _read: Option<OwnedSemaphorePermit>,
 }
 
 /// The right to have one clone in flight; given back by dropping it after the clone's task has ended.
@@ -63,6 +72,7 @@ impl Limits {
             storages: Slots::default(),
             hypervisors: Slots::default(),
             protected: Slots::default(),
+            protected_reads: Slots::default(),
         }
     }
 
@@ -83,11 +93,29 @@ impl Limits {
         }
     }
 
-    /// Waits for one of the workers that we allow ourselves on `hypervisor`.
-    pub(super) async fn protected(&self, hypervisor: &str) -> OwnedSemaphorePermit {
-        self.protected
+    /// Waits for one of the workers that we allow ourselves on `hypervisor`, as a write: before all reads that wait.
+    pub(super) async fn to_write(&self, hypervisor: &str) -> Worker {
+        let worker = self
+            .protected
             .take(hypervisor.to_owned(), PROTECTED_PER_HYPERVISOR)
-            .await
+            .await;
+        Worker {
+            _worker: worker,
+            _read: None,
+        }
+    }
+
+    /// Waits for one of the workers that we allow ourselves on `hypervisor`, as a read.
+    pub(super) async fn to_read(&self, hypervisor: &str) -> Worker {
+        let read = self
+            .protected_reads
+            .take(hypervisor.to_owned(), PROTECTED_PER_HYPERVISOR)
+            .await;
+        let worker = self.to_write(hypervisor).await;
+        Worker {
+            _read: Some(read),
+            ..worker
+        }
     }
 }
 

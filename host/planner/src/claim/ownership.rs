@@ -156,22 +156,21 @@ pub fn is_proven(subject: &Subject<'_>, machine: &Machine) -> bool {
 
 /// The VM that now has our VMID is certainly another one, so ours does not exist (a VMID has one VM).
 ///
-/// With the UUID recorded, a different UUID says so. Before that, a finished clone without our marker does: the clone request itself writes
-/// the marker. A missing marker on a VM with our UUID means that somebody edited ours.
+/// A finished VM without our marker says so, since the clone request itself writes the marker; once our UUID is recorded, it must have another one
+/// as well, for a missing marker on a VM with our UUID means that somebody edited ours. So does another UUID under our marker, which is signed for
+/// this claim and number: ours was edited, or restored from a backup, and may well run. Nothing follows from that before a person has looked.
 pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
     if believed_unseen(subject) {
         return false;
     }
+    match machine.marker {
+        Marker::Ours | Marker::Tombstoned => return false,
+        Marker::Foreign | Marker::Missing => {}
+    }
     match (&subject.status().smbios_uuid, &machine.smbios_uuid) {
         (Some(recorded), Some(uuid)) => !same_uuid(recorded, uuid),
         (Some(_), None) => false,
-        (None, _) => {
-            machine.lock.is_none()
-                && match machine.marker {
-                    Marker::Foreign | Marker::Missing => true,
-                    Marker::Ours | Marker::Tombstoned => false,
-                }
-        }
+        (None, _) => machine.lock.is_none(),
     }
 }
 

@@ -71,3 +71,49 @@ async fn f73_what_was_planned_in_an_earlier_term_does_not_begin() {
         assert_eq!(!host.actor.removing().is_empty(), begins);
     }
 }
+
+/// The Lease lapsed and was taken anew while the drive waited for its first answer.
+#[tokio::test(start_paused = true)]
+async fn f73_a_drive_that_began_in_an_earlier_term_does_nothing() {
+    let (lab, mut host, claim) = at_rest().await;
+    host.actor
+        .start(&advance(&claim, REMOVE), &host.world, &host.term)
+        .await;
+    *host.leads_in.lock().unwrap() = "epoch-2".into();
+    rest(&mut host).await;
+    let stands = lab.claim().await.expect("nothing has touched it");
+    assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
+}
+
+/// A freeze, another's anchor, or somebody's annotation: it holds up what is under way too.
+#[tokio::test(start_paused = true)]
+async fn a_removal_under_way_rests_once_it_is_held() {
+    let (lab, mut host, claim) = at_rest().await;
+    for verdict in [REMOVE, Verdict::Hold("it is paused".into())] {
+        host.actor
+            .start(&advance(&claim, verdict), &host.world, &host.term)
+            .await;
+    }
+    rest(&mut host).await;
+    let stands = lab.claim().await.expect("nothing has touched it");
+    assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
+}
+
+const REMOVE: Verdict = Verdict::Remove(RemovalReason::Deleted);
+
+fn advance(claim: &StoredClaim, verdict: Verdict) -> Plan {
+    Plan {
+        advances: vec![Advance {
+            claim: claim.name.clone(),
+            uid: claim.facts.uid.clone(),
+            verdict,
+        }],
+        ..Plan::default()
+    }
+}
+
+async fn rest(host: &mut Host) {
+    for _ in 0..10 {
+        let _ = timeout(Duration::from_secs(5), host.actor.finished()).await;
+    }
+}

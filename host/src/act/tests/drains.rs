@@ -123,3 +123,16 @@ async fn b15_a_node_whose_removal_is_no_longer_wanted_takes_pods_again() {
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     assert!(lab.kube.get("pods", "default", "web").is_some());
 }
+
+/// What Proxmox does is seen at the VM as well.
+#[tokio::test(start_paused = true)]
+async fn a_removal_goes_on_though_no_task_can_be_followed() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    let status = Matcher::new(Method::GET, "/nodes/*/tasks/*/status");
+    lab.faults.inject(status, Fault::Fail, 1000);
+    let down = Verdict::Remove(RemovalReason::Empty);
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+    assert!(!lab.faults.happened().is_empty());
+}

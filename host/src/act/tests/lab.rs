@@ -67,6 +67,8 @@ pub(super) struct Host {
     pub actor: Actor,
     /// The epoch in which it leads.
     pub term: Arc<str>,
+    /// What its fence says.
+    pub leads_in: Arc<Mutex<Arc<str>>>,
     pub world: World,
     clusters: Clusters,
     kube: KubeClient,
@@ -214,6 +216,8 @@ impl Lab {
         let drawn = AtomicU32::new(0);
         let leadership: Arc<str> = format!("epoch-{number}").into();
         let term = leadership.clone();
+        let leads_in = Arc::new(Mutex::new(leadership));
+        let fence = leads_in.clone();
         let actor = Actor::new(Context {
             kube: kube.clone(),
             clusters: clusters.clone(),
@@ -222,7 +226,7 @@ impl Lab {
                 cluster_id: "cluster-id".to_owned(),
                 keys: vec![Key::new(vec![7; 32]).unwrap()],
             },
-            fence: Fence::new(move || Some(leadership.clone())),
+            fence: Fence::new(move || Some(fence.lock().unwrap().clone())),
             nonces: Arc::new(move || {
                 format!("nonce{number}x{}", drawn.fetch_add(1, Ordering::Relaxed))
             }),
@@ -238,6 +242,7 @@ impl Lab {
         Host {
             actor,
             term,
+            leads_in,
             world,
             clusters,
             kube,

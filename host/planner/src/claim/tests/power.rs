@@ -133,7 +133,10 @@ fn a_machine_in_service_is_lost_only_if_the_plan_says_so() {
             case.next()
         );
         let another = "11111111-1b04-4b04-ba4f-c09d2b1c5a16";
-        case.observed.machine = visible(|m| m.smbios_uuid = Some(another.into()));
+        case.observed.machine = visible(|m| {
+            m.marker = Marker::Missing;
+            m.smbios_uuid = Some(another.into());
+        });
         assert!(
             matches!(case.next(), Step::BackOff { .. }),
             "{:?}",

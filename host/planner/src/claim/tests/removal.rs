@@ -3,6 +3,9 @@
 use super::fixture::*;
 use super::recovery::{condition, failed_launch};
 use crate::claim::*;
+use crate::plan::{RemovalReason, Verdict};
+
+const OTHER_UUID: &str = "11111111-1b04-4b04-ba4f-c09d2b1c5a16";
 
 #[test]
 fn terminating_goes_from_proof_to_proof_of_absence() {
@@ -53,13 +56,45 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
 
 #[test]
 fn f106_a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
-    let case = Case::new(Phase::Terminating).with(|case| {
-        case.observed.machine =
-            visible(|m| m.smbios_uuid = Some("11111111-1b04-4b04-ba4f-c09d2b1c5a16".into()));
-        case.observed.node = Some(NodeLook::Absent);
-        case.observed.entry = Some(EntryLook::Quarantined);
-    });
-    assert_eq!(case.next(), Step::RemoveFinalizer);
+    for marker in [Marker::Foreign, Marker::Missing] {
+        let case = Case::new(Phase::Terminating).with(|case| {
+            case.observed.machine = visible(|m| {
+                m.marker = marker;
+                m.smbios_uuid = Some(OTHER_UUID.into());
+            });
+            case.observed.node = Some(NodeLook::Absent);
+            case.observed.entry = Some(EntryLook::Quarantined);
+        });
+        assert_eq!(case.next(), Step::RemoveFinalizer);
+    }
+}
+
+/// Somebody edited it, or restored it from a backup as a unique one: it may run, and its Node with it.
+#[test]
+fn f108_another_uuid_under_our_marker_is_no_proof_that_ours_is_gone() {
+    for marker in [Marker::Ours, Marker::Tombstoned] {
+        for power in [Power::On, Power::Off] {
+            let edited = |phase| {
+                Case::new(phase).with(|case| {
+                    case.now = at(10);
+                    case.observed.node = cordoned();
+                    case.observed.entry = Some(EntryLook::Ours);
+                    case.observed.machine = visible(|m| {
+                        m.marker = marker;
+                        m.power = power;
+                        m.smbios_uuid = Some(OTHER_UUID.into());
+                    });
+                })
+            };
+            let told = edited(Phase::Terminating).recorded();
+            assert!(condition(&told.conditions, Condition::OwnershipMismatch).status);
+            let chosen = edited(Phase::Initialized)
+                .with(|case| case.verdict = Verdict::Remove(RemovalReason::Underutilized));
+            let told = chosen.recorded();
+            assert_eq!(told.phase, Phase::Initialized);
+            assert!(condition(&told.conditions, Condition::OwnershipMismatch).status);
+        }
+    }
 }
 
 #[test]

@@ -16,10 +16,14 @@ pub(super) fn check(case: &Case) {
     let absent = observed.presence == Some(Presence::Free) && observed.quorate == Some(true);
     let status = &case.claim.status;
     let recorded = status.smbios_uuid.as_ref();
-    let another = machine.is_some_and(|m| match (recorded, &m.smbios_uuid) {
-        (Some(recorded), Some(uuid)) => !same_uuid(recorded, uuid),
-        (Some(_), None) => false,
-        (None, _) => matches!(m.marker, Marker::Foreign | Marker::Missing),
+    let another = machine.is_some_and(|m| {
+        let is_marked = matches!(m.marker, Marker::Ours | Marker::Tombstoned);
+        let has_our_uuid = match (recorded, &m.smbios_uuid) {
+            (Some(recorded), Some(uuid)) => same_uuid(recorded, uuid),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        !is_marked && !has_our_uuid
     });
     // No clone was ever asked for, or it was refused because the number was taken.
     let refused = |c: &ClaimCondition| c.kind == Condition::Launched && !c.status;
