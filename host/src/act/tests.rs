@@ -14,4 +14,6 @@ mod drains;
 
 mod breaking;
 
+mod panics;
+
 mod crashes;

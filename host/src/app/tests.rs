@@ -19,6 +19,8 @@ mod dry_run;
 mod machines;
 mod orphans;
 mod policies;
+mod strangers;
+mod unrest;
 mod versions;
 
 /// Enough for a machine from nothing to its Node.

@@ -13,6 +13,7 @@ pub use settings::settings;
 pub(crate) use mutate::{mutated, mutated_text};
 
 pub use crate::kube::lease::fuzz::fence;
+pub use crate::kube::watch::fuzz::reflector;
 pub use crate::policy::fuzz::component;
 pub use crate::pve::fuzz::{answer, classify, marker, task, vm_config};
 

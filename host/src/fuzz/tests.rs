@@ -54,6 +54,11 @@ proptest! {
     }
 
     #[test]
+    fn any_watches_that_end_anywhere_tell_what_the_server_has(data in bytes(160)) {
+        super::reflector(&data);
+    }
+
+    #[test]
     fn any_clocks_and_delays_leave_one_leader(data in bytes(400)) {
         super::fence(&data);
     }

@@ -211,7 +211,7 @@ pub(super) fn node(name: &str, on: Option<u32>) -> RemovableNode {
 }
 
 /// What `act` writes to the log, a line for each event, beginning with its level.
-pub(super) fn log_of<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
+pub(crate) fn log_of<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
     #[derive(Clone, Default)]
     struct Sink(Arc<Mutex<Vec<u8>>>);
     impl io::Write for Sink {

@@ -12,7 +12,7 @@ mod deaths;
 mod engine;
 mod files;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod library;

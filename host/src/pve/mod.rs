@@ -61,6 +61,9 @@ pub(crate) mod fuzz;
 mod conformance;
 
 #[cfg(test)]
+mod secrets;
+
+#[cfg(test)]
 mod parameters;
 
 #[cfg(test)]

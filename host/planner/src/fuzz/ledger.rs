@@ -3,12 +3,14 @@
 use jiff::SignedDuration;
 
 use super::{Draw, moment};
-use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts};
+use crate::breaker;
+use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts, Removal};
 use crate::fixtures::Scene;
-use crate::ids::{HypervisorId, StorageName};
+use crate::ids::{ClaimName, HypervisorId, StorageName};
 use crate::ledger::{
     LONGEST_BACKOFF, RESERVATION_LASTS, later, overdue, quarantine, record_failure, upkeep,
 };
+use crate::plan::RemovalReason;
 
 const PLACES: [(&str, Option<&str>); 3] = [
     ("alpha", None),
@@ -16,14 +18,24 @@ const PLACES: [(&str, Option<&str>); 3] = [
     ("beta", Some("local")),
 ];
 
-/// Upkeep of any Ledger at any moment, failures and quarantines in between.
+const REASONS: [RemovalReason; 4] = [
+    RemovalReason::Repair,
+    RemovalReason::Empty,
+    RemovalReason::Lost,
+    RemovalReason::Deleted,
+];
+
+/// More than the breaker allows of a small cluster.
+const REMOVALS_MAX: usize = 25;
+
+/// Upkeep of any Ledger at any moment, failures, quarantines and removals in between.
 pub fn upkeep_of_any(data: &[u8]) {
     let mut draw = Draw::new(data);
     let mut scene = scene(&mut draw);
     // Not ordered: clocks go back, and another replica's goes otherwise.
     for _ in 0..draw.below(6) {
         let now = moment(&mut draw);
-        match draw.byte() % 3 {
+        match draw.byte() % 4 {
             0 => {
                 let (hypervisor, storage) = place(&mut draw);
                 let failure = LaunchFailure {
@@ -37,6 +49,7 @@ pub fn upkeep_of_any(data: &[u8]) {
                 let name = format!("m{}", draw.below(3));
                 scene.ledger = quarantine(&scene.ledger, &name.as_str().into(), now);
             }
+            2 => begun(&mut scene.ledger.removals, &mut draw, now),
             _ => kept(&mut scene, now, *draw.pick(&QUARANTINES)),
         }
     }
@@ -61,6 +74,7 @@ fn kept(scene: &mut Scene, now: jiff::Timestamp, resting: SignedDuration) {
             row.until
         );
     }
+    within_the_window(&kept.ledger.removals, now);
     for entry in &kept.ledger.entries {
         if let EntryState::Reserved { since } = entry.state {
             let end = later(since, RESERVATION_LASTS);
@@ -83,6 +97,52 @@ fn kept(scene: &mut Scene, now: jiff::Timestamp, resting: SignedDuration) {
     }
     let again = upkeep(&scene.world(), now, resting);
     assert_eq!(again.ledger, scene.ledger, "upkeep of its own result");
+}
+
+/// One removal, as the planner begins it: no more of them within the window than are allowed, and whoever has to wait is told of a moment at which it has
+/// not to, unless the other allowance is used up too.
+fn begun(removals: &mut Vec<Removal>, draw: &mut Draw<'_>, mut now: jiff::Timestamp) {
+    let claim = ClaimName::from(format!("m{}", draw.below(REMOVALS_MAX + 2)).as_str());
+    let (reason, machines) = (*draw.pick(&REASONS), u32::from(draw.byte()));
+    let is_repair = |row: &Removal| row.reason == RemovalReason::Repair;
+    for _ in 0..3 {
+        let before = removals.clone();
+        breaker::forget(removals, now);
+        within_the_window(removals, now);
+        let known = removals.iter().find(|row| row.claim == claim).cloned();
+        let rows = removals.clone();
+        let Err(wait) = breaker::count(removals, machines, &claim, reason, now) else {
+            let mut counted = removals.iter().filter(|row| row.claim == claim);
+            let latest = counted.any(|row| now.duration_since(row.at).as_secs() < 60);
+            assert!(latest, "{claim} is not counted at {now}: {removals:?}");
+            assert!(removals.len() <= rows.len() + usize::from(known.is_none()));
+            let (half, tenth) = ((machines / 2).max(20), (machines / 10).max(1));
+            if known.is_none() {
+                assert!(removals.len() <= half as usize, "{removals:?}");
+            }
+            if reason == RemovalReason::Repair && !known.as_ref().is_some_and(is_repair) {
+                let repairs = removals.iter().filter(|row| is_repair(row)).count();
+                assert!(repairs <= tenth as usize, "{removals:?}");
+            }
+            return;
+        };
+        assert_eq!(*removals, rows, "refused, and counted all the same");
+        assert!(
+            now < wait.until && wait.until <= later(now, breaker::WINDOW),
+            "at {now} waiting until {}: {before:?}",
+            wait.until
+        );
+        now = wait.until;
+    }
+    panic!("{claim} waits for ever: {removals:?}");
+}
+
+fn within_the_window(removals: &[Removal], now: jiff::Timestamp) {
+    for row in removals {
+        let ago = now.duration_since(row.at);
+        let window = SignedDuration::ZERO..breaker::WINDOW;
+        assert!(window.contains(&ago), "at {now}: {row:?}");
+    }
 }
 
 fn place(draw: &mut Draw<'_>) -> (HypervisorId, Option<StorageName>) {
@@ -131,6 +191,13 @@ fn scene(draw: &mut Draw<'_>) -> Scene {
             }
         })
         .collect();
+    // A claim has one row, however its removal was begun again.
+    let removals = (0..draw.below(REMOVALS_MAX)).map(|index| Removal {
+        claim: ClaimName::from(format!("m{index}").as_str()),
+        at: moment(draw),
+        reason: *draw.pick(&REASONS),
+    });
+    scene.ledger.removals = removals.collect();
     let LedgerFacts { entries, .. } = &mut scene.ledger;
     entries.truncate(draw.below(4));
     scene

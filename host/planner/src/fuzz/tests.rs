@@ -25,7 +25,7 @@ proptest! {
     }
 
     #[test]
-    fn any_ledger_is_kept_under_any_clock(data in bytes(120)) {
+    fn any_ledger_is_kept_under_any_clock(data in bytes(240)) {
         super::ledger(&data);
     }
 }

@@ -1,12 +1,23 @@
 //! Joining through the guest agent, from the class's script to the Node.
 
 use std::fs;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use http::Method;
 use kproxide_planner::plan::Verdict;
+use kproxide_simulator::faults::{CrashPoint, Fault, Moment};
+use kproxide_simulator::matcher::Matcher;
 
 use super::guest::Guest;
-use super::lab::{Lab, turn};
+use super::lab::{Lab, VMID, turn};
 use super::lives::in_service;
+
+/// What the script has written by now, a line for each run.
+fn runs(lab: &Lab) -> String {
+    let disk = lab.guest.as_ref().unwrap().disk();
+    fs::read_to_string(disk.join("runs")).unwrap_or_default()
+}
 
 async fn lab(script: &str) -> Lab {
     let mut lab = Lab::new().await;
@@ -19,25 +30,99 @@ async fn a_script_runs_once_in_the_guest_and_its_machine_becomes_a_node() {
     let mut lab = lab("echo run >>runs; touch joined").await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
-    let disk = lab.guest.as_ref().unwrap().disk();
-    assert_eq!(fs::read_to_string(disk.join("runs")).unwrap(), "run\n");
+    assert_eq!(runs(&lab), "run\n");
 }
 
-/// Whatever request it died at: the lock in the guest says whether the script ran.
+/// The way up; the process dies at this request of the first process. Returns the first process's requests until the VM is there, and all of the last's.
+async fn way_up(crash: Option<CrashPoint>) -> RangeInclusive<u64> {
+    let mut lab = lab("echo run >>runs; touch joined").await;
+    let mut host = lab.host(1).await;
+    if let Some(point) = crash {
+        lab.faults.crash_at(point);
+    }
+    let mut processes = 1;
+    let born = async |lab: &Lab| lab.pve.snapshot().vms.iter().any(|vm| vm.vmid == VMID);
+    turn(&mut lab, &mut host, &Verdict::Keep, born).await;
+    let first = lab.faults.requests();
+    while !turn(&mut lab, &mut host, &Verdict::Keep, in_service).await {
+        drop(host);
+        processes += 1;
+        host = lab.host(processes).await;
+    }
+    assert_eq!(crash.is_some(), processes == 2, "{crash:?}");
+    assert_eq!(runs(&lab), "run\n", "{crash:?}");
+    first..=lab.faults.requests()
+}
+
+/// Whatever request it died at once there was a VM: the lock in the guest says whether the script ran. (Those before have `crashes`.)
+async fn died_at_every_request(moment: Moment) {
+    let requests = way_up(None).await;
+    assert!(requests.clone().count() > 20, "{requests:?}");
+    for request in requests {
+        way_up(Some(CrashPoint { request, moment })).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_before_any_request_leaves_the_script_to_run_once() {
+    died_at_every_request(Moment::Before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_any_request_took_effect_does_not_run_the_script_again() {
+    died_at_every_request(Moment::Applied).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_any_answer_does_not_run_the_script_again() {
+    died_at_every_request(Moment::Answered).await;
+}
+
+/// The dead process's command is still on its way, and arrives when the next process has seen that nothing ran, and asked for it itself.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_arrives_late_does_not_run_the_script_again() {
+    let mut lab = lab("echo run >>runs").await;
+    let mut first = lab.host(1).await;
+    // A look at the guest, then the run.
+    let exec = Matcher::new(Method::POST, "/agent/exec");
+    let late = Fault::Delay(Duration::from_secs(20));
+    lab.faults.inject(exec, late, 2);
+    let sent = async |lab: &Lab| lab.faults.happened().len() == 2;
+    assert!(turn(&mut lab, &mut first, &Verdict::Keep, sent).await);
+    drop(first);
+    let arrived = lab.asked("POST", "/agent/exec");
+    assert_eq!((arrived, runs(&lab).as_str()), (1, ""), "it is not late");
+
+    let mut second = lab.host(2).await;
+    let ran = async |lab: &Lab| !runs(lab).is_empty();
+    assert!(turn(&mut lab, &mut second, &Verdict::Keep, ran).await);
+    let asked = lab.asked("POST", "/agent/exec");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(
+        lab.asked("POST", "/agent/exec"),
+        asked + 1,
+        "it is too late"
+    );
+    assert_eq!(runs(&lab), "run\n");
+    fs::write(lab.guest.as_ref().unwrap().disk().join("joined"), "").unwrap();
+    assert!(turn(&mut lab, &mut second, &Verdict::Keep, in_service).await);
+    assert_eq!(runs(&lab), "run\n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_process_does_not_run_the_script_again() {
     let mut lab = lab("echo run >>runs").await;
     let mut first = lab.host(1).await;
-    let ran = async |lab: &Lab| lab.guest.as_ref().unwrap().disk().join("runs").exists();
+    let ran = async |lab: &Lab| !runs(lab).is_empty();
     assert!(turn(&mut lab, &mut first, &Verdict::Keep, ran).await);
     drop(first);
 
     let mut second = lab.host(2).await;
-    let disk = lab.guest.as_ref().unwrap().disk();
     let asked = lab.asked("POST", "/agent/exec");
     let asked_again = async |lab: &Lab| lab.asked("POST", "/agent/exec") > asked + 2;
     assert!(turn(&mut lab, &mut second, &Verdict::Keep, asked_again).await);
-    assert_eq!(fs::read_to_string(disk.join("runs")).unwrap(), "run\n");
+    assert_eq!(runs(&lab), "run\n");
+    let disk = lab.guest.as_ref().unwrap().disk();
     fs::write(disk.join("joined"), "").unwrap();
     assert!(turn(&mut lab, &mut second, &Verdict::Keep, in_service).await);
 }

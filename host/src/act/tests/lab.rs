@@ -72,7 +72,7 @@ pub(super) struct Host {
     pub world: World,
     clusters: Clusters,
     kube: KubeClient,
-    clock: Clock,
+    pub clock: Clock,
     pub notes: mpsc::Receiver<ClaimNote>,
     pub launched: bool,
 }

@@ -26,10 +26,10 @@ use crate::pve::auth::Credentials;
 use crate::pve::client::Client as PveClient;
 use crate::pve::transport::{Endpoint, TransportError};
 
-const HOUR: Duration = Duration::from_secs(60 * 60);
+pub(super) const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Nothing is kept ready, and what is not needed goes soon.
-fn lively() -> Value {
+pub(super) fn lively() -> Value {
     json!({
         "limits": { "minNodes": 0, "maxNodes": 5 },
         "scaleDown": {
@@ -39,13 +39,13 @@ fn lively() -> Value {
 }
 
 /// So many pods, each of which takes most of a machine, on machines of the pool.
-fn wide(lab: &Lab, name: &str, pool: &str, replicas: u32) {
+pub(super) fn wide(lab: &Lab, name: &str, pool: &str, replicas: u32) {
     let mut deployment = fixtures::deployment("default", name, replicas, "3", "1Gi");
     deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({ "kproxide.dev/pool": pool });
     lab.apply([("deployments.apps", deployment)]);
 }
 
-fn scale(lab: &Lab, name: &str, replicas: u32) {
+pub(super) fn scale(lab: &Lab, name: &str, replicas: u32) {
     let patch = json!({ "spec": { "replicas": replicas } });
     let patched = lab
         .kube
@@ -54,7 +54,7 @@ fn scale(lab: &Lab, name: &str, replicas: u32) {
 }
 
 /// How many pods of a Deployment run.
-fn running(lab: &Lab, name: &str) -> usize {
+pub(super) fn running(lab: &Lab, name: &str) -> usize {
     let is_running = |pod: &&Value| {
         pod["metadata"]["labels"]["app"] == name && pod["status"]["phase"] == "Running"
     };
@@ -62,7 +62,7 @@ fn running(lab: &Lab, name: &str) -> usize {
 }
 
 /// The claims in service, by name.
-fn claims(lab: &Lab) -> Vec<Value> {
+pub(super) fn claims(lab: &Lab) -> Vec<Value> {
     let mut claims = lab.kube.list("nodeclaims.kproxide.dev");
     claims.retain(|claim| claim["status"]["phase"] == "Initialized");
     claims

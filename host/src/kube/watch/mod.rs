@@ -319,5 +319,8 @@ fn full_name<K: kube::Resource>(object: &K) -> Box<str> {
     }
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests;
