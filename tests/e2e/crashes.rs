@@ -64,6 +64,7 @@ async fn kill(stage: &mut Stage<'_>, hold: Hold, held: &HeldRequest, fate: Fate)
 /// Kills kproxide while `request` is held on the way up, and lets the restarted one finish.
 async fn killed_on_the_way_up(bench: &Bench, request: &str, fate: Fate) {
     let mut stage = Stage::set(bench, Scene::default()).await;
+    let foreign = stage.put_up_a_foreign_vm();
     let hold = stage
         .served
         .pve
@@ -80,6 +81,7 @@ async fn killed_on_the_way_up(bench: &Bench, request: &str, fate: Fate) {
     stage.scale("web", 0).await;
     stage.until_nothing_is_left().await;
     assert_eq!(stage.born(), 1, "{request} {fate:?}");
+    stage.assert_untouched(&foreign);
     stage.end().await;
 }
 
@@ -88,6 +90,7 @@ async fn killed_on_the_way_down(bench: &Bench, request: &str, fate: Fate) {
     let mut stage = Stage::set(bench, Scene::default()).await;
     stage.deploy("web", 1, "3", "1Gi", json!({})).await;
     stage.until_running("web", 1).await;
+    let foreign = stage.put_up_a_copy_of_ours();
     let hold = stage
         .served
         .pve
@@ -97,6 +100,7 @@ async fn killed_on_the_way_down(bench: &Bench, request: &str, fate: Fate) {
     kill(&mut stage, hold, &held, fate).await;
     stage.until_nothing_is_left().await;
     assert_eq!(stage.born(), 1, "{request} {fate:?}");
+    stage.assert_untouched(&foreign);
     stage.end().await;
 }
 
@@ -115,6 +119,7 @@ async fn killed_while_it_evicts(bench: &Bench, fate: Fate) {
     stage.until_running("small", 1).await;
     let moved = stage.ready_pods("small").await.remove(0);
     stage.until_nodes(1).await;
+    let foreign = stage.put_up_a_copy_of_ours();
 
     let hold = stage.front.as_ref().unwrap().hold("evict", fate.phase());
     // Now there is room for it on the static Node.
@@ -134,6 +139,7 @@ async fn killed_while_it_evicts(bench: &Bench, fate: Fate) {
         "static-1"
     );
     assert_eq!(stage.born(), 1, "{fate:?}");
+    stage.assert_untouched(&foreign);
     stage.end().await;
 }
 

@@ -254,14 +254,22 @@ impl<'a> Stage<'a> {
         .await;
     }
 
-    /// A person's machine in the middle of our range, in our pool, as if one of ours had been copied.
+    /// A person's machine in the middle of our range, in our pool, made from our template.
     pub(crate) fn put_up_a_foreign_vm(&self) -> Foreign {
-        let pve = &self.served.pve;
-        let template = pve.snapshot().vms.into_iter().find(|vm| vm.template);
-        let template = template.unwrap().vmid;
-        let vmid = FIRST_VMID + 500;
-        pve.human_clones_vm(template, vmid, "somebody-elses")
-            .unwrap();
+        let vms = self.served.pve.snapshot().vms;
+        let template = vms.iter().find(|vm| vm.template).unwrap();
+        self.put_up_a_copy(template, "somebody-elses")
+    }
+
+    /// A person's copy of a machine of ours: name, tags and description, and with it the marker, are the original's.
+    pub(crate) fn put_up_a_copy_of_ours(&self) -> Foreign {
+        let ours = self.machines().remove(0);
+        self.put_up_a_copy(&ours, &ours.name)
+    }
+
+    fn put_up_a_copy(&self, source: &VmView, name: &str) -> Foreign {
+        let (pve, vmid) = (&self.served.pve, FIRST_VMID + 500);
+        pve.human_clones_vm(source.vmid, vmid, name).unwrap();
         pve.human_sets_pool(vmid, Some("k8s")).unwrap();
         Foreign {
             before: self.foreign_vms(),
