@@ -86,10 +86,15 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     for (name, labels) in [
         ("server", json!({ CONTROL_PLANE: "" })),
         ("foreign", json!({})),
-        ("joined", json!({})),
+        ("joined", json!({ "disk": "hdd" })),
     ] {
         let node = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": name, "labels": labels, "annotations": { "example.com/owner": "somebody" } },
+            "spec": { "taints": [
+                { "key": "dedicated", "value": "db", "effect": "NoSchedule" },
+                { "key": "kproxide.dev/unregistered", "effect": "NoExecute" },
+            ] },
         });
         cluster.api().create(NODES, &node).await.unwrap();
     }
@@ -130,12 +135,9 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     refused(thief.patch("server", &cordon).await, why);
     refused(thief.0.delete(&server).await, why);
 
-    // A machine that joined may be taken as ours, emptied and deleted, but neither given away nor promoted.
-    let marked = json!({
-        "metadata": { "labels": { CLAIM: "workers-a", "rack": "a" } },
-        "spec": { "taints": [{ "key": "dedicated", "effect": "NoSchedule" }] },
-    });
-    thief.patch("joined", &marked).await.unwrap();
+    takes_nothing_away(&thief).await;
+
+    // A machine that joined may be emptied and deleted, but neither given away nor promoted.
     thief.patch("joined", &cordon).await.unwrap();
     let promotion = json!({ "metadata": { "labels": { CONTROL_PLANE: "" } } });
     let why = "would get, the role of a control plane";
@@ -152,6 +154,34 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     cluster.api().merge(&foreign, &taint).await.unwrap();
     cluster.api().delete(&foreign).await.unwrap();
     no_complaints_about_the_expressions(cluster.api()).await;
+}
+
+/// A machine that joined may be taken as ours, by a request that adds and overwrites what a claim says and takes away what is kproxide's own. What others have
+/// written stays, in that request and in every later one.
+async fn takes_nothing_away(thief: &Thief) {
+    let theirs = json!({ "key": "dedicated", "value": "db", "effect": "NoSchedule" });
+    let why = "kproxide may take no label, annotation or taint but its own off Node joined";
+    for as_ours in [json!({ CLAIM: "workers-a" }), json!({})] {
+        let with = |mut patch: Value| {
+            for (label, value) in as_ours.as_object().unwrap() {
+                patch["metadata"]["labels"][label] = value.clone();
+            }
+            patch
+        };
+        for loss in [
+            json!({ "metadata": { "labels": { "disk": null } } }),
+            json!({ "metadata": { "annotations": { "example.com/owner": null } } }),
+            json!({ "spec": { "taints": [] } }),
+            json!({ "spec": { "taints": [{ "key": "dedicated", "effect": "NoExecute" }] } }),
+        ] {
+            refused(thief.patch("joined", &with(loss)).await, why);
+        }
+        let marked = json!({
+            "metadata": { "labels": { "rack": "a", "disk": "ssd" }, "annotations": { "example.com/made-by": "a pool" } },
+            "spec": { "taints": [theirs, { "key": "gpu", "effect": "NoExecute" }] },
+        });
+        thief.patch("joined", &with(marked)).await.unwrap();
+    }
 }
 
 /// RBAC lets it create any Secret of its namespace, and read one.

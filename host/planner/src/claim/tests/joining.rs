@@ -232,6 +232,19 @@ fn b2_a_silent_agent_has_its_own_deadline() {
 }
 
 #[test]
+fn b2_a_join_command_that_hangs_ends_with_the_deadline_of_the_join() {
+    let hangs = by_guest(JoinLook::Running).intent(Op::Join);
+    let case = hangs.clone().with(|case| case.now = at(599));
+    assert!(
+        matches!(case.next(), Step::BackOff { .. }),
+        "{:?}",
+        case.next()
+    );
+    let case = hangs.with(|case| case.now = at(600));
+    assert_eq!(case.recorded().phase, Phase::Draining);
+}
+
+#[test]
 fn an_agent_that_falls_silent_while_the_join_command_runs_is_waited_for() {
     let silent = by_guest(JoinLook::AgentSilent("timeout".into())).intent(Op::Join);
     let case = silent.clone().with(|case| case.now = at(599));
