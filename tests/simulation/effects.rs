@@ -72,7 +72,8 @@ impl Effects {
             }
             return;
         }
-        if change.kind == ChangeKind::Added {
+        // Who takes over a machine that stands chooses nothing.
+        if change.kind == ChangeKind::Added && object["spec"]["adopts"].is_null() {
             self.check_room(lab, &object);
             self.check_policy(&object);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::{Backoff, InventoryFacts, PoolFacts, PoolPolicies};
+use kproxide_planner::facts::{Backoff, ClusterFacts, InventoryFacts, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::{ClusterName, PoolName};
 use kproxide_planner::report::{AnchorReport, AnchorTrouble};
 use kproxide_planner::world::World;
@@ -80,7 +80,7 @@ impl Reporter {
             let ready = match (&cluster.problem, &self.key_problem) {
                 (Some(problem), _) => Readiness::not_ready("InvalidSettings", problem.clone()),
                 (None, Some(problem)) => Readiness::not_ready(KEY_PROBLEM, problem.clone()),
-                (None, None) => inventory_readiness(inventory),
+                (None, None) => inventory_readiness(cluster, inventory),
             };
             let seen = sighting(inventory, self.key_fingerprint.clone());
             self.cluster(kube, name, &seen, &ready, now).await;
@@ -223,7 +223,7 @@ fn failing(pool: &PoolFacts, world: &World) -> Option<String> {
     ))
 }
 
-fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {
+fn inventory_readiness(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Readiness {
     if !inventory.reachable {
         return Readiness::not_ready("Unreachable", inventory.problem.clone().unwrap_or_default());
     }
@@ -232,6 +232,9 @@ fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {
             "NoQuorum",
             "the Proxmox cluster has no quorum: nothing is launched or destroyed",
         );
+    }
+    if let Some(problem) = unknown_hypervisor(cluster, inventory) {
+        return Readiness::not_ready("UnknownHypervisor", problem);
     }
     let template = inventory
         .templates
@@ -242,6 +245,22 @@ fn inventory_readiness(inventory: &InventoryFacts) -> Readiness {
         Some(problem) => Readiness::not_ready("TemplateUnusable", problem),
         None => Readiness::ready(),
     }
+}
+
+/// Proxmox lists servers that are off as well: a name that is not listed is a slip, and a machine may land where nobody wanted it.
+fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Option<String> {
+    let fields = [("include", &cluster.include), ("exclude", &cluster.exclude)];
+    let mut named = fields
+        .into_iter()
+        .flat_map(|(field, names)| names.iter().map(move |name| (field, name)));
+    let (field, name) = named.find(|(_, name)| !inventory.hypervisors.contains_key(*name))?;
+    let there: Vec<&str> = inventory.hypervisors.keys().map(|name| &**name).collect();
+    (!there.is_empty()).then(|| {
+        format!(
+            "spec.hypervisors.{field}: the Proxmox cluster has no server {name}; it has {}: correct the name",
+            there.join(", ")
+        )
+    })
 }
 
 fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> ClusterSighting {
@@ -264,7 +283,7 @@ fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> Clus
 
 #[cfg(test)]
 mod tests {
-    use kproxide_planner::facts::Delta;
+    use kproxide_planner::facts::{Delta, HypervisorFacts};
     use serde_json::{Value, json};
 
     use super::*;
@@ -307,6 +326,45 @@ mod tests {
         );
         let name = "workers".into();
         format!("{:?}", pool_readiness(&name, &pool, &world, &refusals()))
+    }
+
+    #[test]
+    fn f97_a_cluster_that_names_a_server_that_it_does_not_have_is_not_ready() {
+        let said = |hypervisors: Value| {
+            let spec = json!({
+                "endpoints": ["https://pve1"], "credentials": "c", "pool": "p",
+                "vmidRange": {"first": 200, "last": 299}, "hypervisors": hypervisors,
+            });
+            let (cluster, _) = cluster_facts(&serde_json::from_value(spec).unwrap());
+            // One of them is off, and there all the same.
+            let servers = [("alpha", false), ("beta", true), ("gamma", true)];
+            let hypervisors = servers.map(|(name, online)| {
+                let facts = HypervisorFacts {
+                    online,
+                    ..HypervisorFacts::default()
+                };
+                (name.into(), facts)
+            });
+            let inventory = InventoryFacts {
+                reachable: true,
+                quorate: true,
+                hypervisors: hypervisors.into(),
+                ..InventoryFacts::default()
+            };
+            format!("{:?}", inventory_readiness(&cluster, &inventory))
+        };
+        let ready = format!("{:?}", Readiness::ready());
+        assert_eq!(
+            said(json!({"include": ["alpha"], "exclude": ["beta"]})),
+            ready
+        );
+        for field in ["include", "exclude"] {
+            let readiness = said(json!({field: ["alpha", "gama"]}));
+            let expected = format!(
+                "spec.hypervisors.{field}: the Proxmox cluster has no server gama; it has alpha, beta, gamma"
+            );
+            assert!(readiness.contains(&expected), "{readiness}");
+        }
     }
 
     #[test]
