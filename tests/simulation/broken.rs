@@ -68,7 +68,7 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::DestroyByVmid, What::Seed(9)),
     (Mutant::StaleProof, What::Scene("swapped-machine")),
     (Mutant::EexistCleanedUp, What::Seed(34)),
-    (Mutant::CloneOnOldIntent, What::Seed(10)),
+    (Mutant::CloneOnOldIntent, What::Seed(92)),
     (Mutant::WarningsAreErrors, What::Scene("leftover-volumes")),
     (Mutant::WarningsAreOk, What::Scene("leftover-volumes")),
     (Mutant::OwnCloneDisowned, What::Scene("slow-clone")),

@@ -108,7 +108,7 @@ struct Watch {
 impl Watch {
     /// Its list, or the beginning of one: that removes nothing.
     fn begin(server: &Server, known: &Pods, draw: &mut Draw<'_>, whole: bool) -> Self {
-        let is_listed = whole || draw.byte() % 4 != 0;
+        let is_listed = whole || !draw.byte().is_multiple_of(4);
         let mut listed: Vec<(&String, &u32)> = server.pods.iter().collect();
         if !is_listed {
             listed.truncate(draw.below(listed.len() + 1));

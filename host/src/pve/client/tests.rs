@@ -547,11 +547,13 @@ async fn a_write_asks_whether_it_may_leave_when_its_turn_has_come() {
         client.limits().to_read("pve1").await,
         client.limits().to_read("pve1").await,
     ];
-    let stop = tokio::spawn(async move { writer.stop("pve1", 101).await });
-    sleep(Duration::from_secs(1)).await;
-    *may.lock().unwrap() = false;
-    drop(busy);
-    let error = stop.await.unwrap().unwrap_err();
+    let turn_comes = async {
+        sleep(Duration::from_secs(1)).await;
+        *may.lock().unwrap() = false;
+        drop(busy);
+    };
+    let (stopped, ()) = tokio::join!(writer.stop("pve1", 101), turn_comes);
+    let error = stopped.unwrap_err();
     assert_eq!(
         (error.meaning.clone(), error.executed, error.reaction()),
         (Meaning::Withheld, Executed::No, Reaction::Retry)
@@ -569,19 +571,23 @@ async fn a_write_waits_for_its_turn_for_seconds_only_and_goes_before_reads() {
     assert_eq!(error.meaning, Meaning::Withheld);
     assert!(began.elapsed() < Duration::from_secs(6) && asked.lines().is_empty());
 
-    let reader = client.clone();
-    let reads = tokio::spawn(async move {
-        let _worker = reader.limits().to_read("pve1").await;
+    // It would keep the worker for longer than a write waits.
+    let reads = async {
+        let _worker = client.limits().to_read("pve1").await;
         sleep(Duration::from_secs(60)).await;
-    });
-    sleep(Duration::from_secs(1)).await;
-    let writer = client.clone();
-    let stop = tokio::spawn(async move { writer.stop("pve1", 101).await });
-    sleep(Duration::from_secs(1)).await;
-    drop(first);
-    stop.await.unwrap().unwrap();
-    drop(second);
-    reads.abort();
+    };
+    let stops = async {
+        sleep(Duration::from_secs(1)).await;
+        client.stop("pve1", 101).await
+    };
+    let one_is_free = async {
+        sleep(Duration::from_secs(2)).await;
+        drop(first);
+        sleep(Duration::from_secs(1)).await;
+        drop(second);
+    };
+    let ((), stopped, ()) = tokio::join!(reads, stops, one_is_free);
+    stopped.unwrap();
 }
 
 /// A partition: the endpoint with quorum goes silent, and the other one does not know the VM.
