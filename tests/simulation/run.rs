@@ -1,5 +1,6 @@
 //! One run: the world lives, hosts run over it and die, people do what the scenario says; then everything must come to rest.
 
+mod people;
 mod rest;
 
 use std::cell::RefCell;
@@ -11,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
 use kproxide_simulator::faults::Fault;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -21,18 +22,15 @@ use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::invariants::Watch;
 use crate::log::Log;
 use crate::mishaps::{Mishap, World};
-use crate::object::{CLAIMS, name};
 use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
-use crate::scenario::{Act, Flags, Onto, RANGE, Scenario, TRAP};
-use crate::settled::{EndState, ledger_entries};
+use crate::scenario::{Flags, Scenario, TRAP};
+use crate::settled::EndState;
 use crate::wire::{Traffic, Wires};
 
 /// How often is looked whether the world is at rest.
 const LOOK: Duration = Duration::from_secs(10);
 /// A host that lost its Lease to a blow reaches it again so long after it may believe that it leads.
 const WITHOUT_LEASE: Duration = Duration::from_secs(30);
-/// Somebody who wants a promised VMID looks for one for so long.
-const LOOK_FOR_PROMISES: Duration = Duration::from_secs(60);
 /// Until all that is told at one moment is noted.
 const NOTED: Duration = Duration::from_millis(1);
 /// Static Nodes are Ready by then, and hosts start.
@@ -365,150 +363,6 @@ impl Stage<'_> {
         running
             .await
             .map_err(|error| format!("a host did not stop in order: {error:?}"))
-    }
-
-    /// What the scenario says, at its times. Returns what belongs to other people, with what they made meanwhile.
-    async fn people(&self) -> Foreign {
-        let started = Instant::now();
-        let mut foreign = Foreign::of(self.lab);
-        for step in &self.scenario.steps {
-            sleep_until(started + step.at).await;
-            match &step.act {
-                Act::Load(load) => {
-                    self.log.line("people", &format!("load {load:?}"));
-                    for (app, replicas) in self.scenario.apps.iter().zip(load) {
-                        let patch = json!({"spec": {"replicas": replicas}});
-                        let scaled = self.lab.kube.patch(
-                            "deployments.apps",
-                            "",
-                            "default",
-                            &app.name,
-                            patch,
-                        );
-                        scaled.expect("the Deployment was made at the beginning");
-                    }
-                }
-                Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
-                Act::Keep(keep) => self.keep(*keep),
-                Act::Silence => self.silence().await,
-                Act::Mend => self.mend(),
-                Act::Incident(incident) => {
-                    self.log.line("world", &format!("{incident:?}"));
-                    incident.happen(self.lab, &mut foreign).await;
-                }
-            }
-        }
-        foreign
-    }
-
-    /// Somebody wants a Node of ours kept, or none any more.
-    fn keep(&self, keep: bool) {
-        let nodes = self.lab.kube.list("nodes");
-        let ours = nodes
-            .iter()
-            .filter(|node| node["metadata"]["labels"]["kproxide.dev/claim"].is_string());
-        let (value, most) = match keep {
-            true => (json!("true"), 1),
-            false => (Value::Null, usize::MAX),
-        };
-        for node in ours.take(most) {
-            let node = name(node);
-            self.log
-                .line("people", &format!("Node {node} is to be kept: {keep}"));
-            let patch =
-                json!({"metadata": {"annotations": {"kproxide.dev/do-not-disrupt": value}}});
-            let patched = self.lab.kube.patch("nodes", "", "", node, patch);
-            patched.expect("the Node was there a moment ago");
-        }
-    }
-
-    /// Copies the first machine of ours that stands, if there is one now.
-    async fn copy(&self, onto: Onto, foreign: &mut Foreign) {
-        let vmid = match onto {
-            Onto::Promised => self.promised().await,
-            Onto::Last => Some(*RANGE.end()),
-        };
-        let snapshot = self.lab.pve.snapshot();
-        let ours = snapshot
-            .vms
-            .iter()
-            .filter(|vm| vm.creator.starts_with("kproxide") && vm.lock.is_none())
-            .find(|vm| !vm.name.starts_with("kproxide-anchor-"));
-        if let (Some(ours), Some(vmid)) = (ours, vmid)
-            && self
-                .lab
-                .pve
-                .human_clones_vm(ours.vmid, vmid, &ours.name)
-                .is_ok()
-        {
-            let moved = self.lab.pve.human_sets_pool(vmid, ours.pool.as_deref());
-            moved.expect("the copy was made just now");
-            self.log
-                .line("people", &format!("copy VM {} to {vmid}", ours.vmid));
-            foreign.add(self.lab, vmid);
-            let mut happened = self.happened.borrow_mut();
-            happened.copies += 1;
-            happened.promised += u64::from(onto == Onto::Promised);
-        }
-    }
-
-    /// The kubelet of the first Node of ours that is in service falls silent for good.
-    async fn silence(&self) {
-        let name = loop {
-            let claims = self.lab.kube.list(CLAIMS);
-            let in_service = |claim: &&Value| claim["status"]["phase"] == "Initialized";
-            let node = claims
-                .iter()
-                .find(in_service)
-                .and_then(|claim| claim["status"]["nodeName"].as_str());
-            if let Some(node) = node {
-                break node.to_owned();
-            }
-            sleep(LOOK).await;
-        };
-        self.log.line("world", &format!("{name} falls silent"));
-        self.lab.kubelets.stop_node(&name);
-    }
-
-    /// The policies that trap get settings with which they answer.
-    fn mend(&self) {
-        self.log.line("people", "mend the policy");
-        let policy = json!({"use": TRAP, "settings": {"do": "behave"}});
-        let patch = json!({"spec": {"policies": {"hostSelection": policy}}});
-        for pool in &self.scenario.pools {
-            let mended =
-                self.lab
-                    .kube
-                    .patch("nodepools.kproxide.dev", "", "", pool.name, patch.clone());
-            mended.expect("the pool was made at the beginning");
-        }
-    }
-
-    /// Waits a little for a VMID that is promised to a claim whose machine is not made yet.
-    async fn promised(&self) -> Option<u32> {
-        let end = Instant::now() + LOOK_FOR_PROMISES;
-        let mut seen = None;
-        let mut look = 0_u32;
-        while Instant::now() < end {
-            look += 1;
-            let ledgers = self.lab.kube.objects("ledgers.kproxide.dev");
-            let revision = ledgers.iter().map(|ledger| ledger.revision).max();
-            // With a new version of it more may be promised, and a machine may go before its Ledger knows.
-            if revision != seen || look.is_multiple_of(10) {
-                seen = revision;
-                let made = self.lab.pve.snapshot().vms;
-                let promised = ledger_entries(self.lab)
-                    .iter()
-                    .filter(|entry| entry["state"] != "quarantined")
-                    .filter_map(|entry| u32::try_from(entry["vmid"].as_u64()?).ok())
-                    .find(|vmid| made.iter().all(|vm| vm.vmid != *vmid));
-                if promised.is_some() {
-                    return promised;
-                }
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        None
     }
 
     /// Splits and mishaps at their times, and the end of all faults.

@@ -1,7 +1,8 @@
 //! What one seed's world is made of and what people do in it: hypervisors, other people's machines, static Nodes, pools, and
 //! a load that rises, falls and settles. Nothing here goes wrong; that is `plan`'s.
 
-use std::fmt;
+mod display;
+
 use std::time::Duration;
 
 use kproxide::config::LeaseTiming;
@@ -347,58 +348,6 @@ impl Scenario {
             deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"load": pool.name});
         }
         deployment
-    }
-}
-
-impl fmt::Display for Scenario {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Flags {
-            poll_interval,
-            lease,
-            anchor,
-        } = self.flags;
-        writeln!(
-            out,
-            "seed {}: {} hypervisors, {} machines of other people; --poll-interval {poll_interval:?} --lease-duration {:?} --lease-renew-deadline {:?} --lease-retry {:?} --anchor={anchor}",
-            self.seed,
-            self.hypervisors,
-            self.foreign.len(),
-            lease.duration,
-            lease.renew_deadline,
-            lease.retry
-        )?;
-        for (index, pool) in self.pools.iter().enumerate() {
-            let apps = self.apps.iter().filter(|app| app.pool == index);
-            let apps: Vec<String> = apps
-                .map(|app| format!("{} ({}m)", app.name, app.milli_cores))
-                .collect();
-            writeln!(
-                out,
-                "  pool {}: at most {} Nodes, {}, budget {}; {}",
-                pool.name,
-                pool.max_nodes,
-                pool.host_selection,
-                pool.budget,
-                apps.join(", ")
-            )?;
-        }
-        for step in &self.steps {
-            match &step.act {
-                Act::Load(load) => writeln!(out, "  {} pods {load:?}", Clock(step.at))?,
-                Act::Copy(onto) => writeln!(
-                    out,
-                    "  {} somebody copies a machine of ours onto a VMID: {onto:?}",
-                    Clock(step.at)
-                )?,
-                Act::Keep(keep) => {
-                    writeln!(out, "  {} a Node is to be kept: {keep}", Clock(step.at))?;
-                }
-                Act::Silence => writeln!(out, "  {} a Node falls silent", Clock(step.at))?,
-                Act::Mend => writeln!(out, "  {} the policy is mended", Clock(step.at))?,
-                Act::Incident(incident) => writeln!(out, "  {} {incident:?}", Clock(step.at))?,
-            }
-        }
-        Ok(())
     }
 }
 
