@@ -365,6 +365,25 @@ pub(super) async fn turn(
     );
 }
 
+/// What a plan reserves for a claim, as of now.
+pub(super) fn reserved(claim: &str, spec: &ClaimSpec, host: &Host) -> LedgerEntry {
+    LedgerEntry {
+        claim: claim.into(),
+        pool: spec.pool.clone(),
+        cluster: spec.cluster.clone(),
+        vmid: spec.vmid,
+        hypervisor: spec.hypervisor.clone(),
+        storage: None,
+        milli_cores: spec.milli_cores,
+        memory_bytes: spec.memory_bytes,
+        disk_bytes: 0,
+        address: None,
+        state: EntryState::Reserved {
+            since: host.clock.now(),
+        },
+    }
+}
+
 /// Observes, plans one launch if none was planned, and drives what there is.
 pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict) {
     for delta in host
@@ -398,21 +417,7 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
     if !host.launched && found.is_empty() && promised {
         let spec = spec();
         let mut wanted = stands.clone();
-        wanted.entries.push(LedgerEntry {
-            claim: CLAIM.into(),
-            pool: spec.pool.clone(),
-            cluster: spec.cluster.clone(),
-            vmid: spec.vmid,
-            hypervisor: spec.hypervisor.clone(),
-            storage: None,
-            milli_cores: spec.milli_cores,
-            memory_bytes: spec.memory_bytes,
-            disk_bytes: 0,
-            address: None,
-            state: EntryState::Reserved {
-                since: host.clock.now(),
-            },
-        });
+        wanted.entries.push(reserved(CLAIM, &spec, host));
         // A process that died between the reservation and the claim left it standing.
         plan.ledger = stands.entries.is_empty().then_some(wanted);
         plan.launches.push(Launch {

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::{EntryState, LedgerEntry};
 use kproxide_planner::ids::Vmid;
 use kproxide_planner::plan::{Launch, Plan, Verdict};
 use tokio::runtime::Builder;
 use tokio::time::Instant;
 
-use super::lab::{CLAIM, Host, Lab, VMID, spec, tick, turn};
+use super::lab::{CLAIM, Host, Lab, VMID, reserved, spec, tick, turn};
 use super::lives::in_service;
 use crate::act::{AFTER_PANIC, Actor};
 use crate::kube::{claims, ledger};
@@ -41,21 +40,7 @@ async fn launch_both(lab: &Lab, host: &mut Host) {
         let mut spec = spec();
         spec.vmid = Vmid(vmid);
         spec.vm_name = claim.into();
-        wanted.entries.push(LedgerEntry {
-            claim: claim.into(),
-            pool: spec.pool.clone(),
-            cluster: spec.cluster.clone(),
-            vmid: spec.vmid,
-            hypervisor: spec.hypervisor.clone(),
-            storage: None,
-            milli_cores: spec.milli_cores,
-            memory_bytes: spec.memory_bytes,
-            disk_bytes: 0,
-            address: None,
-            state: EntryState::Reserved {
-                since: host.clock.now(),
-            },
-        });
+        wanted.entries.push(reserved(claim, &spec, host));
         plan.launches.push(Launch {
             claim: claim.into(),
             spec,
