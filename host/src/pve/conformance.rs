@@ -3,6 +3,7 @@
 //! `classification.txt` beside it shows what the classifier makes of every recording; a changed line is a changed
 //! behaviour. After an intended change, run the tests with `KPROXIDE_BLESS=1` and read the difference.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use super::canned::{Asked, data, decoded, one};
 use super::client::Client;
 use super::error::{Error, Meaning};
 use super::machine::CloneRequest;
+use super::parameters::every_request;
 use super::request::{Call, Params};
 use super::task::{Outcome, Upid};
 use super::{canned, limits, template};
@@ -36,23 +38,11 @@ impl Recording {
 
     /// Without the API's prefix and the query.
     fn path(&self) -> &str {
-        let uri = self.request.split(' ').nth(1).unwrap();
-        let path = uri.strip_prefix("/api2/json").unwrap();
-        path.split('?').next().unwrap()
+        path_of(self.request.split(' ').nth(1).unwrap())
     }
 
-    /// The path with its parameters' names: `/nodes/{node}/qemu/{vmid}/config`.
     fn endpoint(&self) -> String {
-        let mut parts: Vec<&str> = self.path().split('/').collect();
-        for position in 1..parts.len() {
-            match (parts[position - 1], parts.len() > position) {
-                ("nodes", _) => parts[position] = "{node}",
-                ("qemu", _) => parts[position] = "{vmid}",
-                ("tasks", _) => parts[position] = "{upid}",
-                _ => {}
-            }
-        }
-        format!("{} {}", self.method(), parts.join("/"))
+        endpoint(&self.method(), self.path())
     }
 
     /// A client of a server that gives this answer to everything but the calls in `others`.
@@ -75,6 +65,27 @@ impl Recording {
             }
         })
     }
+}
+
+/// Without the API's prefix and the query.
+fn path_of(uri: &str) -> &str {
+    let path = uri.strip_prefix("/api2/json").unwrap();
+    path.split('?').next().unwrap()
+}
+
+/// Method and path with its parameters' names: `GET /nodes/{node}/qemu/{vmid}/config`.
+fn endpoint(method: &Method, path: &str) -> String {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    for position in 1..parts.len() {
+        match parts[position - 1] {
+            "nodes" => parts[position] = "{node}",
+            "qemu" => parts[position] = "{vmid}",
+            "storage" => parts[position] = "{storage}",
+            "tasks" => parts[position] = "{upid}",
+            _ => {}
+        }
+    }
+    format!("{method} {}", parts.join("/"))
 }
 
 fn data_folder() -> PathBuf {
@@ -151,7 +162,7 @@ async fn every_recording_is_classified() {
     );
 }
 
-/// Calls the client's method for the recording's endpoint; none if the client does not use that endpoint.
+/// Calls the client's method for the recording's endpoint, which is one of those in `parameters`; none if the client does not use that endpoint.
 async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
     fn others(path: &str) -> Option<Value> {
         match path {
@@ -203,6 +214,12 @@ async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
         }
         "PUT /nodes/{node}/qemu/{vmid}/resize" => {
             shown!(client.resize_disk(hypervisor, vmid(), "scsi0", 2))
+        }
+        "POST /nodes/{node}/qemu" => {
+            shown!(client.create_vm(hypervisor, 101, "anchor", "k8s", "kproxide: v1"))
+        }
+        "GET /nodes/{node}/storage/{storage}/content" => {
+            shown!(client.volumes(hypervisor, parts[4]))
         }
         "POST /nodes/{node}/qemu/{vmid}/clone" => shown!(client.clone_vm(&clone_request(vmid()))),
         "POST /nodes/{node}/qemu/{vmid}/status/start" => shown!(client.start(hypervisor, vmid())),
@@ -262,12 +279,16 @@ pub(super) fn clone_request(template: u32) -> CloneRequest {
     }
 }
 
+/// What the client asks for and no recording of success or refusal is of the answer that it reads.
+const UNRECORDED: [&str; 1] = ["POST /access/ticket"];
+
 /// At least 95 % of the recordings of the client's own endpoints come out as Proxmox meant them: a success decodes, an
 /// error has a known meaning and Proxmox's words.
 #[tokio::test(start_paused = true)]
 async fn recordings_replay_through_the_client() {
     let (mut replayed, mut own, mut foreign) = (0, 0, 0);
     let mut failures = Vec::new();
+    let mut endpoints = BTreeSet::from(UNRECORDED.map(str::to_owned));
     let all = recordings();
     for recording in &all {
         let Some(result) = replay(recording).await else {
@@ -275,6 +296,7 @@ async fn recordings_replay_through_the_client() {
             continue;
         };
         own += 1;
+        endpoints.insert(recording.endpoint());
         let verdict = match &result {
             Ok(_) if recording.status == 200 => Ok(()),
             // Some refusals are the very answer to the question asked.
@@ -313,6 +335,12 @@ async fn recordings_replay_through_the_client() {
     for failure in &failures {
         writeln!(report, "  not replayed: {failure}").expect("standard error takes text");
     }
+    let asked: BTreeSet<String> = every_request()
+        .await
+        .iter()
+        .map(|request| endpoint(request.method(), path_of(&request.uri().to_string())))
+        .collect();
+    assert_eq!(endpoints, asked, "the endpoints that the client uses");
     assert!(own >= 190, "the client's endpoints have {own} recordings");
     assert!(replayed * 100 >= own * 95, "{failures:#?}");
 }

@@ -23,7 +23,7 @@ use super::request::Params;
 use super::vm_config::VmConfig;
 
 /// Makes every call once, in every variation of its parameters, and returns the requests.
-async fn every_request() -> Vec<Request<Bytes>> {
+pub(super) async fn every_request() -> Vec<Request<Bytes>> {
     let upid = "UPID:pve1:00001798:0004118B:6B00E484:qmclone:9000:aut@pve!full:";
     let (endpoint, asked) = endpoint("pve1", move |request| {
         let path = request.uri().path();
@@ -39,7 +39,7 @@ async fn every_request() -> Vec<Request<Bytes>> {
             data(json!({}))
         } else if path.ends_with("/nextid") {
             data(json!("101"))
-        } else if path.ends_with("/cluster/status") || path.ends_with("/resources") {
+        } else if path.ends_with("/cluster/status") || path.ends_with("/resources") || path.ends_with("/content") {
             data(json!([]))
         } else if path.ends_with("/agent/exec") {
             data(json!({"pid": 4242}))
@@ -106,6 +106,7 @@ async fn every_request() -> Vec<Request<Bytes>> {
         .find_clone("pve1", 9000, 101, Some(1_795_220_612))
         .await
         .unwrap();
+    client.volumes("pve1", "shared").await.unwrap();
     asked.requests()
 }
 
