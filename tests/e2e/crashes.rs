@@ -1,4 +1,4 @@
-//! SIGKILL while a request is on its way: one that is lost, one that took effect, one that arrives when the next run is there already. The next run
+//! SIGKILL, and SIGTERM, while a request is on its way: one that is lost, one that took effect, one that arrives when the next run is there already. The next run
 //! carries on, nothing is made twice and nothing is left.
 
 use kproxide_simulator::holds::{HeldRequest, Hold, Phase};
@@ -6,6 +6,7 @@ use kproxide_testkit::eventually;
 use serde_json::json;
 
 use crate::bench::{Bench, on_a_cluster};
+use crate::install::without_anchor;
 use crate::stage::{SOON, Scene, Stage};
 
 /// Of the case with a seed, unless it is told otherwise.
@@ -63,7 +64,7 @@ async fn kill(stage: &mut Stage<'_>, hold: Hold, held: &HeldRequest, fate: Fate)
 
 /// Kills kproxide while `request` is held on the way up, and lets the restarted one finish.
 async fn killed_on_the_way_up(bench: &Bench, request: &str, fate: Fate) {
-    let mut stage = Stage::set(bench, Scene::default()).await;
+    let mut stage = Stage::set(bench, Scene::with(without_anchor())).await;
     let foreign = stage.put_up_a_foreign_vm();
     let hold = stage
         .served
@@ -87,7 +88,7 @@ async fn killed_on_the_way_up(bench: &Bench, request: &str, fate: Fate) {
 
 /// Kills kproxide while `request` is held on the way down.
 async fn killed_on_the_way_down(bench: &Bench, request: &str, fate: Fate) {
-    let mut stage = Stage::set(bench, Scene::default()).await;
+    let mut stage = Stage::set(bench, Scene::with(without_anchor())).await;
     stage.deploy("web", 1, "3", "1Gi", json!({})).await;
     stage.until_running("web", 1).await;
     let foreign = stage.put_up_a_copy_of_ours();
@@ -194,7 +195,7 @@ async fn kill_at_each(
 async fn killed_at_its_records(bench: &Bench, fate: Fate) {
     let scene = Scene {
         fronted: true,
-        ..Scene::default()
+        ..Scene::with(without_anchor())
     };
     let mut stage = Stage::set(bench, scene).await;
     let foreign = stage.put_up_a_foreign_vm();
@@ -304,10 +305,71 @@ async fn killed_at_seeded_moments(bench: &Bench, seed: u64, kills: u64) {
     stage.end().await;
 }
 
+/// Tells kproxide to stop while `request` is held, which is one of making the first machine or of removing the only one: the step that it belongs to is done to its end, nothing more is begun, and the next run carries on.
+async fn told_to_stop(bench: &Bench, request: &str, machines: u32) {
+    let mut stage = Stage::set(bench, Scene::with(without_anchor())).await;
+    let foreign = stage.put_up_a_foreign_vm();
+    stage.deploy("web", machines, "3", "1Gi", json!({})).await;
+    stage
+        .until_running("web", machines.try_into().unwrap())
+        .await;
+    let hold = hold(&stage, (request, Fate::Late));
+    stage.scale("web", 1 - machines).await;
+    let held = caught(&hold).await;
+    stage.pod.tell_to_stop().await.unwrap();
+    eventually(SOON, "the process on its way out", async || {
+        let log = stage.pod.log_tail(20);
+        log.contains("come to a safe point")
+            .then_some(())
+            .ok_or(log)
+    })
+    .await;
+    assert_eq!(
+        stage.pod.ended(),
+        None,
+        "it ended in the middle of {held:?}"
+    );
+    let asked = stage.served.pve.audit().len();
+    hold.release();
+    let status = eventually(SOON, "the process ended", async || {
+        stage.pod.ended().ok_or("it runs")
+    })
+    .await;
+    assert!(status.success(), "{status}: {}", stage.pod.log_tail(40));
+    let effects = stage.served.pve.audit_since(asked).into_iter();
+    let effects: Vec<_> = effects.filter(|asked| asked.method != "GET").collect();
+    assert!(
+        effects
+            .iter()
+            .all(|effect| held.path.ends_with(&effect.path)),
+        "{effects:?}"
+    );
+    stage.pod.restart().await.unwrap();
+    stage.pod.ready(SOON).await.unwrap();
+    stage.scale("web", 1).await;
+    stage.until_running("web", 1).await;
+    stage.until_in_step(1).await;
+    stage.scale("web", 0).await;
+    stage.until_nothing_is_left().await;
+    assert_eq!(stage.born(), 1 + usize::try_from(machines).unwrap());
+    stage.assert_untouched(&foreign);
+    stage.end().await;
+}
+
 async fn caught(hold: &Hold) -> HeldRequest {
     tokio::time::timeout(SOON, hold.caught())
         .await
         .expect("the request does not come")
+}
+
+#[test]
+fn told_to_stop_while_it_clones_it_makes_no_second_machine() {
+    on_a_cluster(async |bench| told_to_stop(bench, "clone", 0).await);
+}
+
+#[test]
+fn told_to_stop_while_it_removes_the_next_run_removes() {
+    on_a_cluster(async |bench| told_to_stop(bench, "shutdown", 1).await);
 }
 
 #[test]

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_simulator::physics::{Join, Quirk};
+use kproxide_testkit::eventually;
 use serde_json::json;
 
 use crate::bench::on_a_cluster;
 use crate::install::merge;
-use crate::stage::{CORES, MEMORY_MIB, OVERHEAD_MIB, POOL, Scene, Stage};
+use crate::stage::{CORES, MEMORY_MIB, OVERHEAD_MIB, POOL, Replica, SOON, Scene, Stage};
 
 const PODS: u64 = 30;
 const POD_CPU_MILLI: u64 = 500;
@@ -38,15 +39,52 @@ async fn deploy(stage: &Stage<'_>) {
     stage.until_running("web", PODS.try_into().unwrap()).await;
 }
 
+/// The eight gauges of kproximate's dashboards.
+async fn until_counted_as_by_kproximate(stage: &Stage<'_>, machines: usize) {
+    const MIB: u64 = 1 << 20;
+    let machines = u64::try_from(machines).unwrap();
+    let gauges = [
+        ("kpnodes_total", machines),
+        ("kpnodes_running", machines),
+        ("cpu_provisioned_total", machines * CORES),
+        ("memory_provisioned_total", machines * MEMORY_MIB * MIB),
+        ("cpu_allocatable_total", machines * CORES),
+        (
+            "memory_allocatable_total",
+            machines * (MEMORY_MIB - OVERHEAD_MIB) * MIB,
+        ),
+        ("cpu_allocated_total", PODS * POD_CPU_MILLI / 1_000),
+        ("memory_allocated_total", PODS * POD_MEMORY_MIB * MIB),
+    ];
+    for (name, expected) in gauges {
+        eventually(SOON, &format!("{name} of {expected}"), async || {
+            let value = stage.metric(Replica::First, name).await?;
+            if value == expected as f64 {
+                Ok(())
+            } else {
+                Err(value.to_string())
+            }
+        })
+        .await;
+    }
+}
+
 #[test]
 fn thirty_pods_get_exactly_the_machines_that_they_need() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, scene()).await;
         deploy(&stage).await;
         let needed = machines_needed(0);
+        stage.until_nodes(needed).await;
+        // A machine too many may come late.
+        stage.until_more_ticks(3).await;
         assert_eq!(stage.born(), needed, "{}", stage.describe().await);
         assert_eq!(stage.claims().await.len(), needed);
-        stage.until_nodes(needed).await;
+        until_counted_as_by_kproximate(&stage, needed).await;
+        let [anchor] = &stage.anchors()[..] else {
+            panic!("{:?}", stage.anchors());
+        };
+        assert!(!anchor.running);
         stage.end().await;
     });
 }

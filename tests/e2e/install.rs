@@ -33,13 +33,26 @@ pub(crate) fn values(served: &Served) -> Value {
         "log": "info,kproxide=debug",
         "logFormat": "text",
         // Seconds where production has minutes.
-        // Without an anchor every VM of ours is a machine, and every request for a configuration is about one.
-        "extraArgs": [
-            "--anchor=false",
-            "--poll-interval=1s", "--inventory-max-age=1s", "--cold-start=0s",
-            "--lease-duration=4s", "--lease-renew-deadline=3s", "--lease-retry=500ms",
-        ],
+        "extraArgs": flags(),
     })
+}
+
+fn flags() -> Vec<&'static str> {
+    vec![
+        "--poll-interval=1s",
+        "--inventory-max-age=1s",
+        "--cold-start=0s",
+        "--lease-duration=4s",
+        "--lease-renew-deadline=3s",
+        "--lease-retry=500ms",
+    ]
+}
+
+/// The flags of all cases, and no anchor: then every request for a configuration is about a machine.
+pub(crate) fn without_anchor() -> Value {
+    let mut flags = flags();
+    flags.push("--anchor=false");
+    json!({ "extraArgs": flags })
 }
 
 pub(crate) async fn install(cluster: &ControlPlane, values: &Value) {

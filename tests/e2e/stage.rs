@@ -350,8 +350,21 @@ impl<'a> Stage<'a> {
         self.api().list(path).await.unwrap()
     }
 
-    /// The VMs that kproxide made and that are there.
+    /// The VMs that kproxide made for Nodes and that are there.
     pub(crate) fn machines(&self) -> Vec<VmView> {
+        let mut vms = self.of_kproxide();
+        vms.retain(|vm| !is_anchor(&vm.name));
+        vms
+    }
+
+    /// The VM by which kproxide tells this cluster from a copy of it, once there is one.
+    pub(crate) fn anchors(&self) -> Vec<VmView> {
+        let mut vms = self.of_kproxide();
+        vms.retain(|vm| is_anchor(&vm.name));
+        vms
+    }
+
+    fn of_kproxide(&self) -> Vec<VmView> {
         let mut vms = self.served.pve.snapshot().vms;
         vms.retain(|vm| vm.vmid >= FIRST_VMID && vm.creator.starts_with("kproxide@pve"));
         vms
@@ -366,15 +379,17 @@ impl<'a> Stage<'a> {
         ours.map(|volume| volume.volid).collect()
     }
 
-    /// The VMs that kproxide has ever made, in that order.
+    /// The machines that kproxide has ever made, in that order.
     pub(crate) fn births(&self) -> Vec<Birth> {
         let mut births = self.served.pve.snapshot().births;
-        births
-            .retain(|birth| birth.vmid >= FIRST_VMID && birth.creator.starts_with("kproxide@pve"));
+        births.retain(|birth| {
+            let ours = birth.creator.starts_with("kproxide@pve");
+            ours && !birth.bare && birth.vmid >= FIRST_VMID
+        });
         births
     }
 
-    /// How many VMs kproxide has ever made.
+    /// How many machines kproxide has ever made.
     pub(crate) fn born(&self) -> usize {
         self.births().len()
     }
@@ -440,12 +455,15 @@ impl<'a> Stage<'a> {
         eventually(SOON, "an inventory without machines", async || {
             let inventory = &self.debug_plan().await?["world"]["inventories"]["lab"];
             let guests = inventory["guests"].as_object().ok_or("no inventory")?;
-            let ours = |vmid: &String| vmid.parse::<u32>().is_ok_and(|vmid| vmid >= FIRST_VMID);
+            let ours = |(vmid, guest): (&String, &Value)| {
+                let machine = !is_anchor(guest["name"].as_str().unwrap_or_default());
+                machine && vmid.parse::<u32>().is_ok_and(|vmid| vmid >= FIRST_VMID)
+            };
             let measured = &inventory["hypervisors"];
             let settled = used
                 .iter()
                 .all(|(name, bytes)| measured[name]["memory_used_bytes"] == *bytes);
-            if guests.keys().any(ours) || !settled {
+            if guests.iter().any(ours) || !settled {
                 Err(format!("{} {measured}", inventory["guests"]))
             } else {
                 Ok(())
@@ -584,6 +602,10 @@ impl<'a> Stage<'a> {
         let status = self.pod.remove().await.unwrap();
         assert!(status.success(), "kproxide ended with {status} on SIGTERM");
     }
+}
+
+fn is_anchor(name: &str) -> bool {
+    name.starts_with("kproxide-anchor-")
 }
 
 #[expect(

@@ -51,8 +51,8 @@ fn main() {
     );
     let runs = if measures { 20 } else { 1 };
     on_a_cluster(async |bench| {
-        // The stage's own timings are faster than production's. Every VM of ours is a machine: the stage counts them.
-        let production = json!({ "extraArgs": ["--anchor=false", "--cold-start=0s"] });
+        // The stage's own timings are faster than production's.
+        let production = json!({ "extraArgs": ["--cold-start=0s"] });
         let stage = Stage::set(bench, Scene::with(production)).await;
         stage.deploy(APP, 0, "500m", "512Mi", json!({})).await;
         let mut latencies = Vec::new();

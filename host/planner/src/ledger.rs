@@ -115,7 +115,7 @@ pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
 
 /// Reservations that are old enough to be given up, and of whose claims no watch has told. A claim that exists all the same may have its machine already: the
 /// API server must be asked ([`HostFacts::unclaimed`](crate::facts::HostFacts::unclaimed)).
-pub fn overdue(world: &World, now: Timestamp) -> impl Iterator<Item = &ClaimName> {
+pub fn overdue(world: &World, now: Timestamp) -> impl Iterator<Item = &LedgerEntry> {
     let entries = world.ledger().map_or(&[][..], |ledger| &ledger.entries);
     let is_overdue = move |entry: &&LedgerEntry| {
         let EntryState::Reserved { since } = entry.state else {
@@ -127,7 +127,7 @@ pub fn overdue(world: &World, now: Timestamp) -> impl Iterator<Item = &ClaimName
                 .get(&entry.claim)
                 .is_none_or(|claim| !is_of_claim(entry, claim))
     };
-    entries.iter().filter(is_overdue).map(|entry| &entry.claim)
+    entries.iter().filter(is_overdue)
 }
 
 /// Brings the Ledger in line with the claims that exist. The result is what must stand before anything is launched.
@@ -311,21 +311,14 @@ impl Upkeep {
 }
 
 /// The claim of that name holds the entry's number.
-pub(crate) fn is_of_claim(entry: &LedgerEntry, claim: &ClaimFacts) -> bool {
+pub fn is_of_claim(entry: &LedgerEntry, claim: &ClaimFacts) -> bool {
     claim.spec.vmid == entry.vmid && claim.spec.cluster == entry.cluster
 }
 
-/// The inventory says that there is no such VM. A hint, good enough to let the number rest, not to use it.
-fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
-    world
-        .inventories()
-        .get(&entry.cluster)
-        .is_some_and(|inventory| {
-            inventory.reachable
-                && inventory.quorate
-                && inventory.complete
-                && !inventory.guests.contains_key(&entry.vmid)
-        })
+/// The inventory says that there is no such VM.
+pub fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
+    let inventory = world.inventories().get(&entry.cluster);
+    inventory.is_some_and(|inventory| inventory.lacks(entry.vmid, Some(&entry.hypervisor)))
 }
 
 /// People have moved it to where nothing of ours is, so it is not looked at.

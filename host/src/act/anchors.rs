@@ -33,13 +33,11 @@ pub struct RefusedAnchor {
 }
 
 impl Actor {
-    /// Gives anchors their new marks, all at once; what was refused.
-    pub(super) async fn anchor(&self, steps: &[AnchorStep]) -> Vec<RefusedAnchor> {
+    /// Gives anchors their new marks, all at once, while the leadership of their plan lasts; what was refused.
+    pub(super) async fn anchor(&self, steps: &[AnchorStep], term: &str) -> Vec<RefusedAnchor> {
         let context = &self.context;
         let done = join_all(steps.iter().map(|step| async move {
-            let client = context.clusters.client(&step.cluster)?;
-            // Asked directly before the effect, as before any other.
-            context.fence.epoch()?;
+            let client = context.client_in(&step.cluster, term.into())?;
             let AnchorStep { cluster, vmid, .. } = step;
             let error = match timeout(DEADLINE, perform(context, &client, step)).await {
                 Ok(Ok(())) => return None,
@@ -81,8 +79,8 @@ pub fn unkept(world: &World) -> Vec<RefusedAnchor> {
 /// What is there moves on a few minutes later, unless a privilege is missing. What is not there keeps nobody from anything, and so needs a word.
 fn is_for_people(step: &AnchorStep, meaning: &Meaning) -> bool {
     match step.from {
-        // Somebody, perhaps we ourselves, was faster.
-        None => *meaning != Meaning::VmidTaken,
+        // Somebody, perhaps we ourselves, was faster, or leads.
+        None => !matches!(meaning, Meaning::VmidTaken | Meaning::Withheld),
         Some(_) => matches!(meaning, Meaning::PermissionDenied { .. }),
     }
 }

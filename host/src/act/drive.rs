@@ -55,6 +55,8 @@ pub(super) struct Driven {
     pub(super) acted: bool,
     /// The claim says that it is being removed.
     pub(super) removing: bool,
+    /// The clone's task may go on, so its turn is not over.
+    pub(super) clone_turn: CloneTurn,
 }
 
 impl Driven {
@@ -64,6 +66,15 @@ impl Driven {
             pause,
             acted: false,
             removing: false,
+            clone_turn: CloneTurn::None,
+        }
+    }
+
+    /// Nothing was done, and whatever turn there was is as it was.
+    pub(super) fn idle_with(pause: Pause, clone_turn: CloneTurn) -> Self {
+        Self {
+            clone_turn,
+            ..Self::idle(pause)
         }
     }
 }
@@ -150,12 +161,20 @@ impl Drive {
         self.standing = standing;
     }
 
+    /// The turn that an earlier drive of this claim had, and did not give back.
+    pub(super) fn resume_clone_turn(&mut self, turn: CloneTurn) {
+        self.clone_turn = turn;
+        self.give_back_clone_turn();
+    }
+
     pub(super) async fn run(mut self) -> Driven {
         let pause = self.steps().await;
+        self.give_back_clone_turn();
         Driven {
             pause,
             acted: self.acted,
             removing: self.facts().status.phase > Phase::Initialized,
+            clone_turn: self.clone_turn,
         }
     }
 
@@ -319,7 +338,7 @@ impl Drive {
         true
     }
 
-    /// The clone's task has ended: others may clone.
+    /// Unless the clone's task may be under way, others may clone.
     fn give_back_clone_turn(&mut self) {
         let status = &self.facts().status;
         let cloning = status.phase == Phase::Launching
@@ -393,11 +412,10 @@ impl Drive {
         self.acted = true;
     }
 
-    /// `None`: its cluster's settings cannot be used. Its writes ask the fence once more when their turn has come.
+    /// As [`Context::client_in`], in the leadership of the drive's plan.
     pub(super) fn proxmox(&self) -> Option<PveClient> {
-        let client = self.context.clusters.client(&self.facts().spec.cluster)?;
-        let (fence, epoch) = (self.context.fence.clone(), self.epoch.clone());
-        Some(client.writing_only_while(Arc::new(move || fence.leads_in(&epoch))))
+        self.context
+            .client_in(&self.facts().spec.cluster, self.epoch.clone())
     }
 }
 

@@ -41,6 +41,13 @@ impl CloneTurn {
             Self::Taken { .. } | Self::Refused(_) => false,
         }
     }
+
+    pub(super) fn is_taken(&self) -> bool {
+        match self {
+            Self::Taken { .. } => true,
+            Self::None | Self::Refused(_) => false,
+        }
+    }
 }
 
 impl Drive {

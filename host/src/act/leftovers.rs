@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kproxide_planner::facts::EntryState;
 use kproxide_planner::ids::{ClusterName, PoolName, StorageName, Vmid};
+use kproxide_planner::ledger::is_absent;
 use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
 
@@ -114,15 +115,7 @@ fn resting(world: &World) -> BTreeMap<(ClusterName, Vmid), PoolName> {
         EntryState::Reserved { .. } | EntryState::Live => false,
     });
     rests
-        .filter(|entry| {
-            let inventory = world.inventories().get(&entry.cluster);
-            inventory.is_some_and(|inventory| {
-                inventory.reachable
-                    && inventory.quorate
-                    && inventory.complete
-                    && !inventory.guests.contains_key(&entry.vmid)
-            })
-        })
+        .filter(|entry| is_absent(world, entry))
         .map(|entry| ((entry.cluster.clone(), entry.vmid), entry.pool.clone()))
         .collect()
 }

@@ -17,7 +17,7 @@ use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{Note, Phase};
 use kproxide_planner::facts::LedgerFacts;
-use kproxide_planner::ids::{ClaimName, ClassName, Uid};
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, Uid};
 use kproxide_planner::plan::{Launch, Plan, RemovalReason, Standing, Verdict};
 use kproxide_planner::world::World;
 use tokio::sync::mpsc;
@@ -32,6 +32,7 @@ use crate::kube::definition;
 use crate::kube::error::Error;
 use crate::metrics::Metrics;
 use crate::observe::Clusters;
+use crate::pve::client::Client as PveClient;
 use crate::pve::ownership::Key;
 
 mod reserve;
@@ -68,6 +69,7 @@ mod tests;
 
 pub use anchors::{RefusedAnchor, unkept};
 use drive::{Drive, Driven, Pause};
+use launch::CloneTurn;
 use leftovers::Asked;
 pub use leftovers::Leftover;
 use orphans::Lookout;
@@ -158,6 +160,16 @@ pub struct Context {
     pub metrics: Metrics,
 }
 
+impl Context {
+    /// A client of that cluster, whose writes ask the fence once more when their turn has come: they leave in the leadership `term` or not at all. `None`: its
+    /// settings cannot be used.
+    fn client_in(&self, cluster: &ClusterName, term: Arc<str>) -> Option<PveClient> {
+        let client = self.clusters.client(cluster)?;
+        let fence = self.fence.clone();
+        Some(client.writing_only_while(Arc::new(move || fence.leads_in(&term))))
+    }
+}
+
 /// What each class says about its machines beyond the planner's facts. Clones share it.
 #[derive(Clone, Default)]
 pub struct Machines(Arc<Mutex<BTreeMap<ClassName, Arc<MachineSettings>>>>);
@@ -187,6 +199,8 @@ pub struct Actor {
     drives: JoinSet<Ended>,
     /// Claims that are driven, or rest until something changes or a moment comes.
     claims: BTreeMap<ClaimName, Claim>,
+    /// Of claims that rest while their clones' tasks go on: else more would be under way on a storage than it bears.
+    clone_turns: BTreeMap<ClaimName, CloneTurn>,
     /// Wakes the drives in the order in which they began to wait: a simulation runs the same every time.
     stopping: CancellationToken,
     lookout: Lookout,
@@ -241,6 +255,7 @@ impl Actor {
             context: Arc::new(context),
             drives: JoinSet::new(),
             claims: BTreeMap::new(),
+            clone_turns: BTreeMap::new(),
             stopping: CancellationToken::new(),
             lookout: Lookout::default(),
             asked: Asked::default(),
@@ -304,6 +319,8 @@ impl Actor {
         self.claims.retain(|name, claim| {
             matches!(claim, Claim::UnderWay(..)) || world.claims().contains_key(name)
         });
+        self.clone_turns
+            .retain(|name, _| world.claims().contains_key(name));
         let is_refused = matches!(reservation, Reservation::Refused);
         // Claims to adopt were written meanwhile.
         let advances = match self.leads_in(term) {
@@ -338,7 +355,7 @@ impl Actor {
                     .is_some_and(|wanted| !wanted.anchors.is_empty());
             // Last: whoever waits for Proxmox here has begun everything else.
             if !started.keeps_no_anchors && self.leads_in(term) {
-                started.refused_anchors = self.anchor(&plan.anchors).await;
+                started.refused_anchors = self.anchor(&plan.anchors, term).await;
             }
             started.ledger = Some(ledger);
         }
@@ -478,6 +495,7 @@ impl Actor {
         self.claims.insert(name.clone(), under_way);
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
         let standing = standing.cloned();
+        let turn = self.clone_turns.remove(&name).unwrap_or_default();
         let term: Arc<str> = term.into();
         self.spawn(name.clone(), verdict.clone(), async move {
             match reserve::read_claim(&context, &name, &uid).await {
@@ -485,9 +503,10 @@ impl Actor {
                     let mut drive =
                         Drive::new(context, claim, surroundings, verdict, stopping, term);
                     drive.note_standing(standing);
+                    drive.resume_clone_turn(turn);
                     drive.run().await
                 }
-                Err(pause) => Driven::idle(pause),
+                Err(pause) => Driven::idle_with(pause, turn),
             }
         });
     }
@@ -527,10 +546,14 @@ impl Actor {
     fn note_end(&mut self, ended: Ended) -> bool {
         let Ended {
             claim,
-            driven,
+            mut driven,
             verdict,
         } = ended;
         let acted = driven.acted;
+        let turn = std::mem::take(&mut driven.clone_turn);
+        if turn.is_taken() {
+            self.clone_turns.insert(claim.clone(), turn);
+        }
         self.rest(claim, driven, verdict, self.context.clock.now());
         acted
     }

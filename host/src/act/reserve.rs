@@ -6,7 +6,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use kproxide_planner::facts::{ClaimSpec, LedgerFacts};
 use kproxide_planner::ids::{ClaimName, Uid};
-use kproxide_planner::ledger::overdue;
+use kproxide_planner::ledger::{is_of_claim, overdue};
 use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::world::World;
@@ -61,16 +61,20 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
     }
 }
 
-/// Reservations that are looked at in one tick; the next tick looks at the rest.
+/// Reservations that are looked at in one tick, the first ones; the others wait until those are settled.
 const LOOKS_PER_TICK: usize = 20;
 
 /// Of the reservations that are old enough to be given up, those whose claims do not exist. One that could not be looked at goes on to count.
 pub(super) async fn unclaimed(kube: &Client, world: &World, now: Timestamp) -> BTreeSet<ClaimName> {
     let overdue = overdue(world, now).take(LOOKS_PER_TICK);
-    let looks = overdue.map(|name| async move {
+    let looks = overdue.map(|entry| async move {
+        let name = &entry.claim;
         match claims::get(kube, name).await {
-            Ok(None) => Some(name.clone()),
-            Ok(Some(_)) => {
+            // Also if somebody made one of that name: no machine of this number is its.
+            Ok(claim) if claim.as_ref().is_none_or(|claim| !is_of_claim(entry, &claim.facts)) => {
+                Some(name.clone())
+            }
+            Ok(_) => {
                 tracing::info!(claim = %name, "the claim exists; the watch of claims lags behind");
                 None
             }

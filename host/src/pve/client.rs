@@ -224,7 +224,7 @@ impl Client {
                 text: "no endpoint is configured: `endpoints` is empty".to_owned(),
                 cause: None,
             };
-            Error::new(call, "no endpoint", failure)
+            Error::new(call, "Proxmox", failure)
         }))
     }
 
@@ -564,7 +564,7 @@ fn withheld(call: &Call, why: &str) -> Error {
         text: why.to_owned(),
         cause: None,
     };
-    Error::new(call, "no endpoint", failure)
+    Error::new(call, "Proxmox", failure)
 }
 
 fn timed_out(error: &Error) -> bool {

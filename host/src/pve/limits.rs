@@ -46,7 +46,7 @@ pub struct Limits {
     storages: Slots<StorageSlot>,
     hypervisors: Slots<String>,
     protected: Slots<String>,
-    /// Reads wait here, so that a write never waits behind more of them than are under way.
+    /// Reads wait here first, so that a write never has more of them before it than there are workers.
     protected_reads: Slots<String>,
 }
 
@@ -93,7 +93,8 @@ impl Limits {
         }
     }
 
-    /// Waits for one of the workers that we allow ourselves on `hypervisor`, as a write: before all reads that wait.
+    /// Waits for one of the workers that we allow ourselves on `hypervisor`, as a write: whatever else waits, no more reads than there
+    /// are workers are before it.
     pub(super) async fn to_write(&self, hypervisor: &str) -> Worker {
         let worker = self
             .protected

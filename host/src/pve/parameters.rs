@@ -39,7 +39,10 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
             data(json!({}))
         } else if path.ends_with("/nextid") {
             data(json!("101"))
-        } else if path.ends_with("/cluster/status") || path.ends_with("/resources") || path.ends_with("/content") {
+        } else if path.ends_with("/cluster/status")
+            || path.ends_with("/resources")
+            || path.ends_with("/content")
+        {
             data(json!([]))
         } else if path.ends_with("/agent/exec") {
             data(json!({"pid": 4242}))

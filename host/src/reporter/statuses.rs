@@ -230,7 +230,7 @@ fn inventory_readiness(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Re
     if !inventory.quorate {
         return Readiness::not_ready(
             "NoQuorum",
-            "the Proxmox cluster has no quorum: nothing is launched or destroyed",
+            "the Proxmox cluster has no quorum: nothing is launched or destroyed (a server that was taken out of its cluster on purpose: restart kproxide)",
         );
     }
     if let Some(problem) = unknown_hypervisor(cluster, inventory) {
@@ -255,7 +255,7 @@ fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Opt
         .flat_map(|(field, names)| names.iter().map(move |name| (field, name)));
     let (field, name) = named.find(|(_, name)| !inventory.hypervisors.contains_key(*name))?;
     let there: Vec<&str> = inventory.hypervisors.keys().map(|name| &**name).collect();
-    (!there.is_empty()).then(|| {
+    (inventory.complete && !there.is_empty()).then(|| {
         format!(
             "spec.hypervisors.{field}: the Proxmox cluster has no server {name}; it has {}: correct the name",
             there.join(", ")
@@ -348,6 +348,7 @@ mod tests {
             let inventory = InventoryFacts {
                 reachable: true,
                 quorate: true,
+                complete: true,
                 hypervisors: hypervisors.into(),
                 ..InventoryFacts::default()
             };

@@ -113,6 +113,16 @@ impl RunningPod {
         self.write_status(false).await
     }
 
+    /// SIGTERM, as when the pod was deleted; the process ends when it has come to an end ([`ended`](Self::ended)).
+    ///
+    /// # Errors
+    ///
+    /// When the signal cannot be sent.
+    pub async fn tell_to_stop(&self) -> Result<(), LaunchError> {
+        let sent = self.process.signal("TERM").await;
+        sent.map_err(LaunchError::io("telling the process to stop"))
+    }
+
     /// SIGSTOP: the process stays, and does nothing until [`resume`](Self::resume), as on a machine that hangs.
     ///
     /// # Errors

@@ -30,6 +30,19 @@ pub struct InventoryFacts {
     pub templates: BTreeMap<Arc<str>, Vec<TemplateFacts>>,
 }
 
+impl InventoryFacts {
+    /// The list is whole, and no guest has that number; `hypervisor` is where it was, if that is known. A hint, good enough to let a number rest, not to use it.
+    ///
+    /// Proxmox: a member of a cluster that does not know its fellows answers as a lone server does, so a lone server is believed of its own guests only.
+    pub fn lacks(&self, vmid: Vmid, hypervisor: Option<&str>) -> bool {
+        let is_of_another = hypervisor.is_some_and(|name| !self.hypervisors.contains_key(name));
+        let is_whole = self.reachable && self.quorate && self.complete;
+        is_whole
+            && !(is_of_another && self.hypervisors.len() == 1)
+            && !self.guests.contains_key(&vmid)
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HypervisorFacts {
     pub online: bool,

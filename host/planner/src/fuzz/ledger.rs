@@ -64,7 +64,9 @@ const QUARANTINES: [SignedDuration; 4] = [
 
 /// One upkeep: bounded pauses and reservations, nothing forgotten that may stand for a machine, nothing left to do at the same moment.
 fn kept(scene: &mut Scene, now: jiff::Timestamp, resting: SignedDuration) {
-    scene.host.unclaimed = overdue(&scene.world(), now).cloned().collect();
+    scene.host.unclaimed = overdue(&scene.world(), now)
+        .map(|entry| entry.claim.clone())
+        .collect();
     let kept = upkeep(&scene.world(), now, resting);
     assert!(kept.wake_at.is_none_or(|wake_at| wake_at > now));
     for row in &kept.ledger.backoff {

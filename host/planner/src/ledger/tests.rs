@@ -31,7 +31,11 @@ fn f2_a_reservation_turns_live_with_its_claim_and_rests_without_one() {
     }
     scene.claims.retain(|name, _| name.as_str() == "seen");
     let world = scene.world();
-    assert!(overdue(&world, at(NOW)).eq([&ClaimName::from("stale")]));
+    assert!(
+        overdue(&world, at(NOW))
+            .map(|entry| &entry.claim)
+            .eq([&ClaimName::from("stale")])
+    );
     scene.host.unclaimed = ["young", "stale"].map(ClaimName::from).into();
     let upkeep = kept(&scene);
     assert_eq!(
@@ -98,6 +102,18 @@ fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
     );
 
     scene.inventory.complete = true;
+    let whole = scene.inventory.hypervisors.clone();
+    scene
+        .inventory
+        .hypervisors
+        .retain(|name, _| &**name == "beta");
+    assert_eq!(
+        states(&kept(&scene)),
+        [EntryState::Live],
+        "a server that answers as a lone one knows of its own guests only"
+    );
+
+    scene.inventory.hypervisors = whole;
     assert_eq!(
         states(&kept(&scene)),
         [EntryState::Quarantined {

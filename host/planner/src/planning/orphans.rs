@@ -125,12 +125,7 @@ impl Planning<'_> {
                 None => false,
             };
             let inventory = world.inventories().get(&seen.cluster);
-            let is_gone = inventory.is_some_and(|inventory| {
-                inventory.reachable
-                    && inventory.quorate
-                    && inventory.complete
-                    && !inventory.guests.contains_key(&seen.vmid)
-            });
+            let is_gone = inventory.is_some_and(|inventory| inventory.lacks(seen.vmid, None));
             let is_known = world.clusters().contains_key(&seen.cluster);
             is_known && !is_other && !is_gone && !is_claimed(world, &seen.cluster, seen.vmid)
         });

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kproxide_planner::claim::Op;
 use kproxide_planner::facts::{LedgerFacts, Removal};
 use kproxide_planner::plan::{Advance, Plan, RemovalReason, Verdict};
+use kproxide_simulator::pve::Topology;
+use kproxide_simulator::rng::Spread;
 use tokio::time::timeout;
 
 use super::lab::{CLAIM, Host, Lab, turn};
 use super::lives::in_service;
 use crate::kube::{claims::StoredClaim, ledger};
+use crate::pve::limits::Concurrency;
 
 /// A machine in service, and nothing that is being driven.
 async fn at_rest() -> (Lab, Host, StoredClaim) {
@@ -97,6 +101,37 @@ async fn a_removal_under_way_rests_once_it_is_held() {
     rest(&mut host).await;
     let stands = lab.claim().await.expect("nothing has touched it");
     assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
+}
+
+/// Its clone goes on meanwhile, and counts.
+#[tokio::test(start_paused = true)]
+async fn f36_a_claim_that_is_held_while_it_is_cloned_keeps_its_turn() {
+    let mut slow = Topology::of(3);
+    slow.timings.local.clone_linked = Spread::exactly(60.0);
+    let mut lab = Lab::with(slow).await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_cloned).await);
+    let claim = lab.claim().await.expect("it is being cloned");
+    let all = 3 * Concurrency::default().per_hypervisor;
+    assert_eq!(host.free_clone_turns().await, all - 1);
+    let hold = advance(&claim, Verdict::Hold("it is paused".into()));
+    host.actor.start(&hold, &host.world, &host.term).await;
+    rest(&mut host).await;
+    let stands = lab.claim().await.expect("nothing has touched it");
+    assert_eq!(stands.facts.status.intent, claim.facts.status.intent);
+    assert_eq!(host.free_clone_turns().await, all - 1);
+
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    assert_eq!(host.free_clone_turns().await, all);
+}
+
+/// Proxmox has taken the clone's task on.
+async fn is_cloned(lab: &Lab) -> bool {
+    lab.claim().await.is_some_and(|claim| {
+        let status = claim.facts.status;
+        let clones = status.intent.is_some_and(|intent| intent.op == Op::Clone);
+        clones && status.upid.is_some()
+    })
 }
 
 const REMOVE: Verdict = Verdict::Remove(RemovalReason::Deleted);

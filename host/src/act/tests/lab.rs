@@ -20,7 +20,7 @@ use kproxide_simulator::pve::{MachineEvent, Pve, Topology};
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::guest::Guest;
 use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Leftover, Machines, Rules};
@@ -33,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::observe::{Clusters, wanted_templates};
 use crate::pve::auth::{CredentialSource, Credentials};
 use crate::pve::client::Client as PveClient;
-use crate::pve::limits::Concurrency;
+use crate::pve::limits::{Concurrency, StorageSlot};
 use crate::pve::ownership::Key;
 use crate::pve::transport::{Endpoint, TransportError};
 
@@ -113,6 +113,26 @@ fn from_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 impl Host {
+    /// How many clones could begin now, over all hypervisors.
+    pub(super) async fn free_clone_turns(&self) -> usize {
+        let client = self.clusters.client(&CLUSTER.into()).unwrap();
+        let mut taken = Vec::new();
+        for hypervisor in ["pve1", "pve2", "pve3"] {
+            loop {
+                let slot = StorageSlot {
+                    storage: format!("storage-{}", taken.len()),
+                    hypervisor: None,
+                };
+                let turn = client.limits().clone_slot(slot, hypervisor);
+                match timeout(Duration::from_millis(1), turn).await {
+                    Ok(turn) => taken.push(turn),
+                    Err(_) => break,
+                }
+            }
+        }
+        taken.len()
+    }
+
     /// What the storages hold of numbers that rest.
     pub(super) async fn leftovers(&mut self) -> Vec<Leftover> {
         let deltas = self
