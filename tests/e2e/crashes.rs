@@ -306,7 +306,7 @@ async fn killed_at_seeded_moments(bench: &Bench, seed: u64, kills: u64) {
 }
 
 /// Tells kproxide to stop while `request` is held, which is one of making the first machine or of removing the only one: the step that it belongs to is done to its end, nothing more is begun, and the next run carries on.
-async fn told_to_stop(bench: &Bench, request: &str, machines: u32) {
+async fn told_to_stop(bench: &Bench, request: &'static str, machines: u32) {
     let mut stage = Stage::set(bench, Scene::with(without_anchor())).await;
     let foreign = stage.put_up_a_foreign_vm();
     stage.deploy("web", machines, "3", "1Gi", json!({})).await;

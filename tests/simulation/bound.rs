@@ -5,12 +5,13 @@
 //! bound = looks + pause + rounds up × (launch + join) + rounds down × (drain + end) + people
 //! ```
 //!
-//! Machines come up side by side, as many at a time as there are hypervisors; of a pool as many go at a time as its budget says, and of all pools one is
-//! repaired in ten minutes.
+//! Those that the last load needs come up side by side, as many at a time as there are hypervisors; of a pool as many go at a time as its budget says, and of
+//! all pools one is repaired in ten minutes. Pauses, repairs and people take time only where something is planned that leads to them.
 
 use std::time::Duration;
 
-use crate::scenario::Scenario;
+use crate::plan::FaultPlan;
+use crate::scenario::{Act, Scenario};
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(60 * count)
@@ -33,36 +34,62 @@ const REPAIR: Duration = minutes(10);
 /// Until somebody answers what is asked of people, or an anchor has been seen for long enough.
 const PEOPLE: Duration = minutes(15);
 
-pub(crate) fn bound(scenario: &Scenario) -> Duration {
+pub(crate) fn bound(scenario: &Scenario, plan: &FaultPlan) -> Duration {
+    let pools = 0..scenario.pools.len();
+    let needed: u32 = pools.map(|pool| scenario.machines_needed(pool)).sum();
+    let up = needed.div_ceil(scenario.hypervisors);
     let machines: u32 = scenario.pools.iter().map(|pool| pool.max_nodes).sum();
-    let up = machines.div_ceil(scenario.hypervisors);
+    let happens = |act: &Act| matches!(act, Act::Silence | Act::Incident(_));
+    let breaks = !plan.mishaps.is_empty() || scenario.steps.iter().any(|step| happens(&step.act));
     let of_pool = scenario
         .pools
         .iter()
         .map(|pool| pool.max_nodes.div_ceil(pool.budget));
     let down = of_pool.max().unwrap_or(0);
-    let going = ((DRAIN + END) * down).max(REPAIR * machines);
-    scenario.flags.poll_interval * LOOKS + PAUSE + (LAUNCH + JOIN) * up + UNNEEDED + going + PEOPLE
+    let repairs = if breaks {
+        REPAIR * machines
+    } else {
+        Duration::ZERO
+    };
+    let going = ((DRAIN + END) * down).max(repairs);
+    let asks_people = breaks || scenario.flags.anchor;
+    let people = if asks_people { PEOPLE } else { Duration::ZERO };
+    let goes_wrong = breaks || !plan.until.is_zero() || !plan.splits.is_empty();
+    let pause = if goes_wrong { PAUSE } else { Duration::ZERO };
+    scenario.flags.poll_interval * LOOKS + pause + (LAUNCH + JOIN) * up + UNNEEDED + going + people
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stories::world;
+    use crate::scenario::Step;
+    use crate::stories::{FULL, world};
 
     #[test]
     fn the_bound_follows_from_the_world() {
-        let mut scenario = world(1, "spread", Vec::new());
+        let load = Step {
+            at: Duration::ZERO,
+            act: Act::Load(vec![3 * FULL]),
+        };
+        let mut scenario = world(1, "spread", vec![load]);
         scenario.flags.poll_interval = Duration::from_secs(10);
-        // Four machines on two hypervisors, one of which goes at a time.
-        let two_rounds_up = minutes(30) + Duration::from_secs(30) + minutes(2 * 15);
+        let mut plan = FaultPlan::none();
+        // Three machines on two hypervisors; of four one goes at a time.
+        let two_rounds_up = Duration::from_secs(30) + minutes(2 * 15);
         let four_rounds_down = Duration::from_secs(270) + minutes(4 * 13);
-        assert_eq!(bound(&scenario), two_rounds_up + four_rounds_down + PEOPLE);
+        assert_eq!(bound(&scenario, &plan), two_rounds_up + four_rounds_down);
+
+        plan.until = minutes(1);
+        scenario.hypervisors = 3;
+        let one_round_up = two_rounds_up - minutes(15) + PAUSE;
+        assert_eq!(bound(&scenario, &plan), one_round_up + four_rounds_down);
 
         scenario.pools[0].budget = 4;
-        scenario.hypervisors = 4;
+        scenario.steps.push(Step {
+            at: Duration::ZERO,
+            act: Act::Silence,
+        });
         let repairs = Duration::from_secs(270) + minutes(4 * 10);
-        let one_round_up = two_rounds_up - minutes(15);
-        assert_eq!(bound(&scenario), one_round_up + repairs + PEOPLE);
+        assert_eq!(bound(&scenario, &plan), one_round_up + repairs + PEOPLE);
     }
 }

@@ -83,15 +83,17 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::FinalizerEarly, What::Seed(2)),
     (Mutant::NodeLeft, What::Seed(2)),
     (Mutant::LostIsUndone, What::Seed(2)),
-    (Mutant::ReservationKept, What::Seed(9)),
+    (Mutant::ReservationKept, What::Seed(10)),
     (Mutant::NoColdStart, What::Seed(2)),
     (Mutant::NoBarrier, What::Seed(2)),
     (Mutant::PodsNotAwaited, What::Seed(2)),
     (Mutant::RefusalIsSuccess, What::Seed(2)),
     (Mutant::EmptyNotTainted, What::Seed(4)),
     (Mutant::PodsFitNowhere, What::Seed(2)),
-    (Mutant::BudgetIgnored, What::Seed(3)),
+    (Mutant::BudgetIgnored, What::Seed(9)),
     (Mutant::LimitIgnored, What::Scene("all-silent")),
+    (Mutant::RoomIgnored, What::Seed(29)),
+    (Mutant::KeepIgnored, What::Scene("kept")),
     (Mutant::TaintLeft, What::Scene("drain-given-up")),
     (Mutant::PolicyUnchecked, What::Scene("misplaced")),
     (Mutant::GcWithoutGrace, What::Scene("vanished-off")),
@@ -197,10 +199,11 @@ fn find(mutant: Mutant, worlds: impl Iterator<Item = World>) -> Option<(World, S
 
 /// The invariant that a failure is about; it says so itself, or its words tell.
 fn law(error: &str) -> &'static str {
-    const NAMED: [&str; 14] = [
-        "S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S20", "L4", "L6",
+    const NAMED: [&str; 16] = [
+        "S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S16", "S20", "L6",
+        "L8", "L12",
     ];
-    const WORDS: [(&str, &str); 20] = [
+    const WORDS: [(&str, &str); 21] = [
         ("is not ours, it was made by", "S18"),
         ("something of other people changed", "S18"),
         ("was gone before its VM", "S8"),
@@ -221,6 +224,8 @@ fn law(error: &str) -> &'static str {
         ("has no machine", "L3"),
         ("in the Ledger", "L3"),
         ("pods run", "L1"),
+        // Whatever else it is that does not come to an end.
+        ("L4: ", "L4"),
     ];
     let mut lines = error
         .lines()

@@ -9,9 +9,14 @@ use kproxide_simulator::kube::{AuditEntry, Change, ChangeKind, Verb};
 use serde_json::Value;
 
 use crate::history::{Notice, Notices, is_by_host};
-use crate::object::{CLAIMS, condition, name, text};
+use crate::object::{CLAIMS, drain_reason, is_voluntary, name, text};
+use crate::pace::Pace;
+use crate::scenario::{RESOURCE_POOL, TRAP};
 
 const NODES: &str = "nodes";
+const POOLS: &str = "nodepools.kproxide.dev";
+/// The default of host selection.
+const STAND_IN: &str = "spread";
 const KEEP: &str = "kproxide.dev/do-not-disrupt";
 /// S7: a plan may be so old when what it plans begins.
 const PLANNED: SignedDuration = SignedDuration::from_secs(30);
@@ -27,6 +32,7 @@ pub(crate) struct Effects {
     phases: BTreeMap<String, String>,
     /// When a pod's eviction was refused the last time.
     refused: BTreeMap<String, Timestamp>,
+    pace: Pace,
     /// So much of what was asked of the API server was reviewed.
     seen: usize,
     found: Vec<String>,
@@ -39,6 +45,7 @@ impl Effects {
             kept: BTreeMap::new(),
             phases: BTreeMap::new(),
             refused: BTreeMap::new(),
+            pace: Pace::default(),
             seen: 0,
             found: Vec::new(),
         }
@@ -57,7 +64,9 @@ impl Effects {
     /// Every violation; none is as it should be.
     pub(crate) fn violations(&mut self, lab: &Lab) -> Vec<String> {
         self.review(lab);
-        self.found.clone()
+        let mut found = self.found.clone();
+        found.extend_from_slice(self.pace.found());
+        found
     }
 
     fn note(&mut self, lab: &Lab, change: &Change) {
@@ -75,7 +84,7 @@ impl Effects {
         // Who takes over a machine that stands chooses nothing.
         if change.kind == ChangeKind::Added && object["spec"]["adopts"].is_null() {
             self.check_room(lab, &object);
-            self.check_policy(&object);
+            self.check_policy(lab, &object);
         }
         let phase = text(&object["status"]["phase"]).to_owned();
         let uid = text(&object["metadata"]["uid"]).to_owned();
@@ -91,7 +100,7 @@ impl Effects {
         }
     }
 
-    /// S5: what runs on a hypervisor and what is promised there are no more than it has.
+    /// S5: what runs of our resource pool on a hypervisor and what is promised there have no more memory than it has.
     fn check_room(&mut self, lab: &Lab, claim: &Value) {
         let hypervisor = text(&claim["spec"]["hypervisor"]);
         let snapshot = lab.pve.snapshot();
@@ -105,7 +114,9 @@ impl Effects {
         let runs = snapshot
             .vms
             .iter()
-            .filter(|vm| vm.hypervisor == hypervisor && vm.running);
+            .filter(|vm| vm.hypervisor == hypervisor && vm.running)
+            // Our token sees no others: of them, hosts know what memory they use at the time.
+            .filter(|vm| vm.pool.as_deref() == Some(RESOURCE_POOL));
         let claims = lab.kube.list(CLAIMS);
         let promised = claims.iter().filter(|claim| {
             let vmid = &claim["spec"]["vmid"];
@@ -116,23 +127,36 @@ impl Effects {
             promised.filter_map(|claim| claim["spec"]["resources"]["memoryBytes"].as_u64());
         let committed = runs.clone().map(|vm| vm.memory).sum::<u64>() + promised.sum::<u64>();
         if committed > it.memory {
+            let runs: Vec<String> = runs
+                .map(|vm| format!("VM {} of {} MiB", vm.vmid, vm.memory >> 20))
+                .collect();
             self.found.push(format!(
-                "S5: with claim {} {hypervisor} has {} MiB promised or in use of {}",
+                "S5: with claim {} {hypervisor} has {} MiB promised or in use of {}; there run {}",
                 name(claim),
                 committed >> 20,
-                it.memory >> 20
+                it.memory >> 20,
+                runs.join(", ")
             ));
         }
     }
 
-    /// S13: a claim names the very module that chose.
-    fn check_policy(&mut self, claim: &Value) {
+    /// S13: a claim names the very module that chose: its pool's, or the default that stands in for one that fails.
+    fn check_policy(&mut self, lab: &Lab, claim: &Value) {
         let digest = text(&claim["spec"]["policyDigest"]);
+        let pool = lab.kube.get(POOLS, "", text(&claim["spec"]["pool"]));
+        let pool = pool.unwrap_or_default();
+        let wanted = match text(&pool["spec"]["policies"]["hostSelection"]["use"]) {
+            TRAP => "hostile",
+            builtin => builtin,
+        };
         let builtins = kproxide_builtins::BUILTINS.iter();
-        let mut known = builtins.chain(kproxide_builtins::HOSTILE);
-        if !known.any(|policy| policy.sha256 == digest) {
+        let named = builtins
+            .chain(kproxide_builtins::HOSTILE)
+            .find(|policy| policy.sha256 == digest)
+            .map_or("", |policy| policy.name);
+        if ![wanted, STAND_IN].contains(&named) {
             self.found.push(format!(
-                "S13: claim {} was placed by a policy that nobody has: {digest:?}",
+                "S13: claim {} was placed by {named:?} ({digest}), its pool's policy is {wanted}",
                 name(claim)
             ));
         }
@@ -140,12 +164,10 @@ impl Effects {
 
     /// S7: what people want kept is not drained for our own sake.
     fn check_kept(&mut self, claim: &Value, now: Timestamp) {
-        let reason = condition(claim, "Drained").map_or("", |drained| text(&drained["reason"]));
+        let reason = drain_reason(claim);
         let node = text(&claim["status"]["nodeName"]);
         let kept = self.kept.get(node);
-        if ["Empty", "Underutilized", "Replace"].contains(&reason)
-            && kept.is_some_and(|since| now.duration_since(*since) > PLANNED)
-        {
+        if is_voluntary(claim) && kept.is_some_and(|since| now.duration_since(*since) > PLANNED) {
             self.found.push(format!(
                 "S7: claim {} is drained ({reason}), and its Node is to be kept",
                 name(claim)
@@ -155,6 +177,7 @@ impl Effects {
 
     /// Checks everything that was asked since the last time.
     fn review(&mut self, lab: &Lab) {
+        self.pace.review(lab);
         let asked = lab.kube.audit_since(self.seen);
         self.seen += asked.len();
         for entry in asked.iter().filter(|entry| is_by_host(entry)) {

@@ -11,7 +11,7 @@ use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
 
 use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_machine, is_of_host};
-use crate::object::{CLAIMS, condition, name, text};
+use crate::object::{CLAIMS, condition, drain_reason, is_voluntary, name, text};
 use crate::scenario::Scenario;
 
 const NODES: &str = "nodes";
@@ -268,7 +268,7 @@ impl Watch {
         let Some(tainted) = self.tainted.get(node).filter(|_| is_new) else {
             return;
         };
-        if now.duration_since(*tainted) < SECOND_LOOK && is_voluntary(lab, node) {
+        if now.duration_since(*tainted) < SECOND_LOOK && goes_at_our_will(lab, node) {
             self.suspicions.push(Suspicion {
                 verb: Verb::Create,
                 resource: PODS,
@@ -564,21 +564,15 @@ fn is_bad(node: &Value, now: Timestamp) -> bool {
     })
 }
 
-/// The Node's claim goes because we would rather be without it.
-fn is_voluntary(lab: &Lab, node: &str) -> bool {
+/// The Node's claim goes because we would rather be without it, and not yet at anybody's word.
+fn goes_at_our_will(lab: &Lab, node: &str) -> bool {
     let claims = lab.kube.list(CLAIMS);
     let claim = claims
         .iter()
         .find(|claim| claim["status"]["nodeName"] == node);
     claim.is_some_and(|claim| {
-        !claim["metadata"]["deletionTimestamp"].is_string()
-            && ["Empty", "Underutilized", "Replace"].contains(&drain_reason(claim))
+        !claim["metadata"]["deletionTimestamp"].is_string() && is_voluntary(claim)
     })
-}
-
-/// Why it is drained, as its claim says.
-fn drain_reason(claim: &Value) -> &str {
-    condition(claim, "Drained").map_or("", |drained| text(&drained["reason"]))
 }
 
 fn is_tainted(node: &Value) -> bool {

@@ -24,6 +24,7 @@
 )]
 
 mod object;
+mod pace;
 
 mod scenario;
 
@@ -129,7 +130,7 @@ struct Arguments {
     )]
     days: Option<u32>,
     /// Run only this plan of the story, as failures and their lines name it
-    #[arg(long, value_name = "EFFECT/BLOW", requires = "systematic")]
+    #[arg(long, value_name = "EFFECT/BLOW|EVENT/UNSEEN", requires = "systematic")]
     plan: Option<String>,
     /// Switch a mistake on (one, by its name, or each) and print what catches it, and the place of that world among those that are tried
     #[arg(long, value_name = "NAME", conflicts_with_all = ["digests", "log", "lines"])]

@@ -21,6 +21,16 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
         .find(|condition| condition["type"] == kind)
 }
 
+/// Why the claim's Node is drained, as the claim says.
+pub(crate) fn drain_reason(claim: &Value) -> &str {
+    condition(claim, "Drained").map_or("", |drained| text(&drained["reason"]))
+}
+
+/// The claim's Node goes because we would rather be without it.
+pub(crate) fn is_voluntary(claim: &Value) -> bool {
+    ["Empty", "Underutilized", "Replace"].contains(&drain_reason(claim))
+}
+
 /// Whether the condition of that type is `True`.
 pub(crate) fn condition_is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|condition| condition["status"] == "True")

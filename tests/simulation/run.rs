@@ -51,6 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) splits: Vec<(CutOff, bool)>,
     /// Machines of ours that people copied.
     pub(crate) copies: u64,
+    /// Nodes that somebody wanted kept.
+    pub(crate) kept: u64,
     /// Of these, those onto a VMID that was promised to a claim.
     pub(crate) promised: u64,
     /// Mishaps that found something that they could happen to.
@@ -174,6 +176,7 @@ pub(crate) async fn run(
     let Happened {
         splits,
         copies,
+        kept,
         promised,
         mishaps,
         acknowledged,
@@ -186,6 +189,7 @@ pub(crate) async fn run(
         machines_made: History::machines_made(&lab),
         splits,
         copies,
+        kept,
         promised,
         mishaps,
         acknowledged,
@@ -195,7 +199,7 @@ pub(crate) async fn run(
         wanted_too_much: scenario.wants_too_much(),
         ends_with_machine: (0..scenario.pools.len()).any(|pool| scenario.machines_needed(pool) > 0),
         rest,
-        bound: bound(scenario),
+        bound: bound(scenario, plan),
         virtual_time: started.elapsed(),
     })
 }
@@ -225,6 +229,7 @@ struct Stage<'a> {
 struct Happened {
     splits: Vec<(CutOff, bool)>,
     copies: u64,
+    kept: u64,
     promised: u64,
     mishaps: Vec<Mishap>,
     acknowledged: usize,
@@ -244,11 +249,11 @@ impl Stage<'_> {
             .map(|(wires, host)| self.replica(wires, host));
         let story = async {
             let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
-            let took = self.come_to_rest(plan.quiet).await?;
+            let took = self.come_to_rest(plan).await?;
             self.happened.borrow_mut().rest = took;
             if let Some(quarantine) = self.scenario.quarantine {
                 self.stay_at_rest(quarantine).await?;
-                self.come_to_rest(plan.quiet).await?;
+                self.come_to_rest(plan).await?;
             }
             self.stop.cancel();
             Ok::<_, String>(foreign)

@@ -36,6 +36,9 @@ const ADDONS_MILLI_CORES: u32 = 200;
 const AGENT_MILLI_CORES: u32 = 4000;
 
 const GIB: u64 = 1 << 30;
+/// Of a hypervisor: all machines of a pool fit on one.
+pub(crate) const MEMORY_GIB: u64 = 64;
+const LITTLE_MEMORY_GIB: u64 = 32;
 
 /// Requests of a pod: thousandths of a core, and as many MiB. Machines are then always full by CPU before they are by memory, so that
 /// how many of one size a machine carries is a division.
@@ -73,6 +76,8 @@ const fn lease(duration: u64, renew_deadline: u64, retry: u64) -> LeaseTiming {
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) hypervisors: u32,
+    /// Memory of each of them. Where it is little, other people's machines and few of ours fill one.
+    pub(crate) memory_gib: u64,
     /// A large idle Node that no pod of the load tolerates: it keeps `loadHeadroom` from being what keeps machines.
     pub(crate) roomy: bool,
     pub(crate) pools: Vec<Pool>,
@@ -178,6 +183,11 @@ impl Scenario {
         Self {
             seed,
             hypervisors,
+            memory_gib: if Seed(seed).stream("simulation", "memory").random_ratio(1, 3) {
+                LITTLE_MEMORY_GIB
+            } else {
+                MEMORY_GIB
+            },
             roomy,
             pools,
             apps,
@@ -293,6 +303,9 @@ impl Scenario {
             cluster: Some("homelab".into()),
             ..setting.topology
         };
+        for hypervisor in &mut setting.topology.hypervisors {
+            hypervisor.memory = self.memory_gib * GIB;
+        }
         setting.topology.vms.extend(self.foreign.iter().cloned());
         if let Some(time) = self.slow_clones {
             setting.topology.timings.local.clone_linked = Spread::exactly(time.as_secs_f64());

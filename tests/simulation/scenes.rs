@@ -34,7 +34,7 @@ const CLONE: u64 = 9;
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 13] = [
+    pub(crate) const NAMES: [&'static str; 14] = [
         "slow-clone",
         "drain-given-up",
         "leftover-volumes",
@@ -47,6 +47,7 @@ impl Scene {
         "vanished-off",
         "hypervisor-down",
         "no-quorum",
+        "kept",
         "misplaced",
     ];
 
@@ -165,6 +166,19 @@ impl Scene {
                 ],
                 2,
             ),
+            "kept" => {
+                let keep = |at: Duration, keep| Step {
+                    at,
+                    act: Act::Keep(keep),
+                };
+                let steps = vec![
+                    load(0, two),
+                    keep(READY, true),
+                    load(11, 0),
+                    keep(minutes(30), false),
+                ];
+                Self::new(steps, 2)
+            }
             _ => {
                 let mend = Step {
                     at: READY,

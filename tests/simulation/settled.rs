@@ -372,6 +372,20 @@ pub(crate) fn about_to_end(lab: &Lab) -> Vec<String> {
     found
 }
 
+/// L8: a host that is well leads.
+pub(crate) fn nobody_leads(lab: &Lab) -> Option<String> {
+    let now = lab.clock.now();
+    let leads = |lease: &Arc<Value>| {
+        let spec = &lease["spec"];
+        let renewed: Option<Timestamp> = text(&spec["renewTime"]).parse().ok();
+        let lasts = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or(0));
+        text(&spec["holderIdentity"]).starts_with("kproxide-")
+            && renewed.is_some_and(|at| now <= at + lasts)
+    };
+    let leases = objects(lab, "leases.coordination.k8s.io");
+    (!leases.iter().any(leads)).then(|| "L8: nobody leads".to_owned())
+}
+
 /// The Ledger holds an entry in use for each claim, nothing promised, and nothing that passes with time.
 fn check_ledger(lab: &Lab, claims: &[Arc<Value>], found: &mut Vec<String>) {
     for ledger in objects(lab, "ledgers.kproxide.dev") {

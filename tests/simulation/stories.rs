@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kproxide_simulator::rng::Seed;
 
-use crate::scenario::{Act, App, Flags, Pool, Scenario, Step, TRAP, foreign};
+use crate::scenario::{Act, App, Flags, MEMORY_GIB, Pool, Scenario, Step, TRAP, foreign};
 
 /// A world, and what is done in it.
 pub(crate) struct Story {
@@ -127,6 +127,7 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
     Scenario {
         seed,
         hypervisors: HYPERVISORS,
+        memory_gib: MEMORY_GIB,
         roomy: true,
         pools: vec![Pool {
             name: "workers",

@@ -40,6 +40,7 @@ const ANY: &str = "";
 /// Of a hundred seeds, those in which two replicas changed something, and machines of ours that people copied.
 const BOTH_ACTED: u64 = 19;
 const COPIES: u64 = 20;
+const KEPT: u64 = 15;
 /// Of these, onto a VMID that was promised to a claim.
 const PROMISED: u64 = 8;
 /// Seeds of a hundred.
@@ -83,6 +84,7 @@ pub(crate) struct Summary {
     both_acted: u64,
     splits: BTreeMap<(CutOff, bool), u64>,
     copies: u64,
+    kept: u64,
     promised: u64,
     acknowledged: usize,
     cleared: usize,
@@ -122,6 +124,7 @@ impl Summary {
             both_acted: 0,
             splits: BTreeMap::new(),
             copies: 0,
+            kept: 0,
             promised: 0,
             acknowledged: 0,
             cleared: 0,
@@ -166,6 +169,7 @@ impl Summary {
         let rest = (share, seed, faulty.rest, faulty.bound);
         self.slowest = self.slowest.max(Some(rest));
         self.copies += faulty.copies;
+        self.kept += faulty.kept;
         self.promised += faulty.promised;
         self.acknowledged += faulty.acknowledged;
         self.cleared += faulty.cleared;
@@ -230,6 +234,7 @@ impl Summary {
         }
         for (what, count, floor) in [
             ("copies", self.copies, COPIES),
+            ("Nodes to be kept", self.kept, KEPT),
             ("copies onto promised VMIDs", self.promised, PROMISED),
             (
                 "seeds that wanted more than a pool may have",
@@ -289,13 +294,14 @@ impl fmt::Display for Summary {
         writeln!(out, "a seed has in the median {}", medians.join(", "))?;
         writeln!(
             out,
-            "in all {} machines, {} crashes, {} requests that went wrong by chance, splits {:?}, {} copies, {} of them onto promised VMIDs; both replicas acted in {} seeds; {} wanted more than a pool may have, {} end with a machine",
+            "in all {} machines, {} crashes, {} requests that went wrong by chance, splits {:?}, {} copies, {} of them onto promised VMIDs, {} Nodes to be kept; both replicas acted in {} seeds; {} wanted more than a pool may have, {} end with a machine",
             self.machines_made,
             self.crashes,
             self.by_chance,
             self.splits,
             self.copies,
             self.promised,
+            self.kept,
             self.both_acted,
             self.wanted_too_much,
             self.end_with_machine,

@@ -1,5 +1,5 @@
-//! Every effect of a story without faults, struck by every blow, and every event of its watches, unseen in every way: plans that are enumerated, none
-//! drawn by chance.
+//! Every effect of a story without faults, struck by every blow, and every event of its watches that need not be seen at once, skipped or late: plans that are
+//! enumerated, none drawn by chance.
 //!
 //! ```text
 //! Story ─► run without faults ─┬► its effects, one by one ──────────► × Struck ─┬► Plan ─► run ─► the same end?

@@ -19,6 +19,7 @@ use crate::facts::{
 use crate::freeze::acknowledgement;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
+use crate::mutants::{Mutant, broken};
 use crate::plan::{Adoption, Launch, Plan, Verdict};
 use crate::planning::Limits;
 use crate::report::{Finding, Severity};
@@ -546,7 +547,8 @@ fn room_violation(
         + u128::from(cluster.system_reserved_memory_bytes);
     let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit_cpu;
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
-    (cores as f64 > all_cores || memory as f64 > all_memory).then_some(Violation::NoRoom)
+    let has_room = cores as f64 <= all_cores && memory as f64 <= all_memory;
+    (!has_room && !broken(Mutant::RoomIgnored)).then_some(Violation::NoRoom)
 }
 
 fn is_dns_label(name: &str) -> bool {

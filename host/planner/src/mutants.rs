@@ -117,6 +117,8 @@ mutants! {
     RefusalIsSuccess = "refusal-is-success",
     /// Pods are deleted instead of evicted.
     PodsDeleted = "pods-deleted",
+    /// Claims and Nodes are deleted by their names, whichever object has it now.
+    DeletedByName = "deleted-by-name",
     /// A drain that is given up leaves the taint on its Node.
     TaintLeft = "taint-left",
 
@@ -129,6 +131,12 @@ mutants! {
     PolicyUnchecked = "policy-unchecked",
     /// More machines than a pool's limit.
     LimitIgnored = "limit-ignored",
+    /// What a hypervisor has promised and uses is not looked at.
+    RoomIgnored = "room-ignored",
+    /// A claim is said to have been placed by a policy that was never asked.
+    PolicyMisnamed = "policy-misnamed",
+    /// A Node that people want kept is removed like any other.
+    KeepIgnored = "keep-ignored",
 
     // Orphans.
     /// A machine without a claim is removed without grace.

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use super::DAY;
 use crate::mishaps::{Event, Mishap};
 use crate::plan::{CutOff, FaultPlan, HostPlan, Life, QUIET, Split};
-use crate::scenario::{Act, App, CORES, Flags, Onto, Pool, Scenario, Step, foreign};
+use crate::scenario::{Act, App, CORES, Flags, MEMORY_GIB, Onto, Pool, Scenario, Step, foreign};
 
 /// Share of its peak that a pool's load has at each full hour; in between it is interpolated.
 const LEVELS: [f64; 24] = [
@@ -67,6 +67,7 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
     Scenario {
         seed,
         hypervisors,
+        memory_gib: MEMORY_GIB,
         roomy: true,
         pools,
         apps,

@@ -67,6 +67,7 @@ impl Stage<'_> {
                 json!({"metadata": {"annotations": {"kproxide.dev/do-not-disrupt": value}}});
             let patched = self.lab.kube.patch("nodes", "", "", node, patch);
             patched.expect("the Node was there a moment ago");
+            self.happened.borrow_mut().kept += u64::from(keep);
         }
     }
 

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{LOOK, Stage};
 use crate::bound::bound;
-use crate::plan::QUIET;
-use crate::settled::{about_to_end, check_empty, ledger_entries, problems};
+use crate::plan::{FaultPlan, QUIET};
+use crate::settled::{about_to_end, check_empty, ledger_entries, nobody_leads, problems};
 use crate::wire::Wires;
 
 /// The Ledger lets go of what has rested by then at the latest.
@@ -20,15 +20,16 @@ const MOVE: Duration = Duration::from_secs(4 * 60);
 
 impl Stage<'_> {
     /// Waits until nothing is wrong, then for a while in which nothing may be asked for. Returns how long it took to come to rest.
-    pub(super) async fn come_to_rest(&self, quiet: Duration) -> Result<Duration, String> {
-        let began = Instant::now();
-        let bound = bound(self.scenario);
+    pub(super) async fn come_to_rest(&self, plan: &FaultPlan) -> Result<Duration, String> {
+        let (quiet, began) = (plan.quiet, Instant::now());
+        let bound = bound(self.scenario, plan);
         let deadline = began + bound + quiet;
         let (mut calm_since, mut effects) = (Instant::now(), self.effects());
         let mut moves = self.anchor_moves();
         loop {
             let mut found = problems(self.lab, self.scenario);
             found.extend(about_to_end(self.lab));
+            found.extend(nobody_leads(self.lab));
             if !found.is_empty() {
                 self.people_answer();
             }

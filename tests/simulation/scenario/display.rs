@@ -14,9 +14,10 @@ impl fmt::Display for Scenario {
         } = self.flags;
         writeln!(
             out,
-            "seed {}: {} hypervisors, {} machines of other people; --poll-interval {poll_interval:?} --lease-duration {:?} --lease-renew-deadline {:?} --lease-retry {:?} --anchor={anchor}",
+            "seed {}: {} hypervisors of {} GiB, {} machines of other people; --poll-interval {poll_interval:?} --lease-duration {:?} --lease-renew-deadline {:?} --lease-retry {:?} --anchor={anchor}",
             self.seed,
             self.hypervisors,
+            self.memory_gib,
             self.foreign.len(),
             lease.duration,
             lease.renew_deadline,

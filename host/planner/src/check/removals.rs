@@ -10,6 +10,7 @@ use crate::claim::Phase;
 use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
+use crate::mutants::{Mutant, broken};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
 
@@ -117,7 +118,7 @@ impl<'w> Removals<'w> {
     fn is_node_protected(&self, claim: &ClaimFacts) -> bool {
         let node = self.world.node_of(claim);
         let value = node.and_then(|node| node.facts.annotations.get(DO_NOT_DISRUPT));
-        value.is_some_and(|value| value == "true")
+        value.is_some_and(|value| value == "true") && !broken(Mutant::KeepIgnored)
     }
 
     fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {

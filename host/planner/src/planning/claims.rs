@@ -462,13 +462,11 @@ fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`.
 pub(super) fn is_protected(row: &Row<'_>) -> bool {
-    row.claim.do_not_disrupt
-        || row.node.is_some_and(|node| {
-            node.facts
-                .annotations
-                .get(DO_NOT_DISRUPT)
-                .is_some_and(|value| value == "true")
-        })
+    let node_is = row.node.is_some_and(|node| {
+        let value = node.facts.annotations.get(DO_NOT_DISRUPT);
+        value.is_some_and(|value| value == "true")
+    });
+    (row.claim.do_not_disrupt || node_is) && !broken(Mutant::KeepIgnored)
 }
 
 /// Nodes that are never removed, whoever asks.

@@ -320,7 +320,11 @@ impl<'w> Planning<'w> {
             annotations: decoration.annotations.clone(),
             taints: machines::claim_taints(pool.facts, &decoration),
             template_digest: site.template.digest.as_str().into(),
-            policy_digest: digest,
+            policy_digest: if broken(Mutant::PolicyMisnamed) {
+                site.template.digest.as_str().into()
+            } else {
+                digest
+            },
             adopts: None,
         };
         self.ledger.entries.push(LedgerEntry {

@@ -15,6 +15,7 @@ use crate::facts::{
     InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
 };
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
+use crate::mutants::{Mutant, broken};
 use crate::question::{Candidate, HypervisorDescription, Size};
 use crate::resources::amount_text;
 use crate::world::World;
@@ -328,6 +329,12 @@ impl<'w> Hypervisor<'w> {
             milli_cores,
             memory_bytes,
         } = self.in_flight;
+        if broken(Mutant::RoomIgnored) {
+            return Size {
+                milli_cores: u64::from(self.facts.threads) * 1000,
+                memory_bytes: self.facts.memory_bytes,
+            };
+        }
         let cpu = times(
             u64::from(self.facts.threads) * 1000,
             self.cluster.overcommit_cpu,
