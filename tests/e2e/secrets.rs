@@ -15,6 +15,7 @@ use crate::stage::{NAMESPACE, SOON, Scene, Stage};
 
 const CLUSTER: &str = "/apis/kproxide.dev/v1alpha1/proxmoxclusters/lab";
 const CREDENTIALS: &str = "/api/v1/namespaces/kproxide/secrets/kproxide-credentials";
+const LEDGER: &str = "/apis/kproxide.dev/v1alpha1/ledgers/kproxide";
 const KEY: &str = "/api/v1/namespaces/kproxide/secrets/kproxide-ownership-key";
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
@@ -48,11 +49,15 @@ fn no_password_or_ticket_leaves_the_process() {
     });
 }
 
-/// Everything is logged, and machines join by a script that holds a token.
+/// Everything is logged, machines join by a script that holds a token, and policies keep what they were told.
 fn scene() -> Scene {
     let mut scene = Scene::with(json!({
         "log": "trace",
         "policies": { "configMaps": [{ "name": "mine" }] },
+        "nodePool": { "policies": {
+            "hostSelection": { "use": "hostile", "settings": { "do": "echo" } },
+            "scaleDown": { "use": "hostile-scale-down", "settings": { "do": "echo" } },
+        } },
         "nodeClass": { "join": { "guestExec": { "command": format!("k3s agent --token {JOIN}\n") } } },
     }));
     scene.guests.join = Join::OnExec;
@@ -62,12 +67,15 @@ fn scene() -> Scene {
 /// A policy that cannot be used, a launch, a refused login and a removal; then a look at all that is left of it.
 async fn live(stage: Stage<'_>, field: &str) {
     let api = stage.api();
-    let broken = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "mine" },
-        "binaryData": { "spread.wasm": STANDARD.encode("not wasm") },
+    let mut files = json!({ "spread.wasm": STANDARD.encode("not wasm") });
+    for policy in kproxide_builtins::HOSTILE {
+        files[format!("{}.wasm", policy.name)] = STANDARD.encode(policy.wasm).into();
+    }
+    let mine = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "mine" }, "binaryData": files,
     });
     let config_maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-    api.create(&config_maps, &broken).await.unwrap();
+    api.create(&config_maps, &mine).await.unwrap();
     stage.pod.refresh_volumes().await.unwrap();
     stage
         .until_event(
@@ -104,6 +112,7 @@ async fn live(stage: Stage<'_>, field: &str) {
     seen.push(("what Proxmox was asked", requests(&stage)));
     let sent = format!("{:?}", stage.served.pve.audit());
     seen.push(("the objects", objects(&stage).await));
+    seen.push(("what policies were told", told(&stage).await));
     let key = api.get(KEY).await.unwrap();
     let key = STANDARD
         .decode(key["data"]["key"].as_str().unwrap())
@@ -204,6 +213,20 @@ fn a_secret_is_found_in_every_encoding() {
             .any(|form| text.contains(form));
         assert!(found, "{text}");
     }
+}
+
+/// What the policies kept of their questions in the Ledger.
+async fn told(stage: &Stage<'_>) -> String {
+    let ledger = stage.api().get(LEDGER).await.unwrap();
+    let rows = ledger["spec"]["policyState"].as_array().unwrap();
+    let states = rows.iter().map(|row| {
+        let state = STANDARD.decode(row["state"].as_str().unwrap_or_default());
+        String::from_utf8(state.unwrap()).unwrap()
+    });
+    let told: Vec<String> = states.collect();
+    let facts = told.iter().filter(|told| told.contains("pve1"));
+    assert_eq!(facts.count(), 2, "{told:#?}");
+    told.join("\n")
 }
 
 /// Writes a credential into the Secret of the chart and lets it reach the mount.

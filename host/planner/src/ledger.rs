@@ -332,23 +332,9 @@ fn is_out_of_sight(world: &World, entry: &LedgerEntry) -> bool {
 }
 
 fn entry_of(name: &ClaimName, claim: &ClaimFacts) -> LedgerEntry {
-    let spec = &claim.spec;
     LedgerEntry {
-        claim: name.clone(),
-        pool: spec.pool.clone(),
-        cluster: spec.cluster.clone(),
-        vmid: spec.vmid,
-        hypervisor: claim
-            .status
-            .hypervisor
-            .clone()
-            .unwrap_or_else(|| spec.hypervisor.clone()),
-        storage: spec.storage.clone(),
-        milli_cores: spec.milli_cores,
-        memory_bytes: spec.memory_bytes,
-        disk_bytes: spec.disk_bytes.unwrap_or(0),
-        address: spec.address,
-        state: EntryState::Live,
+        hypervisor: claim.hypervisor().clone(),
+        ..LedgerEntry::of(name, &claim.spec, EntryState::Live)
     }
 }
 

@@ -43,19 +43,8 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
     }
     let mut ledger = quarantine(ledger, claim, *until);
     if !ledger.entries.iter().any(|entry| is_of(entry, claim, spec)) {
-        ledger.entries.push(LedgerEntry {
-            claim: (*claim).clone(),
-            pool: spec.pool.clone(),
-            cluster: spec.cluster.clone(),
-            vmid: spec.vmid,
-            hypervisor: spec.hypervisor.clone(),
-            storage: spec.storage.clone(),
-            milli_cores: spec.milli_cores,
-            memory_bytes: spec.memory_bytes,
-            disk_bytes: spec.disk_bytes.unwrap_or(0),
-            address: spec.address,
-            state: EntryState::Quarantined { until: *until },
-        });
+        let rests = EntryState::Quarantined { until: *until };
+        ledger.entries.push(LedgerEntry::of(claim, spec, rests));
     }
     match failure {
         Some(failure) => record_failure(

@@ -511,6 +511,23 @@ pub enum EntryState {
 }
 
 impl LedgerEntry {
+    /// Of a claim on the hypervisor that it was placed on. Without a size of its own its disk counts nothing: how large the template's is, only a placement knows.
+    pub fn of(claim: &ClaimName, spec: &ClaimSpec, state: EntryState) -> Self {
+        Self {
+            claim: claim.clone(),
+            pool: spec.pool.clone(),
+            cluster: spec.cluster.clone(),
+            vmid: spec.vmid,
+            hypervisor: spec.hypervisor.clone(),
+            storage: spec.storage.clone(),
+            milli_cores: spec.milli_cores,
+            memory_bytes: spec.memory_bytes,
+            disk_bytes: spec.disk_bytes.unwrap_or(0),
+            address: spec.address,
+            state,
+        }
+    }
+
     pub fn counts(&self) -> bool {
         match self.state {
             EntryState::Reserved { .. } | EntryState::Live => true,

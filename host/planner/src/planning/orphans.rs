@@ -85,7 +85,10 @@ impl Planning<'_> {
                         let message =
                             format!("{verb} as claim {}: {}", adoption.claim, adoption.reason);
                         if orphan.entry.is_none() {
-                            self.ledger.entries.push(entry_of(&adoption));
+                            // It counts from this plan on: the Ledger was lost, or is older than the machine.
+                            let Adoption { claim, spec, .. } = &*adoption;
+                            let entry = LedgerEntry::of(claim, spec, EntryState::Live);
+                            self.ledger.entries.push(entry);
                         }
                         self.adoptions.push(*adoption);
                         (condemned, message)
@@ -340,24 +343,6 @@ fn is_object_name(name: &str) -> bool {
         && name.bytes().all(is_allowed)
         && !name.starts_with('-')
         && !name.ends_with('-')
-}
-
-/// It counts from this plan on: the Ledger was lost, or is older than the machine.
-fn entry_of(adoption: &Adoption) -> LedgerEntry {
-    let spec = &adoption.spec;
-    LedgerEntry {
-        claim: adoption.claim.clone(),
-        pool: spec.pool.clone(),
-        cluster: spec.cluster.clone(),
-        vmid: spec.vmid,
-        hypervisor: spec.hypervisor.clone(),
-        storage: spec.storage.clone(),
-        milli_cores: spec.milli_cores,
-        memory_bytes: spec.memory_bytes,
-        disk_bytes: spec.disk_bytes.unwrap_or(0),
-        address: spec.address,
-        state: EntryState::Live,
-    }
 }
 
 /// Its hypervisor does not answer, so that its machine could not serve, nor be looked at.

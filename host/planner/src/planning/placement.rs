@@ -327,20 +327,10 @@ impl<'w> Planning<'w> {
             },
             adopts: None,
         };
+        let since = self.tick.now;
         self.ledger.entries.push(LedgerEntry {
-            claim: claim.clone(),
-            pool: pool.name.clone(),
-            cluster,
-            vmid,
-            hypervisor: hypervisor.name.clone(),
-            storage: spec.storage.clone(),
-            milli_cores: spec.milli_cores,
-            memory_bytes: spec.memory_bytes,
             disk_bytes: site.disk_bytes,
-            address,
-            state: EntryState::Reserved {
-                since: self.tick.now,
-            },
+            ..LedgerEntry::of(&claim, &spec, EntryState::Reserved { since })
         });
         self.report.placements.push(PlacementReport {
             claim: claim.clone(),

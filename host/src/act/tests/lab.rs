@@ -387,21 +387,8 @@ pub(super) async fn turn(
 
 /// What a plan reserves for a claim, as of now.
 pub(super) fn reserved(claim: &str, spec: &ClaimSpec, host: &Host) -> LedgerEntry {
-    LedgerEntry {
-        claim: claim.into(),
-        pool: spec.pool.clone(),
-        cluster: spec.cluster.clone(),
-        vmid: spec.vmid,
-        hypervisor: spec.hypervisor.clone(),
-        storage: None,
-        milli_cores: spec.milli_cores,
-        memory_bytes: spec.memory_bytes,
-        disk_bytes: 0,
-        address: None,
-        state: EntryState::Reserved {
-            since: host.clock.now(),
-        },
-    }
+    let since = host.clock.now();
+    LedgerEntry::of(&claim.into(), spec, EntryState::Reserved { since })
 }
 
 /// Observes, plans one launch if none was planned, and drives what there is.
