@@ -118,9 +118,11 @@ impl Effects {
             // Our token sees no others: of them, hosts know what memory they use at the time.
             .filter(|vm| vm.pool.as_deref() == Some(RESOURCE_POOL));
         let claims = lab.kube.list(CLAIMS);
+        // What is being given up or has been shut down runs no more.
         let promised = claims.iter().filter(|claim| {
-            let vmid = &claim["spec"]["vmid"];
+            let (vmid, phase) = (&claim["spec"]["vmid"], text(&claim["status"]["phase"]));
             claim["spec"]["hypervisor"] == hypervisor
+                && !["Draining", "Terminating"].contains(&phase)
                 && !runs.clone().any(|vm| u64::from(vm.vmid) == *vmid)
         });
         let promised =

@@ -181,7 +181,10 @@ impl Drive {
     async fn steps(&mut self) -> Pause {
         if let Some(standing) = self.standing.take() {
             let change = kproxide_planner::claim::unneeded(&standing, self.context.clock.now());
-            if let Recorded::Ended(pause) = self.record(&change).await {
+            // A watch that lags tells the plan nothing of the last record: it would be made again and again.
+            if !change.is_in(&self.facts().status)
+                && let Recorded::Ended(pause) = self.record(&change).await
+            {
                 return pause;
             }
         }

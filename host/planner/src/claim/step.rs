@@ -142,6 +142,14 @@ pub struct StatusChange {
 }
 
 impl StatusChange {
+    /// The status says all of it already: there is nothing to write.
+    pub fn is_in(&self, status: &ClaimStatus) -> bool {
+        let is_new = self.fresh_nonce || matches!(self.intent, Change::Set(_));
+        let mut after = status.clone();
+        self.apply(&mut after, "", "");
+        !is_new && after == *status
+    }
+
     /// The status after this change. `epoch` names who writes it, `nonce` is used if a fresh one is asked for.
     pub fn apply(&self, status: &mut ClaimStatus, epoch: &str, nonce: &str) {
         let Self {

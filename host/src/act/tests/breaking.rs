@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kproxide_planner::claim::Op;
 use kproxide_planner::facts::{LedgerFacts, Removal};
-use kproxide_planner::plan::{Advance, Plan, RemovalReason, Verdict};
+use kproxide_planner::plan::{Advance, Plan, RemovalReason, Standing, Unneeded, Verdict};
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::rng::Spread;
 use tokio::time::timeout;
@@ -132,6 +132,31 @@ async fn is_cloned(lab: &Lab) -> bool {
         let clones = status.intent.is_some_and(|intent| intent.op == Op::Clone);
         clones && status.upid.is_some()
     })
+}
+
+/// The watch lags behind: plan after plan asks for the record that stands already.
+#[tokio::test(start_paused = true)]
+async fn f60_what_a_claim_says_already_is_not_written_again() {
+    let (lab, mut host, claim) = at_rest().await;
+    let plan = Plan {
+        unneeded: vec![Unneeded {
+            claim: claim.name.clone(),
+            uid: claim.facts.uid.clone(),
+            standing: Standing::CouldGo,
+        }],
+        ..advance(&claim, Verdict::Keep)
+    };
+    let records = || {
+        let asked = lab.kube.audit_since(0);
+        let of_claims = asked.iter().filter(|asked| asked.subresource == "status");
+        of_claims.count()
+    };
+    let before = records();
+    for _ in 0..3 {
+        host.actor.start(&plan, &host.world, &host.term).await;
+        rest(&mut host).await;
+    }
+    assert_eq!(records() - before, 1);
 }
 
 const REMOVE: Verdict = Verdict::Remove(RemovalReason::Deleted);
