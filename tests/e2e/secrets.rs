@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::bench::on_a_cluster;
 use crate::install::merge;
-use crate::stage::{NAMESPACE, SOON, Scene, Stage};
+use crate::stage::{NAMESPACE, POOL, SOON, Scene, Stage};
 
 const CLUSTER: &str = "/apis/kproxide.dev/v1alpha1/proxmoxclusters/lab";
 const CREDENTIALS: &str = "/api/v1/namespaces/kproxide/secrets/kproxide-credentials";
@@ -49,15 +49,11 @@ fn no_password_or_ticket_leaves_the_process() {
     });
 }
 
-/// Everything is logged, machines join by a script that holds a token, and policies keep what they were told.
+/// Everything is logged, and machines join by a script that holds a token.
 fn scene() -> Scene {
     let mut scene = Scene::with(json!({
         "log": "trace",
         "policies": { "configMaps": [{ "name": "mine" }] },
-        "nodePool": { "policies": {
-            "hostSelection": { "use": "hostile", "settings": { "do": "echo" } },
-            "scaleDown": { "use": "hostile-scale-down", "settings": { "do": "echo" } },
-        } },
         "nodeClass": { "join": { "guestExec": { "command": format!("k3s agent --token {JOIN}\n") } } },
     }));
     scene.guests.join = Join::OnExec;
@@ -84,6 +80,14 @@ async fn live(stage: Stage<'_>, field: &str) {
             "the file of policy spread is refused",
         )
         .await;
+
+    // From here on policies keep what they are told.
+    let echoes = json!({ "spec": { "policies": {
+        "hostSelection": { "use": "hostile", "settings": { "do": "echo" } },
+        "scaleDown": { "use": "hostile-scale-down", "settings": { "do": "echo" } },
+    } } });
+    api.merge(POOL, &echoes).await.unwrap();
+    stage.until_more_ticks(2).await;
 
     stage.deploy("web", 1, "3", "1Gi", json!({})).await;
     stage.until_running("web", 1).await;
