@@ -1,4 +1,4 @@
-//! `kproxide simulate serve` and `kproxide run`, two processes that know of each other by the files that the first one writes.
+//! Commands as processes: `kproxide simulate serve` and `kproxide run`, which know of each other by the files that the first one writes; and `kproxide demo`.
 
 #![expect(
     clippy::unwrap_used,
@@ -199,4 +199,33 @@ users: [{name: me, user: {token: mine}}]
         "{said}"
     );
     assert!(said.contains("the API server did not answer: "), "{said}");
+}
+
+/// What such a process prints, if it succeeds.
+async fn printed(arguments: &[&str]) -> String {
+    let ended = kproxide(arguments).output();
+    let ended = tokio::time::timeout(SOON, ended).await.unwrap().unwrap();
+    assert!(ended.status.success(), "{arguments:?}: {ended:?}");
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_demo_runs_on_the_policy_that_it_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let exported = folder.path().display().to_string();
+    printed(&["policy", "export", &exported]).await;
+    let file = format!("{exported}/pack.wasm");
+    let by_name = printed(&["demo", "--policy", "pack"]).await;
+    let by_file = printed(&["demo", "--policy", &file]).await;
+    assert_eq!(by_name, by_file);
+    assert_ne!(by_name, printed(&["demo"]).await);
+
+    let unknown = kproxide(&["demo", "--policy", "nosuch"]).output();
+    let unknown = unknown.await.unwrap();
+    let told = String::from_utf8(unknown.stderr).unwrap();
+    assert!(!unknown.status.success());
+    assert!(
+        told.contains("--policy nosuch") && told.contains("spread"),
+        "{told}"
+    );
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
+use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::physics::{Guests, Join};
 use kproxide_simulator::pve::AuditEntry;
 use kproxide_simulator::pve::topology::{StorageKind, StorageSpec, VmSpec};
@@ -82,6 +84,56 @@ async fn a_machine_runs_its_join_script_once_and_its_node_is_opened() {
     let expected = machines.map(|birth| (birth.vmid, vec![SCRIPT.to_owned()]));
     assert_eq!(runs, expected.collect());
     assert_eq!(runs.len(), 1);
+}
+
+/// Long enough for a Node that is not needed to go: cold start, stabilization, age and unneeded time.
+const IDLE: Duration = Duration::from_secs(60 * 60);
+
+fn wants_no_machine(lab: &Lab) {
+    let none = json!({ "spec": { "limits": { "minNodes": 0 } } });
+    let patched = lab
+        .kube
+        .patch("nodepools.kproxide.dev", "", "", "workers", none);
+    patched.unwrap();
+}
+
+fn machines(lab: &Lab) -> usize {
+    let vms = lab.pve.snapshot().vms;
+    vms.iter().filter(|vm| vm.vmid < 9_000).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn b13_the_node_that_kproxide_runs_on_is_never_removed() {
+    let lab = super::lab();
+    run(&lab, MACHINE).await;
+    let ours = ready_node(&lab)["metadata"]["name"]
+        .as_str()
+        .map(Into::into);
+    wants_no_machine(&lab);
+    let there = Config {
+        own_node: ours,
+        ..config("kproxide-0")
+    };
+    run_with(&lab, there, IDLE).await;
+    assert_eq!(machines(&lab), 1);
+    run(&lab, IDLE).await;
+    assert_eq!(machines(&lab), 0, "without kproxide on it, it goes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b1_a_pod_that_nobody_would_make_again_keeps_its_node() {
+    let lab = super::lab();
+    run(&lab, MACHINE).await;
+    let node = ready_node(&lab)["metadata"]["name"].clone();
+    let mut pod = fixtures::pod("by-hand", "1", "1Gi");
+    pod["spec"]["nodeName"] = node;
+    lab.kube.create("pods", pod).unwrap();
+    wants_no_machine(&lab);
+    run(&lab, IDLE).await;
+    assert_eq!(machines(&lab), 1);
+    lab.kube.delete("pods", "default", "by-hand").unwrap();
+    run(&lab, IDLE).await;
+    assert_eq!(machines(&lab), 0, "without the pod, it goes");
 }
 
 #[tokio::test(start_paused = true)]
