@@ -170,11 +170,17 @@ impl Drive {
     pub(super) async fn run(mut self) -> Driven {
         let pause = self.steps().await;
         self.give_back_clone_turn();
+        // Of a clone whose task is not known nobody can say whether it goes on: it keeps no turn from others meanwhile.
+        let goes_on = self.facts().status.upid.is_some();
         Driven {
             pause,
             acted: self.acted,
             removing: self.facts().status.phase > Phase::Initialized,
-            clone_turn: self.clone_turn,
+            clone_turn: if goes_on {
+                self.clone_turn
+            } else {
+                CloneTurn::None
+            },
         }
     }
 
