@@ -79,6 +79,9 @@ use subject::Surroundings;
 /// A claim that waits for something to change is looked at again at most this often.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
+/// A claim that rests keeps its clone's turn for so long: longer than most clones take, and no hold, however long, keeps others from cloning for longer.
+const CLONE_TURN_RESTS: SignedDuration = SignedDuration::from_mins(5);
+
 /// A drive that panicked is not repeated for so long.
 const AFTER_PANIC: SignedDuration = SignedDuration::from_secs(60);
 
@@ -199,8 +202,8 @@ pub struct Actor {
     drives: JoinSet<Ended>,
     /// Claims that are driven, or rest until something changes or a moment comes.
     claims: BTreeMap<ClaimName, Claim>,
-    /// Of claims that rest while their clones' tasks go on: else more would be under way on a storage than it bears.
-    clone_turns: BTreeMap<ClaimName, CloneTurn>,
+    /// Of claims that rest while their clones' tasks go on, each until that moment: else more would be under way on a storage than it bears.
+    clone_turns: BTreeMap<ClaimName, (CloneTurn, Timestamp)>,
     /// Wakes the drives in the order in which they began to wait: a simulation runs the same every time.
     stopping: CancellationToken,
     lookout: Lookout,
@@ -320,7 +323,7 @@ impl Actor {
             matches!(claim, Claim::UnderWay(..)) || world.claims().contains_key(name)
         });
         self.clone_turns
-            .retain(|name, _| world.claims().contains_key(name));
+            .retain(|name, (_, until)| now < *until && world.claims().contains_key(name));
         let is_refused = matches!(reservation, Reservation::Refused);
         // Claims to adopt were written meanwhile.
         let advances = match self.leads_in(term) {
@@ -495,7 +498,7 @@ impl Actor {
         self.claims.insert(name.clone(), under_way);
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
         let standing = standing.cloned();
-        let turn = self.clone_turns.remove(&name).unwrap_or_default();
+        let (turn, _) = self.clone_turns.remove(&name).unwrap_or_default();
         let term: Arc<str> = term.into();
         self.spawn(name.clone(), verdict.clone(), async move {
             match reserve::read_claim(&context, &name, &uid).await {
@@ -552,7 +555,9 @@ impl Actor {
         let acted = driven.acted;
         let turn = std::mem::take(&mut driven.clone_turn);
         if turn.is_taken() {
-            self.clone_turns.insert(claim.clone(), turn);
+            let until = self.context.clock.now().saturating_add(CLONE_TURN_RESTS);
+            let until = until.unwrap_or(Timestamp::MAX);
+            self.clone_turns.insert(claim.clone(), (turn, until));
         }
         self.rest(claim, driven, verdict, self.context.clock.now());
         acted

@@ -8,7 +8,7 @@ use kproxide_planner::facts::{LedgerFacts, Removal};
 use kproxide_planner::plan::{Advance, Plan, RemovalReason, Standing, Unneeded, Verdict};
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::rng::Spread;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::lab::{CLAIM, Host, Lab, turn};
 use super::lives::in_service;
@@ -120,6 +120,10 @@ async fn f36_a_claim_that_is_held_while_it_is_cloned_keeps_its_turn() {
     let stands = lab.claim().await.expect("nothing has touched it");
     assert_eq!(stands.facts.status.intent, claim.facts.status.intent);
     assert_eq!(host.free_clone_turns().await, all - 1);
+    // Held for hours it keeps nobody else from cloning.
+    sleep(Duration::from_secs(5 * 60)).await;
+    host.actor.start(&hold, &host.world, &host.term).await;
+    assert_eq!(host.free_clone_turns().await, all);
 
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     assert_eq!(host.free_clone_turns().await, all);
