@@ -173,6 +173,7 @@ async fn takes_nothing_away(thief: &Thief) {
             json!({ "metadata": { "annotations": { "example.com/owner": null } } }),
             json!({ "spec": { "taints": [] } }),
             json!({ "spec": { "taints": [{ "key": "dedicated", "effect": "NoExecute" }] } }),
+            json!({ "spec": { "taints": [{ "key": "dedicated", "value": "web", "effect": "NoSchedule" }] } }),
         ] {
             refused(thief.patch("joined", &with(loss)).await, why);
         }

@@ -229,7 +229,7 @@ fn law(error: &str) -> &'static str {
     ];
     let mut lines = error
         .lines()
-        .filter_map(|line| Some(line.split_once(": ")?.0));
+        .filter_map(|line| Some(line.trim_matches([' ', '"']).split_once(": ")?.0));
     let named = lines.find_map(|line| NAMED.into_iter().find(|name| *name == line));
     let told = WORDS.into_iter().find(|(words, _)| error.contains(words));
     named.or(told.map(|(_, name)| name)).unwrap_or("L6")

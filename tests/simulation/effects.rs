@@ -17,6 +17,8 @@ const NODES: &str = "nodes";
 const POOLS: &str = "nodepools.kproxide.dev";
 /// The default of host selection.
 const STAND_IN: &str = "spread";
+/// What [`TRAP`] is, once it answers.
+const MENDED: &str = "hostile";
 const KEEP: &str = "kproxide.dev/do-not-disrupt";
 /// S7: a plan may be so old when what it plans begins.
 const PLANNED: SignedDuration = SignedDuration::from_secs(30);
@@ -142,23 +144,26 @@ impl Effects {
         }
     }
 
-    /// S13: a claim names the very module that chose: its pool's, or the default that stands in for one that fails.
+    /// S13: a claim names the very module that chose: its pool's, or the default that stands in for one that fails. (What is mended stays in question for as
+    /// long as a plan may be older.)
     fn check_policy(&mut self, lab: &Lab, claim: &Value) {
         let digest = text(&claim["spec"]["policyDigest"]);
         let pool = lab.kube.get(POOLS, "", text(&claim["spec"]["pool"]));
         let pool = pool.unwrap_or_default();
-        let wanted = match text(&pool["spec"]["policies"]["hostSelection"]["use"]) {
-            TRAP => "hostile",
-            builtin => builtin,
+        let policy = &pool["spec"]["policies"]["hostSelection"];
+        let wanted = match (text(&policy["use"]), text(&policy["settings"]["do"])) {
+            (TRAP, "behave") => [MENDED, STAND_IN],
+            (TRAP, _) => [STAND_IN; 2],
+            (builtin, _) => [builtin; 2],
         };
         let builtins = kproxide_builtins::BUILTINS.iter();
         let named = builtins
             .chain(kproxide_builtins::HOSTILE)
             .find(|policy| policy.sha256 == digest)
             .map_or("", |policy| policy.name);
-        if ![wanted, STAND_IN].contains(&named) {
+        if !wanted.contains(&named) {
             self.found.push(format!(
-                "S13: claim {} was placed by {named:?} ({digest}), its pool's policy is {wanted}",
+                "S13: claim {} was placed by {named:?} ({digest}), its pool's policy is {wanted:?}",
                 name(claim)
             ));
         }

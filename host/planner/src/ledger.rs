@@ -258,7 +258,7 @@ impl Upkeep {
                 "the claim is gone, and VM {vmid} of cluster {cluster} is a template now, or in no resource pool of ours. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
             ),
             None => format!(
-                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist; it keeps its place in the limits until its hypervisor answers"
+                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist; it keeps its place in the limits until its hypervisor answers (if that server was taken away for good: kubectl edit ledgers kproxide, and take the entry out)"
             ),
         };
         self.findings.push(Finding {

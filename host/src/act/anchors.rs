@@ -79,7 +79,7 @@ pub fn unkept(world: &World) -> Vec<RefusedAnchor> {
 /// What is there moves on a few minutes later, unless a privilege is missing. What is not there keeps nobody from anything, and so needs a word.
 fn is_for_people(step: &AnchorStep, meaning: &Meaning) -> bool {
     match step.from {
-        // Somebody, perhaps we ourselves, was faster, or leads.
+        // Somebody, perhaps we ourselves, was faster, or leads; or its turn did not come, which the next try tells.
         None => !matches!(meaning, Meaning::VmidTaken | Meaning::Withheld),
         Some(_) => matches!(meaning, Meaning::PermissionDenied { .. }),
     }

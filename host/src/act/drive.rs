@@ -347,7 +347,7 @@ impl Drive {
         true
     }
 
-    /// Unless the clone's task may be under way, others may clone.
+    /// Once the claim is past its clone, or given up, others may clone.
     fn give_back_clone_turn(&mut self) {
         let status = &self.facts().status;
         let cloning = status.phase == Phase::Launching

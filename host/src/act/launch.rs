@@ -21,7 +21,7 @@ use crate::pve::template::{CloneKind, CloneWish, Placement, Route, TemplateError
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The right to clone along a route, held until the clone's task has ended; or why there is none.
+/// The right to clone along a route, held until the clone's task has ended or is left to itself; or why there is none.
 #[derive(Default)]
 pub(super) enum CloneTurn {
     #[default]

@@ -279,7 +279,7 @@ pub(super) fn clone_request(template: u32) -> CloneRequest {
     }
 }
 
-/// What the client asks for and no recording of success or refusal is of the answer that it reads.
+/// Endpoints that the client uses and no recording is of.
 const UNRECORDED: [&str; 1] = ["POST /access/ticket"];
 
 /// At least 95 % of the recordings of the client's own endpoints come out as Proxmox meant them: a success decodes, an

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kproxide_planner::claim::Op;
-use kproxide_planner::facts::{LedgerFacts, Removal};
-use kproxide_planner::plan::{Advance, Plan, RemovalReason, Standing, Unneeded, Verdict};
+use kproxide_planner::facts::{LedgerFacts, Mark, Removal};
+use kproxide_planner::ids::Vmid;
+use kproxide_planner::plan::{
+    Advance, AnchorStep, Plan, RemovalReason, Standing, Unneeded, Verdict,
+};
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::rng::Spread;
 use tokio::time::{sleep, timeout};
@@ -87,6 +90,23 @@ async fn f73_a_drive_that_began_in_an_earlier_term_does_nothing() {
     rest(&mut host).await;
     let stands = lab.claim().await.expect("nothing has touched it");
     assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f73_no_anchor_is_made_for_an_earlier_term() {
+    let (lab, host, claim) = at_rest().await;
+    let step = AnchorStep {
+        cluster: claim.facts.spec.cluster,
+        vmid: Vmid(299),
+        hypervisor: "pve1".into(),
+        pool: "k8s".into(),
+        from: None,
+        to: Mark::try_from("1-x4f9".to_owned()).unwrap(),
+    };
+    for (term, made) in [("epoch-0", 0), ("epoch-1", 1)] {
+        let refused = host.actor.anchor(std::slice::from_ref(&step), term).await;
+        assert_eq!((lab.asked("POST", "/qemu"), refused), (made, Vec::new()));
+    }
 }
 
 /// A freeze, another's anchor, or somebody's annotation: it holds up what is under way too.

@@ -113,7 +113,7 @@ fn from_json<T: serde::de::DeserializeOwned>(value: Value) -> T {
 }
 
 impl Host {
-    /// How many clones could begin now, over all hypervisors.
+    /// How many clones could begin now, over all hypervisors, each on a storage of its own.
     pub(super) async fn free_clone_turns(&self) -> usize {
         let client = self.clusters.client(&CLUSTER.into()).unwrap();
         let mut taken = Vec::new();
