@@ -65,6 +65,12 @@ impl Pace {
             };
             self.note_try(what, entry.at, most);
         }
+        let now = lab.clock.now();
+        self.tries.retain(|_, tries| {
+            tries
+                .back()
+                .is_some_and(|last| now.duration_since(*last) <= HOUR)
+        });
         let asked = lab.pve.audit_since(self.seen.1);
         self.seen.1 += asked.len();
         for entry in asked {
