@@ -21,7 +21,7 @@ mod binary;
 mod front;
 #[path = "../../../tests/e2e/install.rs"]
 mod install;
-#[path = "../../../tests/e2e/stage.rs"]
+#[path = "../../../tests/e2e/stage/mod.rs"]
 mod stage;
 
 use std::pin::pin;

@@ -1,0 +1,129 @@
+//! What drives share: the clients, who we are, whether we may act, and what each class says about its machines.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::SignedDuration;
+use kproxide_planner::claim::Note;
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, Uid};
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::kube::client::Client as KubeClient;
+use crate::kube::convert::MachineSettings;
+use crate::metrics::Metrics;
+use crate::observe::Clusters;
+use crate::pve::client::Client as PveClient;
+use crate::pve::ownership::Key;
+
+/// Says whether we may act at this very moment: the name of our present leadership, or nothing.
+///
+/// Asked directly before each effect, so it must be cheap. The name goes into the intents that are written; a new leadership has a new one.
+#[derive(Clone)]
+pub struct Fence(Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>);
+
+impl Fence {
+    pub fn new(epoch: impl Fn() -> Option<Arc<str>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(epoch))
+    }
+
+    pub(super) fn epoch(&self) -> Option<Arc<str>> {
+        (self.0)()
+    }
+
+    /// We lead, and did ever since that epoch began.
+    pub(super) fn leads_in(&self, epoch: &str) -> bool {
+        self.epoch().as_deref() == Some(epoch)
+    }
+}
+
+/// Random text for ownership markers: at least 64 bits, letters and digits only.
+pub type Nonces = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Who we are, for ownership proofs.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// UID of the `kube-system` namespace.
+    pub cluster_id: String,
+    /// The first signs, all are accepted. Empty: nothing can be proven, so nothing is done.
+    pub keys: Vec<Key>,
+}
+
+/// Times that no object sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// From the tombstone to a hard stop.
+    pub shutdown_timeout: SignedDuration,
+    /// For how long a closed claim's VMID and address rest.
+    pub quarantine: SignedDuration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            shutdown_timeout: SignedDuration::from_secs(60),
+            quarantine: SignedDuration::from_hours(24),
+        }
+    }
+}
+
+/// Something to be said about a claim, as an Event. Whoever receives it caps their number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimNote {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub note: Note,
+}
+
+/// Everything that drives share.
+#[derive(Clone)]
+pub struct Context {
+    pub kube: KubeClient,
+    pub clusters: Clusters,
+    pub clock: Clock,
+    pub identity: Identity,
+    pub fence: Fence,
+    pub nonces: Nonces,
+    pub rules: Rules,
+    /// Notes that find it full are dropped: the claim's conditions say the same.
+    pub notes: mpsc::Sender<ClaimNote>,
+    /// How machines of each class are configured and join.
+    pub machines: Machines,
+    /// Where scripts for [`crate::kube::convert::JoinMethod::GuestExec`] are read from.
+    pub join_dir: PathBuf,
+    pub metrics: Metrics,
+}
+
+impl Context {
+    /// A client of that cluster, whose writes ask the fence once more when their turn has come: they leave in the leadership `term` or not at all. `None`: its
+    /// settings cannot be used.
+    pub(super) fn client_in(&self, cluster: &ClusterName, term: Arc<str>) -> Option<PveClient> {
+        let client = self.clusters.client(cluster)?;
+        let fence = self.fence.clone();
+        Some(client.writing_only_while(Arc::new(move || fence.leads_in(&term))))
+    }
+}
+
+/// What each class says about its machines beyond the planner's facts. Clones share it.
+#[derive(Clone, Default)]
+pub struct Machines(Arc<Mutex<BTreeMap<ClassName, Arc<MachineSettings>>>>);
+
+impl Machines {
+    /// Takes over a class's settings; `None`: the class is gone.
+    pub fn configure(&self, class: &ClassName, settings: Option<MachineSettings>) {
+        let mut classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match settings {
+            Some(settings) => classes.insert(class.clone(), Arc::new(settings)),
+            None => classes.remove(class),
+        };
+    }
+
+    pub(super) fn get(&self, class: &ClassName) -> Option<Arc<MachineSettings>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(class)
+            .cloned()
+    }
+}
