@@ -1,9 +1,11 @@
-//! Any bytes as a policy: packed, unpacked, near a component and far from one.
+//! Any bytes as a policy: packed, unpacked, near a component and far from one; valid components that are no policies, and policies with bytes changed.
 
 use std::sync::OnceLock;
 
+use arbitrary::Unstructured;
 use futures::FutureExt as _;
 use kproxide_planner::fuzz::Draw;
+use wasm_smith::{Component, Config};
 
 use super::engine::{Engine, Execution, LoadError};
 use super::files::{self, Packing};
@@ -22,10 +24,15 @@ const INTERFACES: [&str; 6] = [
 /// Refused in words, or a policy of a known kind. Small, so that compiling takes no time: what is looked at first is what is fuzzed.
 pub fn component(data: &[u8]) {
     let mut draw = Draw::new(data);
-    let bytes = match draw.byte() % 8 {
+    let bytes = match draw.byte() % 16 {
         0 => draw.rest().to_vec(),
         1 => return unpacked(draw.rest(), Packing::Gzip),
         2 => return unpacked(draw.rest(), Packing::Zstd),
+        3..6 => match valid(draw.rest()) {
+            Some(bytes) => bytes,
+            None => return,
+        },
+        6 => changed(&mut draw),
         _ => drawn(&mut draw),
     };
     let starts_well = bytes.starts_with(b"\0asm");
@@ -49,6 +56,35 @@ fn unpacked(packed: &[u8], packing: Packing) {
         Ok(bytes) => assert!(bytes.len() <= super::engine::UNPACKED_BYTES_MAX + 1),
         Err(problem) => assert!(!problem.is_empty()),
     }
+}
+
+/// A valid component of types, imports, functions to convert, modules with code and components within: everything but what makes it a policy. Small, and
+/// only of what our engine offers, so that it is refused for what it lacks. `None`: too few bytes to choose by.
+fn valid(data: &[u8]) -> Option<Vec<u8>> {
+    let config = Config {
+        max_components: 2,
+        max_funcs: 4,
+        max_instructions: 30,
+        max_modules: 1,
+        max_nesting_depth: 3,
+        exceptions_enabled: false,
+        gc_enabled: false,
+        relaxed_simd_enabled: false,
+        threads_enabled: false,
+        ..Config::default()
+    };
+    let component = Component::new(config, &mut Unstructured::new(data)).ok()?;
+    Some(component.to_bytes())
+}
+
+/// A policy as it is shipped, with a byte changed here and there: what still compiles says its name, or fails as any policy may.
+fn changed(draw: &mut Draw<'_>) -> Vec<u8> {
+    let mut bytes = kproxide_builtins::BUILTINS[0].wasm.to_vec();
+    for _ in 0..=draw.below(4) {
+        let at = 8 + draw.below(bytes.len() - 8);
+        bytes[at] = draw.byte();
+    }
+    bytes
 }
 
 /// A header and some sections: an import or an export of an interface, or anything, with a byte changed here and there.
