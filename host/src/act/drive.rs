@@ -31,6 +31,9 @@ const FOLLOWED_FOR: Duration = Duration::from_secs(30);
 /// The pause after a task's status could not be read.
 const UNFOLLOWED: SignedDuration = SignedDuration::from_secs(5);
 
+/// After an attempt that failed or was refused, and that the planner was not asked about any more.
+const IN_VAIN: SignedDuration = SignedDuration::from_secs(5);
+
 /// Why a drive rests whose token was cancelled.
 const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
 
@@ -198,7 +201,7 @@ impl Drive {
         let mut steps = 0;
         while steps < STEPS_MAX {
             if self.stopping.is_cancelled() {
-                return self.wait(RECALLED);
+                return self.recalled(last.as_ref());
             }
             let wanted = looks(&self.subject(), last.as_ref());
             let observed = self.observe(&wanted, last.take()).await;
@@ -385,6 +388,23 @@ impl Drive {
     /// As when the plan was made.
     pub(super) fn leads(&self) -> bool {
         self.context.fence.leads_in(&self.epoch)
+    }
+
+    /// At rest after that attempt: what was tried in vain is not tried again at once, should the next plan want it after all.
+    fn recalled(&self, last: Option<&Attempted>) -> Pause {
+        let in_vain = last.is_some_and(|last| match &last.outcome {
+            Outcome::Done | Outcome::Warnings(_) | Outcome::Running(_) => false,
+            Outcome::Evicted { refused } => !refused.is_empty(),
+            Outcome::Failed { .. } | Outcome::Unknown(_) => true,
+        });
+        if !in_vain {
+            return self.wait(RECALLED);
+        }
+        let now = self.context.clock.now();
+        Pause::BackOff {
+            until: now.saturating_add(IN_VAIN).unwrap_or(Timestamp::MAX),
+            why: RECALLED.to_owned(),
+        }
     }
 
     fn wait(&self, why: &str) -> Pause {

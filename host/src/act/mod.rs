@@ -119,7 +119,7 @@ enum Claim {
 }
 
 struct Rest {
-    /// Not before then, unless the verdict changes.
+    /// Not before then, unless another verdict wants something else.
     earliest: Timestamp,
     /// A look is due then, whatever else happens. `None`: when something changes.
     wake_at: Option<Timestamp>,
@@ -132,6 +132,16 @@ impl Rest {
     /// Something failed or is waited for: nothing new about the claim ends that sooner, what is to be noted of it included.
     fn is_back_off(&self) -> bool {
         self.wake_at == Some(self.earliest)
+    }
+
+    /// Whether what a plan says of the claim leaves it at rest; `noting`: there is something to be written down of it.
+    ///
+    /// A hold asks for nothing but rest, and takes no back-off's place: it may be over in a moment, and what was refused would be asked for again at once.
+    fn goes_on(&self, verdict: &Verdict, noting: bool) -> bool {
+        match verdict {
+            Verdict::Hold(_) if self.is_back_off() => true,
+            verdict => self.verdict == *verdict && (!noting || self.is_back_off()),
+        }
     }
 }
 
@@ -358,9 +368,7 @@ impl Actor {
                 return;
             }
             Some(Claim::Resting(rest))
-                if now < rest.earliest
-                    && rest.verdict == *verdict
-                    && (standing.is_none() || rest.is_back_off()) =>
+                if now < rest.earliest && rest.goes_on(verdict, standing.is_some()) =>
             {
                 return;
             }

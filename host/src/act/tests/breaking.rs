@@ -185,7 +185,7 @@ async fn f60_what_a_claim_says_already_is_not_written_again() {
 
 const REMOVE: Verdict = Verdict::Remove(RemovalReason::Deleted);
 
-fn advance(claim: &StoredClaim, verdict: Verdict) -> Plan {
+pub(super) fn advance(claim: &StoredClaim, verdict: Verdict) -> Plan {
     Plan {
         advances: vec![Advance {
             claim: claim.name.clone(),

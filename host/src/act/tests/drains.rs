@@ -1,5 +1,7 @@
 //! Drains whose ground gives way: what cannot be read is not empty, and a drain that is no longer wanted leaves no trace.
 
+use std::time::Duration;
+
 use http::Method;
 use jiff::Timestamp;
 use kproxide_planner::claim::{DRAINING_TAINT, Phase};
@@ -7,7 +9,9 @@ use kproxide_planner::plan::{RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
 use serde_json::json;
+use tokio::time::timeout;
 
+use super::breaking::advance;
 use super::lab::{CLAIM, Host, Lab, VMID, turn};
 use super::lives::{closed, in_service, kept_pod};
 
@@ -72,11 +76,43 @@ async fn f69_a_refused_eviction_rests_even_if_the_refusal_cannot_be_written_down
         assert!(turn(&mut lab, &mut host, &down, asked).await);
     }
     assert!(!lab.faults.happened().is_empty());
-    let pauses: Vec<_> = evictions(&lab)
+    let pauses = pauses(&lab);
+    assert!(pauses.iter().all(|pause| *pause >= 5), "{pauses:?}");
+}
+
+/// A watch that fails for a moment holds the drain, and gives it back with the next plan: at rest after a refusal, and while it is being refused.
+#[tokio::test(start_paused = true)]
+async fn f69_a_refused_eviction_rests_though_its_drain_is_held_for_a_moment() {
+    let (mut lab, mut host) = with_a_kept_pod().await;
+    let down = Verdict::Remove(RemovalReason::Underutilized);
+    let asked = async |lab: &Lab| !evictions(lab).is_empty();
+    assert!(turn(&mut lab, &mut host, &down, asked).await);
+    let claim = lab.claim().await.expect("it is being drained");
+    let hold = Verdict::Hold("the watch of pods is failing".into());
+    let plans = [advance(&claim, down), advance(&claim, hold)];
+    for late in [false, true] {
+        let so_far = evictions(&lab).len();
+        if late {
+            let asks = Matcher::new(Method::POST, "/pods/*/eviction");
+            lab.faults
+                .inject(asks, Fault::Delay(Duration::from_millis(1_500)), 100);
+        }
+        for plan in plans.iter().cycle().take(60) {
+            host.actor.start(plan, &host.world, &host.term).await;
+            let _ = timeout(Duration::from_secs(1), host.actor.finished()).await;
+        }
+        assert!(evictions(&lab).len() > so_far + 3);
+    }
+    let pauses = pauses(&lab);
+    assert!(pauses.iter().all(|pause| *pause >= 5), "{pauses:?}");
+}
+
+/// The seconds between one attempt to evict and the next.
+fn pauses(lab: &Lab) -> Vec<i64> {
+    evictions(lab)
         .windows(2)
         .map(|pair| pair[1].duration_since(pair[0]).as_secs())
-        .collect();
-    assert!(pauses.iter().all(|pause| *pause >= 5), "{pauses:?}");
+        .collect()
 }
 
 /// When a pod was asked to leave.
