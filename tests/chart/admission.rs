@@ -135,6 +135,7 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     refused(thief.patch("server", &cordon).await, why);
     refused(thief.0.delete(&server).await, why);
 
+    is_called_ours(&thief).await;
     takes_nothing_away(&thief).await;
 
     // A machine that joined may be emptied and deleted, but neither given away nor promoted.
@@ -156,33 +157,49 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     no_complaints_about_the_expressions(cluster.api()).await;
 }
 
-/// A machine that joined may be taken as ours, by a request that adds and overwrites what a claim says and takes away what is kproxide's own. What others have
-/// written stays, in that request and in every later one.
+/// A machine that joined may be called ours, by a request that does nothing else.
+async fn is_called_ours(thief: &Thief) {
+    let why = "the label kproxide.dev/claim, and change nothing else of it before it has that";
+    for more in [
+        json!({ "metadata": { "labels": { "rack": "a" } } }),
+        json!({ "metadata": { "labels": { "disk": "ssd" } } }),
+        json!({ "metadata": { "annotations": { "example.com/made-by": "a pool" } } }),
+        json!({ "metadata": { "annotations": { "example.com/owner": "a pool" } } }),
+        json!({ "metadata": { "finalizers": ["example.com/stay"] } }),
+        json!({ "spec": { "unschedulable": true } }),
+        json!({ "spec": { "providerID": "proxmox://lab/101" } }),
+        json!({ "spec": { "taints": [
+            { "key": "dedicated", "value": "db", "effect": "NoSchedule" },
+            { "key": "kproxide.dev/unregistered", "effect": "NoExecute" },
+            { "key": "mine", "effect": "NoExecute" },
+        ] } }),
+    ] {
+        let mut patch = more;
+        patch["metadata"]["labels"][CLAIM] = json!("workers-a");
+        refused(thief.patch("joined", &patch).await, why);
+    }
+    let named = json!({ "metadata": { "labels": { CLAIM: "workers-a" } } });
+    thief.patch("joined", &named).await.unwrap();
+}
+
+/// A machine that is ours gets and overwrites what a claim says, and loses what is kproxide's own. What others have written stays.
 async fn takes_nothing_away(thief: &Thief) {
     let theirs = json!({ "key": "dedicated", "value": "db", "effect": "NoSchedule" });
     let why = "kproxide may take no label, annotation or taint but its own off Node joined";
-    for as_ours in [json!({ CLAIM: "workers-a" }), json!({})] {
-        let with = |mut patch: Value| {
-            for (label, value) in as_ours.as_object().unwrap() {
-                patch["metadata"]["labels"][label] = value.clone();
-            }
-            patch
-        };
-        for loss in [
-            json!({ "metadata": { "labels": { "disk": null } } }),
-            json!({ "metadata": { "annotations": { "example.com/owner": null } } }),
-            json!({ "spec": { "taints": [] } }),
-            json!({ "spec": { "taints": [{ "key": "dedicated", "effect": "NoExecute" }] } }),
-            json!({ "spec": { "taints": [{ "key": "dedicated", "value": "web", "effect": "NoSchedule" }] } }),
-        ] {
-            refused(thief.patch("joined", &with(loss)).await, why);
-        }
-        let marked = json!({
-            "metadata": { "labels": { "rack": "a", "disk": "ssd" }, "annotations": { "example.com/made-by": "a pool" } },
-            "spec": { "taints": [theirs, { "key": "gpu", "effect": "NoExecute" }] },
-        });
-        thief.patch("joined", &with(marked)).await.unwrap();
+    for loss in [
+        json!({ "metadata": { "labels": { "disk": null } } }),
+        json!({ "metadata": { "annotations": { "example.com/owner": null } } }),
+        json!({ "spec": { "taints": [] } }),
+        json!({ "spec": { "taints": [{ "key": "dedicated", "effect": "NoExecute" }] } }),
+        json!({ "spec": { "taints": [{ "key": "dedicated", "value": "web", "effect": "NoSchedule" }] } }),
+    ] {
+        refused(thief.patch("joined", &loss).await, why);
     }
+    let marked = json!({
+        "metadata": { "labels": { "rack": "a", "disk": "ssd" }, "annotations": { "example.com/made-by": "a pool" } },
+        "spec": { "taints": [theirs, { "key": "gpu", "effect": "NoExecute" }] },
+    });
+    thief.patch("joined", &marked).await.unwrap();
 }
 
 /// RBAC lets it create any Secret of its namespace, and read one.
