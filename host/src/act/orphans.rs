@@ -243,6 +243,7 @@ fn judge(identity: &Identity, config: &VmConfig, vmid: Vmid, hypervisor: &Arc<st
         memory_bytes: config.memory_mib.unwrap_or(0) * MIB,
         lock: config.lock.as_deref().map(Into::into),
         protected: config.protection,
+        snapshot: config.snapshot.as_deref().map(Into::into),
     }))
 }
 

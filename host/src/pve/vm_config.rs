@@ -19,6 +19,8 @@ pub struct VmConfig {
     pub smbios_uuid: Option<String>,
     /// True if Proxmox refuses to remove it.
     pub protection: bool,
+    /// The snapshot that its state has come from (`parent`): Proxmox keeps it for as long as the VM has a snapshot, and gives none to a clone.
+    pub snapshot: Option<String>,
     /// True if it is a template.
     pub template: bool,
     /// `clone`, `backup`, …, if locked.
@@ -170,6 +172,7 @@ impl VmConfig {
                 .filter(|uuid| is_uuid(uuid))
                 .map(|uuid| uuid.to_ascii_lowercase()),
             protection: flag("protection"),
+            snapshot: raw.get("parent").filter(|name| !name.is_empty()).cloned(),
             template: flag("template"),
             lock: raw.get("lock").filter(|lock| !lock.is_empty()).cloned(),
             tags: raw

@@ -120,7 +120,7 @@ pub enum Condition {
     StuckLocked,
     /// The VM of our number is not provably ours. Asks for a human; nothing is done to it.
     OwnershipMismatch,
-    /// Somebody protected the VM. Asks for a human.
+    /// Somebody protected the VM, or keeps a snapshot of it. Asks for a human.
     ProtectedVM,
 }
 

@@ -149,7 +149,7 @@ pub(super) fn not_visible(subject: &Subject<'_>, observed: &Observed, now: Times
 /// Nothing is done to a VM that is not provably ours, or that a human protects: a condition and an Event say so once.
 pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp) -> Step {
     let kind = match mismatch {
-        Mismatch::Protected => Condition::ProtectedVM,
+        Mismatch::Protected | Mismatch::Snapshot(_) => Condition::ProtectedVM,
         Mismatch::Marker(_)
         | Mismatch::Name(_)
         | Mismatch::Pool(_)

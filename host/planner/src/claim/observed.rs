@@ -73,6 +73,8 @@ pub struct Machine {
     pub lock: Option<Arc<str>>,
     pub power: Power,
     pub protected: bool,
+    /// The snapshot that its state has come from, if it has any.
+    pub snapshot: Option<Arc<str>>,
     pub template: bool,
     pub ha_managed: bool,
     /// Its volumes, PersistentVolumes' excepted.

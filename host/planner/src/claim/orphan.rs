@@ -77,7 +77,11 @@ pub(super) fn pending(
         Some(NodeLook::One(name, node)) => Some((name, node)),
         Some(NodeLook::Absent) => None,
     };
-    if let Some(step) = settled(subject, &[Condition::OwnershipMismatch], now) {
+    if let Some(step) = settled(
+        subject,
+        &[Condition::OwnershipMismatch, Condition::ProtectedVM],
+        now,
+    ) {
         return step;
     }
     match node {

@@ -54,6 +54,8 @@ pub enum Mismatch {
     Template,
     HaManaged,
     Protected,
+    /// Somebody keeps an earlier state of it, under this name.
+    Snapshot(Arc<str>),
     UnknownDisks(Vec<Arc<str>>),
     /// There is a VM of that VMID which our token cannot see.
     Invisible,
@@ -75,6 +77,7 @@ impl Mismatch {
             Self::Template => "remove the template by hand, if it is not wanted",
             Self::HaManaged => "take it out of the HA manager's resources",
             Self::Protected => "clear its protection flag, if it may go",
+            Self::Snapshot(_) => "delete its snapshots, if it may go",
             Self::UnknownDisks(_) => "detach them",
             Self::Invisible => "put it back into the pool, or remove the VM by hand",
             Self::SeveralNodes(_) => "delete the Nodes that are not this machine",
@@ -134,6 +137,9 @@ pub(super) fn prove(
     }
     if machine.protected && made >= Made::Configured {
         return Err(Mismatch::Protected);
+    }
+    if let Some(name) = &machine.snapshot {
+        return Err(Mismatch::Snapshot(name.clone()));
     }
     if made >= Made::Recorded {
         let unknown: Vec<_> = machine
@@ -215,6 +221,7 @@ impl fmt::Display for Mismatch {
             Self::Template => f.write_str("it is a template"),
             Self::HaManaged => f.write_str("it is managed by Proxmox's HA manager"),
             Self::Protected => f.write_str("its protection flag is set"),
+            Self::Snapshot(name) => write!(f, "it has a snapshot, {name}"),
             Self::UnknownDisks(disks) => write!(
                 f,
                 "it has disks that the claim does not know: {}",

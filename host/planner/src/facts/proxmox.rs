@@ -142,6 +142,8 @@ pub struct OrphanFacts {
     pub memory_bytes: u64,
     pub lock: Option<Arc<str>>,
     pub protected: bool,
+    /// As [`crate::claim::Machine::snapshot`].
+    pub snapshot: Option<Arc<str>>,
     /// Its end was decided while it had a claim.
     pub tombstoned: bool,
 }

@@ -378,6 +378,11 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     if orphan.facts.protected {
         return Some("its protection flag is set; clear it if the VM may go".to_owned());
     }
+    if let Some(snapshot) = &orphan.facts.snapshot {
+        return Some(format!(
+            "it has a snapshot, {snapshot}; delete its snapshots if the VM may go"
+        ));
+    }
     if let Some(why) = orphan.node.and_then(|node| never_removed(world, &node)) {
         return Some(why.to_owned());
     }

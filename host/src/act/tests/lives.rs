@@ -220,6 +220,32 @@ async fn f30_a_machine_whose_marker_was_edited_is_frozen() {
     assert!(vm.running, "{vm:?}");
 }
 
+/// Somebody may want that state back.
+#[tokio::test(start_paused = true)]
+async fn f51_a_machine_with_a_snapshot_stays_until_it_has_none() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    let snapshot = |lab: &Lab, name| lab.pve.human_sets(VMID, "parent", name).unwrap();
+    snapshot(&lab, Some("before-upgrade"));
+    let down = Verdict::Remove(RemovalReason::Empty);
+    let told = async |lab: &Lab| {
+        let claim = lab.claim().await.expect("it stays");
+        let conditions = &claim.facts.status.conditions;
+        conditions.iter().any(|condition| {
+            condition.kind == Condition::ProtectedVM
+                && condition
+                    .message
+                    .contains("it has a snapshot, before-upgrade; delete its snapshots")
+        })
+    };
+    assert!(turn(&mut lab, &mut host, &down, told).await);
+    let vms = lab.pve.snapshot().vms;
+    assert!(vms.iter().any(|vm| vm.vmid == VMID && vm.running));
+    snapshot(&lab, None);
+    assert!(turn(&mut lab, &mut host, &down, closed).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn f30_a_stopped_machine_in_service_is_started_again() {
     let mut lab = Lab::new().await;

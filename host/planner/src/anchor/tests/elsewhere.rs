@@ -87,6 +87,7 @@ fn a_machine_outside_the_range_is_not_adopted_for_its_name() {
         tombstoned: true,
         lock: None,
         protected: false,
+        snapshot: None,
     }));
     world.apply(Delta::Orphans(CLUSTER.into(), [(Vmid(3500), ours)].into()));
     let plan = plan(&world, at(NOW + 15 * MINUTE), Limits::default(), reasonable);

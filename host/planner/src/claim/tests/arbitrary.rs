@@ -284,6 +284,7 @@ fn machine_look(draw: &mut Draw<'_>) -> Option<MachineLook> {
         if changes & 128 != 0 {
             machine.persistent.push("csi:vm-9999-pvc".into());
             machine.grow_to = optional(draw, |draw| draw.number() as u64);
+            machine.snapshot = optional(draw, |_| "before-upgrade".into());
         }
         machine.smbios_uuid = optional(draw, |draw| Uid::from(draw.word(&UUIDS)));
     })

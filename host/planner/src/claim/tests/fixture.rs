@@ -212,6 +212,7 @@ pub(in crate::claim) fn machine() -> Machine {
         lock: None,
         power: Power::On,
         protected: false,
+        snapshot: None,
         template: false,
         ha_managed: false,
         disks: vec![DISK.into()],

@@ -100,7 +100,7 @@ fn f108_another_uuid_under_our_marker_is_no_proof_that_ours_is_gone() {
 #[test]
 fn f30_f51_a_machine_that_somebody_changed_is_frozen() {
     type Edit = fn(&mut Machine);
-    let changes: [(Edit, Condition); 7] = [
+    let changes: [(Edit, Condition); 8] = [
         (|m| m.marker = Marker::Missing, Condition::OwnershipMismatch),
         (
             |m| m.name = Some("pet".into()),
@@ -110,6 +110,10 @@ fn f30_f51_a_machine_that_somebody_changed_is_frozen() {
         (|m| m.template = true, Condition::OwnershipMismatch),
         (|m| m.ha_managed = true, Condition::OwnershipMismatch),
         (|m| m.protected = true, Condition::ProtectedVM),
+        (
+            |m| m.snapshot = Some("before-upgrade".into()),
+            Condition::ProtectedVM,
+        ),
         (
             |m| m.disks.push("nfs:301/vm-301-disk-0.raw".into()),
             Condition::OwnershipMismatch,

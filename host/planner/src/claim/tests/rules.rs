@@ -39,6 +39,7 @@ pub(super) fn check(case: &Case) {
         assert_eq!(machine.name.as_deref(), Some("workers-a"));
         assert_eq!(machine.pool.as_deref(), Some("kproxide"));
         assert!(!machine.template && !machine.ha_managed);
+        assert_eq!(machine.snapshot, None);
         if let Some(recorded) = recorded {
             let uuid = machine.smbios_uuid.as_ref();
             assert!(uuid.is_some_and(|uuid| same_uuid(recorded, uuid)));

@@ -31,6 +31,7 @@ fn facts(name: &str) -> OrphanFacts {
         memory_bytes: 8 << 30,
         lock: None,
         protected: false,
+        snapshot: None,
         tombstoned: false,
     }
 }
@@ -301,13 +302,16 @@ fn f106_f107_f108_what_is_not_certainly_ours_or_was_gone_is_left_alone() {
 #[test]
 fn a_renamed_locked_or_protected_orphan_is_for_people() {
     type Edit = fn(&mut OrphanFacts);
-    let cases: [(&str, Edit); 4] = [
+    let cases: [(&str, Edit); 5] = [
         ("its claim was m", |facts| facts.name = Some("x".into())),
         ("its claim was m", |facts| facts.name = None),
         ("locked (backup)", |facts| {
             facts.lock = Some("backup".into())
         }),
         ("protection flag", |facts| facts.protected = true),
+        ("it has a snapshot, before-upgrade", |facts| {
+            facts.snapshot = Some("before-upgrade".into());
+        }),
     ];
     for (why, change) in cases {
         let mut scene = Scene::default();
