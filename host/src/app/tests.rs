@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::lab::{Lab, Setting, config};
 
 mod anchors;
+mod credentials;
 mod degraded;
 mod dry_run;
 mod machines;

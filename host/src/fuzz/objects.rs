@@ -68,9 +68,13 @@ fn seeds() -> &'static [Value; 2] {
                 "state": state, "since": since, "until": until,
             })
         };
+        let acknowledged = json!({
+            "kproxide.dev/acknowledge-removal": "12@2026-01-31T12:00:00Z",
+            "kproxide.dev/acknowledge-anchor": "lab:9-c",
+        });
         let ledger = json!({
             "apiVersion": "kproxide.dev/v1alpha1", "kind": "Ledger",
-            "metadata": {"name": "kproxide", "resourceVersion": "17"},
+            "metadata": {"name": "kproxide", "resourceVersion": "17", "annotations": acknowledged},
             "spec": {
                 "entries": [
                     entry("reserved", Some(moment), None),
@@ -84,6 +88,14 @@ fn seeds() -> &'static [Value; 2] {
                 "backoff": [{
                     "hypervisor": "lab/pve2", "storage": "ceph", "class": "Refused",
                     "message": "full", "failures": 3, "until": moment,
+                }],
+                "removals": [{"claim": "workers-x8", "at": moment, "reason": "Underutilized"}],
+                "freeze": {"since": moment, "machines": 12},
+                "orphans": [{"cluster": "lab", "vmid": 603, "claimUID": "0b1c", "since": moment}],
+                "anchors": [{
+                    "cluster": "lab", "vmid": 2999, "mark": "6-a", "next": "7-b", "at": moment,
+                    "watchedSince": moment,
+                    "foreign": {"vmid": 2998, "mark": "9-c", "since": moment, "moved": 2},
                 }],
             },
         });
@@ -109,6 +121,7 @@ fn seeds() -> &'static [Value; 2] {
                 "address": "10.0.0.10", "labels": {"a": "b"}, "annotations": {"c": "d"},
                 "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                 "templateDigest": "t1", "policyDigest": "p1",
+                "adopts": {"claimUID": "0b1d", "nonce": "x4", "condemned": true},
             },
             "status": {
                 "phase": "Draining",
@@ -133,9 +146,24 @@ mod tests {
     fn the_seeds_are_records_with_every_field() {
         let [ledger, claim] = seeds();
         let ledger: Ledger = serde_json::from_value(ledger.clone()).unwrap();
-        assert_eq!(ledger_facts(&ledger).unwrap().entries.len(), 3);
+        let ledger = ledger_facts(&ledger).unwrap();
+        assert_eq!(ledger.entries.len(), 3);
+        let lists = [
+            ledger.policy_state.len(),
+            ledger.backoff.len(),
+            ledger.removals.len(),
+        ];
+        assert_eq!((lists, ledger.orphans.len()), ([1; 3], 1));
+        let anchor = ledger.anchors.first().expect("an anchor");
+        assert!(
+            anchor.mark.is_some() && anchor.watched_since.is_some() && anchor.foreign.is_some()
+        );
+        assert!(ledger.freeze.is_some());
+        assert!(ledger.acknowledged.is_some() && ledger.anchor_acknowledged.is_some());
         let claim: NodeClaim = serde_json::from_value(claim.clone()).unwrap();
-        let status = claim_facts(&claim).unwrap().status;
+        let claim = claim_facts(&claim).unwrap();
+        assert!(claim.spec.adopts.is_some());
+        let status = claim.status;
         assert!(status.smbios_uuid.is_some() && status.node_uid.is_some());
         assert!(status.started_at.is_some() && status.draining_since.is_some());
     }

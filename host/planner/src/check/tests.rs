@@ -167,6 +167,26 @@ fn launches_are_what_was_reserved_under_numbers_and_names_of_their_own() {
         "VMID 1002 is in use",
     );
     check(
+        |_, plan| {
+            let taken = Some("10.0.0.9".parse().unwrap());
+            let first = plan.launches[0].claim.clone();
+            plan.launches[0].spec.address = taken;
+            let mut rows = ledger(plan).entries.iter_mut();
+            let row = rows.find(|row| row.claim == first);
+            row.expect("it is reserved").address = taken;
+            // Of a machine that has gone, say: it counts for nothing but its number and its address.
+            let mut gone = ledger(plan).entries[0].clone();
+            gone.claim = "gone".into();
+            gone.vmid = Vmid(1099);
+            gone.address = taken;
+            gone.state = EntryState::Quarantined {
+                until: Timestamp::MAX,
+            };
+            ledger(plan).entries.push(gone);
+        },
+        "address 10.0.0.9 is in use",
+    );
+    check(
         |scene, plan| {
             let claim = scene.claim("m").clone();
             scene.claims.insert(plan.launches[0].claim.clone(), claim);

@@ -147,6 +147,8 @@ fn upkeep_of_what_it_made_changes_nothing() {
 fn a_proof_of_absence_lets_number_and_address_rest() {
     let mut scene = Scene::default();
     scene.machine("a", "alpha").machine("b", "alpha");
+    let address = Some("10.0.0.9".parse().unwrap());
+    scene.ledger.entries[0].address = address;
     let ledger = quarantine(&scene.ledger, &"a".into(), at(NOW));
     let counting: Vec<Vmid> = ledger
         .entries
@@ -159,6 +161,7 @@ fn a_proof_of_absence_lets_number_and_address_rest() {
         ledger.entries[0].state,
         EntryState::Quarantined { until: at(NOW) }
     );
+    assert_eq!(ledger.entries[0].address, address);
 }
 
 /// With a message that is longer than a row keeps.

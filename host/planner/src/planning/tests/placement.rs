@@ -109,7 +109,7 @@ fn addresses_come_from_the_class_in_order() {
     scene.class.addresses = Some(vec![
         AddressRange {
             first: "10.0.0.8".parse().unwrap(),
-            last: "10.0.0.9".parse().unwrap(),
+            last: "10.0.0.10".parse().unwrap(),
         },
         AddressRange {
             first: "fd00::1".parse().unwrap(),
@@ -118,6 +118,12 @@ fn addresses_come_from_the_class_in_order() {
     ]);
     scene.coming_machine("one", "alpha", Phase::Launching);
     scene.claim("one").spec.address = Some("10.0.0.8".parse().unwrap());
+    // A machine that has gone may still be remembered under its address by others.
+    scene.coming_machine("gone", "alpha", Phase::Launching);
+    scene.claims.remove("gone");
+    let gone = &mut scene.ledger.entries[1];
+    gone.state = EntryState::Quarantined { until: at(NOW + 1) };
+    gone.address = Some("10.0.0.9".parse().unwrap());
     scene.pending("web", 40, spec("cpu=1"));
     let plan = scene.plan();
     let addresses: Vec<String> = plan
@@ -125,7 +131,7 @@ fn addresses_come_from_the_class_in_order() {
         .iter()
         .map(|launch| launch.spec.address.unwrap().to_string())
         .collect();
-    assert_eq!(addresses, ["10.0.0.9", "fd00::1"]);
+    assert_eq!(addresses, ["10.0.0.10", "fd00::1"]);
     let rest = plan.report.pending.last().unwrap();
     assert!(
         format!("{:?}", rest.outcome)
