@@ -105,3 +105,44 @@ fn the_simulator_depends_on_nothing_of_ours() {
     found.retain(|(_, ours)| *ours);
     assert_eq!(found, []);
 }
+
+/// `tests/fuzz` needs a nightly compiler, and is built by nothing else: what it names is there, and everything that is there is named.
+#[test]
+fn the_targets_under_libfuzzer_are_those_of_the_property_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let set = |names: &mut dyn Iterator<Item = &str>| -> BTreeSet<String> {
+        names.map(str::to_owned).collect()
+    };
+    let manifest = read("tests/fuzz/Cargo.toml");
+    let bins = manifest.split("[[bin]]\nname = \"").skip(1);
+    let targets = set(&mut bins.filter_map(|bin| bin.split('"').next()));
+    assert!(targets.len() > 10, "{targets:?}");
+
+    let files = std::fs::read_dir(root.join("tests/fuzz/targets")).unwrap();
+    let files: Vec<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let files = set(&mut files.iter().filter_map(|file| file.strip_suffix(".rs")));
+    assert_eq!(files, targets);
+
+    let tests = read("host/src/fuzz/tests.rs") + &read("host/planner/src/fuzz/tests.rs");
+    let tested = tests.split("super::").skip(1);
+    let tested = set(&mut tested.filter_map(|call| Some(call.split_once("(&data)")?.0)));
+    assert_eq!(tested, targets);
+
+    let readme = read("tests/README.md");
+    let (_, fuzzing) = readme.split_once("\n## Fuzzing\n").unwrap();
+    let (fuzzing, _) = fuzzing.split_once("\n## ").unwrap();
+    let rows = fuzzing.lines().filter_map(|line| line.strip_prefix("| `"));
+    let named = rows.filter_map(|row| row.split(" | ").next());
+    let listed = set(&mut named
+        .flat_map(|names| names.split([',', '`', ' ']))
+        .filter(|name| !name.is_empty()));
+    assert_eq!(listed, targets);
+
+    for target in &targets {
+        let file = read(&format!("tests/fuzz/targets/{target}.rs"));
+        assert!(file.contains(&format!("::fuzz::{target}(data)")), "{file}");
+    }
+}
