@@ -58,7 +58,7 @@ pub(super) struct Driven {
     pub(super) acted: bool,
     /// The claim says that it is being removed.
     pub(super) removing: bool,
-    /// The clone's task may go on, so its turn is not over.
+    /// The clone's task is known and may go on, so its turn is not over.
     pub(super) clone_turn: CloneTurn,
 }
 
@@ -134,6 +134,8 @@ pub(super) struct Drive {
     stopping: CancellationToken,
     /// The condition `Unneeded` has to change to this.
     standing: Option<Standing>,
+    /// Proxmox said that it clones, whether the claim says so by now or not.
+    cloning: bool,
     acted: bool,
 }
 
@@ -155,6 +157,7 @@ impl Drive {
             verdict,
             stopping,
             standing: None,
+            cloning: false,
             acted: false,
         }
     }
@@ -173,8 +176,8 @@ impl Drive {
     pub(super) async fn run(mut self) -> Driven {
         let pause = self.steps().await;
         self.give_back_clone_turn();
-        // Of a clone whose task is not known nobody can say whether it goes on: it keeps no turn from others meanwhile.
-        let goes_on = self.facts().status.upid.is_some();
+        // Of a clone whose task nobody was told nobody can say whether it goes on: it keeps no turn from others meanwhile.
+        let goes_on = self.cloning || self.facts().status.upid.is_some();
         Driven {
             pause,
             acted: self.acted,
@@ -200,7 +203,7 @@ impl Drive {
         let mut last: Option<Attempted> = None;
         let mut steps = 0;
         while steps < STEPS_MAX {
-            if self.stopping.is_cancelled() {
+            if self.stopping.is_cancelled() && !last.as_ref().is_some_and(is_unrecorded) {
                 return self.recalled(last.as_ref());
             }
             let wanted = looks(&self.subject(), last.as_ref());
@@ -232,7 +235,10 @@ impl Drive {
                         self.give_back_clone_turn();
                         last = Some(self.attempted(did, Outcome::Done));
                     }
-                    (Recorded::Changed, Then::Continue) => {}
+                    // Somebody else wrote: it is decided anew, on the same outcome if nobody else knows that one.
+                    (Recorded::Changed, Then::Continue) => {
+                        last = observed.last.filter(is_unrecorded);
+                    }
                     // Written or not: what led to this record is not done again before its pause is over.
                     (Recorded::Written | Recorded::Changed, Then::BackOff { until, why }) => {
                         return Pause::BackOff {
@@ -250,6 +256,7 @@ impl Drive {
             }
             self.acted = true;
             let outcome = self.perform(step).await;
+            self.cloning |= did == Did::Clone && matches!(outcome, Outcome::Running(_));
             if !matches!(outcome, Outcome::Done | Outcome::Running(_)) {
                 tracing::info!(claim = %self.name(), ?did, ?outcome, "step ended");
             }
@@ -446,6 +453,11 @@ impl Drive {
         self.context
             .client_in(&self.facts().spec.cluster, self.epoch.clone())
     }
+}
+
+/// A task has begun whose name is known only here: it is written down before anything else. Without it nobody knows that a clone goes on, or what a destroy warned of.
+fn is_unrecorded(last: &Attempted) -> bool {
+    matches!(last.did, Did::Clone | Did::Destroy) && matches!(last.outcome, Outcome::Running(_))
 }
 
 /// The clone is asked for directly after this record.

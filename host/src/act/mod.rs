@@ -138,9 +138,10 @@ impl Rest {
     ///
     /// A hold asks for nothing but rest, and takes no back-off's place: it may be over in a moment, and what was refused would be asked for again at once.
     fn goes_on(&self, verdict: &Verdict, noting: bool) -> bool {
-        match verdict {
-            Verdict::Hold(_) if self.is_back_off() => true,
-            verdict => self.verdict == *verdict && (!noting || self.is_back_off()),
+        let is_hold = matches!(verdict, Verdict::Hold(_));
+        match self.is_back_off() {
+            true => is_hold || self.verdict == *verdict,
+            false => self.verdict == *verdict && !noting,
         }
     }
 }

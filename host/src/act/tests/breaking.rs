@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use jiff::Timestamp;
 use kproxide_planner::claim::Op;
 use kproxide_planner::facts::{LedgerFacts, Mark, Removal};
@@ -9,12 +10,14 @@ use kproxide_planner::ids::Vmid;
 use kproxide_planner::plan::{
     Advance, AnchorStep, Plan, RemovalReason, Standing, Unneeded, Verdict,
 };
+use kproxide_simulator::faults::Fault;
+use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::rng::Spread;
 use tokio::time::{sleep, timeout};
 
-use super::lab::{CLAIM, Host, Lab, turn};
-use super::lives::in_service;
+use super::lab::{CLAIM, Host, Lab, tick, turn};
+use super::lives::{closed, in_service};
 use crate::kube::{claims::StoredClaim, ledger};
 use crate::pve::limits::Concurrency;
 
@@ -126,27 +129,63 @@ async fn a_removal_under_way_rests_once_it_is_held() {
 /// Its clone goes on meanwhile, and counts.
 #[tokio::test(start_paused = true)]
 async fn f36_a_claim_that_is_held_while_it_is_cloned_keeps_its_turn() {
+    let (mut lab, mut host) = with_slow_clones().await;
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_cloned).await);
+    keeps_its_turn_while_it_is_held(lab, host).await;
+}
+
+/// Proxmox takes long to say that it has begun, and by then a plan holds the claim.
+#[tokio::test(start_paused = true)]
+async fn f36_a_clone_that_begins_while_its_claim_is_held_is_written_down_and_keeps_its_turn() {
+    let (mut lab, mut host) = with_slow_clones().await;
+    let clones = Matcher::new(Method::POST, "/nodes/*/qemu/*/clone");
+    let late = Fault::Delay(Duration::from_secs(12));
+    lab.faults.inject(clones, late, 1);
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_to_be_cloned).await);
+    assert!(!is_cloned(&lab).await);
+    keeps_its_turn_while_it_is_held(lab, host).await;
+}
+
+async fn with_slow_clones() -> (Lab, Host) {
     let mut slow = Topology::of(3);
     slow.timings.local.clone_linked = Spread::exactly(60.0);
-    let mut lab = Lab::with(slow).await;
-    let mut host = lab.host(1).await;
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, is_cloned).await);
+    let lab = Lab::with(slow).await;
+    let host = lab.host(1).await;
+    (lab, host)
+}
+
+/// For minutes; held for longer, it keeps nobody else from cloning.
+async fn keeps_its_turn_while_it_is_held(mut lab: Lab, mut host: Host) {
+    tick(&mut host, &lab.client, &Verdict::Keep).await;
     let claim = lab.claim().await.expect("it is being cloned");
+    assert!(host.world.claims().contains_key(&claim.name));
     let all = 3 * Concurrency::default().per_hypervisor;
-    assert_eq!(host.free_clone_turns().await, all - 1);
     let hold = advance(&claim, Verdict::Hold("it is paused".into()));
-    host.actor.start(&hold, &host.world, &host.term).await;
-    rest(&mut host).await;
+    let minutes = |count: u64| sleep(Duration::from_secs(60 * count));
+    for _ in 0..2 {
+        host.actor.start(&hold, &host.world, &host.term).await;
+        rest(&mut host).await;
+        assert_eq!(host.free_clone_turns().await, all - 1);
+        // The clone has ended by then: one that is not held would go on.
+        minutes(1).await;
+    }
     let stands = lab.claim().await.expect("nothing has touched it");
     assert_eq!(stands.facts.status.intent, claim.facts.status.intent);
-    assert_eq!(host.free_clone_turns().await, all - 1);
-    // Held for hours it keeps nobody else from cloning.
-    sleep(Duration::from_secs(5 * 60)).await;
+    assert!(stands.facts.status.upid.is_some());
+    minutes(3).await;
     host.actor.start(&hold, &host.world, &host.term).await;
     assert_eq!(host.free_clone_turns().await, all);
-
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+    // By now it has taken too long.
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
     assert_eq!(host.free_clone_turns().await, all);
+}
+
+/// The clone is about to be asked for, or was.
+async fn is_to_be_cloned(lab: &Lab) -> bool {
+    lab.claim().await.is_some_and(|claim| {
+        let intent = claim.facts.status.intent;
+        intent.is_some_and(|intent| intent.op == Op::Clone)
+    })
 }
 
 /// Proxmox has taken the clone's task on.
