@@ -86,7 +86,10 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     for (name, labels) in [
         ("server", json!({ CONTROL_PLANE: "" })),
         ("foreign", json!({})),
-        ("joined", json!({ "disk": "hdd" })),
+        (
+            "joined",
+            json!({ "disk": "hdd", "kproxide.dev/pool": "workers" }),
+        ),
     ] {
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
@@ -165,7 +168,11 @@ async fn is_called_ours(thief: &Thief) {
         json!({ "metadata": { "labels": { "disk": "ssd" } } }),
         json!({ "metadata": { "annotations": { "example.com/made-by": "a pool" } } }),
         json!({ "metadata": { "annotations": { "example.com/owner": "a pool" } } }),
+        json!({ "metadata": { "labels": { "kproxide.dev/pool": null } } }),
         json!({ "metadata": { "finalizers": ["example.com/stay"] } }),
+        json!({ "metadata": { "ownerReferences": [
+            { "apiVersion": "v1", "kind": "Node", "name": "nobody", "uid": "00000000-0000-4000-8000-000000000001" },
+        ] } }),
         json!({ "spec": { "unschedulable": true } }),
         json!({ "spec": { "providerID": "proxmox://lab/101" } }),
         json!({ "spec": { "taints": [

@@ -3,8 +3,8 @@
 //! Every write names the UID and the resource version that it was computed from. Lists of taints are replaced as a whole, so a write whose
 //! Node has changed in between is computed again, a few times.
 //!
-//! Every write also gives the Node its claim's label where that is missing: the chart's admission policy lets kproxide touch no other Node, and
-//! a machine may join after its launch was given up, so that its first write is the cordon and not the marks.
+//! Before its first write a Node is given its claim's label, by a request of its own: the chart's admission policy lets kproxide do nothing else to a Node
+//! without it. A machine may join after its launch was given up, so that the first write may be the cordon and not the marks.
 
 use std::collections::BTreeMap;
 
@@ -133,7 +133,8 @@ pub async fn delete(
 
 /// Reads, computes, and writes if nothing has changed in between.
 ///
-/// Of a Node that is not called ours yet, only that is written, and then the rest: the admission policy lets kproxide do nothing else to it.
+/// A Node that is not called ours yet is called so first, by a request that does nothing else: no other is the admission policy's to let through. If the label
+/// does not stay, the rest is written all the same, and the API server says whether it may be.
 async fn change(
     client: &Client,
     node: &NodeName,
@@ -143,8 +144,7 @@ async fn change(
 ) -> Result<NodeWrite, Error> {
     let api = client.all::<NodeView>();
     let mut conflict = None;
-    // What is said if nothing is left to be written.
-    let mut nothing_else = NodeWrite::Unchanged;
+    let mut was_named = false;
     for _ in 0..TRIES {
         let Some(view) =
             api.get_opt(node.as_str())
@@ -156,10 +156,13 @@ async fn change(
         if view.metadata.uid.as_deref() != Some(uid.as_str()) {
             return Ok(NodeWrite::Gone);
         }
-        let naming = naming_patch(&view, claim);
-        let is_named = naming.is_none();
+        let naming = naming_patch(&view, claim).filter(|_| !was_named);
+        let names = naming.is_some();
         let Some(mut patch) = naming.or_else(|| patch(&view)) else {
-            return Ok(nothing_else);
+            return Ok(match was_named {
+                true => NodeWrite::Written,
+                false => NodeWrite::Unchanged,
+            });
         };
         patch["metadata"]["uid"] = json!(view.metadata.uid);
         patch["metadata"]["resourceVersion"] = json!(view.metadata.resource_version);
@@ -172,15 +175,15 @@ async fn change(
             .await
             .map_err(Error::of("patch", RESOURCE, node.as_str()));
         match written {
-            Ok(_) if is_named => return Ok(NodeWrite::Written),
-            Ok(_) => nothing_else = NodeWrite::Written,
+            Ok(_) if names => was_named = true,
+            Ok(_) => return Ok(NodeWrite::Written),
             Err(Error::NotFound { .. }) => return Ok(NodeWrite::Gone),
             Err(error @ Error::Conflict { .. }) => conflict = Some(error),
             Err(other) => return Err(other),
         }
     }
-    // Without a conflict somebody takes its label away each time that it is given: the next look shows that.
-    conflict.map_or(Ok(nothing_else), Err)
+    Err(conflict
+        .expect("of so many tries one at most has named it, and every other ended in a conflict"))
 }
 
 /// Calls the Node the claim's, if it has no such label.

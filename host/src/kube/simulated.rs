@@ -25,6 +25,7 @@ use super::cases::{self, EPOCH, clock, pod};
 use super::client::Client;
 use super::events::{self, About, Event};
 use super::lease::{self, LeaseSettings};
+use super::nodes::{self, Marks};
 use super::watch::{self, Change, Kind, Report};
 
 async fn world() -> (Kube, Client) {
@@ -268,4 +269,37 @@ async fn a_dry_run_tells_nobody() {
     drop(events);
     writer.await;
     assert_eq!(kube.revision(), before);
+}
+
+/// The admission policy lets kproxide do nothing to a Node that is not called its own but to call it so: a late one is cordoned or deleted before it has any marks.
+#[tokio::test(start_paused = true)]
+async fn the_first_write_to_a_node_calls_it_the_claims_and_does_nothing_else() {
+    let (kube, client) = world().await;
+    let claim = "workers-a".into();
+    for first in ["mark", "cordon", "delete"] {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": first } });
+        let node = kube.create("nodes", node).unwrap();
+        let uid = node["metadata"]["uid"].as_str().unwrap().into();
+        let (_, mut changes) = kube.subscribe(&["nodes"]);
+        let name = first.into();
+        let marks = Marks {
+            labels: [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into(),
+            ..Marks::default()
+        };
+        match first {
+            "mark" => drop(
+                nodes::mark(&client, &name, &uid, &claim, &marks)
+                    .await
+                    .unwrap(),
+            ),
+            "cordon" => drop(nodes::cordon(&client, &name, &uid, &claim).await.unwrap()),
+            _ => drop(nodes::delete(&client, &name, &uid, &claim).await.unwrap()),
+        }
+        let named = changes.try_recv().expect("it was written").object.value();
+        let mut labels = node["metadata"]["labels"].clone();
+        labels["kproxide.dev/claim"] = json!("workers-a");
+        assert_eq!(named["metadata"]["labels"], labels, "{first}");
+        assert_eq!(named["spec"], node["spec"], "{first}");
+        changes.try_recv().expect("and then the rest");
+    }
 }
