@@ -19,7 +19,8 @@ pub struct VmConfig {
     pub smbios_uuid: Option<String>,
     /// True if Proxmox refuses to remove it.
     pub protection: bool,
-    /// The snapshot that its state has come from (`parent`): Proxmox keeps it for as long as the VM has a snapshot, and gives none to a clone.
+    /// The snapshot that its state has come from (`parent`), which a clone does not inherit. Who takes a snapshot gives it one; a VM has snapshots and no such
+    /// name only if somebody has gone back to its first snapshot and deleted that one then.
     pub snapshot: Option<String>,
     /// True if it is a template.
     pub template: bool,

@@ -105,7 +105,7 @@ pub(super) fn prove(
     let spec = &subject.claim.spec;
     let status = subject.status();
     let settings = subject.settings;
-    if believed_unseen(subject) {
+    if believed_unseen(subject) || is_tagged(machine) {
         return Ok(Proven::of(subject, machine));
     }
     match machine.marker {
@@ -138,7 +138,10 @@ pub(super) fn prove(
     if machine.protected && made >= Made::Configured {
         return Err(Mismatch::Protected);
     }
-    if let Some(name) = &machine.snapshot {
+    // Of what is taken over, or read back, nothing is lost: what is removed is asked again.
+    if made >= Made::Recorded
+        && let Some(name) = &machine.snapshot
+    {
         return Err(Mismatch::Snapshot(name.clone()));
     }
     if made >= Made::Recorded {
@@ -190,6 +193,11 @@ pub(super) fn believed_unseen(subject: &Subject<'_>) -> bool {
         || broken(Mutant::EexistCleanedUp)
             && status.phase == Phase::Terminating
             && conditions.any(|c| c.kind == Condition::Launched && c.reason == VMID_TAKEN)
+}
+
+/// A mistake: whatever carries our tag is the claim's ([`Marker::Ours`] is said of it).
+fn is_tagged(machine: &Machine) -> bool {
+    broken(Mutant::TrustTags) && machine.marker == Marker::Ours
 }
 
 /// Equal UUIDs, whatever their letters' case, and in either byte order: SMBIOS before 2.6 and some firmware show the first three groups with

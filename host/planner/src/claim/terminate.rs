@@ -201,6 +201,9 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     if machine.protected {
         return refuse(subject, &Mismatch::Protected, now);
     }
+    if let Some(name) = &machine.snapshot {
+        return refuse(subject, &Mismatch::Snapshot(name.clone()), now);
+    }
     let asked = [
         Condition::OwnershipMismatch,
         Condition::ProtectedVM,
