@@ -116,7 +116,8 @@ fn the_targets_under_libfuzzer_are_those_of_the_property_tests() {
     };
     let manifest = read("tests/fuzz/Cargo.toml");
     let bins = manifest.split("[[bin]]\nname = \"").skip(1);
-    let targets = set(&mut bins.filter_map(|bin| bin.split('"').next()));
+    let bins: Vec<(&str, &str)> = bins.filter_map(|bin| bin.split_once('"')).collect();
+    let targets = set(&mut bins.iter().map(|(name, _)| *name));
     assert!(targets.len() > 10, "{targets:?}");
 
     let files = std::fs::read_dir(root.join("tests/fuzz/targets")).unwrap();
@@ -141,8 +142,32 @@ fn the_targets_under_libfuzzer_are_those_of_the_property_tests() {
         .filter(|name| !name.is_empty()));
     assert_eq!(listed, targets);
 
-    for target in &targets {
-        let file = read(&format!("tests/fuzz/targets/{target}.rs"));
-        assert!(file.contains(&format!("::fuzz::{target}(data)")), "{file}");
+    // What the files call can be called from outside; the planner's own without the adapters.
+    let (planner, host) = ("host/planner/src/fuzz/mod.rs", "host/src/fuzz/mod.rs");
+    let (planner, host) = (exported(&read(planner)), exported(&read(host)));
+    for (target, settings) in bins {
+        let is_planners = planner.contains(target);
+        assert!(is_planners || host.contains(target), "{target}, {host:?}");
+        let needs_host = settings.contains("required-features = [\"host\"]");
+        assert_ne!(is_planners, needs_host, "{target}");
+        let of = if is_planners {
+            "kproxide_planner"
+        } else {
+            "kproxide"
+        };
+        let path = format!("targets/{target}.rs");
+        assert!(settings.contains(&format!("path = {path:?}")), "{settings}");
+        let file = read(&format!("tests/fuzz/{path}"));
+        let call = format!("|data: &[u8]| {of}::fuzz::{target}(data));");
+        assert!(file.contains(&call), "{file}");
     }
+}
+
+/// The names that `pub use` gives in a module.
+fn exported(module: &str) -> BTreeSet<String> {
+    let uses = module.split("\npub use ").skip(1);
+    let names = uses.filter_map(|rest| rest.split(';').next()?.rsplit("::").next());
+    let names = names.flat_map(|names| names.split(['{', ',', '}']));
+    let names = names.map(|name| name.rsplit(" as ").next().unwrap_or(name).trim());
+    names.map(str::to_owned).collect()
 }

@@ -85,6 +85,7 @@ async fn live(stage: Stage<'_>, field: &str) {
     let echoes = json!({ "spec": { "policies": {
         "hostSelection": { "use": "hostile", "settings": { "do": "echo" } },
         "scaleDown": { "use": "hostile-scale-down", "settings": { "do": "echo" } },
+        "labels": { "use": "hostile-labels", "settings": { "do": "echo" } },
     } } });
     api.merge(POOL, &echoes).await.unwrap();
     stage.until_more_ticks(2).await;
@@ -97,6 +98,7 @@ async fn live(stage: Stage<'_>, field: &str) {
         "/debug/plan while it runs",
         admin(&stage, "/debug/plan").await,
     ));
+    seen.push(("what the label policy was told", decorated(&stage).await));
 
     give(&stage, field, BAD).await;
     until_refused(&stage).await;
@@ -116,7 +118,7 @@ async fn live(stage: Stage<'_>, field: &str) {
     seen.push(("what Proxmox was asked", requests(&stage)));
     let sent = format!("{:?}", stage.served.pve.audit());
     seen.push(("the objects", objects(&stage).await));
-    seen.push(("what policies were told", told(&stage).await));
+    seen.push(("what the other policies were told", told(&stage).await));
     let key = api.get(KEY).await.unwrap();
     let key = STANDARD
         .decode(key["data"]["key"].as_str().unwrap())
@@ -219,7 +221,25 @@ fn a_secret_is_found_in_every_encoding() {
     }
 }
 
-/// What the policies kept of their questions in the Ledger.
+/// What the label policy made of its question: an annotation of the machine, which its claim and its Node carry.
+async fn decorated(stage: &Stage<'_>) -> String {
+    let claims = stage.claims().await;
+    let told = &claims[0]["spec"]["annotations"]["facts"];
+    assert!(told.as_str().unwrap().contains("pve1"), "{told}");
+    // The first write to a Node gives it the claim's label alone.
+    eventually(SOON, "what it was told, on the Node", async || {
+        let nodes = stage.nodes().await;
+        if nodes[0]["metadata"]["annotations"]["facts"] == *told {
+            Ok(())
+        } else {
+            Err(stage.describe().await)
+        }
+    })
+    .await;
+    json!([claims, stage.nodes().await]).to_string()
+}
+
+/// What the other policies kept of their questions in the Ledger.
 async fn told(stage: &Stage<'_>) -> String {
     let ledger = stage.api().get(LEDGER).await.unwrap();
     let rows = ledger["spec"]["policyState"].as_array().unwrap();

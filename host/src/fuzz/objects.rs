@@ -111,7 +111,10 @@ fn seeds() -> &'static [Value; 2] {
                 "name": "workers-x7", "uid": "u", "creationTimestamp": "2026-01-31T12:00:00Z",
                 "deletionTimestamp": "2026-01-31T12:00:00Z",
                 "finalizers": ["kproxide.dev/machine"],
-                "annotations": {"kproxide.dev/pause": "true"},
+                "annotations": {
+                    "kproxide.dev/pause": "true", "kproxide.dev/replace": "true",
+                    "kproxide.dev/do-not-disrupt": "true",
+                },
             },
             "spec": {
                 "pool": "workers", "class": "default", "cluster": "lab", "vmid": 600,
@@ -140,31 +143,48 @@ fn seeds() -> &'static [Value; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::crd::crds;
 
-    /// Else the target would fuzz nothing.
+    /// Else the target would fuzz nothing: what is not in a seed is in no input.
     #[test]
     fn the_seeds_are_records_with_every_field() {
+        for object in seeds() {
+            let kind = object["kind"].as_str().unwrap();
+            let mut definitions = crds().into_iter();
+            let definition = definitions.find(|crd| crd.spec.names.kind == kind).unwrap();
+            let schema = serde_json::to_value(&definition.spec.versions[0].schema).unwrap();
+            let unset = unset(&schema["openAPIV3Schema"], &[object], kind);
+            assert_eq!(unset, [] as [String; 0]);
+        }
+        // What is in no schema, and that all of it can be read.
         let [ledger, claim] = seeds();
         let ledger: Ledger = serde_json::from_value(ledger.clone()).unwrap();
         let ledger = ledger_facts(&ledger).unwrap();
-        assert_eq!(ledger.entries.len(), 3);
-        let lists = [
-            ledger.policy_state.len(),
-            ledger.backoff.len(),
-            ledger.removals.len(),
-        ];
-        assert_eq!((lists, ledger.orphans.len()), ([1; 3], 1));
-        let anchor = ledger.anchors.first().expect("an anchor");
-        assert!(
-            anchor.mark.is_some() && anchor.watched_since.is_some() && anchor.foreign.is_some()
-        );
-        assert!(ledger.freeze.is_some());
         assert!(ledger.acknowledged.is_some() && ledger.anchor_acknowledged.is_some());
         let claim: NodeClaim = serde_json::from_value(claim.clone()).unwrap();
         let claim = claim_facts(&claim).unwrap();
-        assert!(claim.spec.adopts.is_some());
-        let status = claim.status;
-        assert!(status.smbios_uuid.is_some() && status.node_uid.is_some());
-        assert!(status.started_at.is_some() && status.draining_since.is_some());
+        assert!(claim.deleting_since.is_some() && claim.has_finalizer);
+        assert!(claim.replace && claim.do_not_disrupt && claim.paused);
+    }
+
+    /// The fields of a schema that none of these values has.
+    fn unset(schema: &Value, values: &[&Value], path: &str) -> Vec<String> {
+        let fields = schema["properties"].as_object().into_iter().flatten();
+        let each = fields.flat_map(|(name, field)| {
+            let path = format!("{path}.{name}");
+            let mut found = Vec::new();
+            for value in values {
+                match &value[name] {
+                    Value::Null => {}
+                    Value::Array(items) => found.extend(items),
+                    value => found.push(value),
+                }
+            }
+            if found.is_empty() {
+                return vec![path];
+            }
+            unset(field.get("items").unwrap_or(field), &found, &path)
+        });
+        each.collect()
     }
 }

@@ -188,6 +188,20 @@ fn launches_are_what_was_reserved_under_numbers_and_names_of_their_own() {
     );
     check(
         |scene, plan| {
+            // Of a claim that the Ledger does not know.
+            let taken = Some("10.0.0.9".parse().unwrap());
+            scene.claim("m").spec.address = taken;
+            let launch = &mut plan.launches[0];
+            launch.spec.address = taken;
+            let name = launch.claim.clone();
+            let mut rows = ledger(plan).entries.iter_mut();
+            let row = rows.find(|row| row.claim == name);
+            row.expect("it is reserved").address = taken;
+        },
+        "address 10.0.0.9 is in use",
+    );
+    check(
+        |scene, plan| {
             let claim = scene.claim("m").clone();
             scene.claims.insert(plan.launches[0].claim.clone(), claim);
         },

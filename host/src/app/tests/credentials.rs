@@ -53,6 +53,8 @@ async fn an_administrators_token_is_reported_once_with_what_is_too_much_and_the_
     }
     let told = told(&lab);
     assert_eq!(told.len(), 1, "{told:?}");
+    // Told again, it would be a series.
+    assert_eq!(told[0]["series"], Value::Null);
     assert_eq!(told[0]["regarding"]["name"], "workers");
     let note = told[0]["note"].as_str().unwrap();
     assert_eq!(note, format!("ProxmoxCluster home: {message}"));

@@ -89,6 +89,7 @@ fn f110_numbers_come_from_the_range_and_are_never_reused() {
     scene.inventory.guests.insert(Vmid(10_001), guest);
     scene.pending("web", 40, spec("cpu=1"));
     let plan = scene.plan();
+    check_sound(&plan);
     let numbers: Vec<u32> = plan
         .launches
         .iter()
@@ -126,6 +127,7 @@ fn addresses_come_from_the_class_in_order() {
     gone.address = Some("10.0.0.9".parse().unwrap());
     scene.pending("web", 40, spec("cpu=1"));
     let plan = scene.plan();
+    check_sound(&plan);
     let addresses: Vec<String> = plan
         .launches
         .iter()
