@@ -99,6 +99,7 @@ impl Effects {
         self.phases.insert(uid, phase);
         if begins {
             self.check_kept(&object, now);
+            self.check_budget(lab, &object);
         }
     }
 
@@ -164,6 +165,30 @@ impl Effects {
         if !wanted.contains(&named) {
             self.found.push(format!(
                 "S13: claim {} was placed by {named:?} ({digest}), its pool's policy is {wanted:?}",
+                name(claim)
+            ));
+        }
+    }
+
+    /// S11: no more Nodes of a pool are being removed at one time than its budget lets begin. What is lost, never came or was deleted by people asks for none.
+    fn check_budget(&mut self, lab: &Lab, claim: &Value) {
+        if !is_voluntary(claim) && drain_reason(claim) != "Repair" {
+            return;
+        }
+        let pool = text(&claim["spec"]["pool"]);
+        let budget = lab.kube.get(POOLS, "", pool).unwrap_or_default();
+        let budget = budget["spec"]["scaleDown"]["budget"].as_u64().unwrap_or(1);
+        let claims = lab.kube.list(CLAIMS);
+        let under_way = claims.iter().filter(|other| {
+            other["spec"]["pool"] == pool
+                && ["Draining", "Terminating"].contains(&text(&other["status"]["phase"]))
+                && other["status"]["nodeName"].is_string()
+                && (is_voluntary(other) || drain_reason(other) == "Repair")
+        });
+        let under_way = under_way.count() as u64;
+        if under_way > budget {
+            self.found.push(format!(
+                "S11: the removal of {} makes {under_way} at once in pool {pool}, its budget is {budget}",
                 name(claim)
             ));
         }

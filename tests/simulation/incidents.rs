@@ -27,6 +27,8 @@ pub(crate) enum Incident {
     Swap,
     /// F42: what machines have on disk cannot be removed.
     DisksStick,
+    /// F37: a clone is cut off, and somebody removes what there is of it.
+    CloneCleared,
     /// A person removes the volumes that stayed behind.
     VolumesFreed,
     /// F111, F112: a claim vanishes, finalizer and all, when its machine is so far.
@@ -86,6 +88,17 @@ impl Incident {
             Self::DisksStick => {
                 for vm in ours(&lab.pve.snapshot()) {
                     lab.pve.set_disks_stuck(vm.vmid, true);
+                }
+            }
+            Self::CloneCleared => {
+                let cloning = || {
+                    let snapshot = lab.pve.snapshot();
+                    let mut locked = ours(&snapshot).filter(|vm| vm.lock.is_some());
+                    locked.next().map(|vm| vm.vmid)
+                };
+                if let Some(vmid) = until(cloning).await {
+                    let cleared = lab.pve.human_clears_clone(vmid);
+                    cleared.expect("it was there a moment ago");
                 }
             }
             Self::VolumesFreed => {

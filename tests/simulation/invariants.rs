@@ -27,6 +27,7 @@ const COLD_START: SignedDuration = SignedDuration::from_secs(59);
 const ON_ITS_WAY: SignedDuration = SignedDuration::from_secs(5);
 /// S1: a machine without a claim is not condemned before; the default of `--orphan-grace`.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
+const FINALIZER: &str = "kproxide.dev/machine";
 /// S9: a request that was sent by who led arrives within this time of the end of its Lease.
 const LATE: Duration = Duration::from_secs(60);
 /// S9: servers tell of a loss of quorum after eight seconds, and a request may be on its way by then.
@@ -131,17 +132,8 @@ impl Watch {
 
     fn note_claim(&mut self, lab: &Lab, kind: ChangeKind, object: &Value, now: Timestamp) {
         let (uid, name) = (text(&object["metadata"]["uid"]), name(object));
-        let adopts = &object["spec"]["adopts"];
-        let lost = self.claims.get(text(&adopts["claimUID"]));
-        if let Some(gone) = lost.and_then(|lost| lost.gone)
-            && adopts["condemned"] == true
-            && !self.claims.contains_key(uid)
-            && now.duration_since(gone) < GRACE
-        {
-            self.found.push(format!(
-                "S1: claim {name} condemns a machine {} s after it lost its claim",
-                now.duration_since(gone).as_secs()
-            ));
+        if !self.claims.contains_key(uid) {
+            self.check_new(lab, object, now);
         }
         let claim = self.claims.entry(uid.to_owned()).or_insert_with(|| Claim {
             name: name.to_owned(),
@@ -192,6 +184,41 @@ impl Watch {
         }
         claim.deleted = true;
         self.check_drained(lab, object, reason, now);
+    }
+
+    /// S2: a claim is held from its first moment on. S1: one that condemns a machine without a claim comes after a grace, and while every server answers. (A
+    /// server that fell silent after the plan was made would be found, too: no world has that.)
+    fn check_new(&mut self, lab: &Lab, claim: &Value, now: Timestamp) {
+        let finalizers = claim["metadata"]["finalizers"].as_array();
+        if !finalizers.is_some_and(|them| them.iter().any(|one| one == FINALIZER)) {
+            self.found.push(format!(
+                "S2: claim {} comes without its finalizer",
+                name(claim)
+            ));
+        }
+        let adopts = &claim["spec"]["adopts"];
+        if adopts["condemned"] != true {
+            return;
+        }
+        let lost = self.claims.get(text(&adopts["claimUID"]));
+        if let Some(gone) = lost.and_then(|lost| lost.gone)
+            && now.duration_since(gone) < GRACE
+        {
+            self.found.push(format!(
+                "S1: claim {} condemns a machine {} s after it lost its claim",
+                name(claim),
+                now.duration_since(gone).as_secs()
+            ));
+        }
+        let snapshot = lab.pve.snapshot();
+        let silent = snapshot.hypervisors.iter().find(|it| !it.online);
+        if let Some(silent) = silent {
+            self.found.push(format!(
+                "S1: claim {} condemns a machine while {} does not answer",
+                name(claim),
+                silent.name
+            ));
+        }
     }
 
     /// A claim is deleted: if a host did it, its Node must be tainted and empty.

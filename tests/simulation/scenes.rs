@@ -34,8 +34,9 @@ const CLONE: u64 = 9;
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 14] = [
+    pub(crate) const NAMES: [&'static str; 15] = [
         "slow-clone",
+        "cleared-clone",
         "drain-given-up",
         "leftover-volumes",
         "two-silent-nodes",
@@ -60,6 +61,13 @@ impl Scene {
             // The next process sees the clone by its VMID alone: its token does not see the machine yet.
             "slow-clone" => {
                 let mut scene = Self::new(vec![load(0, one)], 1);
+                scene.scenario.slow_clones = Some(minutes(1));
+                scene.dies_at_its_clone()
+            }
+            // The next process finds the intent, and nothing of the clone.
+            "cleared-clone" => {
+                let steps = vec![load(0, one), after(LOAD, Incident::CloneCleared)];
+                let mut scene = Self::new(steps, 2);
                 scene.scenario.slow_clones = Some(minutes(1));
                 scene.dies_at_its_clone()
             }

@@ -239,6 +239,8 @@ fn adoption_violation(
             let silent = inventory.hypervisors.values().any(|it| !it.online);
             inventory.reachable && inventory.quorate && inventory.complete && !silent
         });
+    let has_waited = has_waited || broken(Mutant::GcWithoutGrace);
+    let everyone_answers = everyone_answers || broken(Mutant::GcPartialList);
     let is_armed = world.host().armed_at.is_some_and(|at| at <= now);
     (!has_waited || !everyone_answers || !is_armed).then_some(Violation::NotArmed)
 }
@@ -481,7 +483,7 @@ fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Viola
     let is_over = sum.machines > pool.max_nodes
         || passes(sum.milli_cores, pool.max_milli_cores)
         || passes(sum.memory_bytes, pool.max_memory_bytes);
-    is_over.then_some(Violation::PoolLimit)
+    (is_over && !broken(Mutant::LimitIgnored)).then_some(Violation::PoolLimit)
 }
 
 fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {

@@ -252,10 +252,14 @@ impl Drive {
             hypervisor: guest.hypervisor.as_str().into(),
             name: config.name.as_deref().map(Into::into),
             pool: guest.pool.as_deref().map(Into::into),
-            marker: if broken(Mutant::TrustTags) && !config.tags.is_empty() {
-                Marker::Ours
-            } else {
-                self.read_marker(&config.description)
+            marker: match self.read_marker(&config.description) {
+                Marker::Missing | Marker::Foreign
+                    if broken(Mutant::TrustTags) && !config.tags.is_empty() =>
+                {
+                    Marker::Ours
+                }
+                marker
+                @ (Marker::Ours | Marker::Tombstoned | Marker::Foreign | Marker::Missing) => marker,
             },
             smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
             lock: None,

@@ -148,7 +148,8 @@ impl<'w> Removals<'w> {
             | RemovalReason::Underutilized
             | RemovalReason::Replace
             | RemovalReason::Repair => {
-                if pool.is_none_or(|pool| *under_way >= pool.scale_down.budget) {
+                let is_spent = pool.is_none_or(|pool| *under_way >= pool.scale_down.budget);
+                if is_spent && !broken(Mutant::BudgetIgnored) {
                     return Some(Violation::Budget);
                 }
             }

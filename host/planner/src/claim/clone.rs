@@ -110,6 +110,7 @@ fn ask_for_clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> 
         return again(subject).record();
     }
     match observed.entry {
+        None if broken(Mutant::CloneOnOldIntent) => Step::Clone,
         None => unread(observed, "the Ledger", now),
         Some(EntryLook::Ours) => Step::Clone,
         Some(EntryLook::Quarantined | EntryLook::Missing) => fail(
