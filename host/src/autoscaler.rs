@@ -60,7 +60,7 @@ pub struct Inputs {
     pub stop: CancellationToken,
 }
 
-/// The loop's own state: the world, and nothing that a new list would not rebuild.
+/// The loop's own state: the world, and nothing but its own pace that a new list would not rebuild.
 pub struct Autoscaler {
     pub clock: Clock,
     pub timing: Timing,

@@ -338,7 +338,7 @@ async fn told_to_stop(bench: &Bench, request: &'static str, machines: u32) {
     assert!(status.success(), "{status}: {}", stage.pod.log_tail(40));
     let effects = stage.served.pve.audit_since(asked).into_iter();
     let effects: Vec<_> = effects.filter(|asked| asked.method != "GET").collect();
-    // Of what is asked of Proxmox.
+    // The request that was held, alone: what followed it are records in Kubernetes.
     let [effect] = &effects[..] else {
         panic!("{effects:?}");
     };

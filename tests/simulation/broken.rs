@@ -1,8 +1,10 @@
 //! Mistakes that are built in on purpose ([`kproxide_planner::mutants`]), one at a time: the simulation must catch each of them.
 //!
 //! ```text
-//! Mutant ─► switch ─► seeds 1, 2, … and the scenes ─► the first world that fails ─► what caught it
+//! Mutant ─► switch ─► seeds 1, 2, … and the scenes ─► the first world that breaks a law that the mistake is about
 //! ```
+
+mod laws;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,6 +13,7 @@ use std::process::ExitCode;
 
 use kproxide_planner::mutants::{Mutant, switch};
 
+use self::laws::{Broken, caught, laws};
 use crate::check::{Checked, checked_by_seed};
 use crate::scenes::Scene;
 use crate::summary::Wall;
@@ -66,7 +69,6 @@ fn worlds(most: usize) -> impl Iterator<Item = World> {
 
 /// Where mistakes are caught, but for those that the first seed catches. Each is looked for there first.
 const CAUGHT_IN: &[(Mutant, What)] = &[
-    (Mutant::DestroyByVmid, What::Seed(9)),
     (Mutant::StaleProof, What::Scene("swapped-machine")),
     (Mutant::EexistCleanedUp, What::Seed(34)),
     (Mutant::CloneOnOldIntent, What::Scene("cleared-clone")),
@@ -84,6 +86,7 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::FinalizerEarly, What::Seed(2)),
     (Mutant::NodeLeft, What::Seed(2)),
     (Mutant::LostIsUndone, What::Seed(2)),
+    (Mutant::CountsInMemory, What::Scene("all-silent")),
     (Mutant::ReservationKept, What::Seed(10)),
     (Mutant::NoColdStart, What::Seed(2)),
     (Mutant::NoBarrier, What::Seed(2)),
@@ -146,20 +149,25 @@ pub(crate) fn broken(name: Option<&str>, most: usize, threads: usize) -> io::Res
     sweep::each_within(longest, searches, threads, search, |of, caught| {
         let name = of.0.name();
         let line = match caught {
-            Ok((world, law, error)) => {
-                let place = world.place;
+            Ok((world, broken)) => {
+                let (place, law) = (world.place, broken.law);
                 match world.what {
                     What::Seed(_) => by_seeds += 1,
                     What::Scene(_) => by_scenes += 1,
                 }
-                let shown = shown(&error);
+                let shown = shown(&broken.line);
                 format!("{name:21} {law:9} {place:3}  {world:24} {shown}")
             }
             Err(others) => {
                 survivors += 1;
                 let (what, laws) = (of.0.what(), laws(of.0).join(" or "));
-                let others = others.into_iter().collect::<Vec<_>>().join(", ");
-                format!("{name:21} SURVIVES {most} worlds, none broke {laws} (but {others}):{what}")
+                let others = match others.is_empty() {
+                    true => "no other".to_owned(),
+                    false => others.into_iter().collect::<Vec<_>>().join(", "),
+                };
+                format!(
+                    "{name:21} SURVIVES {most} worlds: they broke {others}, and not {laws}:{what}"
+                )
             }
         };
         if printed.is_ok() {
@@ -190,11 +198,11 @@ impl fmt::Display for Search {
     }
 }
 
-/// The first world that fails by a law that the mistake is about, and how; what caught it the last time is tried first. Or else the laws by which worlds failed.
+/// The first world that breaks a law that the mistake is about, and how; what caught it the last time is tried first. Or else the laws that worlds broke instead.
 fn find(
     mutant: Mutant,
     worlds: impl Iterator<Item = World>,
-) -> Result<(World, &'static str, String), BTreeSet<&'static str>> {
+) -> Result<(World, Broken), BTreeSet<&'static str>> {
     let mut worlds: Vec<World> = worlds.collect();
     let known = CAUGHT_IN.iter().find(|(other, _)| *other == mutant);
     // The order of the others stays.
@@ -205,110 +213,12 @@ fn find(
         let checked = world.run();
         switch(None);
         let Err(error) = checked.came else { continue };
-        match law(&error) {
-            Some(law) if laws(mutant).contains(&law) => return Ok((world, law, error)),
-            other => others.extend(other),
+        match caught(mutant, &error) {
+            Ok(broken) => return Ok((world, broken)),
+            Err(laws) => others.extend(laws),
         }
     }
     Err(others)
-}
-
-/// The laws by which each mistake must be caught, any of them: what it is about, as [`law`] tells it of a failure. A world that fails by another law only has
-/// not shown the mistake.
-const fn laws(mutant: Mutant) -> &'static [&'static str] {
-    match mutant {
-        // Whoever it belongs to, something is done to a VM that is not ours.
-        Mutant::DestroyByVmid | Mutant::TrustTags | Mutant::StaleProof => &["S18", "S1"],
-        // The number has to be taken between a look at it and the request. What its claim waits for then never comes.
-        Mutant::EexistCleanedUp => &["S18", "S1", "L3", "L4"],
-        Mutant::NoTombstone | Mutant::GcWithoutGrace | Mutant::GcPartialList => &["S1"],
-        Mutant::ClaimAfterClone
-        | Mutant::IntentAfterEffect
-        | Mutant::CloneOnOldIntent
-        | Mutant::LostIsUndone => &["S2"],
-        Mutant::NoQuarantine => &["S3"],
-        // What is not written down is planned, and written into statuses, again and again.
-        Mutant::CountsInMemory => &["S4", "S5", "S16"],
-        Mutant::LimitIgnored => &["S4"],
-        Mutant::RoomIgnored => &["S5"],
-        Mutant::RefusalIsSuccess | Mutant::PodsDeleted => &["S6"],
-        Mutant::KeepIgnored => &["S7"],
-        Mutant::FinalizerEarly
-        | Mutant::NodeBeforeMachine
-        | Mutant::NoBarrier
-        | Mutant::EmptyNotTainted
-        | Mutant::PodsNotAwaited => &["S8"],
-        Mutant::QuorumIgnored | Mutant::NoFence | Mutant::DeletedByName => &["S9"],
-        Mutant::NoColdStart => &["S10"],
-        Mutant::BreakerInMemory
-        | Mutant::RepairsUnlimited
-        | Mutant::NoFreeze
-        | Mutant::BudgetIgnored => &["S11"],
-        Mutant::PolicyMisnamed => &["S13"],
-        Mutant::PodsFitNowhere => &["S15"],
-        Mutant::WarningsAreErrors | Mutant::WarningsAreOk => &["S20"],
-        // Proxmox refuses to destroy what runs: it is asked again and again, and the claim never ends.
-        Mutant::DestroyRunning => &["S16", "L4"],
-        // What is made of it is nobody's, and is waited for.
-        Mutant::CloneUnmarked => &["S16", "L1", "L3", "L4"],
-        Mutant::NodeLeft | Mutant::UnreachableIsGone | Mutant::ReservationKept => {
-            &["L1", "L3", "L4"]
-        }
-        Mutant::LeaseStolen
-        | Mutant::NoJoinDeadline
-        | Mutant::TaintLeft
-        | Mutant::GcServing
-        | Mutant::OrphansIgnored => &["L1", "L3", "L4"],
-        Mutant::OwnCloneDisowned => &["L5"],
-        // A choice that is none of the candidates: there is no hypervisor to take it for.
-        Mutant::PolicyUnchecked => &["panic"],
-    }
-}
-
-/// The invariant that a failure is about; it says so itself, or its words tell. `None`: it says something of the simulation, not of kproxide.
-fn law(error: &str) -> Option<&'static str> {
-    const NAMED: [&str; 16] = [
-        "S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S16", "S20", "L6",
-        "L8", "L12",
-    ];
-    const OURS: [&str; 3] = [
-        "none of its faults happened",
-        "did not come about",
-        "no end after",
-    ];
-    const WORDS: [(&str, &str); 20] = [
-        ("is not ours, it was made by", "S18"),
-        ("something of other people changed", "S18"),
-        ("was gone before its VM", "S8"),
-        ("was not deleted by then", "S8"),
-        ("without a claim", "S2"),
-        ("two machines at once", "S3"),
-        ("both have VMID", "S3"),
-        ("its limit is", "S4"),
-        ("delete pods", "S6"),
-        ("machines, expected at most", "L5"),
-        // The program's own check of its plans found it first.
-        ("a host logged errors", "check"),
-        ("panic", "panic"),
-        ("a host ended by itself", "panic"),
-        ("effects", "S15"),
-        ("the plan at rest is not empty", "S15"),
-        ("has no claim", "L3"),
-        ("has no machine", "L3"),
-        ("in the Ledger", "L3"),
-        ("pods run", "L1"),
-        // Whatever else it is that does not come to an end.
-        ("L4: ", "L4"),
-    ];
-    let mut lines = error
-        .lines()
-        .filter_map(|line| Some(line.trim_matches([' ', '"']).split_once(": ")?.0));
-    let named = lines.find_map(|line| NAMED.into_iter().find(|name| *name == line));
-    if OURS.iter().any(|words| error.contains(words)) {
-        return None;
-    }
-    let told = WORDS.into_iter().find(|(words, _)| error.contains(words));
-    named.or(told.map(|(_, name)| name)).or(Some("end"))
 }
 
 /// The line that says most, without what comes after it.

@@ -145,8 +145,8 @@ impl Effects {
         }
     }
 
-    /// S13: a claim names the very module that chose: its pool's, or the default that stands in for one that fails. (What is mended stays in question for as
-    /// long as a plan may be older.)
+    /// S13: a claim names the very module that chose: its pool's, or the default that stands in for one that fails. (Of what
+    /// was mended either is right for the rest of the run: a plan may be older.)
     fn check_policy(&mut self, lab: &Lab, claim: &Value) {
         let digest = text(&claim["spec"]["policyDigest"]);
         let pool = lab.kube.get(POOLS, "", text(&claim["spec"]["pool"]));

@@ -212,25 +212,17 @@ impl History {
             .count()
     }
 
-    /// Every violation; none is as it should be. `before` is what was there of other people's, with what they did since; `cleared` are halves of machines that
-    /// people removed.
+    /// Every violation, whatever the run came to; none is as it should be. `cleared` are halves of machines that people removed.
     pub(crate) fn violations(
         &mut self,
         lab: &Lab,
         scenario: &Scenario,
-        before: &Foreign,
         cleared: &[u64],
     ) -> Vec<String> {
         let snapshot = lab.pve.snapshot();
         self.review(lab, &snapshot.births);
         let mut found = self.found.clone();
         self.check_births(&snapshot, &mut found);
-        let now = Foreign::of(lab);
-        if now != *before {
-            found.push(format!(
-                "something of other people changed:\n  before: {before:?}\n  after: {now:?}"
-            ));
-        }
         for pool in &scenario.pools {
             let most = self.most.get(pool.name).copied().unwrap_or(0);
             if most > u64::from(pool.max_nodes) {
@@ -447,6 +439,14 @@ impl Foreign {
         for vm in self.vms.iter().filter(|vm| vm.running) {
             start_foreign(lab, vm.vmid);
         }
+    }
+
+    /// What of other people's is not as they left it: this is how they did.
+    pub(crate) fn changed(&self, lab: &Lab) -> Option<String> {
+        let now = Self::of(lab);
+        (now != *self).then(|| {
+            format!("something of other people changed:\n  before: {self:?}\n  after: {now:?}")
+        })
     }
 
     pub(crate) fn of(lab: &Lab) -> Self {

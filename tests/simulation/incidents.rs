@@ -41,7 +41,7 @@ pub(crate) enum Incident {
     /// F35, F29: without quorum somebody destroys a machine, and deletes its claim.
     DestroyedWithoutQuorum,
     QuorumBack,
-    /// F84: the policy answers with a hypervisor that is none of its candidates.
+    /// F85: the policy answers with a hypervisor that cannot take the machine, if there is one.
     PolicyMisplaces,
 }
 
@@ -153,7 +153,7 @@ impl Incident {
             }
             Self::QuorumBack => lab.pve.set_quorate(true),
             Self::PolicyMisplaces => {
-                let policy = json!({"use": TRAP, "settings": {"do": "unknown-placement"}});
+                let policy = json!({"use": TRAP, "settings": {"do": "ineligible-placed"}});
                 let patch = json!({"spec": {"policies": {"hostSelection": policy}}});
                 for pool in lab.kube.list("nodepools.kproxide.dev") {
                     let changed = lab.kube.patch(

@@ -11,14 +11,13 @@ use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
 
 use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_machine, is_of_host};
-use crate::object::{CLAIMS, condition, drain_reason, is_voluntary, name, text};
+use crate::object::{CLAIMS, drain_reason, is_bad, is_tainted, is_voluntary, name, text};
 use crate::scenario::Scenario;
 
 const NODES: &str = "nodes";
 const PODS: &str = "pods";
 const LEASES: &str = "leases.coordination.k8s.io";
 const LEDGERS: &str = "ledgers.kproxide.dev";
-const TAINT: &str = "kproxide.dev/draining";
 
 /// S3: a VMID rests for so long, where the scenario says nothing else.
 const QUARANTINE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -217,6 +216,12 @@ impl Watch {
                 "S1: claim {} condemns a machine while {} does not answer",
                 name(claim),
                 silent.name
+            ));
+        }
+        if snapshot.no_quorum_for.is_some_and(|time| time > TOLD) {
+            self.found.push(format!(
+                "S1: claim {} condemns a machine while the Proxmox cluster has no quorum",
+                name(claim)
             ));
         }
     }
@@ -583,14 +588,6 @@ fn most_are_bad(lab: &Lab, now: Timestamp) -> bool {
     bad > 3 && bad * 2 > in_service.len()
 }
 
-fn is_bad(node: &Value, now: Timestamp) -> bool {
-    condition(node, "Ready").is_some_and(|ready| {
-        let since: Option<Timestamp> = text(&ready["lastTransitionTime"]).parse().ok();
-        ready["status"] != "True"
-            && since.is_some_and(|since| now.duration_since(since) > SignedDuration::from_secs(60))
-    })
-}
-
 /// The Node's claim goes because we would rather be without it, and not yet at anybody's word.
 fn goes_at_our_will(lab: &Lab, node: &str) -> bool {
     let claims = lab.kube.list(CLAIMS);
@@ -600,12 +597,4 @@ fn goes_at_our_will(lab: &Lab, node: &str) -> bool {
     claim.is_some_and(|claim| {
         !claim["metadata"]["deletionTimestamp"].is_string() && is_voluntary(claim)
     })
-}
-
-fn is_tainted(node: &Value) -> bool {
-    let taints = node["spec"]["taints"].as_array();
-    taints
-        .into_iter()
-        .flatten()
-        .any(|taint| taint["key"] == TAINT)
 }

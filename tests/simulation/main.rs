@@ -117,8 +117,8 @@ struct Arguments {
     /// Find out what of a failing seed is needed for it to fail: drop faults, classes of them first, while it still does
     #[arg(long, requires = "seed")]
     minimize: bool,
-    /// Strike every effect of a story (scale-up, removal, repair, fallback; all of them without a name) by every blow, and keep every event of its watches from
-    /// who would see it; print a line for each story
+    /// Strike every effect of a story (scale-up, removal, repair, fallback, adoption, condemnation; all of them without a name) by every blow, and keep every event
+    /// of its watches from who would see it; print a line for each story
     #[arg(long, value_name = "STORY")]
     systematic: Option<Option<String>>,
     /// Run so many days instead of two hours, with a load that follows the clock and faults at the rate of real life, and print what each pool did on each day

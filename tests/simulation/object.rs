@@ -1,8 +1,10 @@
 //! What the checkers and the people of the simulation read in an object of Kubernetes.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 pub(crate) const CLAIMS: &str = "nodeclaims.kproxide.dev";
+const TAINT: &str = "kproxide.dev/draining";
 
 pub(crate) fn name(object: &Value) -> &str {
     text(&object["metadata"]["name"])
@@ -34,4 +36,22 @@ pub(crate) fn is_voluntary(claim: &Value) -> bool {
 /// Whether the condition of that type is `True`.
 pub(crate) fn condition_is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// The Node has not been Ready for a minute.
+pub(crate) fn is_bad(node: &Value, now: Timestamp) -> bool {
+    condition(node, "Ready").is_some_and(|ready| {
+        let since: Option<Timestamp> = text(&ready["lastTransitionTime"]).parse().ok();
+        ready["status"] != "True"
+            && since.is_some_and(|since| now.duration_since(since) > SignedDuration::from_secs(60))
+    })
+}
+
+/// The Node carries our taint.
+pub(crate) fn is_tainted(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints
+        .into_iter()
+        .flatten()
+        .any(|taint| taint["key"] == TAINT)
 }

@@ -10,12 +10,12 @@ use crate::history::is_by_host;
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
-/// S16: an effect on one object, whatever becomes of it, is asked for so often in an hour at most. (By one replica of the API server; Proxmox knows all
-/// replicas by one token. Clones have a number of their own.)
+/// S16: an effect on one object, whatever becomes of it, is asked for so often in an hour at most. (Of the API server by each replica of ours; Proxmox knows
+/// all of them by one token. Clones have a number of their own.)
 const TRIES: usize = 100;
-/// Evictions are asked for every five seconds, until a drain is given up after ten minutes.
+/// Evictions are asked for every five seconds, until a drain is given up after ten minutes: 120. An hour has two of those, for what was given up rests for as long.
 const EVICTIONS: usize = 300;
-/// L12: so many machines are asked for in a minute at most: a few more than the pools of a world may have.
+/// L12: so many machines are asked for in a minute at most: a few more than the pools of a world may have, or than those of days want at once.
 const HERD: usize = 12;
 /// Leases are renewed and Events told for as long as there is a host; the Ledger is an object of all effects.
 const ALWAYS: [&str; 4] = [

@@ -162,11 +162,10 @@ pub(crate) async fn run(
     let played = ended.expect("somebody plays")?;
     let mut violations = watch.violations(&lab, scenario);
     violations.extend(effects.violations(&lab));
+    let cleared = stage.happened.borrow().cleared.clone();
+    violations.extend(history.violations(&lab, scenario, &cleared));
     match played {
-        Ok(foreign) => {
-            let cleared = &stage.happened.borrow().cleared;
-            violations.extend(history.violations(&lab, scenario, &foreign, cleared));
-        }
+        Ok(foreign) => violations.extend(foreign.changed(&lab)),
         // What it came to, after what led to it.
         Err(error) => violations.push(error),
     }

@@ -7,7 +7,7 @@ use kproxide_simulator::faults::Moment;
 use crate::check::{Checked, check};
 use crate::incidents::{Incident, Vanishing};
 use crate::plan::{CutOff, FaultPlan, HostPlan, Life, Split};
-use crate::scenario::{Act, Scenario, Step, TRAP};
+use crate::scenario::{Act, MEMORY_MIB, Scenario, Step, TRAP};
 use crate::stories::{FULL, world};
 
 /// A world, and what happens in it.
@@ -194,11 +194,13 @@ impl Scene {
                 };
                 let steps = vec![
                     after(Duration::ZERO, Incident::PolicyMisplaces),
-                    load(0, one),
+                    load(0, two),
                     mend,
                 ];
-                let mut scene = Self::new(steps, 1);
+                let mut scene = Self::new(steps, 2);
                 scene.scenario.pools[0].host_selection = TRAP;
+                // One machine of ours fits beside other people's, two do not fit at all.
+                scene.scenario.memory_gib = 2 * MEMORY_MIB / 1024 - 2;
                 scene
             }
         }

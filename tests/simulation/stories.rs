@@ -1,9 +1,10 @@
-//! The four stories whose every effect is struck by every blow ([`crate::systematic`]): small worlds in which one thing is done.
+//! The six stories whose every effect is struck by every blow ([`crate::systematic`]): small worlds in which one thing is done.
 
 use std::time::Duration;
 
 use kproxide_simulator::rng::Seed;
 
+use crate::incidents::{Incident, Vanishing};
 use crate::scenario::{Act, App, Flags, MEMORY_GIB, Pool, Scenario, Step, TRAP, foreign};
 
 /// A world, and what is done in it.
@@ -25,6 +26,9 @@ const HYPERVISORS: u32 = 2;
 const LOAD: Duration = Duration::from_secs(20);
 /// By then what was asked for at [`LOAD`] is in service.
 const PREPARED: Duration = Duration::from_secs(10 * 60);
+
+/// A machine is drained and shut down in less.
+const DYING: Duration = Duration::from_secs(5 * 60);
 
 const UP: &[&str] = &[
     "write ledger",
@@ -57,13 +61,18 @@ const UP_AND_DOWN: &[&str] = &[
     "remove finalizer",
 ];
 
+const ADOPTION: &[&str] = &["create claim", "write intent", "write status"];
+const CONDEMNATION: &[&str] = &["write ledger", "create claim", "destroy"];
+
 impl Story {
-    pub(crate) fn all() -> [Story; 4] {
+    pub(crate) fn all() -> [Story; 6] {
         [
             Story::scale_up(),
             Story::removal(),
             Story::repair(),
             Story::fallback(),
+            Story::adoption(),
+            Story::condemnation(),
         ]
     }
 
@@ -120,6 +129,35 @@ impl Story {
             in_pairs: false,
         }
     }
+
+    /// The claim of a machine in service vanishes, finalizer and all; the machine gets another one.
+    fn adoption() -> Self {
+        let vanishes = vanishes(Vanishing::Serving);
+        Self {
+            name: "adoption",
+            scenario: world(5, "spread", vec![load(LOAD, FULL), vanishes]),
+            begins: PREPARED,
+            has: ADOPTION,
+            in_pairs: false,
+        }
+    }
+
+    /// The claim of a machine that is being removed, and off, vanishes; what is left is destroyed after its grace. (Until it vanishes this is `removal`.)
+    fn condemnation() -> Self {
+        let left = FULL - 2;
+        let steps = vec![
+            load(LOAD, 2 * FULL),
+            load(PREPARED, left),
+            vanishes(Vanishing::Dying),
+        ];
+        Self {
+            name: "condemnation",
+            scenario: world(6, "spread", steps),
+            begins: PREPARED + DYING,
+            has: CONDEMNATION,
+            in_pairs: false,
+        }
+    }
 }
 
 pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -> Scenario {
@@ -154,5 +192,12 @@ fn load(at: Duration, pods: u32) -> Step {
     Step {
         at,
         act: Act::Load(vec![pods]),
+    }
+}
+
+fn vanishes(when: Vanishing) -> Step {
+    Step {
+        at: PREPARED,
+        act: Act::Incident(Incident::Vanish(when)),
     }
 }

@@ -550,7 +550,8 @@ fn room_violation(
     let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit_cpu;
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
     let has_room = cores as f64 <= all_cores && memory as f64 <= all_memory;
-    (!has_room && !broken(Mutant::RoomIgnored)).then_some(Violation::NoRoom)
+    let is_believed = broken(Mutant::RoomIgnored) || broken(Mutant::PolicyUnchecked);
+    (!has_room && !is_believed).then_some(Violation::NoRoom)
 }
 
 fn is_dns_label(name: &str) -> bool {

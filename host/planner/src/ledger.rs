@@ -246,6 +246,7 @@ impl Upkeep {
             claim,
             vmid,
             cluster,
+            hypervisor,
             ..
         } = entry;
         let looks = world.orphans().get(cluster);
@@ -257,8 +258,11 @@ impl Upkeep {
             None if is_out_of_sight(world, entry) => format!(
                 "the claim is gone, and VM {vmid} of cluster {cluster} is a template now, or in no resource pool of ours. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
             ),
+            None if is_within_reach(world, entry) => format!(
+                "the claim is gone, and VM {vmid} of cluster {cluster} could not be looked at yet; it keeps its place in the limits until its configuration can be read"
+            ),
             None => format!(
-                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist; it keeps its place in the limits until its hypervisor answers (if that server was taken away for good: kubectl edit ledgers kproxide, and take the entry out)"
+                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist on {hypervisor}; it keeps its place in the limits until that server answers (if it was taken away for good: kubectl edit ledgers kproxide, and take the entry of {claim} out of spec.entries)"
             ),
         };
         self.findings.push(Finding {
@@ -270,6 +274,10 @@ impl Upkeep {
 
     /// Claims that the Ledger does not know (it was lost, or restored from an old copy) count from now on.
     fn adopt(&mut self, world: &World) {
+        // A mistake: what was in memory alone and is forgotten does not count again.
+        if broken(Mutant::CountsInMemory) {
+            return;
+        }
         let entries = self.ledger.entries.iter();
         let known: BTreeSet<&ClaimName> = entries.map(|entry| &entry.claim).collect();
         let is_unknown = |(name, claim): &(&ClaimName, &ClaimFacts)| {
@@ -319,6 +327,17 @@ pub fn is_of_claim(entry: &LedgerEntry, claim: &ClaimFacts) -> bool {
 pub fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
     let inventory = world.inventories().get(&entry.cluster);
     inventory.is_some_and(|inventory| inventory.lacks(entry.vmid, Some(&entry.hypervisor)))
+}
+
+/// Where it runs, or ran last, answers: what is not known of it is a matter of time.
+fn is_within_reach(world: &World, entry: &LedgerEntry) -> bool {
+    let inventory = world.inventories().get(&entry.cluster);
+    inventory.is_some_and(|inventory| {
+        let guest = inventory.guests.get(&entry.vmid);
+        let hypervisor: &str = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
+        let facts = inventory.hypervisors.get(hypervisor);
+        inventory.reachable && facts.is_some_and(|facts| facts.online)
+    })
 }
 
 /// People have moved it to where nothing of ours is, so it is not looked at.

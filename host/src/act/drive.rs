@@ -58,7 +58,7 @@ pub(super) struct Driven {
     pub(super) acted: bool,
     /// The claim says that it is being removed.
     pub(super) removing: bool,
-    /// The clone's task is known and may go on, so its turn is not over.
+    /// The clone's task is known and may go on: then its turn is not over.
     pub(super) clone_turn: CloneTurn,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Drive {
     stopping: CancellationToken,
     /// The condition `Unneeded` has to change to this.
     standing: Option<Standing>,
-    /// Proxmox said that it clones, whether the claim says so by now or not.
+    /// Proxmox said that it clones, and the claim does not say so yet.
     cloning: bool,
     acted: bool,
 }
@@ -210,6 +210,10 @@ impl Drive {
             let observed = self.observe(&wanted, last.take()).await;
             let now = self.context.clock.now();
             let step = next(&self.subject(), &observed, now);
+            // What is held is written down, and nothing else is done.
+            if self.stopping.is_cancelled() && step.did().is_some_and(|did| did != Did::Record) {
+                return self.recalled(observed.last.as_ref());
+            }
             let Some(did) = step.did() else {
                 return Pause::of(step).unwrap_or(Pause::Done);
             };
@@ -230,7 +234,10 @@ impl Drive {
                     }
                     continue;
                 }
-                match (self.record(change).await, then) {
+                let recorded = self.record(change).await;
+                // From now on the claim says it.
+                self.cloning &= !matches!(recorded, Recorded::Written);
+                match (recorded, then) {
                     (Recorded::Written, Then::Continue) => {
                         self.give_back_clone_turn();
                         last = Some(self.attempted(did, Outcome::Done));

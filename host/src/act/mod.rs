@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Nothing here decides. What to read is [`kproxide_planner::claim::looks`], what to do is [`kproxide_planner::claim::next`]; this module reads and does
-//! it, and keeps what the claims do not say: which of them are being driven, so that none is driven twice, and which have a turn to clone.
+//! it, and keeps what the claims do not say: which of them are being driven, so that none is driven twice, how long the others rest, and which have a turn to clone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;

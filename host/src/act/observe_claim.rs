@@ -333,7 +333,15 @@ impl Drive {
         if looks.entry {
             match ledger::get(kube).await {
                 Ok(Some(found)) => {
-                    seen.entry = Some(entry_of(&found, self.name(), &self.facts().spec))
+                    let entry = entry_of(&found, self.name(), &self.facts().spec);
+                    // A mistake: what was in memory when its claim was made is believed to be written.
+                    let is_remembered =
+                        broken(Mutant::CountsInMemory) && entry == EntryLook::Missing;
+                    seen.entry = Some(if is_remembered {
+                        EntryLook::Ours
+                    } else {
+                        entry
+                    });
                 }
                 Ok(None) => seen.entry = Some(EntryLook::Missing),
                 Err(error) => seen.unread.push(chain(&error)),

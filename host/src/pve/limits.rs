@@ -57,7 +57,7 @@ pub(super) struct Worker {
     _read: Option<OwnedSemaphorePermit>,
 }
 
-/// The right to have one clone in flight; given back by dropping it after the clone's task has ended.
+/// The right to have one clone in flight; given back by dropping it after the clone's task has ended, or is left to itself.
 #[derive(Debug)]
 pub struct CloneSlot {
     _hypervisor: OwnedSemaphorePermit,

@@ -291,15 +291,14 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
 }
 
 pub(super) fn taken_by_another(subject: &Subject<'_>, now: Timestamp) -> Step {
-    fail(
-        Condition::Launched,
-        VMID_TAKEN,
-        format!(
-            "VMID {} belongs to another VM, which is left alone",
-            subject.claim.spec.vmid
-        ),
-        now,
-    )
+    let message = format!(
+        "VMID {} belongs to another VM, which is left alone",
+        subject.claim.spec.vmid
+    );
+    let mut change = failed_launch(Condition::Launched, VMID_TAKEN, &message, now);
+    // A mistake: what is cleaned up is marked first, and without a nonce nothing is.
+    change.fresh_nonce = broken(Mutant::EexistCleanedUp) && subject.status().nonce.is_none();
+    change.warn("FailedToScaleUpGroup", message).record()
 }
 
 fn stuck(subject: &Subject<'_>, reason: &'static str, what: &str, now: Timestamp) -> Step {

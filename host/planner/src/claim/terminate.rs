@@ -39,6 +39,17 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         }
         return Step::DeleteClaim;
     }
+    // A task whose name is known only here is written down before anything else: what a destroy warns of must survive a crash.
+    if let Some(last) = &observed.last
+        && let (Did::Clone | Did::Destroy, Outcome::Running(upid)) = (last.did, &last.outcome)
+        && subject.status().upid.is_none()
+    {
+        let change = StatusChange {
+            upid: Change::Set(upid.clone()),
+            ..StatusChange::default()
+        };
+        return change.record();
+    }
     // A task that is still under way is let finish: what it leaves is looked at then.
     if subject.status().upid.is_some()
         && let Some(step) = task(subject, observed, now)
@@ -328,19 +339,11 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         | Did::Quarantine
         | Did::RemoveFinalizer => return None,
     };
+    // The results of all but a destroy show in the VM, so nothing need be written down.
     if let Outcome::Running(upid) = &last.outcome {
-        // A destroy's warnings must survive a crash; the other tasks' results show in the VM.
-        return Some(if last.did == Did::Destroy {
-            let change = StatusChange {
-                upid: Change::Set(upid.clone()),
-                ..StatusChange::default()
-            };
-            change.record()
-        } else {
-            Step::Follow {
-                upid: upid.clone(),
-                did: last.did,
-            }
+        return Some(Step::Follow {
+            upid: upid.clone(),
+            did: last.did,
         });
     }
     let (failure, text) = failed(Some(last))?;

@@ -89,9 +89,16 @@ fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.claims.clear();
-    let upkeep = kept(&scene);
-    assert_eq!(states(&upkeep), [EntryState::Live]);
-    assert!(upkeep.findings[0].message.contains("may still exist"));
+    assert_eq!(states(&kept(&scene)), [EntryState::Live]);
+    let told = |scene: &Scene| kept(scene).findings[0].message.clone();
+    assert!(told(&scene).contains("could not be looked at yet"));
+    let alpha = scene.inventory.hypervisors.get_mut("alpha").unwrap();
+    alpha.online = false;
+    let told = told(&scene);
+    assert!(told.contains("may still exist on alpha"), "{told}");
+    assert!(told.contains("take the entry of m out"), "{told}");
+    let alpha = scene.inventory.hypervisors.get_mut("alpha").unwrap();
+    alpha.online = true;
 
     scene.inventory.guests.clear();
     scene.inventory.complete = false;

@@ -320,11 +320,7 @@ impl<'w> Planning<'w> {
             annotations: decoration.annotations.clone(),
             taints: machines::claim_taints(pool.facts, &decoration),
             template_digest: site.template.digest.as_str().into(),
-            policy_digest: if broken(Mutant::PolicyMisnamed) {
-                site.template.digest.as_str().into()
-            } else {
-                digest
-            },
+            policy_digest: digest,
             adopts: None,
         };
         let since = self.tick.now;

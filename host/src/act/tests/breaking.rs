@@ -146,6 +146,28 @@ async fn f36_a_clone_that_begins_while_its_claim_is_held_is_written_down_and_kee
     keeps_its_turn_while_it_is_held(lab, host).await;
 }
 
+/// What has failed does not go on: others clone while it waits for its next try.
+#[tokio::test(start_paused = true)]
+async fn f36_a_clone_that_fails_gives_its_turn_back_until_its_next_try() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    let all = 3 * Concurrency::default().per_hypervisor;
+    for template in 9001..=9003 {
+        let backup = Duration::from_secs(10 * 60);
+        lab.pve.human_holds_lock(template, backup).unwrap();
+    }
+    let again = async |lab: &Lab| {
+        lab.claim().await.is_some_and(|claim| {
+            let intent = claim.facts.status.intent;
+            intent.is_some_and(|intent| (intent.op, intent.attempt) == (Op::Clone, 2))
+        })
+    };
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, again).await);
+    rest(&mut host).await;
+    assert_eq!(lab.asked("POST", "/clone"), 1);
+    assert_eq!(host.free_clone_turns().await, all);
+}
+
 async fn with_slow_clones() -> (Lab, Host) {
     let mut slow = Topology::of(3);
     slow.timings.local.clone_linked = Spread::exactly(60.0);

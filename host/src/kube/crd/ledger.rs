@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     plural = "ledgers",
     category = "kproxide",
     derive = "PartialEq",
-    doc = "kproxide's books: reserved, used and quarantined VM numbers and addresses. Not for editing.",
+    doc = "kproxide's books: reserved, used and quarantined VM numbers and addresses. Not for editing, unless an Event says so.",
     printcolumn(
         name = "Age",
         type_ = "date",

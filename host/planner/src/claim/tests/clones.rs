@@ -42,6 +42,12 @@ fn a_clone_of_a_protected_template_is_configured_and_refused_only_if_it_stays_pr
     cut_off.claim.status.smbios_uuid = None;
     let status = cut_off.recorded();
     assert!(status.since(Condition::ProtectedVM).is_some());
+    cut_off.observed.machine = visible(|machine| {
+        machine.power = Power::Off;
+        machine.snapshot = Some("before-upgrade".into());
+    });
+    let status = cut_off.recorded();
+    assert!(status.since(Condition::ProtectedVM).is_some());
 }
 
 #[test]

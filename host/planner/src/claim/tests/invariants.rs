@@ -86,6 +86,7 @@ fn lasts() -> Vec<Option<Attempted>> {
         did(Did::Start, failure(Failure::GiveUp)),
         did(Did::Cordon, Outcome::Done),
         did(Did::Destroy, failure(Failure::Retry)),
+        did(Did::Destroy, Outcome::Running("x".into())),
     ]
 }
 

@@ -54,6 +54,27 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
     assert_eq!(gone.next(), Step::RemoveFinalizer);
 }
 
+/// The answer came late, or the machine was small: what its task warns of would be lost with its name.
+#[test]
+fn f42_the_task_of_a_destroy_is_written_down_whatever_else_is_seen() {
+    let mut case = Case::new(Phase::Terminating).intent(Op::Destroy);
+    case.now = at(10);
+    case.observed.node = cordoned();
+    case.observed.entry = Some(EntryLook::Ours);
+    case.observed.last = did(Did::Destroy, Outcome::Running("UPID:x".into()));
+    let locked = visible(|machine| machine.lock = Some("destroyed".into()));
+    for machine in [Some(MachineLook::Invisible), locked, None] {
+        for presence in [Some(Presence::Free), Some(Presence::Taken), None] {
+            for quorate in [Some(true), Some(false), None] {
+                case.observed.machine.clone_from(&machine);
+                case.observed.presence = presence;
+                case.observed.quorate = quorate;
+                assert_eq!(case.recorded().upid.as_deref(), Some("UPID:x"));
+            }
+        }
+    }
+}
+
 #[test]
 fn f106_a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
     for marker in [Marker::Foreign, Marker::Missing] {
