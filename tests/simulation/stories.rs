@@ -15,6 +15,8 @@ pub(crate) struct Story {
     pub(crate) begins: Duration,
     /// Kinds of effects that there must be: without them it is another story.
     pub(crate) has: &'static [&'static str],
+    /// And kinds of effects that there must not be.
+    pub(crate) has_not: &'static [&'static str],
     /// Whether in some of its plans a second thing goes wrong.
     pub(crate) in_pairs: bool,
 }
@@ -83,6 +85,7 @@ impl Story {
             scenario: world(1, "spread", vec![load(LOAD, FULL)]),
             begins: Duration::ZERO,
             has: UP,
+            has_not: &[],
             in_pairs: true,
         }
     }
@@ -96,6 +99,7 @@ impl Story {
             scenario: world(2, "spread", steps),
             begins: PREPARED,
             has: DOWN,
+            has_not: &[],
             in_pairs: true,
         }
     }
@@ -111,6 +115,7 @@ impl Story {
             scenario: world(3, "spread", vec![load(LOAD, FULL), silence]),
             begins: PREPARED,
             has: UP_AND_DOWN,
+            has_not: &[],
             in_pairs: false,
         }
     }
@@ -126,6 +131,7 @@ impl Story {
             scenario: world(4, TRAP, vec![load(LOAD, FULL), mend]),
             begins: Duration::ZERO,
             has: UP,
+            has_not: &[],
             in_pairs: false,
         }
     }
@@ -138,6 +144,7 @@ impl Story {
             scenario: world(5, "spread", vec![load(LOAD, FULL), vanishes]),
             begins: PREPARED,
             has: ADOPTION,
+            has_not: &["clone", "destroy"],
             in_pairs: false,
         }
     }
@@ -155,6 +162,7 @@ impl Story {
             scenario: world(6, "spread", steps),
             begins: PREPARED + DYING,
             has: CONDEMNATION,
+            has_not: &[],
             in_pairs: false,
         }
     }

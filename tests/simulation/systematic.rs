@@ -183,6 +183,9 @@ fn trace(story: &Story, count: usize) -> Result<Trace, String> {
     if !missing.is_empty() {
         return Err(format!("nobody asks for {missing:?}, only for {kinds:?}"));
     }
+    if let Some(kind) = story.has_not.iter().find(|kind| kinds.contains(*kind)) {
+        return Err(format!("somebody asks for {kind}, and nothing is to"));
+    }
     let mut noted = outcome.traffic[0].shown.clone();
     noted.retain(|noted| noted.at >= story.begins);
     Ok(Trace {

@@ -246,7 +246,6 @@ impl Upkeep {
             claim,
             vmid,
             cluster,
-            hypervisor,
             ..
         } = entry;
         let looks = world.orphans().get(cluster);
@@ -258,12 +257,17 @@ impl Upkeep {
             None if is_out_of_sight(world, entry) => format!(
                 "the claim is gone, and VM {vmid} of cluster {cluster} is a template now, or in no resource pool of ours. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
             ),
-            None if is_within_reach(world, entry) => format!(
-                "the claim is gone, and VM {vmid} of cluster {cluster} could not be looked at yet; it keeps its place in the limits until its configuration can be read"
-            ),
-            None => format!(
-                "the claim is gone, but VM {vmid} of cluster {cluster} may still exist on {hypervisor}; it keeps its place in the limits until that server answers (if it was taken away for good: kubectl edit ledgers kproxide, and take the entry of {claim} out of spec.entries)"
-            ),
+            None => match place(world, entry) {
+                Place::Listed => format!(
+                    "the claim is gone, and VM {vmid} of cluster {cluster} could not be looked at yet; it keeps its place in the limits until its configuration can be read, or it is gone"
+                ),
+                Place::Unlisted => format!(
+                    "the claim is gone, and VM {vmid} is not listed; but the list of cluster {cluster} is not whole, or without quorum: it keeps its place in the limits until it is"
+                ),
+                Place::On(hypervisor) => format!(
+                    "the claim is gone, but VM {vmid} of cluster {cluster} may still exist on {hypervisor}; it keeps its place in the limits until that server answers (if it was taken away for good: kubectl edit ledgers kproxide, and take the entry of {claim} out of spec.entries)"
+                ),
+            },
         };
         self.findings.push(Finding {
             severity: Severity::Warning,
@@ -329,15 +333,29 @@ pub fn is_absent(world: &World, entry: &LedgerEntry) -> bool {
     inventory.is_some_and(|inventory| inventory.lacks(entry.vmid, Some(&entry.hypervisor)))
 }
 
-/// Where it runs, or ran last, answers: what is not known of it is a matter of time.
-fn is_within_reach(world: &World, entry: &LedgerEntry) -> bool {
+/// Where the VM of an entry is, as far as the inventory tells.
+enum Place<'w> {
+    /// On a hypervisor that answers.
+    Listed,
+    /// Nowhere, though the hypervisor answers on which it was made.
+    Unlisted,
+    /// On this hypervisor, or last seen there: it does not answer.
+    On(&'w str),
+}
+
+fn place<'w>(world: &'w World, entry: &'w LedgerEntry) -> Place<'w> {
     let inventory = world.inventories().get(&entry.cluster);
-    inventory.is_some_and(|inventory| {
-        let guest = inventory.guests.get(&entry.vmid);
-        let hypervisor: &str = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
+    let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));
+    let hypervisor: &str = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
+    let answers = inventory.is_some_and(|inventory| {
         let facts = inventory.hypervisors.get(hypervisor);
         inventory.reachable && facts.is_some_and(|facts| facts.online)
-    })
+    });
+    match (answers, guest) {
+        (false, _) => Place::On(hypervisor),
+        (true, Some(_)) => Place::Listed,
+        (true, None) => Place::Unlisted,
+    }
 }
 
 /// People have moved it to where nothing of ours is, so it is not looked at.

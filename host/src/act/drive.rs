@@ -210,8 +210,9 @@ impl Drive {
             let observed = self.observe(&wanted, last.take()).await;
             let now = self.context.clock.now();
             let step = next(&self.subject(), &observed, now);
-            // What is held is written down, and nothing else is done.
-            if self.stopping.is_cancelled() && step.did().is_some_and(|did| did != Did::Record) {
+            // What was decided on a look that a plan has overtaken is not done; but what has begun is written down.
+            let is_new = observed.last.as_ref().is_some_and(is_unrecorded);
+            if self.stopping.is_cancelled() && step.did().is_some() && !is_new {
                 return self.recalled(observed.last.as_ref());
             }
             let Some(did) = step.did() else {

@@ -57,13 +57,6 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
     }
     match observed.last.as_ref().filter(|last| last.did == Did::Clone) {
         Some(last) => match &last.outcome {
-            Outcome::Running(upid) => {
-                let change = StatusChange {
-                    upid: Change::Set(upid.clone()),
-                    ..StatusChange::default()
-                };
-                change.record()
-            }
             Outcome::Failed { failure, text } => {
                 clone_failed(subject, observed, *failure, text, now)
             }
@@ -71,9 +64,11 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
                 later(now, pause(subject)),
                 format!("whether the clone was begun is not known ({text})"),
             ),
-            Outcome::Done | Outcome::Warnings(_) | Outcome::Evicted { .. } => {
-                cloned(subject, observed, now)
-            }
+            // A task that runs stands in the claim by now.
+            Outcome::Running(_)
+            | Outcome::Done
+            | Outcome::Warnings(_)
+            | Outcome::Evicted { .. } => cloned(subject, observed, now),
         },
         None => cloned(subject, observed, now),
     }

@@ -2,9 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observed::{Attempted, ClaimLook, Failure, MachineLook, Observed, Outcome, Presence};
+use super::observed::{
+    Attempted, ClaimLook, Did, Failure, MachineLook, Observed, Outcome, Presence,
+};
 use super::ownership::Mismatch;
-use super::step::{StatusChange, Step};
+use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, drain, launch, orphan, register, service, terminate};
 use crate::ledger::later;
@@ -23,9 +25,14 @@ const SWEPT_AWAY: &str = "Kubernetes deletes this claim because its CustomResour
 ///
 /// What could not be read is waited for; nothing is concluded from its absence.
 pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    if observed.claim == ClaimLook::Gone {
+        return Step::Done;
+    }
+    if let Some(step) = new_task(subject, observed) {
+        return step;
+    }
     match observed.claim {
-        ClaimLook::Gone => return Step::Done,
-        ClaimLook::Here => {}
+        ClaimLook::Gone | ClaimLook::Here => {}
         ClaimLook::SweptAway => return soon(now, SWEPT_AWAY),
         ClaimLook::Unclear => {
             return unread(observed, "the CustomResourceDefinition of claims", now);
@@ -66,6 +73,24 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
             }
         }
     }
+}
+
+/// A task has begun whose name is known only here. Whatever becomes of the claim, it is written down before anything else: without it nobody knows that a clone
+/// goes on, or what a destroy warned of.
+fn new_task(subject: &Subject<'_>, observed: &Observed) -> Option<Step> {
+    let Attempted { did, outcome } = observed.last.as_ref()?;
+    let (Did::Clone | Did::Destroy, Outcome::Running(upid)) = (did, outcome) else {
+        return None;
+    };
+    // Who is held from the beginning has begun none, and who has no finalizer is gone.
+    let is_held = matches!(subject.verdict, Verdict::Hold(_));
+    let is_gone = subject.deleting() && !subject.claim.has_finalizer;
+    let change = StatusChange {
+        upid: Change::Set(upid.clone()),
+        ..StatusChange::default()
+    };
+    let is_new = subject.status().upid.is_none();
+    (is_new && !is_held && !is_gone).then(|| change.record())
 }
 
 /// Its claim was deleted after the plan was made. It may be one of many: the breaker has to count it first, and the plan to see whether most go at once.

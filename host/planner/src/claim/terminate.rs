@@ -39,17 +39,6 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         }
         return Step::DeleteClaim;
     }
-    // A task whose name is known only here is written down before anything else: what a destroy warns of must survive a crash.
-    if let Some(last) = &observed.last
-        && let (Did::Clone | Did::Destroy, Outcome::Running(upid)) = (last.did, &last.outcome)
-        && subject.status().upid.is_none()
-    {
-        let change = StatusChange {
-            upid: Change::Set(upid.clone()),
-            ..StatusChange::default()
-        };
-        return change.record();
-    }
     // A task that is still under way is let finish: what it leaves is looked at then.
     if subject.status().upid.is_some()
         && let Some(step) = task(subject, observed, now)
@@ -339,7 +328,7 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         | Did::Quarantine
         | Did::RemoveFinalizer => return None,
     };
-    // The results of all but a destroy show in the VM, so nothing need be written down.
+    // What the others come to shows in the VM; a destroy's task stands in the claim by now.
     if let Outcome::Running(upid) = &last.outcome {
         return Some(Step::Follow {
             upid: upid.clone(),

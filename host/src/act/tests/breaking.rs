@@ -126,6 +126,25 @@ async fn a_removal_under_way_rests_once_it_is_held() {
     assert_eq!(stands.facts.status.phase, claim.facts.status.phase);
 }
 
+/// It is looking at its machine then: what it sees was asked for by a plan that is overtaken.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_is_held_while_it_looks_goes_no_further() {
+    let (lab, mut host, claim) = at_rest().await;
+    let look = Matcher::new(Method::GET, "/nodes/*/qemu/*/config");
+    lab.faults
+        .inject(look, Fault::Delay(Duration::from_secs(3)), 1);
+    let remove = advance(&claim, REMOVE);
+    host.actor.start(&remove, &host.world, &host.term).await;
+    sleep(Duration::from_secs(1)).await;
+    let looking = lab.claim().await.expect("it is there");
+    let hold = advance(&claim, Verdict::Hold("it is paused".into()));
+    host.actor.start(&hold, &host.world, &host.term).await;
+    rest(&mut host).await;
+    let stands = lab.claim().await.expect("nothing has touched it");
+    assert_eq!(stands.facts.status, looking.facts.status);
+    assert_eq!(lab.asked("PUT", "/config"), 1);
+}
+
 /// Its clone goes on meanwhile, and counts.
 #[tokio::test(start_paused = true)]
 async fn f36_a_claim_that_is_held_while_it_is_cloned_keeps_its_turn() {

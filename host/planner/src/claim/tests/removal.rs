@@ -54,22 +54,31 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
     assert_eq!(gone.next(), Step::RemoveFinalizer);
 }
 
-/// The answer came late, or the machine was small: what its task warns of would be lost with its name.
+/// The answer came late, or somebody deleted the claim meanwhile: what its task warns of, or that it goes on, would be forgotten.
 #[test]
-fn f42_the_task_of_a_destroy_is_written_down_whatever_else_is_seen() {
-    let mut case = Case::new(Phase::Terminating).intent(Op::Destroy);
-    case.now = at(10);
-    case.observed.node = cordoned();
-    case.observed.entry = Some(EntryLook::Ours);
-    case.observed.last = did(Did::Destroy, Outcome::Running("UPID:x".into()));
+fn f36_f42_a_task_is_written_down_whatever_else_is_seen() {
     let locked = visible(|machine| machine.lock = Some("destroyed".into()));
-    for machine in [Some(MachineLook::Invisible), locked, None] {
-        for presence in [Some(Presence::Free), Some(Presence::Taken), None] {
-            for quorate in [Some(true), Some(false), None] {
-                case.observed.machine.clone_from(&machine);
-                case.observed.presence = presence;
-                case.observed.quorate = quorate;
-                assert_eq!(case.recorded().upid.as_deref(), Some("UPID:x"));
+    for (phase, op, task) in [
+        (Phase::Launching, Op::Clone, Did::Clone),
+        (Phase::Draining, Op::Clone, Did::Clone),
+        (Phase::Terminating, Op::Destroy, Did::Destroy),
+    ] {
+        let mut case = Case::new(phase).intent(op);
+        case.claim.deleting_since = Some(case.now);
+        case.observed.last = did(task, Outcome::Running("UPID:x".into()));
+        for machine in [&Some(MachineLook::Invisible), &locked, &None] {
+            for presence in [Some(Presence::Free), Some(Presence::Taken), None] {
+                for quorate in [Some(true), Some(false), None] {
+                    for claim in [ClaimLook::Here, ClaimLook::Unclear, ClaimLook::SweptAway] {
+                        case.observed.machine.clone_from(machine);
+                        case.observed.presence = presence;
+                        case.observed.quorate = quorate;
+                        case.observed.claim = claim;
+                        let status = case.recorded();
+                        assert_eq!(status.upid.as_deref(), Some("UPID:x"));
+                        assert_eq!(status.phase, phase);
+                    }
+                }
             }
         }
     }
