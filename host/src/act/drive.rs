@@ -210,9 +210,9 @@ impl Drive {
             let observed = self.observe(&wanted, last.take()).await;
             let now = self.context.clock.now();
             let step = next(&self.subject(), &observed, now);
-            // What was decided on a look that a plan has overtaken is not done; but what has begun is written down.
-            let is_new = observed.last.as_ref().is_some_and(is_unrecorded);
-            if self.stopping.is_cancelled() && step.did().is_some() && !is_new {
+            // What was decided on a look that a plan has overtaken is not done. It may be written down: who knows what came of a clone must not forget it, and a
+            // record that every plan overtook would never be made.
+            if self.stopping.is_cancelled() && step.did().is_some_and(|did| did != Did::Record) {
                 return self.recalled(observed.last.as_ref());
             }
             let Some(did) = step.did() else {

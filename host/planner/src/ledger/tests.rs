@@ -102,6 +102,7 @@ fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
 
     scene.inventory.guests.clear();
     scene.inventory.complete = false;
+    assert!(told(&scene).contains("is not whole"));
     assert_eq!(
         states(&kept(&scene)),
         [EntryState::Live],
