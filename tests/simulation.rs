@@ -102,7 +102,7 @@ fn every_seed_ends_as_its_last_load_says() {
 /// Crashes before and after every effect of a launch and of a removal, answers that are lost or late, requests that arrive late, the Lease lost with the
 /// old host going on, and events of watches that are skipped or come late; all that `cargo sim --systematic` enumerates.
 #[test]
-fn f1_f2_f3_f4_f5_f6_f8_f9_f10_f12_f13_f14_f17_f19_f20_f21_f22_f23_f24_f25_f26_f31_f60_f61_f62_f72_f73_f80_every_effect_of_four_stories_survives_every_blow()
+fn f1_f2_f3_f4_f5_f6_f8_f9_f10_f12_f13_f14_f17_f19_f20_f21_f22_f23_f24_f25_f26_f31_f60_f61_f62_f72_f73_f80_every_effect_of_all_stories_survives_every_blow()
  {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let told = told(&["--systematic"], Stdio::inherit());

@@ -90,7 +90,7 @@ use crate::summary::Summary;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Seeds that have shown a defect once, of kproxide or of the simulated world; run besides those that are asked for, if these are many.
-const REGRESSIONS: &[u64] = &[1066, 1612, 1718, 1805, 3795, 4199, 6342, 15925];
+const REGRESSIONS: &[u64] = &[1066, 1612, 1718, 1805, 3795, 4199, 6342, 8333, 9830, 15925];
 
 /// Runs kproxide itself on simulated Kubernetes and Proxmox and on virtual time, while everything around it fails.
 ///

@@ -1,5 +1,6 @@
 //! What must be true of the adapter whatever answers: the same cases run against the simulated API server and against a real one.
 
+use jiff::SignedDuration;
 use kproxide_planner::claim::{Intent, Op, Phase};
 use kproxide_planner::facts::{
     ClaimSpec, ClaimStatus, EntryState, LedgerEntry, LedgerFacts, Taint, TaintEffect,
@@ -468,6 +469,21 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         .pool(client, &"missing".into(), 0, &Readiness::ready(), now)
         .await
         .unwrap();
+
+    // F72: a leader that sees something else is not answered at once, or the two of them would write as fast as they can.
+    StatusWriter::default()
+        .pool(client, &name, 3, &Readiness::ready(), now)
+        .await
+        .unwrap();
+    for (seconds, nodes) in [(1, 3), (11, 2)] {
+        writer.forget("nodepools", "workers");
+        let later = now + SignedDuration::from_secs(seconds);
+        writer
+            .pool(client, &name, 2, &Readiness::ready(), later)
+            .await
+            .unwrap();
+        assert_eq!(read().await["status"]["nodes"], json!(nodes));
+    }
 
     // One that is made anew under the same name has no status yet.
     send(

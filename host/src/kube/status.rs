@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
@@ -69,7 +69,13 @@ pub struct SeenHypervisor {
 pub struct StatusWriter {
     /// By kind and name: the status as it stands on the server, to our knowledge.
     known: BTreeMap<(&'static str, String), Value>,
+    /// What this process wrote last, and when.
+    ours: BTreeMap<(&'static str, String), (Value, Timestamp)>,
 }
+
+/// Whoever overwrites what we wrote is not contradicted before so long: it may be a leader of before who does not know yet, and sees something else than we do.
+/// Each of us would answer the other at once.
+const CONTESTED: SignedDuration = SignedDuration::from_secs(10);
 
 impl StatusWriter {
     /// `nodes` is what `kubectl get nodepool` and the scale subresource show: machines of the pool, those on their way included.
@@ -88,6 +94,7 @@ impl StatusWriter {
             client,
             ("nodepools", "nodepools/status"),
             pool.as_str(),
+            now,
             |before| NodePoolStatus {
                 nodes,
                 conditions: with_ready(before.conditions, ready, now),
@@ -109,6 +116,7 @@ impl StatusWriter {
             client,
             ("nodeclasses", "nodeclasses/status"),
             class.as_str(),
+            now,
             |before| NodeClassStatus {
                 conditions: with_ready(before.conditions, ready, now),
             },
@@ -139,6 +147,7 @@ impl StatusWriter {
             client,
             resource,
             cluster.as_str(),
+            now,
             |before| ProxmoxClusterStatus {
                 reachable: Some(reachable),
                 quorate,
@@ -173,6 +182,7 @@ impl StatusWriter {
         client: &Client,
         (resource, subresource): (&'static str, &'static str),
         name: &str,
+        now: Timestamp,
         after: impl FnOnce(S) -> S,
     ) -> Result<(), Error>
     where
@@ -202,6 +212,12 @@ impl StatusWriter {
             self.known.insert(key, wanted);
             return Ok(());
         }
+        let is_contested = |(ours, at): &(Value, Timestamp)| {
+            !before.is_null() && *ours != before && now.duration_since(*at) < CONTESTED
+        };
+        if self.ours.get(&key).is_some_and(is_contested) {
+            return Ok(());
+        }
         // What happens on the way is not known; a later call reads again.
         self.known.remove(&key);
         let patch = json!({ "status": replacing(&before, wanted.clone()) });
@@ -211,6 +227,7 @@ impl StatusWriter {
             .map_err(Error::of("patch", subresource, name));
         match written {
             Ok(_) => {
+                self.ours.insert(key.clone(), (wanted.clone(), now));
                 self.known.insert(key, wanted);
                 Ok(())
             }
