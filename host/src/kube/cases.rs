@@ -475,6 +475,21 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         .pool(client, &name, 3, &Readiness::ready(), now)
         .await
         .unwrap();
+    // Nor for longer by who set his clock back.
+    for (seconds, nodes) in [(1, 3), (-1, 3), (-3600, 2)] {
+        writer.forget("nodepools", "workers");
+        let earlier = now + SignedDuration::from_secs(seconds);
+        writer
+            .pool(client, &name, 2, &Readiness::ready(), earlier)
+            .await
+            .unwrap();
+        assert_eq!(read().await["status"]["nodes"], json!(nodes));
+    }
+    StatusWriter::default()
+        .pool(client, &name, 3, &Readiness::ready(), now)
+        .await
+        .unwrap();
+    let now = now - SignedDuration::from_secs(3600);
     for (seconds, nodes) in [(1, 3), (11, 2)] {
         writer.forget("nodepools", "workers");
         let later = now + SignedDuration::from_secs(seconds);
@@ -494,10 +509,11 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     )
     .await
     .unwrap();
+    let soon = now + SignedDuration::from_secs(12);
     create(client, &format!("{OURS}/nodepools"), pool).await;
     writer.forget("nodepools", "workers");
     writer
-        .pool(client, &name, 2, &Readiness::ready(), now)
+        .pool(client, &name, 2, &Readiness::ready(), soon)
         .await
         .unwrap();
     assert_eq!(read().await["status"]["nodes"], json!(2));

@@ -213,7 +213,7 @@ impl StatusWriter {
             return Ok(());
         }
         let is_contested = |(ours, at): &(Value, Timestamp)| {
-            !before.is_null() && *ours != before && now.duration_since(*at) < CONTESTED
+            !before.is_null() && *ours != before && now.duration_since(*at).abs() < CONTESTED
         };
         if self.ours.get(&key).is_some_and(is_contested) {
             return Ok(());

@@ -152,7 +152,10 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     // Proxmox: a disk that grew while its configuration could not be written has its size, and no later resize writes that down. Whose resize is done is believed.
     let last = observed.last.as_ref();
     let is_grown = intent == Some(Op::Start)
-        || last.is_some_and(|last| last.did == Did::Resize && last.outcome == Outcome::Done);
+        || last.is_some_and(|last| {
+            let is_done = matches!(last.outcome, Outcome::Done | Outcome::Warnings(_));
+            last.did == Did::Resize && is_done
+        });
     if let Some(bytes) = machine.grow_to.filter(|_| !is_grown) {
         return if intent == Some(Op::Resize) {
             Step::Resize(proven, bytes)
