@@ -79,7 +79,7 @@ pub struct Run {
     /// Folder with the scripts that NodeClasses name in `join.guestExec.commandSecretFile`; none is read from elsewhere
     #[arg(long, default_value = "/etc/kproxide/join", value_name = "DIR")]
     pub join_dir: PathBuf,
-    /// Where it is noted which policy file is busy, so that one that ends the process three times is refused; need not outlive the pod
+    /// Where it is noted which policy file is busy, so that one that ends the process three times is refused; this process's own, need not outlive the pod
     #[arg(long, default_value = "/dev/shm/kproxide", value_name = "DIR")]
     pub state_dir: PathBuf,
     /// Where /healthz, /readyz, /metrics and /debug/plan are served

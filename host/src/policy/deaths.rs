@@ -4,7 +4,7 @@
 //! it starts knows what the one before it was doing when it died. After the third time the bytes are refused as any other bad file is.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use kproxide_planner::ids::Digest;
 /// Once may be chance: the machine's memory ran out, or somebody killed the process in that very moment.
 const DEATHS_MAX: u32 = 3;
 
+/// Locked by the process that uses the folder: what another one is busy with right now has killed nobody.
+const LOCK: &str = "lock";
 const CALLING: &str = "calling";
 const DIED: &str = "died";
 
@@ -25,15 +27,19 @@ pub struct Deaths(Option<Arc<Remembered>>);
 struct Remembered {
     folder: PathBuf,
     counts: BTreeMap<Digest, u32>,
+    /// Open as long as the folder is used; the kernel frees it however the process ends.
+    _lock: File,
 }
 
 impl Deaths {
-    /// Counts what the process before this one left behind. A folder that cannot be used is told of, and nothing is remembered.
+    /// Counts what the process before this one left behind. A folder that cannot be used, or that another process uses, is told of, and nothing is
+    /// remembered.
     pub fn open(folder: &Path) -> Self {
-        match count(folder) {
-            Ok(counts) => Self(Some(Arc::new(Remembered {
+        match lock(folder).and_then(|lock| Ok((lock, count(folder)?))) {
+            Ok((lock, counts)) => Self(Some(Arc::new(Remembered {
                 folder: folder.to_owned(),
                 counts,
+                _lock: lock,
             }))),
             Err(error) => {
                 let folder = folder.display();
@@ -76,9 +82,20 @@ impl Deaths {
     }
 }
 
+fn lock(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    let lock = File::create(folder.join(LOCK))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other(
+            "another process uses it: give each its own",
+        )),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// Deaths by digest, those of the last process included.
 fn count(folder: &Path) -> io::Result<BTreeMap<Digest, u32>> {
-    fs::create_dir_all(folder)?;
     let mut counts: BTreeMap<Digest, u32> = BTreeMap::new();
     let mut marks = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -133,6 +150,20 @@ mod tests {
             assert!(verdict.contains("died 3 times"), "{verdict}");
             assert_eq!(process.verdict(&good), None);
         }
+    }
+
+    #[test]
+    fn what_another_process_is_busy_with_is_not_its_death() {
+        let state = tempfile::tempdir().unwrap();
+        let busy = Digest::from("busy");
+        let one = Deaths::open(state.path());
+        for _ in 0..DEATHS_MAX {
+            one.begin(&busy);
+            assert_eq!(Deaths::open(state.path()).verdict(&busy), None);
+            one.end(&busy);
+        }
+        drop(one);
+        assert_eq!(Deaths::open(state.path()).verdict(&busy), None);
     }
 
     #[test]

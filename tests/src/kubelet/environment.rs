@@ -10,17 +10,20 @@ use crate::controlplane::Api;
 use super::LaunchError;
 use super::volumes::{self, Source};
 
+/// Folder in memory that every container finds, and that outlives its process as the pod does.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// Where the container's mounts are on this machine.
 #[derive(Clone, Debug)]
 pub(super) struct Mounts {
     root: PathBuf,
-    /// Path in the container and name of the volume, longest path first.
-    list: Vec<(String, String)>,
+    /// Path in the container and name of the volume that fills it, longest path first.
+    list: Vec<(String, Option<String>)>,
 }
 
 impl Mounts {
     pub(super) fn of(container: &Value, root: PathBuf) -> Result<Self, LaunchError> {
-        let mut list = Vec::new();
+        let mut list = vec![(SHARED_MEMORY.to_owned(), None)];
         for mount in container["volumeMounts"].as_array().into_iter().flatten() {
             let (Some(path), Some(volume)) = (mount["mountPath"].as_str(), mount["name"].as_str())
             else {
@@ -31,17 +34,20 @@ impl Mounts {
                     "a subPath at {path}: such mounts never change"
                 )));
             }
-            list.push((path.trim_end_matches('/').to_owned(), volume.to_owned()));
+            list.push((
+                path.trim_end_matches('/').to_owned(),
+                Some(volume.to_owned()),
+            ));
         }
         list.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
         Ok(Mounts { root, list })
     }
 
-    /// Each volume's name with the folder that it fills.
-    pub(super) fn volumes(&self) -> impl Iterator<Item = (&str, PathBuf)> {
+    /// Each folder with the name of the volume that fills it, if one does.
+    pub(super) fn folders(&self) -> impl Iterator<Item = (PathBuf, Option<&str>)> {
         self.list
             .iter()
-            .map(|(path, volume)| (volume.as_str(), self.place(path)))
+            .map(|(path, volume)| (self.place(path), volume.as_deref()))
     }
 
     /// The folder of the mount at exactly `path`.
@@ -290,6 +296,7 @@ mod tests {
             "/etc/kproxide/ca.crt,/tmp",
             "/T/root/etc/kproxide/ca.crt,/T/root/tmp",
         );
+        check("--state-dir=/dev/shm/a", "--state-dir=/T/root/dev/shm/a");
         check("/etc/kproxided", "/etc/kproxided");
         check("/var/tmp", "/var/tmp");
         check("https://pve/tmp", "https://pve/tmp");

@@ -3,10 +3,10 @@
 //! of that machine would: it resolves the environment, mounts the volumes in the kubelet's own layout, gets a token of
 //! the pod's ServiceAccount, starts the binary, probes it and writes the pod's status.
 //!
-//! Three things differ from a container, because there is none: mount paths lie under a temporary folder (arguments and
-//! variables that name them are rewritten), `KUBECONFIG` names a file that points to the mounted token and CA, since
-//! the paths of in-cluster configuration are fixed, and what would listen on every address of the pod (`0.0.0.0`)
-//! listens on the one of loopback that stands for the pod's. Images, user ids and limits are not looked at.
+//! Three things differ from a container, because there is none: mount paths and `/dev/shm` lie under a temporary folder
+//! (arguments and variables that name them are rewritten), `KUBECONFIG` names a file that points to the mounted token and
+//! CA, since the paths of in-cluster configuration are fixed, and what would listen on every address of the pod
+//! (`0.0.0.0`) listens on the one of loopback that stands for the pod's. Images, user ids and limits are not looked at.
 
 mod environment;
 mod process;

@@ -59,15 +59,18 @@ struct File {
 
 /// Fills every mount of the container, or brings it up to date.
 pub(super) async fn mount_all(api: &Api, pod: &Value, mounts: &Mounts) -> Result<(), LaunchError> {
-    for (name, folder) in mounts.volumes() {
+    for (folder, volume) in mounts.folders() {
+        let io = || LaunchError::io(format!("mounting {}", folder.display()));
+        fs::create_dir_all(&folder).map_err(io())?;
+        let Some(name) = volume else {
+            continue;
+        };
         let volumes = pod["spec"]["volumes"].as_array();
         let volume =
             volumes.and_then(|volumes| volumes.iter().find(|volume| volume["name"] == name));
         let Some(volume) = volume else {
             return Err(LaunchError::Missing(format!("volume {name}")));
         };
-        let io = || LaunchError::io(format!("mounting volume {name}"));
-        fs::create_dir_all(&folder).map_err(io())?;
         if volume["emptyDir"].is_null() {
             let files = files_of(api, pod, volume).await?;
             write_atomically(&folder, &files).map_err(io())?;
