@@ -211,7 +211,7 @@ impl Drive {
             let now = self.context.clock.now();
             let step = next(&self.subject(), &observed, now);
             // What was decided on a look that a plan has overtaken is not done. It may be written down: who knows what came of a clone must not forget it, and a
-            // record that every plan overtook would never be made. Only what leads to a clone begins something.
+            // record that every plan overtook would never be made. What leads to a clone is left to the next drive: it begins a machine, and no step back undoes it.
             let is_told =
                 matches!(&step, Step::Record { change, then } if !is_clone_next(change, then));
             if self.stopping.is_cancelled() && step.did().is_some() && !is_told {

@@ -144,6 +144,27 @@ async fn a_removal_that_is_held_while_it_looks_goes_no_further() {
     assert_eq!(lab.asked("PUT", "/config"), 1);
 }
 
+/// It asks whether its number is free then.
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_is_held_while_it_looks_does_not_begin() {
+    let mut lab = Lab::new().await;
+    let mut host = lab.host(1).await;
+    tick(&mut host, &lab.client, &Verdict::Keep).await;
+    let claim = lab.claim().await.expect("it is planned");
+    let look = Matcher::new(Method::GET, "/cluster/nextid");
+    lab.faults
+        .inject(look, Fault::Delay(Duration::from_secs(3)), 1);
+    tick(&mut host, &lab.client, &Verdict::Keep).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(lab.faults.happened().len(), 1);
+    let hold = advance(&claim, Verdict::Hold("it is paused".into()));
+    host.actor.start(&hold, &host.world, &host.term).await;
+    rest(&mut host).await;
+    let stands = lab.claim().await.expect("nothing has touched it");
+    assert_eq!(stands.facts.status.intent, None);
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+}
+
 /// Its clone goes on meanwhile, and counts.
 #[tokio::test(start_paused = true)]
 async fn f36_a_claim_that_is_held_while_it_is_cloned_keeps_its_turn() {

@@ -265,18 +265,20 @@ fn a_launch_goes_on_from_configure_to_start() {
     assert!(matches!(case.intent(Op::Start).next(), Step::Start(_)));
 
     // F35: without quorum the disk grew, and its configuration never says so.
-    let case = launching(Op::Resize).with(|case| {
-        case.observed.last = did(Did::Resize, Outcome::Done);
-        case.observed.machine = visible(|m| {
-            m.power = Power::Off;
-            m.grow_to = Some(1 << 35);
+    for outcome in [Outcome::Done, Outcome::Warnings(1)] {
+        let case = launching(Op::Resize).with(|case| {
+            case.observed.last = did(Did::Resize, outcome.clone());
+            case.observed.machine = visible(|m| {
+                m.power = Power::Off;
+                m.grow_to = Some(1 << 35);
+            });
         });
-    });
-    assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
-    let case = case
-        .intent(Op::Start)
-        .with(|case| case.observed.last = None);
-    assert!(matches!(case.next(), Step::Start(_)));
+        assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
+        let case = case
+            .intent(Op::Start)
+            .with(|case| case.observed.last = None);
+        assert!(matches!(case.next(), Step::Start(_)));
+    }
 
     // The start took effect, and its answer or we were lost.
     let case = launching(Op::Start).with(|case| case.observed.machine = visible(|_| {}));

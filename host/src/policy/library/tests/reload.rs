@@ -352,8 +352,17 @@ async fn f83_a_file_that_ended_the_process_three_times_is_refused_and_another_is
             .fallback
             .is_some_and(|why| why.contains("died 3 times"))
     );
+    drop(library);
+    let next = process();
     assert_eq!(
-        process().sync(files(&[("mine", "spread")])).await,
+        next.sync(files(&[("mine", "spread")])).await,
         [taken("mine", "spread")]
+    );
+    let [reload] = &next.sync(files(&[("mine", "hostile")])).await[..] else {
+        panic!("one file");
+    };
+    assert!(
+        matches!(reload.outcome, ReloadOutcome::Refused(_)),
+        "{reload:?}"
     );
 }
