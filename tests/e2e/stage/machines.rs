@@ -121,7 +121,7 @@ impl Stage<'_> {
         .await;
     }
 
-    /// So many Nodes carry their claim's label. Pods may run on a Node before it does.
+    /// So many Nodes carry their claim's label: the first write to a Node gives it nothing else. Pods may run on it before.
     pub(crate) async fn until_nodes(&self, count: usize) {
         eventually(SOON, &format!("{count} Nodes of ours"), async || {
             if self.nodes().await.len() == count {
