@@ -11,11 +11,17 @@ use crate::bench::{DEFINITION, on_a_cluster};
 use crate::binary::repository;
 use crate::stage::{BUDGETS, CLAIMS, NAMESPACE, POOL, RELEASE, Replica, SOON, Scene, Stage};
 
-/// Who holds the Lease.
-async fn holder(stage: &Stage<'_>) -> Option<String> {
+/// Waits until this pod holds the Lease.
+async fn until_leads(stage: &Stage<'_>, pod: &str) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}");
-    let lease = stage.api().find(&path).await.unwrap()?;
-    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    eventually(SOON, &format!("{pod} leading"), async || {
+        let lease = stage.api().find(&path).await.unwrap().unwrap_or_default();
+        match lease["spec"]["holderIdentity"].as_str() {
+            Some(holder) if holder.starts_with(pod) => Ok(()),
+            other => Err(format!("{other:?} leads")),
+        }
+    })
+    .await;
 }
 
 /// The leader hangs in the middle of a launch, its clone still on the way. The other replica finishes the launch; the old one wakes up, and acts no more.
@@ -24,9 +30,9 @@ fn f72_f73_a_leader_that_hangs_past_its_lease_is_replaced_and_acts_no_more() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
         let foreign = stage.put_up_a_foreign_vm();
+        // A replica is ready before it leads.
+        until_leads(&stage, stage.pod.name()).await;
         let second = stage.second_replica().await;
-        let first = holder(&stage).await.unwrap();
-        assert!(first.starts_with(stage.pod.name()), "{first} leads");
 
         let hold = stage
             .served
@@ -37,13 +43,7 @@ fn f72_f73_a_leader_that_hangs_past_its_lease_is_replaced_and_acts_no_more() {
             .await
             .expect("no clone");
         stage.pod.pause().await.unwrap();
-        eventually(SOON, "the second replica leading", async || {
-            match holder(&stage).await {
-                Some(holder) if holder.starts_with(second.name()) => Ok(()),
-                other => Err(format!("{other:?} leads")),
-            }
-        })
-        .await;
+        until_leads(&stage, second.name()).await;
         // It arrives in the term of the other.
         hold.release();
         stage.until_running("web", 1).await;

@@ -318,10 +318,10 @@ async fn told_to_stop(bench: &Bench, request: &'static str, machines: u32) {
     let held = caught(&hold).await;
     stage.pod.tell_to_stop().await.unwrap();
     eventually(SOON, "the process on its way out", async || {
-        let log = stage.pod.log_tail(20);
+        let log = std::fs::read_to_string(stage.pod.log_path()).unwrap();
         log.contains("come to a safe point")
             .then_some(())
-            .ok_or(log)
+            .ok_or_else(|| stage.pod.log_tail(20))
     })
     .await;
     assert_eq!(

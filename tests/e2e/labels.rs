@@ -23,7 +23,7 @@ fn the_results_of_label_templates_are_on_the_nodes() {
         // Each pod needs a machine of its own, and `spread` takes another hypervisor each time.
         stage.deploy("wide", 2, "3", "1Gi", json!({})).await;
         stage.until_running("wide", 2).await;
-        // A Node has all of its labels once its claim is through; pods may run on it before.
+        // A Node has all of its labels before its claim is Initialized; pods may run on it earlier.
         stage.until_in_step(2).await;
         let nodes = stage.nodes().await;
         let machines = stage.machines();

@@ -144,7 +144,7 @@ async fn a_removal_that_is_held_while_it_looks_goes_no_further() {
     assert_eq!(lab.asked("PUT", "/config"), 1);
 }
 
-/// It asks whether its number is free then.
+/// Its turn to clone has come, and it asks once more whether its number is free.
 #[tokio::test(start_paused = true)]
 async fn a_launch_that_is_held_while_it_looks_does_not_begin() {
     let mut lab = Lab::new().await;
@@ -157,6 +157,8 @@ async fn a_launch_that_is_held_while_it_looks_does_not_begin() {
     tick(&mut host, &lab.client, &Verdict::Keep).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(lab.faults.happened().len(), 1);
+    let all = 3 * Concurrency::default().per_hypervisor;
+    assert_eq!(host.free_clone_turns().await, all - 1);
     let hold = advance(&claim, Verdict::Hold("it is paused".into()));
     host.actor.start(&hold, &host.world, &host.term).await;
     rest(&mut host).await;
