@@ -33,6 +33,7 @@ fn f72_f73_a_leader_that_hangs_past_its_lease_is_replaced_and_acts_no_more() {
         // A replica is ready before it leads.
         until_leads(&stage, stage.pod.name()).await;
         let second = stage.second_replica().await;
+        // And leads still: one that does not would show nothing by hanging.
         until_leads(&stage, stage.pod.name()).await;
 
         let hold = stage
