@@ -4,6 +4,7 @@ mod acceptance;
 mod blockers;
 mod breaking;
 mod drawn;
+mod gates;
 mod headroom;
 mod lifecycle;
 mod machines;

@@ -5,7 +5,7 @@ use crate::ids::Vmid;
 use crate::plan::RemovalReason;
 
 /// A machine whose drain has begun for this reason.
-fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {
+pub(super) fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {
     scene.machine(name, "alpha");
     let claim = scene.claim(name);
     claim.status.phase = Phase::Draining;

@@ -8,7 +8,7 @@ use crate::planning::{Limits, Planning};
 use crate::world::World;
 
 /// A machine in service whose claim was torn off.
-fn orphaned(scene: &mut Scene, name: &str) -> Vmid {
+pub(super) fn orphaned(scene: &mut Scene, name: &str) -> Vmid {
     scene.machine(name, "alpha");
     let vmid = scene.claims[name].spec.vmid;
     scene.claims.clear();
@@ -20,7 +20,7 @@ fn set_ready(scene: &mut Scene, name: &str, ready: bool) {
     node.expect("a Node of that name").ready = ready;
 }
 
-fn facts(name: &str) -> OrphanFacts {
+pub(super) fn facts(name: &str) -> OrphanFacts {
     OrphanFacts {
         claim_uid: format!("claim-{name}").into(),
         nonce: "abc".into(),
@@ -53,7 +53,7 @@ fn planned(scene: &Scene, vmid: Vmid, facts: OrphanFacts) -> Plan {
 }
 
 /// It has waited for so many seconds.
-fn waited(scene: &mut Scene, vmid: Vmid, name: &str, seconds: i64) {
+pub(super) fn waited(scene: &mut Scene, vmid: Vmid, name: &str, seconds: i64) {
     scene.ledger.orphans = vec![OrphanSeen {
         cluster: "pve".into(),
         vmid,
@@ -69,7 +69,7 @@ fn told(plan: &Plan) -> &str {
     &report.message
 }
 
-const GRACE: i64 = 3600;
+pub(super) const GRACE: i64 = 3600;
 
 #[test]
 fn f27_f112_a_machine_whose_node_is_ready_gets_its_claim_back_at_once() {

@@ -1,0 +1,743 @@
+//! What may be removed, and what stands against it: each removal against each gate, as the planner decides it, and as the plan's check does.
+
+use std::fmt::Write as _;
+
+use super::lifecycle::draining;
+use super::orphans::{GRACE, facts, orphaned, waited};
+use super::*;
+use crate::check::violations;
+use crate::facts::*;
+use crate::ids::Vmid;
+use crate::plan::RemovalReason;
+use crate::planning::Limits;
+use crate::world::World;
+
+/// What is to go, or goes already: the table's columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// A machine in service for which this reason holds since now.
+    Begins(RemovalReason),
+    /// Its hypervisor was excluded before its clone was asked for.
+    Withdrawn,
+    /// It was deleted before it was in service.
+    Cancelled,
+    /// Its drain has begun for this reason.
+    Drain(RemovalReason),
+    Terminating,
+    /// It has no claim, and has waited for its grace.
+    Orphan,
+    /// An orphan whose claim was made, to remove it.
+    Condemned,
+    /// On its way up, before and after its clone: nothing wants it gone.
+    Pending,
+    Launched,
+}
+
+const CASES: [(&str, Case); 20] = [
+    ("Empty", Case::Begins(RemovalReason::Empty)),
+    ("Underu", Case::Begins(RemovalReason::Underutilized)),
+    ("Replac", Case::Begins(RemovalReason::Replace)),
+    ("Repair", Case::Begins(RemovalReason::Repair)),
+    ("Lost", Case::Begins(RemovalReason::Lost)),
+    ("Delete", Case::Begins(RemovalReason::Deleted)),
+    ("Withdr", Case::Withdrawn),
+    ("Cancel", Case::Cancelled),
+    ("Empty", Case::Drain(RemovalReason::Empty)),
+    ("Underu", Case::Drain(RemovalReason::Underutilized)),
+    ("Replac", Case::Drain(RemovalReason::Replace)),
+    ("Repair", Case::Drain(RemovalReason::Repair)),
+    ("Lost", Case::Drain(RemovalReason::Lost)),
+    ("LaunFa", Case::Drain(RemovalReason::LaunchFailed)),
+    ("Delete", Case::Drain(RemovalReason::Deleted)),
+    ("Termin", Case::Terminating),
+    ("Orphan", Case::Orphan),
+    ("Condem", Case::Condemned),
+    ("Pendin", Case::Pending),
+    ("Launch", Case::Launched),
+];
+
+/// What stands against it: the table's rows.
+enum Gate {
+    Scene(fn(&mut Scene)),
+    /// Something that no scene is without is gone.
+    Gone(fn() -> Delta),
+}
+
+const GATES: [(&str, Gate); 40] = [
+    ("nothing", Gate::Scene(|_| ())),
+    (
+        "just started",
+        Gate::Scene(|scene| scene.host.armed_at = None),
+    ),
+    (
+        "cold start",
+        Gate::Scene(|scene| scene.host.armed_at = Some(at(NOW + 30))),
+    ),
+    (
+        "definition",
+        Gate::Scene(|scene| scene.host.definition_problem = Some("the CRD is deleted".into())),
+    ),
+    (
+        "clock",
+        Gate::Scene(|scene| scene.host.clock_problem = Some("the clock is wrong".into())),
+    ),
+    (
+        "watch",
+        Gate::Scene(|scene| scene.host.failing_watches = vec!["pods".into()]),
+    ),
+    (
+        "no ProxmoxCluster",
+        Gate::Gone(|| Delta::Cluster("pve".into(), None)),
+    ),
+    (
+        "no inventory",
+        Gate::Gone(|| Delta::Inventory("pve".into(), None)),
+    ),
+    (
+        "unreachable",
+        Gate::Scene(|scene| scene.inventory.reachable = false),
+    ),
+    (
+        "no quorum",
+        Gate::Scene(|scene| scene.inventory.quorate = false),
+    ),
+    (
+        "list not whole",
+        Gate::Scene(|scene| scene.inventory.complete = false),
+    ),
+    (
+        "another one is off",
+        Gate::Scene(|scene| scene.hypervisor("beta").online = false),
+    ),
+    ("no key", Gate::Scene(|scene| scene.host.key_known = false)),
+    (
+        "anchor unseen",
+        Gate::Scene(|scene| {
+            scene.host.anchor_nonce = Some("one".into());
+            unread_anchor(scene);
+        }),
+    ),
+    (
+        "anchor watched",
+        Gate::Scene(|scene| anchor(scene).watched_since = Some(at(NOW - 60))),
+    ),
+    (
+        "anchor foreign",
+        Gate::Scene(|scene| {
+            anchor(scene).foreign = Some(ForeignMark {
+                vmid: Vmid(2999),
+                mark: mark(7, "another"),
+                since: at(NOW - 60),
+                moved: 0,
+            });
+            unread_anchor(scene);
+        }),
+    ),
+    (
+        "frozen",
+        Gate::Scene(|scene| {
+            for name in ["x0", "x1", "x2", "x3"] {
+                scene.machine(name, "beta");
+                let node = scene.nodes.get_mut(name).unwrap();
+                (node.ready, node.ready_since) = (false, at(NOW - 1));
+            }
+        }),
+    ),
+    (
+        "allowance used up",
+        Gate::Scene(|scene| {
+            let row = |index| Removal {
+                claim: format!("gone-{index}").as_str().into(),
+                at: at(NOW - 10),
+                reason: RemovalReason::Repair,
+            };
+            scene.ledger.removals = (0..100).map(row).collect();
+        }),
+    ),
+    (
+        "pool paused",
+        Gate::Scene(|scene| scene.workers().paused = true),
+    ),
+    ("pool gone", Gate::Scene(|scene| scene.pools.clear())),
+    (
+        "claim paused",
+        Gate::Scene(|scene| of_claim(scene, |claim| claim.paused = true)),
+    ),
+    (
+        "no finalizer",
+        Gate::Scene(|scene| of_claim(scene, |claim| claim.has_finalizer = false)),
+    ),
+    (
+        "two claims",
+        Gate::Scene(|scene| {
+            let Some(mut other) = scene.claims.get("m").cloned() else {
+                return;
+            };
+            other.uid = "claim-other".into();
+            other.status = ClaimStatus::default();
+            (other.deleting_since, other.spec.adopts) = (None, None);
+            scene.claims.insert("other".into(), other);
+            of_claim(scene, |claim| {
+                let adopts = claim.spec.adopts.get_or_insert(Adopts {
+                    claim_uid: "claim-other".into(),
+                    nonce: "abc".into(),
+                    condemned: false,
+                });
+                adopts.claim_uid = "claim-other".into();
+            });
+        }),
+    ),
+    (
+        "own Node",
+        Gate::Scene(|scene| scene.host.own_node = Some("m".into())),
+    ),
+    (
+        "control plane",
+        Gate::Scene(|scene| {
+            of_node(scene, |node| {
+                let role = crate::keys::CONTROL_PLANE_ROLES[0];
+                node.labels.insert(role.into(), String::new());
+            });
+        }),
+    ),
+    (
+        "keep, on the claim",
+        Gate::Scene(|scene| of_claim(scene, |claim| claim.do_not_disrupt = true)),
+    ),
+    (
+        "keep, on the Node",
+        Gate::Scene(|scene| {
+            of_node(scene, |node| {
+                let key = crate::keys::DO_NOT_DISRUPT;
+                node.annotations.insert(key.into(), "true".into());
+            });
+        }),
+    ),
+    (
+        "VM protected",
+        Gate::Scene(|scene| {
+            of_claim(scene, |claim| {
+                claim.status.conditions.push(ClaimCondition {
+                    message: "somebody protects VM 1000".into(),
+                    ..condition(Condition::ProtectedVM, at(NOW - 60))
+                });
+            });
+        }),
+    ),
+    (
+        "drain given up",
+        Gate::Scene(|scene| {
+            of_claim(scene, |claim| {
+                claim.status.conditions.push(ClaimCondition {
+                    status: false,
+                    reason: crate::claim::GIVEN_UP.into(),
+                    ..condition(Condition::Unneeded, at(NOW - 10))
+                });
+            });
+        }),
+    ),
+    (
+        "scale-down off",
+        Gate::Scene(|scene| scene.workers().scale_down.enabled = false),
+    ),
+    (
+        "budget used up",
+        Gate::Scene(|scene| scene.workers().scale_down.budget = 0),
+    ),
+    (
+        "minNodes",
+        Gate::Scene(|scene| scene.workers().min_nodes = 5),
+    ),
+    (
+        "minNodeAge",
+        Gate::Scene(|scene| of_node(scene, |node| node.created = at(NOW - 1))),
+    ),
+    (
+        "stabilization",
+        Gate::Scene(|scene| {
+            scene.machine("new", "beta");
+            let new = scene.claim("new");
+            new.status.conditions = vec![condition(Condition::Initialized, at(NOW - 1))];
+            scene.running("new", 4, "new", spec("cpu=1"));
+        }),
+    ),
+    (
+        "unneededTime",
+        Gate::Scene(|scene| {
+            scene.workers().scale_down.unneeded_time = jiff::SignedDuration::from_mins(1);
+        }),
+    ),
+    (
+        "cordoned",
+        Gate::Scene(|scene| of_node(scene, |node| node.unschedulable = true)),
+    ),
+    (
+        "pod that stays",
+        Gate::Scene(|scene| {
+            scene.running("keep", 1, "m", spec("cpu=1"));
+            scene.pod("keep-00000").do_not_disrupt = true;
+        }),
+    ),
+    (
+        "pending pod",
+        Gate::Scene(|scene| {
+            let mut picky = spec("cpu=1");
+            picky.node_selector = labels("kubernetes.io/hostname=m");
+            scene.pending("waits", 1, picky);
+        }),
+    ),
+    (
+        "no room for a pod",
+        Gate::Scene(|scene| {
+            scene.running("web", 1, "m", spec("cpu=1"));
+            let full = scene.nodes.get_mut("static").unwrap();
+            full.taints = vec![taint("full", TaintEffect::NoSchedule)];
+        }),
+    ),
+    (
+        "Node Ready again",
+        Gate::Scene(|scene| of_node(scene, |node| node.ready = true)),
+    ),
+];
+
+fn of_claim(scene: &mut Scene, change: impl FnOnce(&mut ClaimFacts)) {
+    scene.claims.get_mut("m").map(change);
+}
+
+fn of_node(scene: &mut Scene, change: impl FnOnce(&mut NodeFacts)) {
+    scene.nodes.get_mut("m").map(change);
+}
+
+fn mark(sequence: u64, nonce: &str) -> Mark {
+    Mark {
+        sequence,
+        nonce: nonce.into(),
+    }
+}
+
+/// One that the Ledger knows, in order.
+fn anchor(scene: &mut Scene) -> &mut Anchor {
+    scene.host.anchor_nonce = Some("one".into());
+    scene.ledger.anchors = vec![Anchor {
+        cluster: "pve".into(),
+        vmid: Vmid(2999),
+        mark: None,
+        next: mark(1, "one"),
+        at: at(NOW - 60),
+        watched_since: None,
+        foreign: None,
+    }];
+    &mut scene.ledger.anchors[0]
+}
+
+/// A VM that is called like one, and was not looked at yet.
+fn unread_anchor(scene: &mut Scene) {
+    let guest = GuestFacts {
+        hypervisor: "gamma".into(),
+        name: Some("kproxide-anchor-2999".into()),
+        status: GuestStatus::Stopped,
+        template: false,
+        lock: None,
+        pool: Some("kproxide".into()),
+        max_threads: 1,
+        max_memory_bytes: 1,
+    };
+    scene.inventory.guests.insert(Vmid(2999), guest);
+}
+
+impl Case {
+    /// The machine `m` on `alpha`, and a Node with room beside it.
+    fn scene(self) -> Scene {
+        let mut scene = Scene::default();
+        match self {
+            Self::Begins(reason) => {
+                scene.machine("m", "alpha");
+                match reason {
+                    RemovalReason::Empty | RemovalReason::LaunchFailed => {}
+                    RemovalReason::Underutilized => {
+                        scene.running("moved", 1, "m", spec("cpu=1"));
+                    }
+                    RemovalReason::Replace => scene.claim("m").replace = true,
+                    RemovalReason::Repair => break_down(&mut scene),
+                    RemovalReason::Lost => {
+                        break_down(&mut scene);
+                        scene.guest("m", None);
+                    }
+                    RemovalReason::Deleted => scene.claim("m").deleting_since = Some(at(NOW - 1)),
+                }
+            }
+            Self::Withdrawn => {
+                scene.coming_machine("m", "alpha", Phase::Pending);
+                scene.cluster.exclude = vec!["alpha".into()];
+            }
+            Self::Cancelled => {
+                scene.coming_machine("m", "alpha", Phase::Launched);
+                scene.claim("m").deleting_since = Some(at(NOW - 1));
+            }
+            Self::Drain(reason) => {
+                draining(&mut scene, "m", reason);
+                match reason {
+                    RemovalReason::Repair | RemovalReason::Lost => break_down(&mut scene),
+                    RemovalReason::LaunchFailed => {
+                        let conditions = &mut scene.claim("m").status.conditions;
+                        conditions.retain(|it| it.kind != Condition::Initialized);
+                        break_down(&mut scene);
+                    }
+                    RemovalReason::Deleted => scene.claim("m").deleting_since = Some(at(NOW - 60)),
+                    RemovalReason::Empty
+                    | RemovalReason::Underutilized
+                    | RemovalReason::Replace => {}
+                }
+                if reason == RemovalReason::Lost {
+                    scene.guest("m", None);
+                }
+            }
+            Self::Terminating => {
+                draining(&mut scene, "m", RemovalReason::Empty);
+                scene.claim("m").status.phase = Phase::Terminating;
+                scene.claim("m").deleting_since = Some(at(NOW - 60));
+            }
+            Self::Orphan => {
+                let vmid = orphaned(&mut scene, "m");
+                scene.nodes.get_mut("m").unwrap().ready = false;
+                waited(&mut scene, vmid, "m", GRACE);
+            }
+            Self::Condemned => {
+                scene.machine("m", "alpha");
+                break_down(&mut scene);
+                let claim = scene.claim("m");
+                claim.status.phase = Phase::Draining;
+                claim.spec.adopts = Some(Adopts {
+                    claim_uid: "claim-old".into(),
+                    nonce: "abc".into(),
+                    condemned: true,
+                });
+                claim.status.conditions = vec![ClaimCondition {
+                    status: false,
+                    reason: "Deleted".into(),
+                    ..condition(Condition::Drained, at(NOW - 60))
+                }];
+            }
+            Self::Pending => {
+                scene.coming_machine("m", "alpha", Phase::Pending);
+            }
+            Self::Launched => {
+                scene.coming_machine("m", "alpha", Phase::Launched);
+            }
+        }
+        scene.node("static", node("cpu=16 memory=32Gi"));
+        scene
+    }
+
+    fn world(self, gate: &Gate) -> World {
+        let mut scene = self.scene();
+        if let Gate::Scene(change) = gate {
+            change(&mut scene);
+        }
+        let mut world = scene.world();
+        if self == Self::Orphan {
+            let vmid = scene.ledger.entries[0].vmid;
+            let look = OrphanLook::Ours(Box::new(OrphanFacts {
+                tombstoned: true,
+                ..facts("m")
+            }));
+            world.apply(Delta::Orphans("pve".into(), [(vmid, look)].into()));
+        }
+        if let Gate::Gone(delta) = gate {
+            world.apply(delta());
+        }
+        world
+    }
+
+    /// The reason that its removal has, or that a planner gone wrong could give it.
+    fn reason(self) -> RemovalReason {
+        match self {
+            Self::Begins(reason) | Self::Drain(reason) => reason,
+            Self::Withdrawn | Self::Pending => RemovalReason::LaunchFailed,
+            Self::Terminating => RemovalReason::Empty,
+            Self::Cancelled | Self::Orphan | Self::Condemned | Self::Launched => {
+                RemovalReason::Deleted
+            }
+        }
+    }
+
+    fn has_begun(self) -> bool {
+        match self {
+            Self::Drain(_) | Self::Terminating | Self::Condemned => true,
+            Self::Begins(_) | Self::Withdrawn | Self::Cancelled => false,
+            Self::Orphan | Self::Pending | Self::Launched => false,
+        }
+    }
+}
+
+/// Not Ready for long enough to be repaired.
+fn break_down(scene: &mut Scene) {
+    let node = scene.nodes.get_mut("m").unwrap();
+    (node.ready, node.ready_since) = (false, at(NOW - 3600));
+}
+
+/// What the planner does with it, as one letter, and what it says.
+fn outcome(case: Case, world: &World) -> (char, String) {
+    let plan = plan(world, at(NOW), Limits::default(), reasonable);
+    check_sound(&plan);
+    if case == Case::Orphan {
+        return match (&plan.adoptions[..], &plan.report.orphans[..]) {
+            ([adoption], _) if adoption.is_condemned() => ('b', String::new()),
+            ([_], _) => ('k', "adopted".into()),
+            ([], [report]) => {
+                let said = report.message.split("claim is gone: ").last().unwrap();
+                let said = said.split("It is not removed yet: ").last().unwrap();
+                ('k', said.to_owned())
+            }
+            (_, reports) => ('-', format!("{reports:?}")),
+        };
+    }
+    match verdict(&plan, "m") {
+        Verdict::Remove(reason) => {
+            let letter = if case.has_begun() { 'g' } else { 'b' };
+            let is_other = reason != case.reason();
+            let said = is_other.then(|| format!("(as {reason:?})"));
+            (letter, said.unwrap_or_default())
+        }
+        Verdict::Hold(why) => ('H', why.to_string()),
+        Verdict::GiveUp(why) => ('U', why.to_string()),
+        Verdict::Keep if world.nodes().any(|node| node.name().as_str() == "m") => {
+            ('k', kept(&plan, "m").unwrap())
+        }
+        Verdict::Keep => ('+', String::new()),
+    }
+}
+
+/// What the plan's check says of a plan that removes it all the same.
+fn checked(case: Case, gate: &Gate, is_counted: bool) -> String {
+    let limits = Limits::default();
+    let world = case.world(gate);
+    let mut plan = plan(&world, at(NOW), limits, reasonable);
+    if case == Case::Orphan {
+        let open = case.world(&Gate::Scene(|_| ()));
+        plan.adoptions = crate::fixtures::plan(&open, at(NOW), limits, reasonable).adoptions;
+    }
+    for advance in &mut plan.advances {
+        if advance.claim.as_str() == "m" {
+            advance.verdict = Verdict::Remove(case.reason());
+        } else {
+            advance.verdict = Verdict::Keep;
+        }
+    }
+    if is_counted {
+        let ledger = world.ledger().cloned().unwrap_or_default();
+        let removals = &mut plan.ledger.get_or_insert(ledger).removals;
+        removals.retain(|row| row.claim.as_str() != "m");
+        removals.push(Removal {
+            claim: "m".into(),
+            at: at(NOW),
+            reason: case.reason(),
+        });
+    }
+    let found = violations(&world, at(NOW), &limits, &plan);
+    let found = found.iter().find(|(claim, _)| claim.as_str() == "m");
+    found.map_or("-".into(), |(_, violation)| {
+        format!("{violation:?}").chars().take(6).collect()
+    })
+}
+
+/// The rules as they are.
+fn table() -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut rows = String::new();
+    let head = |rows: &mut String, title: &str| {
+        write!(rows, "{title:19}").unwrap();
+        for (name, _) in CASES {
+            write!(rows, "{name:7}").unwrap();
+        }
+        *rows = format!("{}\n", rows.trim_end());
+    };
+    head(&mut rows, "plan");
+    for (name, gate) in &GATES {
+        let mut row = format!("{name:19}");
+        for (_, case) in CASES {
+            let (letter, said) = outcome(case, &case.world(gate));
+            let cell = match said.is_empty() {
+                true => letter.to_string(),
+                false => {
+                    let known = words.iter().position(|word| *word == said);
+                    let number = known.unwrap_or_else(|| {
+                        words.push(said);
+                        words.len() - 1
+                    });
+                    format!("{letter}{}", number + 1)
+                }
+            };
+            write!(row, "{cell:7}").unwrap();
+        }
+        writeln!(rows, "{}", row.trim_end()).unwrap();
+    }
+    rows.push('\n');
+    head(&mut rows, "check");
+    for (name, gate) in &GATES {
+        let mut row = format!("{name:19}");
+        for (_, case) in CASES {
+            write!(
+                row,
+                "{:7}",
+                checked(case, gate, *name != "allowance used up")
+            )
+            .unwrap();
+        }
+        writeln!(rows, "{}", row.trim_end()).unwrap();
+    }
+    rows.push('\n');
+    for (index, said) in words.iter().enumerate() {
+        writeln!(rows, "{:2} {said}", index + 1).unwrap();
+    }
+    rows
+}
+
+/// One column for each removal: from `Empty` to `Cancel` it would begin, from the second `Empty` to `Termin` it has begun; `Condem` is
+/// the orphan's claim, under way; `Pendin` and `Launch` are to stay. One row for each gate.
+///
+/// `b` begins, `g` goes on, `H` is held where it is, `U` is given up, `k` stays in service, `+` goes on its way up. The numbers are those of
+/// the sentences at the end. The second table is what the check of a plan says to the same removal.
+const RULES: &str = "
+plan               Empty  Underu Replac Repair Lost   Delete Withdr Cancel Empty  Underu Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
+nothing            b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+just started       k1     k1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     k1     H1     +      +
+cold start         k2     k2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     k2     H2     +      +
+definition         k3     k3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     k3     H3     +      +
+clock              k4     k4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     k4     H4     +      +
+watch              k5     k5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     k5     H5     +      +
+no ProxmoxCluster  b      b      H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     k7     H6     H6     +
+no inventory       k8     k8     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     k9     H9     H9     +
+unreachable        k8     k8     H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    k11    H10    H10    +
+no quorum          k8     k8     H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    k11    H12    H12    +
+list not whole     b      b      b      b      b13    b      b      b      g      g      g      g      g      g      g      g      k11    g      +      +
+another one is off b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      k14    g      +      +
+no key             k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    H15    +
+anchor unseen      k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
+anchor watched     k17    k17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    +      +
+anchor foreign     H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    k18    H18    H18    H18
+frozen             k19    k19    k19    k20    k20    H19    b      H19    U19    U19    H19    H19    H19    g      H19    H19    k19    H19    +      +
+allowance used up  k21    k21    k21    k22    k21    H21    b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pool paused        H23    H23    H23    H23    H23    H23    H23    H23    U23    U23    g      g      g      g      g      g      k23    g      H23    +
+pool gone          k24    k24    k24    k24    k24    b      b      b      U24    U24    g      g      g      g      g      g      b      g      +      +
+claim paused       H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    b      H25    H25    H25
+no finalizer       k26    k26    H26    H26    H26    b      +      b      H26    H26    H26    H26    H26    H26    g      g      b      H26    +      +
+two claims         H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    b      H27    H27    H27
+own Node           k28    k28    H28    H28    H28    H28    b      b      H28    H28    H28    H28    H28    H28    H28    H28    k28    H28    +      +
+control plane      k29    k29    H29    H29    H29    H29    b      b      H29    H29    H29    H29    H29    H29    H29    H29    k29    H29    +      +
+keep, on the claim k30    k30    k30    b      b      b      b      b      U30    U30    g      g      g      g      g      g      b      g      +      +
+keep, on the Node  k30    k30    k30    b      b      b      b      b      U30    U30    g      g      g      g      g      g      b      g      +      +
+VM protected       k31    k31    k31    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+drain given up     k32    k32    k32    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+scale-down off     k33    k33    b      b      b      b      b      b      U34    U34    g      g      g      g      g      g      b      g      +      +
+budget used up     k35    k35    k35    k20    b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+minNodes           k36    k36    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+minNodeAge         k37    k37    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+stabilization      k38    k38    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+unneededTime       k39    k39    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+cordoned           k40    k40    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pod that stays     k41    k41    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pending pod        k42    k42    b      b      b      b      b      b      U43    U43    g      g      g      g      g      g      b      g      +      +
+no room for a pod  k44    k45    b      b      b      b      b      b      U44    U44    g      g      g      g      g      g      b      g      +      +
+Node Ready again   b      b      b      b46    b46    b      b      b      g      g      g      g      g      g      g      g      k47    H48    +      +
+
+check              Empty  Underu Replac Repair Lost   Delete Withdr Cancel Empty  Underu Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
+nothing            -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+just started       NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm
+cold start         NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm
+definition         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+clock              -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+watch              -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+no ProxmoxCluster  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      WrongC -      -      -
+no inventory       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+unreachable        -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+no quorum          -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+list not whole     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+another one is off -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+no key             -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NoKey  -      -      -
+anchor unseen      Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
+anchor watched     Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
+anchor foreign     Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
+frozen             Frozen Frozen Frozen Frozen Frozen Frozen -      Frozen Frozen Frozen Frozen Frozen Frozen -      Frozen Frozen Frozen Frozen -      Frozen
+allowance used up  NotCou NotCou NotCou NotCou NotCou -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+pool paused        Protec Protec Protec Protec Protec Protec Protec Protec -      -      -      -      -      -      -      -      -      -      Protec Protec
+pool gone          Budget Budget Budget Budget -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+claim paused       Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec -      Protec Protec Protec
+no finalizer       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+two claims         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+own Node           OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      -      OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      OwnNod -      -
+control plane      Contro Contro Contro Contro Contro Contro -      -      Contro Contro Contro Contro Contro Contro Contro Contro -      Contro -      -
+keep, on the claim Protec Protec -      -      -      -      -      -      Protec Protec -      -      -      -      -      -      -      -      -      -
+keep, on the Node  Protec Protec -      -      -      -      -      -      Protec Protec -      -      -      -      -      -      -      -      -      -
+VM protected       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+drain given up     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+scale-down off     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+budget used up     Budget Budget Budget Budget -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+minNodes           MinNod MinNod -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+minNodeAge         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+stabilization      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+unneededTime       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+cordoned           -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+pod that stays     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+pending pod        -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+no room for a pod  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+Node Ready again   -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      Protec -      -      -
+
+ 1 kproxide has just started: nothing is removed before two full ticks and the time of --cold-start
+ 2 kproxide has just started: nothing is removed before 2027-01-16T08:00:30Z (--cold-start)
+ 3 the CRD is deleted
+ 4 the clock is wrong
+ 5 the watch of pods is failing
+ 6 there is no ProxmoxCluster pve
+ 7 its number is not one of spec.vmidRange of the ProxmoxCluster, so nothing touches it: widen that, or remove the VM by hand
+ 8 its Proxmox cluster cannot be reached or has no quorum
+ 9 nothing is known of Proxmox cluster pve yet
+10 Proxmox cluster pve cannot be reached
+11 Proxmox cluster pve does not answer in full, or has no quorum
+12 Proxmox cluster pve has no quorum
+13 (as Repair)
+14 not every hypervisor of Proxmox cluster pve answers: beta
+15 the key for ownership proofs is missing
+16 held: kproxide's anchor in Proxmox cluster pve has not been found yet; the condition Ready of its NodePool says more
+17 held: kproxide's anchor in Proxmox cluster pve is watched, because nobody moved it for a while; the condition Ready of its NodePool says more
+18 held: kproxide's anchor in Proxmox cluster pve was moved by somebody else; the condition Ready of its NodePool says more
+19 frozen: too many machines went bad at once; the condition Ready of its NodePool says more
+20 it is not Ready; it is repaired if it stays so
+21 waiting: 100 machines were removed in the last 10 minutes, 50 are allowed; next at 2027-01-16T08:09:50Z
+22 waiting: 100 machines were repaired in the last 10 minutes, 10 are allowed; next at 2027-01-16T08:09:50Z
+23 NodePool workers is paused
+24 its pool is gone
+25 paused by the annotation kproxide.dev/pause
+26 its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked
+27 NodeClaim other is of the same VM 1000: take the finalizer kproxide.dev/machine off the one that is too many, and delete it
+28 kproxide itself runs on this Node, which is therefore never drained
+29 control-plane Nodes are never drained
+30 the annotation kproxide.dev/do-not-disrupt is set
+31 somebody protects VM 1000
+32 its drain was given up a short time ago
+33 scale-down is disabled for its pool
+34 scale-down was disabled
+35 0 removals of its pool are under way (scaleDown.budget)
+36 its pool keeps 5 machines (minNodes)
+37 it is younger than 600 s (minNodeAge)
+38 a machine came into service a short time ago (stabilization)
+39 it has not been unneeded for 60 s (unneededTime)
+40 somebody cordoned it
+41 pod default/keep-00000 must not be disrupted (annotation)
+42 pending pods will run on it
+43 pod default/waits-00000 is pending and fits here
+44 pod default/web-00000 fits on no other Node
+45 pod default/moved-00000 fits on no other Node
+46 (as Empty)
+47 its removal had begun when its claim disappeared, and its Node m is Ready. It is left as it is: take the tombstone line out of its description to have it taken over again, or drain the Node and remove the VM by hand
+48 its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go
+";
+
+#[test]
+fn every_removal_meets_every_gate_as_the_table_says() {
+    let found = table();
+    assert!(
+        found == RULES.trim_start_matches('\n'),
+        "the rules are now:\n{found}"
+    );
+}
