@@ -22,10 +22,10 @@ use crate::facts::{
     Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, LedgerFacts, Mark, OrphanLook,
 };
 use crate::ids::{ClusterName, Vmid};
-use crate::ledger::later;
 use crate::plan::AnchorStep;
 use crate::planning::used_numbers;
 use crate::report::{AnchorReport, AnchorTrouble};
+use crate::time::later;
 use crate::world::World;
 use sight::Sight;
 

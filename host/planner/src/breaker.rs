@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::Removal;
 use crate::ids::ClaimName;
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
+use crate::time::later;
 
 /// A removal counts for so long.
 pub const WINDOW: SignedDuration = SignedDuration::from_mins(10);

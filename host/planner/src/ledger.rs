@@ -15,6 +15,7 @@ use crate::facts::{
 use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
 use crate::mutants::{Mutant, broken};
 use crate::report::{Finding, Severity};
+use crate::time::later;
 use crate::world::World;
 use crate::{anchor, breaker, freeze};
 
@@ -106,11 +107,6 @@ fn is_overcome(world: &World, row: &Backoff) -> bool {
             && (row.storage.is_none() || row.storage == claim.spec.storage)
             && in_service.is_some_and(|since| since > failed_at)
     })
-}
-
-/// A moment later by so much; the end of time if there is none.
-pub fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
-    moment.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
 /// Reservations that are old enough to be given up, and of whose claims no watch has told. A claim that exists all the same may have its machine already: the

@@ -9,6 +9,8 @@ pub mod ids;
 
 pub mod keys;
 
+mod time;
+
 pub mod quantity;
 pub mod resources;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use crate::facts::RemovalReason;
 use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
 use crate::ids::{ClaimName, ClusterName, Digest, Uid, Vmid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
@@ -128,88 +129,6 @@ pub enum Verdict {
     GiveUp(String),
     /// Leave it exactly as it is (paused, cold start, no quorum, no key, frozen): no effect, for this reason.
     Hold(String),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum RemovalReason {
-    /// No pods that would have to move.
-    Empty,
-    Underutilized,
-    /// The annotation `kproxide.dev/replace`.
-    Replace,
-    /// Not Ready for too long.
-    Repair,
-    /// The launch failed or its deadline passed.
-    LaunchFailed,
-    /// Its claim was deleted by somebody.
-    Deleted,
-    /// The VM is gone.
-    Lost,
-}
-
-impl RemovalReason {
-    pub const ALL: [Self; 7] = [
-        Self::Empty,
-        Self::Underutilized,
-        Self::Replace,
-        Self::Repair,
-        Self::LaunchFailed,
-        Self::Deleted,
-        Self::Lost,
-    ];
-
-    /// One word, as conditions and Events carry it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Empty => "Empty",
-            Self::Underutilized => "Underutilized",
-            Self::Replace => "Replace",
-            Self::Repair => "Repair",
-            Self::LaunchFailed => "LaunchFailed",
-            Self::Deleted => "Deleted",
-            Self::Lost => "Lost",
-        }
-    }
-
-    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
-    pub fn event(self) -> &'static str {
-        match self {
-            Self::Empty => "ScaleDownEmpty",
-            Self::Underutilized
-            | Self::Replace
-            | Self::Repair
-            | Self::LaunchFailed
-            | Self::Deleted
-            | Self::Lost => "ScaleDown",
-        }
-    }
-
-    /// The reason that a condition's word stands for.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
-
-    /// Kept up only as long as the world still wants it: a drain for such a reason is given up when it no longer holds.
-    pub fn is_voluntary(self) -> bool {
-        match self {
-            Self::Empty | Self::Underutilized => true,
-            Self::Replace | Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
-        }
-    }
-}
-
-impl fmt::Display for RemovalReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "no pod needs it",
-            Self::Underutilized => "its pods fit on other Nodes",
-            Self::Replace => "its replacement was asked for",
-            Self::Repair => "it has not been Ready for too long",
-            Self::LaunchFailed => "its launch failed",
-            Self::Deleted => "its claim was deleted",
-            Self::Lost => "its VM is gone",
-        })
-    }
 }
 
 impl fmt::Display for Verdict {

@@ -9,8 +9,8 @@ use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
+use crate::time::later;
 
 /// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";

@@ -10,8 +10,8 @@ use super::step::Step;
 use super::subject::Subject;
 use super::{Condition, drain};
 use crate::facts::LaunchFailure;
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
+use crate::time::later;
 
 /// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
 pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {

@@ -14,9 +14,9 @@ use super::subject::{GuestHint, Subject};
 use super::{Condition, DRAINING_TAINT, GIVEN_UP, Op, Phase};
 use crate::facts::{BlockedBy, NodeFacts};
 use crate::ids::NodeName;
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Standing, Verdict};
+use crate::time::later;
 
 /// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
 pub(super) fn begin(

@@ -11,9 +11,9 @@ use super::power::is_down;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, NO_FINALIZER, Op, Phase};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
+use crate::time::later;
 
 /// Between two attempts to evict the same pod.
 const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);

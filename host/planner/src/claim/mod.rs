@@ -11,6 +11,8 @@
 //! An orphan that is taken over comes in by `orphan`, and goes on where it stands.
 //! Down: `drain` (whether; `empty` is how; reversible), `terminate` (proof, tombstone, stop, destroy), `closing` (proof of absence, records).
 
+mod status;
+
 mod subject;
 
 mod observed;
@@ -50,8 +52,6 @@ mod ledger;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod tests;
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) use drain::STAYS_READY;
 pub use ledger::{Closing, close, entry_of};
 pub use looks::{Looks, Need, looks};
@@ -65,6 +65,8 @@ pub use register::provider_id;
 pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};
 
+pub use crate::facts::{Condition, GIVEN_UP, Intent, Op, Phase};
+
 /// The taint that a kubelet registers with and that is removed once its Node is labelled (effect `NoExecute`).
 pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
 /// The taint of a Node that is being emptied (effect `NoSchedule`).
@@ -72,78 +74,9 @@ pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
 /// Kubernetes: the taint of a Node that a cloud controller manager will initialize, provider ID included.
 pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// The reason of `Drained` and `Unneeded` once a drain was given up.
-pub const GIVEN_UP: &str = "GivenUp";
-
 /// The reason of `Unneeded=False` where nothing but a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";
 
 /// What is said of a claim that is not removed before somebody has put its finalizer back.
 pub(crate) const NO_FINALIZER: &str =
     "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";
-
-/// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Phase {
-    /// The claim exists; nothing was asked of Proxmox yet.
-    #[default]
-    Pending,
-    /// Clone, configuration and start are under way.
-    Launching,
-    /// The VM was started; its Node is awaited.
-    Launched,
-    /// Its Node was matched; startup taints or readiness are awaited.
-    Registered,
-    /// In service.
-    Initialized,
-    /// Its Node is being emptied; still reversible.
-    Draining,
-    /// Past the point of no return: the machine is stopped, destroyed, and its absence proven.
-    Terminating,
-}
-
-/// Conditions of a claim, in Karpenter's words where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Condition {
-    Reserved,
-    Launched,
-    Registered,
-    Initialized,
-    /// No pod asks for more than this Node's absence would leave: since when it could go.
-    Unneeded,
-    /// The machine is there and its Node is not: since when. A Node that registers again takes it back.
-    NodeMissing,
-    Drained,
-    VolumesDetached,
-    InstanceTerminating,
-    /// Its clone left a locked configuration that only root@pam can unlock. Asks for a human.
-    StuckLocked,
-    /// The VM of our number is not provably ours. Asks for a human; nothing is done to it.
-    OwnershipMismatch,
-    /// Somebody protected the VM, or keeps a snapshot of it. Asks for a human.
-    ProtectedVM,
-}
-
-/// What was about to be done, written before it is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
-    pub op: Op,
-    /// Counts from 1 for each operation.
-    pub attempt: u32,
-    /// Who wrote it: the Lease's transitions and a random part.
-    pub epoch: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Op {
-    Clone,
-    Configure,
-    Resize,
-    Start,
-    Join,
-    Evict,
-    Shutdown,
-    Stop,
-    Tombstone,
-    Destroy,
-}

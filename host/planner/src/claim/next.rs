@@ -9,9 +9,9 @@ use super::ownership::Mismatch;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, drain, launch, orphan, register, service, terminate};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
+use crate::time::later;
 
 /// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.
 pub(super) const SOON: SignedDuration = SignedDuration::from_secs(5);

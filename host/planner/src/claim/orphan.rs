@@ -11,8 +11,8 @@ use super::subject::Subject;
 use super::{Condition, DRAINING_TAINT, Phase, UNREGISTERED_TAINT, drain};
 use crate::facts::{Adopts, NodeFacts};
 use crate::ids::{NodeName, Vmid};
-use crate::ledger::later;
 use crate::plan::{RemovalReason, Standing};
+use crate::time::later;
 
 /// The reason of the conditions that an earlier claim had earned.
 const ADOPTED: &str = "Adopted";

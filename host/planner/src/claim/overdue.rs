@@ -8,7 +8,7 @@ use super::next::{LATER, unread};
 use super::observed::{NodeLook, Observed, PodOnNode};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use crate::ledger::later;
+use crate::time::later;
 
 /// The reason of a Node that is known and not Ready.
 pub(super) const NOT_READY: &str = "NotReadyTimeout";

@@ -10,8 +10,8 @@ use super::ownership::{Made, is_another, prove};
 use super::step::{StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, Op, Phase, drain};
-use crate::ledger::later;
 use crate::plan::{RemovalReason, Verdict};
+use crate::time::later;
 
 /// Between two starts of a machine that does not come up or does not stay up: so long for each start so far, up to five minutes. What is waited for
 /// is a hypervisor whose storage is not there yet.

@@ -13,8 +13,8 @@ use super::subject::{ProviderId, Subject};
 use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
-use crate::ledger::later;
 use crate::taints::delays_service;
+use crate::time::later;
 
 /// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);

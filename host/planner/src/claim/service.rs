@@ -10,7 +10,7 @@ use super::register::Adoption;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op, register};
-use crate::ledger::later;
+use crate::time::later;
 
 /// A started machine that has run for so long has recovered.
 const RECOVERED: SignedDuration = SignedDuration::from_mins(5);

@@ -10,9 +10,9 @@ use crate::facts::{
     Timeouts,
 };
 use crate::ids::{ClaimName, Vmid};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::Verdict;
+use crate::time::later;
 
 /// One claim, what the world says about it, and the rules that apply to it.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prov
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, NO_FINALIZER, Op, drain};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
+use crate::time::later;
 
 /// A lock that nobody works under is looked at again after this long.
 const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);

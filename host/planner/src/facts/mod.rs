@@ -1,11 +1,12 @@
 //! Facts: what the shell tells the planner about the world, already converted and checked at the edge.
 //!
 //! Plain data without behaviour. Kubernetes' side is in [`kubernetes`], the operator's objects and our own records in
-//! [`objects`], Proxmox's side in [`proxmox`]. Everything that changes arrives as a [`Delta`].
+//! [`objects`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that changes arrives as a [`Delta`].
 
 mod kubernetes;
 mod objects;
 mod proxmox;
+mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,9 @@ use serde::{Deserialize, Serialize};
 pub use kubernetes::*;
 pub use objects::*;
 pub use proxmox::*;
+pub use record::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
-use crate::plan::RemovalReason;
 
 /// One change of the world. `None` means that the object is gone.
 ///

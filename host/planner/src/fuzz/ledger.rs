@@ -8,9 +8,10 @@ use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts, Removal};
 use crate::fixtures::Scene;
 use crate::ids::{ClaimName, HypervisorId, StorageName};
 use crate::ledger::{
-    LONGEST_BACKOFF, RESERVATION_LASTS, later, overdue, quarantine, record_failure, upkeep,
+    LONGEST_BACKOFF, RESERVATION_LASTS, overdue, quarantine, record_failure, upkeep,
 };
 use crate::plan::RemovalReason;
+use crate::time::later;
 
 const PLACES: [(&str, Option<&str>); 3] = [
     ("alpha", None),

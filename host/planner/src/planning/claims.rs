@@ -10,11 +10,11 @@ use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::report::Severity;
 use crate::taints;
+use crate::time::later;
 use crate::world::{NodeView, World};
 use crate::{anchor, freeze};
 

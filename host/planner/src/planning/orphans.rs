@@ -16,12 +16,12 @@ use crate::facts::{
     OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
-use crate::ledger::later;
 use crate::mutants::{Mutant, broken};
 use crate::orphans::{is_claimed, is_whole};
 use crate::plan::Adoption;
 use crate::question::Decoration;
 use crate::report::OrphanReport;
+use crate::time::later;
 use crate::world::{NodeView, World};
 use crate::{anchor, freeze};
 

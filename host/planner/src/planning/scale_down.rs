@@ -12,12 +12,13 @@ use super::{Planning, pools};
 use crate::claim::Condition;
 use crate::facts::PolicyKind;
 use crate::ids::{ObjectKey, PoolName};
-use crate::ledger::{MOST_STATE_BYTES, later, policy_state, set_policy_state};
+use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
 use crate::report::{NodeOutcome, NodeReport, Severity};
 use crate::resources::Resources;
+use crate::time::later;
 use crate::world::PodView;
 
 #[derive(Default)]

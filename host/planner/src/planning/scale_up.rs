@@ -8,11 +8,11 @@ use super::room::Room;
 use super::schedule::Need;
 use super::{Planning, Tick};
 use crate::ids::{HypervisorId, PoolName};
-use crate::ledger::later;
 use crate::report::{Severity, Why};
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
+use crate::time::later;
 
 /// An order of a pool, waiting to be placed.
 pub(super) struct Wanted {

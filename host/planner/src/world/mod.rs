@@ -17,10 +17,9 @@ pub use pods::Shape;
 pub(crate) use views::PendingPods;
 pub use views::{NodeView, PodView};
 
-use crate::claim::Phase;
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, LedgerFacts, OrphanLook, PolicyFacts, PolicyRef, PoolFacts,
+    InventoryFacts, LedgerFacts, OrphanLook, Phase, PolicyFacts, PolicyRef, PoolFacts,
     VolumeAttachmentFacts,
 };
 use crate::ids::{

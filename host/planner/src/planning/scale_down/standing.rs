@@ -6,8 +6,8 @@ use super::super::Planning;
 use super::super::claims;
 use crate::claim::{BLOCKED_BY_POD, Condition, NO_FINALIZER};
 use crate::facts::PoolFacts;
-use crate::ledger::later;
 use crate::plan::{Standing, Unneeded, Verdict};
+use crate::time::later;
 use crate::world::NodeView;
 use crate::{anchor, freeze};
 

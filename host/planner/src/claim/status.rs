@@ -1,0 +1,46 @@
+//! What follows from a claim's conditions.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::facts::{ClaimStatus, Condition, GIVEN_UP};
+use crate::time::later;
+
+impl ClaimStatus {
+    /// Its last drain was given up: when it may be tried again, after as long as it has been tried for in all, at least a minute and at most an hour.
+    pub fn rests_until(&self) -> Option<Timestamp> {
+        let given_up = |kind| {
+            self.conditions
+                .iter()
+                .find(|c| c.kind == kind && !c.status && c.reason == GIVEN_UP)
+        };
+        let ended = given_up(Condition::Unneeded)?.since;
+        // `since` stays at the first of several drains in a row that came to nothing.
+        let began = given_up(Condition::Drained).map_or(ended, |drained| drained.since);
+        let pause = ended.duration_since(began);
+        Some(later(
+            ended,
+            pause.clamp(SignedDuration::from_mins(1), SignedDuration::from_hours(1)),
+        ))
+    }
+
+    /// A Node that should have come into service by now has not.
+    pub fn is_overdue(&self) -> bool {
+        self.conditions
+            .iter()
+            .any(|c| matches!(c.kind, Condition::Registered | Condition::Initialized) && !c.status)
+    }
+
+    /// The VM is not provably the claim's, or protected, and so left alone; says why.
+    pub fn refusal(&self) -> Option<&str> {
+        self.conditions
+            .iter()
+            .filter(|c| {
+                matches!(
+                    c.kind,
+                    Condition::OwnershipMismatch | Condition::ProtectedVM
+                )
+            })
+            .find(|c| c.status)
+            .map(|c| &*c.message)
+    }
+}

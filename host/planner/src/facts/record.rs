@@ -1,0 +1,157 @@
+//! The words that our own records are written in: of a claim's status and of the Ledger.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Phase {
+    /// The claim exists; nothing was asked of Proxmox yet.
+    #[default]
+    Pending,
+    /// Clone, configuration and start are under way.
+    Launching,
+    /// The VM was started; its Node is awaited.
+    Launched,
+    /// Its Node was matched; startup taints or readiness are awaited.
+    Registered,
+    /// In service.
+    Initialized,
+    /// Its Node is being emptied; still reversible.
+    Draining,
+    /// Past the point of no return: the machine is stopped, destroyed, and its absence proven.
+    Terminating,
+}
+
+/// Conditions of a claim, in Karpenter's words where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Condition {
+    Reserved,
+    Launched,
+    Registered,
+    Initialized,
+    /// No pod asks for more than this Node's absence would leave: since when it could go.
+    Unneeded,
+    /// The machine is there and its Node is not: since when. A Node that registers again takes it back.
+    NodeMissing,
+    Drained,
+    VolumesDetached,
+    InstanceTerminating,
+    /// Its clone left a locked configuration that only root@pam can unlock. Asks for a human.
+    StuckLocked,
+    /// The VM of our number is not provably ours. Asks for a human; nothing is done to it.
+    OwnershipMismatch,
+    /// Somebody protected the VM, or keeps a snapshot of it. Asks for a human.
+    ProtectedVM,
+}
+
+/// What was about to be done, written before it is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    pub op: Op,
+    /// Counts from 1 for each operation.
+    pub attempt: u32,
+    /// Who wrote it: the Lease's transitions and a random part.
+    pub epoch: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Op {
+    Clone,
+    Configure,
+    Resize,
+    Start,
+    Join,
+    Evict,
+    Shutdown,
+    Stop,
+    Tombstone,
+    Destroy,
+}
+
+/// The reason of `Drained` and `Unneeded` once a drain was given up.
+pub const GIVEN_UP: &str = "GivenUp";
+
+/// Why a machine is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RemovalReason {
+    /// No pods that would have to move.
+    Empty,
+    Underutilized,
+    /// The annotation `kproxide.dev/replace`.
+    Replace,
+    /// Not Ready for too long.
+    Repair,
+    /// The launch failed or its deadline passed.
+    LaunchFailed,
+    /// Its claim was deleted by somebody.
+    Deleted,
+    /// The VM is gone.
+    Lost,
+}
+
+impl RemovalReason {
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Underutilized,
+        Self::Replace,
+        Self::Repair,
+        Self::LaunchFailed,
+        Self::Deleted,
+        Self::Lost,
+    ];
+
+    /// One word, as conditions and Events carry it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::Underutilized => "Underutilized",
+            Self::Replace => "Replace",
+            Self::Repair => "Repair",
+            Self::LaunchFailed => "LaunchFailed",
+            Self::Deleted => "Deleted",
+            Self::Lost => "Lost",
+        }
+    }
+
+    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
+    pub fn event(self) -> &'static str {
+        match self {
+            Self::Empty => "ScaleDownEmpty",
+            Self::Underutilized
+            | Self::Replace
+            | Self::Repair
+            | Self::LaunchFailed
+            | Self::Deleted
+            | Self::Lost => "ScaleDown",
+        }
+    }
+
+    /// The reason that a condition's word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
+    /// Kept up only as long as the world still wants it: a drain for such a reason is given up when it no longer holds.
+    pub fn is_voluntary(self) -> bool {
+        match self {
+            Self::Empty | Self::Underutilized => true,
+            Self::Replace | Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
+        }
+    }
+}
+
+impl fmt::Display for RemovalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "no pod needs it",
+            Self::Underutilized => "its pods fit on other Nodes",
+            Self::Replace => "its replacement was asked for",
+            Self::Repair => "it has not been Ready for too long",
+            Self::LaunchFailed => "its launch failed",
+            Self::Deleted => "its claim was deleted",
+            Self::Lost => "its VM is gone",
+        })
+    }
+}
