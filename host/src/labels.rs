@@ -1,6 +1,6 @@
 //! Kubernetes' syntax for labels, and the keys that are neither a policy's nor a pool's to set.
 
-use kproxide_planner::keys::CONTROL_PLANE_ROLES;
+use kproxide_planner::keys;
 use thiserror::Error;
 
 /// What is wrong with a label, annotation or taint.
@@ -61,20 +61,13 @@ pub(crate) fn check_key(what: &'static str, key: &str) -> Result<(), LabelError>
     if prefix.is_empty() || prefix.len() > 253 || !prefix.split('.').all(is_dns_label) {
         return Err(error(PREFIX_RULE));
     }
-    let reserved = |why| {
-        Err(LabelError::Reserved {
+    match keys::reserved(key) {
+        Some(why) => Err(LabelError::Reserved {
             what,
             key: key.to_owned(),
             why,
-        })
-    };
-    if prefix == "kproxide.dev" || prefix.ends_with(".kproxide.dev") {
-        return reserved("kproxide.dev is kproxide's own");
-    }
-    match key {
-        "kubernetes.io/hostname" => reserved("it is the Node's identity"),
-        role if CONTROL_PLANE_ROLES.contains(&role) => reserved("kproxide makes no control planes"),
-        _ => Ok(()),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -1,5 +1,50 @@
-//! Keys of labels and annotations that more than one place must know alike.
+//! Keys of labels, taints, annotations and finalizers: kproxide's own, and those of others that kproxide reads or writes.
 
+/// The API group of kproxide's kinds, and the prefix of its keys.
+pub const GROUP: &str = "kproxide.dev";
+
+/// The finalizer of a NodeClaim: it stays until the absence of the machine is proven.
+pub const FINALIZER: &str = "kproxide.dev/machine";
+
+// Labels of Nodes (and the first two of NodeClaims) that say what the machine was made for.
+pub const POOL: &str = "kproxide.dev/pool";
+pub const CLASS: &str = "kproxide.dev/class";
+pub const TEMPLATE: &str = "kproxide.dev/template";
+pub const CLAIM: &str = "kproxide.dev/claim";
+
+/// The taint that a kubelet registers with and that is removed once its Node is labelled (effect `NoExecute`).
+pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
+/// The taint of a Node that is being emptied (effect `NoSchedule`).
+pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
+/// Annotation of a Node that kproxide cordoned. A Node that somebody else had cordoned stays so when a drain is given up.
+pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
+
+/// Annotation with the value `"true"` on a pod, a Node or a claim: nothing that nobody needs is done to its Node.
+pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
+/// Annotation of a NodeClaim: its machine is replaced as soon as budget allows.
+pub const REPLACE: &str = "kproxide.dev/replace";
+/// Annotation: a NodeClaim is left exactly as it is, whatever was under way; a NodePool is paused as by `spec.paused`.
+pub const PAUSE: &str = "kproxide.dev/pause";
+/// Annotation of the Ledger by which a person says that a freeze is meant.
+pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";
+/// Annotation of the Ledger by which a person takes what an anchor shows for ours.
+pub const ACKNOWLEDGE_ANCHOR: &str = "kproxide.dev/acknowledge-anchor";
+
+/// Cluster Autoscaler's annotation with which a pod keeps its Node.
+pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// The kubelet sets this annotation on the API's copy of a static pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
+// Kubernetes' labels of Nodes.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+pub const ARCH: &str = "kubernetes.io/arch";
+pub const OS: &str = "kubernetes.io/os";
+/// Old names under which kubelets still write architecture and operating system.
+pub const BETA_ARCH: &str = "beta.kubernetes.io/arch";
+pub const BETA_OS: &str = "beta.kubernetes.io/os";
+pub const REGION: &str = "topology.kubernetes.io/region";
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Roles that make a Node a control plane: kubeadm's and k3s's, and RKE's, which splits it.
 pub const CONTROL_PLANE_ROLES: [&str; 4] = [
     "node-role.kubernetes.io/control-plane",
@@ -8,5 +53,26 @@ pub const CONTROL_PLANE_ROLES: [&str; 4] = [
     "node-role.kubernetes.io/etcd",
 ];
 
-/// With the value `"true"` on a pod, a Node or a claim: nothing that nobody needs is done to its Node.
-pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
+// Kubernetes' taints of Nodes.
+/// A cloud controller manager will initialize the Node, provider ID included.
+pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// The Node is cordoned.
+pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+pub const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
+pub const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";
+pub const NETWORK_UNAVAILABLE_TAINT: &str = "node.kubernetes.io/network-unavailable";
+pub const DISK_PRESSURE_TAINT: &str = "node.kubernetes.io/disk-pressure";
+pub const MEMORY_PRESSURE_TAINT: &str = "node.kubernetes.io/memory-pressure";
+pub const PID_PRESSURE_TAINT: &str = "node.kubernetes.io/pid-pressure";
+
+/// Why neither an operator nor a policy may set this label or taint.
+pub fn reserved(key: &str) -> Option<&'static str> {
+    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+    let is_ours = prefix == GROUP || prefix.ends_with(".kproxide.dev");
+    match key {
+        _ if is_ours => Some("kproxide.dev is kproxide's own"),
+        HOSTNAME => Some("it is the Node's identity"),
+        _ if CONTROL_PLANE_ROLES.contains(&key) => Some("kproxide makes no control planes"),
+        _ => None,
+    }
+}

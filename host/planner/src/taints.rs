@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use crate::claim::{UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 use crate::facts::{Taint, TaintEffect, Toleration};
-
-/// Set by Kubernetes on a cordoned Node.
-pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+use crate::keys::{
+    NETWORK_UNAVAILABLE_TAINT, NOT_READY_TAINT, UNINITIALIZED_TAINT, UNREACHABLE_TAINT,
+    UNREGISTERED_TAINT, UNSCHEDULABLE_TAINT,
+};
 
 /// Taints that a Node carries only on its way into service: set and removed by its kubelet, by Kubernetes' controllers, by a cloud controller, by us.
 /// A machine to come is looked at as if they were gone.
 const PASSING: [&str; 6] = [
     UNREGISTERED_TAINT,
-    UNSCHEDULABLE,
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/network-unavailable",
+    UNSCHEDULABLE_TAINT,
+    NOT_READY_TAINT,
+    UNREACHABLE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
     UNINITIALIZED_TAINT,
 ];
 
@@ -26,7 +26,7 @@ pub fn is_passing(taint: &Taint) -> bool {
 /// Keeps a Node from being in service although it is Ready: Kubernetes removes its own taints a moment after that, and until then the Node takes
 /// no pods. A cordon does not: it is somebody's decision.
 pub fn delays_service(taint: &Taint) -> bool {
-    is_passing(taint) && &*taint.key != UNSCHEDULABLE
+    is_passing(taint) && &*taint.key != UNSCHEDULABLE_TAINT
 }
 
 /// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` keeps nobody away.
@@ -49,7 +49,7 @@ pub fn untolerated<'t>(
 /// A cordoned Node takes only pods that tolerate the taint which stands for the cordon.
 pub fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
     let cordon = Taint {
-        key: UNSCHEDULABLE.into(),
+        key: UNSCHEDULABLE_TAINT.into(),
         value: "".into(),
         effect: TaintEffect::NoSchedule,
     };
@@ -155,7 +155,7 @@ mod tests {
     fn a_cordon_is_tolerated_like_its_taint() {
         assert!(!tolerates_cordon(&[]));
         assert!(tolerates_cordon(&[toleration(
-            Some(UNSCHEDULABLE),
+            Some(UNSCHEDULABLE_TAINT),
             true,
             "",
             None

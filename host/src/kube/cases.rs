@@ -6,6 +6,7 @@ use kproxide_planner::facts::{
     ClaimSpec, ClaimStatus, EntryState, LedgerEntry, LedgerFacts, Taint, TaintEffect,
 };
 use kproxide_planner::ids::{ObjectKey, Uid, Vmid};
+use kproxide_planner::keys;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -270,13 +271,13 @@ pub(super) async fn what_the_schema_refuses_is_invalid(client: &Client) {
 pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Client) {
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
-        "spec": {"taints": [{"key": nodes::UNREGISTERED_TAINT, "effect": "NoExecute"}]},
+        "spec": {"taints": [{"key": keys::UNREGISTERED_TAINT, "effect": "NoExecute"}]},
     });
     let uid = uid(&create(client, NODES, node).await);
     let name = "n1".into();
     let claim = "workers-a".into();
     let marks = Marks {
-        labels: [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into(),
+        labels: [(keys::POOL.to_owned(), "workers".to_owned())].into(),
         taints: vec![Taint {
             key: "dedicated".into(),
             value: "x".into(),
@@ -310,14 +311,14 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     let tainted = |facts: &kproxide_planner::facts::NodeFacts, key: &str| {
         facts.taints.iter().any(|taint| &*taint.key == key)
     };
-    assert!(tainted(&facts, "dedicated") && !tainted(&facts, nodes::UNREGISTERED_TAINT));
+    assert!(tainted(&facts, "dedicated") && !tainted(&facts, keys::UNREGISTERED_TAINT));
 
     assert_eq!(
         nodes::cordon(client, &name, &uid, &claim).await.unwrap(),
         NodeWrite::Written
     );
     let facts = nodes::get(client, &name).await.unwrap().unwrap();
-    assert!(facts.unschedulable && tainted(&facts, nodes::DRAINING_TAINT));
+    assert!(facts.unschedulable && tainted(&facts, keys::DRAINING_TAINT));
     assert_eq!(
         nodes::uncordon(client, &name, &uid, &claim).await.unwrap(),
         NodeWrite::Written
@@ -325,7 +326,7 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     let facts = nodes::get(client, &name).await.unwrap().unwrap();
     assert!(
         !facts.unschedulable
-            && !tainted(&facts, nodes::DRAINING_TAINT)
+            && !tainted(&facts, keys::DRAINING_TAINT)
             && tainted(&facts, "dedicated")
     );
 

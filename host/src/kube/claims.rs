@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{ClaimName, Uid};
+use kproxide_planner::keys;
 use kproxide_planner::mutants::{Mutant, broken};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::client::Client;
 use super::convert::{Unreadable, claim_facts, claim_object, status_object};
-use super::crd::{FINALIZER, NodeClaim};
+use super::crd::NodeClaim;
 use super::error::{Cas, Deletion, Error};
 
 const RESOURCE: &str = "nodeclaims";
@@ -157,7 +158,7 @@ pub async fn remove_finalizer(client: &Client, claim: &StoredClaim) -> Result<Ca
         .finalizers
         .iter()
         .flatten()
-        .filter(|name| *name != FINALIZER)
+        .filter(|name| *name != keys::FINALIZER)
         .collect();
     let patch = conditional(claim, json!({ "metadata": { "finalizers": others } }));
     let written = api

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 
 use kproxide_planner::facts::{Labels, NodeFacts, Taint, TaintEffect};
 use kproxide_planner::ids::{ClaimName, NodeName, Uid};
+use kproxide_planner::keys::{
+    self, CORDONED_BY_US, DRAINING_TAINT, UNINITIALIZED_TAINT, UNREGISTERED_TAINT,
+};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
@@ -20,16 +23,6 @@ use super::error::{Deletion, Error};
 use super::view::{NodeView, TaintView};
 
 const RESOURCE: &str = "nodes";
-/// The taint that keeps new pods off a Node that is being emptied.
-pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
-/// The taint that a Node may begin with, until it is recognized.
-pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
-/// A cloud controller manager is going to initialize the Node, its provider ID included.
-const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// On a Node that kproxide cordoned: one that somebody else had cordoned stays so when a drain is given up.
-const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
-/// The claim whose machine the Node is.
-const CLAIM_LABEL: &str = "kproxide.dev/claim";
 /// A Node changes a few times a minute; more conflicts in a row than this are not chance.
 const TRIES: u32 = 5;
 
@@ -189,8 +182,8 @@ async fn change(
 /// Calls the Node the claim's, if it has no such label.
 fn naming_patch(node: &NodeView, claim: &ClaimName) -> Option<Value> {
     let labels = node.metadata.labels.as_ref();
-    let is_named = labels.is_some_and(|labels| labels.contains_key(CLAIM_LABEL));
-    (!is_named).then(|| json!({ "metadata": { "labels": { CLAIM_LABEL: claim.as_str() } } }))
+    let is_named = labels.is_some_and(|labels| labels.contains_key(keys::CLAIM));
+    (!is_named).then(|| json!({ "metadata": { "labels": { keys::CLAIM: claim.as_str() } } }))
 }
 
 fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
@@ -429,9 +422,9 @@ mod tests {
         let mut node = node(json!({}), json!({}));
         assert_eq!(
             naming_patch(&node, &claim).unwrap(),
-            json!({"metadata": {"labels": {CLAIM_LABEL: "workers-a"}}})
+            json!({"metadata": {"labels": {keys::CLAIM: "workers-a"}}})
         );
-        node.metadata.labels = Some([(CLAIM_LABEL.to_owned(), "workers-a".to_owned())].into());
+        node.metadata.labels = Some([(keys::CLAIM.to_owned(), "workers-a".to_owned())].into());
         assert_eq!(naming_patch(&node, &claim), None);
     }
 

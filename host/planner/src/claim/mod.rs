@@ -67,13 +67,6 @@ pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};
 
 pub use crate::facts::{Condition, GIVEN_UP, Intent, Op, Phase};
 
-/// The taint that a kubelet registers with and that is removed once its Node is labelled (effect `NoExecute`).
-pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
-/// The taint of a Node that is being emptied (effect `NoSchedule`).
-pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
-/// Kubernetes: the taint of a Node that a cloud controller manager will initialize, provider ID included.
-pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-
 /// The reason of `Unneeded=False` where nothing but a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";
 

@@ -8,9 +8,10 @@ use super::observed::{Machine, MachineLook, NodeLook, Observed};
 use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, DRAINING_TAINT, Phase, UNREGISTERED_TAINT, drain};
+use super::{Condition, Phase, drain};
 use crate::facts::{Adopts, NodeFacts};
 use crate::ids::{NodeName, Vmid};
+use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
 use crate::time::later;
 

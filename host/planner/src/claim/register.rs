@@ -10,9 +10,10 @@ use super::ownership::{Made, Mismatch, prove};
 use super::power::check_power;
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
-use super::{Condition, Op, Phase, UNINITIALIZED_TAINT, UNREGISTERED_TAINT, service};
+use super::{Condition, Op, Phase, service};
 use crate::facts::{ClaimSpec, Join, Labels, NodeFacts, Taint};
 use crate::ids::NodeName;
+use crate::keys::{self, UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 use crate::taints::delays_service;
 use crate::time::later;
 
@@ -23,15 +24,7 @@ const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
 const OUTPUT_TOLD: usize = 800;
 
 /// Labels that the kubelet sets about itself and that are never overwritten.
-const KUBELET_LABELS: [&str; 3] = [
-    "kubernetes.io/hostname",
-    "kubernetes.io/arch",
-    "kubernetes.io/os",
-];
-
-const REGION: &str = "topology.kubernetes.io/region";
-const ZONE: &str = "topology.kubernetes.io/zone";
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+const KUBELET_LABELS: [&str; 3] = [keys::HOSTNAME, keys::ARCH, keys::OS];
 
 /// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
@@ -400,9 +393,9 @@ fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
     let mut labels = spec.labels.clone();
     labels.retain(|key, _| !KUBELET_LABELS.contains(&key.as_str()));
     for (key, planned, actual) in [
-        (REGION, spec.cluster.as_str(), spec.cluster.as_str()),
+        (keys::REGION, spec.cluster.as_str(), spec.cluster.as_str()),
         (
-            ZONE,
+            keys::ZONE,
             &*spec.hypervisor,
             hypervisor.unwrap_or(&spec.hypervisor),
         ),
@@ -416,11 +409,14 @@ fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
             labels.insert(key.to_owned(), actual.to_owned());
         }
     }
-    labels.insert(INSTANCE_TYPE.to_owned(), spec.instance_type.to_string());
+    labels.insert(
+        keys::INSTANCE_TYPE.to_owned(),
+        spec.instance_type.to_string(),
+    );
     let ours = [
-        ("kproxide.dev/pool", spec.pool.as_str()),
-        ("kproxide.dev/class", spec.class.as_str()),
-        ("kproxide.dev/claim", subject.name.as_str()),
+        (keys::POOL, spec.pool.as_str()),
+        (keys::CLASS, spec.class.as_str()),
+        (keys::CLAIM, subject.name.as_str()),
     ];
     labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
     labels

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use super::claims::{Row, Stage};
 use super::machines::{self, Face, Learned};
 use super::{Planning, decorate};
-use crate::claim::DRAINING_TAINT;
 use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName, Vmid};
+use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
 use crate::resources::Resources;
 use crate::selector;
@@ -336,7 +336,7 @@ impl<'w> Board<'w> {
 
     /// Whether a pod of this spec would fit on this Node if it were not cordoned.
     pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
-        let own = [DRAINING_TAINT, taints::UNSCHEDULABLE];
+        let own = [DRAINING_TAINT, UNSCHEDULABLE_TAINT];
         let taints = node
             .facts
             .taints

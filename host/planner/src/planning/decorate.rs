@@ -6,21 +6,11 @@ use std::collections::BTreeMap;
 use super::Planning;
 use super::pools::machine;
 use crate::ids::{HypervisorId, InstanceTypeName, PoolName};
-use crate::keys::CONTROL_PLANE_ROLES;
+use crate::keys;
 use crate::plan::DecorationMemo;
 use crate::question::{Answer, AnswerBody, DecorateQuestion, Decoration};
 use crate::report::{Severity, Why};
 use crate::world::World;
-
-/// Keys that are not a policy's to set: ours, the Node's identity, and roles of control planes, which we do not make. The shell, which reads the
-/// answers, refuses the same ones.
-fn is_reserved(key: &str) -> bool {
-    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
-    prefix == "kproxide.dev"
-        || prefix.ends_with(".kproxide.dev")
-        || key == "kubernetes.io/hostname"
-        || CONTROL_PLANE_ROLES.contains(&key)
-}
 
 /// Decorations in the order of the pool's hypervisors, or why there are none.
 type Decorated = Result<Vec<Decoration>, Why>;
@@ -166,7 +156,7 @@ impl Planning<'_> {
         let mut dropped = Vec::new();
         for decoration in &mut decorations {
             let mut check = |key: &str| {
-                let keep = !is_reserved(key);
+                let keep = keys::reserved(key).is_none();
                 if !keep {
                     dropped.push(key.to_owned());
                 }

@@ -10,17 +10,12 @@ use crate::facts::{
     ClaimSpec, ClassFacts, InstanceType, Labels, NodeFacts, PodSpec, PoolFacts, Taint,
 };
 use crate::ids::{ClassName, HypervisorId, InstanceTypeName, PoolName};
+use crate::keys;
 use crate::question::Decoration;
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
 use crate::world::{NodeView, World};
-
-pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
-pub(crate) const REGION: &str = "topology.kubernetes.io/region";
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-const HOSTNAME: &str = "kubernetes.io/hostname";
-const CLAIM: &str = "kproxide.dev/claim";
 
 /// Stands for the name of a machine that has none yet; no object can have it.
 pub(super) const NEW: &str = "(new)";
@@ -51,15 +46,15 @@ pub(crate) fn claim_labels(
     decoration: &Decoration,
 ) -> Labels {
     let mut labels = pool.labels.clone();
-    labels.insert(REGION.to_owned(), hypervisor.cluster.to_string());
-    labels.insert(ZONE.to_owned(), hypervisor.name.to_string());
+    labels.insert(keys::REGION.to_owned(), hypervisor.cluster.to_string());
+    labels.insert(keys::ZONE.to_owned(), hypervisor.name.to_string());
     labels.extend(decoration.labels.clone());
     let ours = [
-        (INSTANCE_TYPE, size.name.as_str()),
-        ("kproxide.dev/pool", pool_name.as_str()),
-        ("kproxide.dev/class", pool.class.as_str()),
-        ("kproxide.dev/template", &class.template),
-        (CLAIM, claim),
+        (keys::INSTANCE_TYPE, size.name.as_str()),
+        (keys::POOL, pool_name.as_str()),
+        (keys::CLASS, pool.class.as_str()),
+        (keys::TEMPLATE, &class.template),
+        (keys::CLAIM, claim),
     ];
     labels.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
     labels
@@ -79,11 +74,11 @@ pub(super) fn claim_taints(pool: &PoolFacts, decoration: &Decoration) -> Vec<Tai
 /// The face of a machine with these labels: its kubelet adds architecture, operating system (under their old names too) and host name.
 pub(super) fn face(name: &str, class: &ClassFacts, mut labels: Labels, taints: Vec<Taint>) -> Face {
     for (key, value) in [
-        ("kubernetes.io/arch", &*class.arch),
-        ("beta.kubernetes.io/arch", &*class.arch),
-        ("kubernetes.io/os", &*class.os),
-        ("beta.kubernetes.io/os", &*class.os),
-        (HOSTNAME, name),
+        (keys::ARCH, &*class.arch),
+        (keys::BETA_ARCH, &*class.arch),
+        (keys::OS, &*class.os),
+        (keys::BETA_OS, &*class.os),
+        (keys::HOSTNAME, name),
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }

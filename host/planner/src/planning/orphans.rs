@@ -16,6 +16,7 @@ use crate::facts::{
     OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
+use crate::keys;
 use crate::mutants::{Mutant, broken};
 use crate::orphans::{is_claimed, is_whole};
 use crate::plan::Adoption;
@@ -33,8 +34,6 @@ const MOST_WAITING: usize = 1_000;
 /// The grace of an orphan whose hypervisor is off is moved on so often.
 const OFF_FOR: SignedDuration = SignedDuration::from_mins(5);
 
-const POOL: &str = "kproxide.dev/pool";
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Of a claim's fields that nobody knows any more.
 const UNKNOWN: &str = "unknown";
 
@@ -440,7 +439,7 @@ impl<'w> Orphan<'w> {
         let entry = ledger.entries.iter().find(is_its).cloned();
         let uuid = facts.smbios_uuid.as_ref();
         let node = uuid.and_then(|uuid| world.node_by_uuid(uuid));
-        let labelled = node.and_then(|node| node.facts.labels.get(POOL));
+        let labelled = node.and_then(|node| node.facts.labels.get(keys::POOL));
         // A claim's name is its pool's with eight letters more.
         let named = facts.name.as_deref().and_then(|name| name.rsplit_once('-'));
         let pool = match (&entry, labelled, named) {
@@ -477,7 +476,7 @@ impl<'w> Orphan<'w> {
     ) -> ClaimSpec {
         let of_node = &node.facts.labels;
         let mut spec = self.spec(name, pool_name, &pool.class, false);
-        let named = of_node.get(INSTANCE_TYPE).map(String::as_str);
+        let named = of_node.get(keys::INSTANCE_TYPE).map(String::as_str);
         let mut sizes = class.instance_types.iter();
         let size = sizes.find(|size| {
             named.map_or(

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::Method;
 use jiff::Timestamp;
-use kproxide_planner::claim::{DRAINING_TAINT, Phase};
+use kproxide_planner::claim::Phase;
+use kproxide_planner::keys::DRAINING_TAINT;
 use kproxide_planner::plan::{RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;

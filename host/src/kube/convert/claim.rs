@@ -7,15 +7,13 @@ use kproxide_planner::ids::{
     ClaimName, ClassName, ClusterName, Digest, InstanceTypeName, NodeName, PoolName, StorageName,
     Uid, Vmid,
 };
+use kproxide_planner::keys;
 use kube::api::ObjectMeta;
 
-use super::{
-    DO_NOT_DISRUPT, PAUSE, REPLACE, Unreadable, created, flagged_in, name, taint_facts,
-    taint_object,
-};
+use super::{Unreadable, created, flagged_in, name, taint_facts, taint_object};
 use crate::kube::crd::{
-    ClaimAdopts, ClaimIntent, ClaimOp, ClaimPhase, ClaimResources, ConditionStatus, FINALIZER,
-    NodeClaim, NodeClaimSpec, NodeClaimStatus, StatusCondition,
+    ClaimAdopts, ClaimIntent, ClaimOp, ClaimPhase, ClaimResources, ConditionStatus, NodeClaim,
+    NodeClaimSpec, NodeClaimStatus, StatusCondition,
 };
 
 /// # Errors
@@ -40,20 +38,20 @@ pub fn claim_facts(claim: &NodeClaim) -> Result<ClaimFacts, Unreadable> {
         has_finalizer: has_finalizer(meta),
         spec: spec_facts(&claim.spec).map_err(|(field, problem)| unreadable(field, problem))?,
         status,
-        replace: flagged_in(meta, REPLACE),
-        do_not_disrupt: flagged_in(meta, DO_NOT_DISRUPT),
-        paused: flagged_in(meta, PAUSE),
+        replace: flagged_in(meta, keys::REPLACE),
+        do_not_disrupt: flagged_in(meta, keys::DO_NOT_DISRUPT),
+        paused: flagged_in(meta, keys::PAUSE),
     })
 }
 
 /// A claim to be created: its finalizer is in it from the start, so that it can never vanish before its machine.
 pub fn claim_object(claim: &ClaimName, spec: &ClaimSpec) -> NodeClaim {
     let mut object = NodeClaim::new(claim.as_str(), spec_object(spec));
-    object.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    object.metadata.finalizers = Some(vec![keys::FINALIZER.to_owned()]);
     object.metadata.labels = Some(
         [
-            ("kproxide.dev/pool", spec.pool.as_str()),
-            ("kproxide.dev/class", spec.class.as_str()),
+            (keys::POOL, spec.pool.as_str()),
+            (keys::CLASS, spec.class.as_str()),
         ]
         .into_iter()
         // An object's name may be longer than a label's value.
@@ -68,7 +66,7 @@ pub(in crate::kube) fn has_finalizer(meta: &ObjectMeta) -> bool {
     meta.finalizers
         .iter()
         .flatten()
-        .any(|finalizer| finalizer == FINALIZER)
+        .any(|finalizer| finalizer == keys::FINALIZER)
 }
 
 fn spec_facts(spec: &NodeClaimSpec) -> Result<ClaimSpec, (&'static str, String)> {
@@ -546,9 +544,13 @@ pub(in crate::kube) mod tests {
     fn annotations_are_read() {
         let mut object = claim_object(&"c".into(), &full_spec());
         object.metadata.annotations = Some(
-            [(REPLACE, "true"), (DO_NOT_DISRUPT, "true"), (PAUSE, "yes")]
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .into(),
+            [
+                (keys::REPLACE, "true"),
+                (keys::DO_NOT_DISRUPT, "true"),
+                (keys::PAUSE, "yes"),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
         );
         let facts = claim_facts(&object).unwrap();
         assert!(facts.replace && facts.do_not_disrupt && !facts.paused);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use kproxide_planner::facts::{AddressRange, ClassFacts, InstanceType, Join, Timeouts};
 use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
+use kproxide_planner::keys;
 use kproxide_planner::resources::Resources;
 use sha2::Digest as _;
 
@@ -85,11 +86,7 @@ pub fn class_facts(spec: &NodeClassSpec) -> (ClassFacts, MachineSettings) {
             "cannot be used with clone: linked, which stays on the template's storage; use clone: full, or leave storage out",
         );
     }
-    problems.label_value(
-        "spec.template.name",
-        "kproxide.dev/template",
-        &template.name,
-    );
+    problems.label_value("spec.template.name", keys::TEMPLATE, &template.name);
     if instance_types.is_empty() {
         problems.add("instanceTypes", "is empty: give at least one size");
     }

@@ -12,16 +12,11 @@ use kproxide_planner::facts::{
 use kproxide_planner::ids::{
     ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
 };
+use kproxide_planner::keys;
 use kproxide_planner::plan::RemovalReason;
 
 use super::Unreadable;
 use crate::kube::crd::{self, LEDGER_NAME, Ledger, LedgerEntryState, LedgerPolicyKind, LedgerSpec};
-
-/// The annotation by which a person says that a freeze is meant.
-const ACKNOWLEDGE: &str = "kproxide.dev/acknowledge-removal";
-
-/// The annotation by which a person takes what an anchor shows for ours.
-const ACKNOWLEDGE_ANCHOR: &str = "kproxide.dev/acknowledge-anchor";
 
 /// # Errors
 /// A row that cannot be read: nothing is launched or freed on books that are only half understood.
@@ -59,10 +54,10 @@ pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
                 field: "spec.freeze".to_owned(),
                 problem,
             })?,
-        acknowledged: annotation(ACKNOWLEDGE),
+        acknowledged: annotation(keys::ACKNOWLEDGE_REMOVAL),
         orphans: read_rows("orphans", orphans, orphan_facts)?,
         anchors: read_rows("anchors", anchors, anchor_facts)?,
-        anchor_acknowledged: annotation(ACKNOWLEDGE_ANCHOR),
+        anchor_acknowledged: annotation(keys::ACKNOWLEDGE_ANCHOR),
     })
 }
 
@@ -96,8 +91,8 @@ pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
         (!resource_version.is_empty()).then(|| resource_version.to_string());
     // A person's word outlives our writes for as long as the planner keeps it.
     let words = [
-        (ACKNOWLEDGE, acknowledged),
-        (ACKNOWLEDGE_ANCHOR, anchor_acknowledged),
+        (keys::ACKNOWLEDGE_REMOVAL, acknowledged),
+        (keys::ACKNOWLEDGE_ANCHOR, anchor_acknowledged),
     ];
     let annotations: BTreeMap<String, String> = words
         .into_iter()

@@ -36,12 +36,6 @@ use kube::api::ObjectMeta;
 use super::crd::{Amount, Period, Taint, TaintEffect};
 use crate::labels::{check_key, check_value};
 
-pub use kproxide_planner::keys::DO_NOT_DISRUPT;
-/// Annotation: the object's machine is replaced as soon as budget allows.
-pub const REPLACE: &str = "kproxide.dev/replace";
-/// Annotation: a NodeClaim is left exactly as it is, whatever was under way; a NodePool is paused as by `spec.paused`.
-pub const PAUSE: &str = "kproxide.dev/pause";
-
 /// Our records are unreadable: written by another version, or by hand. Nothing is done with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {field}: {problem}")]

@@ -9,20 +9,16 @@ use kproxide_planner::facts::{
     PodPhase, PodSpec, Requirement, SpreadConstraint, TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
+use kproxide_planner::keys;
 use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
 use kube::api::ObjectMeta;
 
-use super::{DO_NOT_DISRUPT, created, flagged_in};
+use super::{created, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     AffinityView, ContainerView, DaemonSetView, PodSpecView, PodView, RequirementView, SpreadView,
     TermView, TolerationView,
 };
-
-/// Cluster Autoscaler's annotation with which a pod keeps its Node.
-const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// The kubelet sets it on the API's copy of a static pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
     PodKey::new(
@@ -70,9 +66,9 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
         deleting: metadata.deletion_timestamp.is_some(),
         owner: owner(metadata),
-        mirror: annotation(metadata, MIRROR).is_some(),
-        do_not_disrupt: flagged_in(metadata, DO_NOT_DISRUPT)
-            || annotation(metadata, SAFE_TO_EVICT) == Some("false"),
+        mirror: annotation(metadata, keys::MIRROR).is_some(),
+        do_not_disrupt: flagged_in(metadata, keys::DO_NOT_DISRUPT)
+            || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false"),
         labels: metadata.labels.clone().unwrap_or_default(),
         spec: pod_spec_facts(spec),
     }
@@ -85,27 +81,26 @@ pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
     let template = &set.spec.template.spec;
     let mut spec = pod_spec_facts(template);
     let added = [
-        ("not-ready", TaintEffect::NoExecute),
-        ("unreachable", TaintEffect::NoExecute),
-        ("disk-pressure", TaintEffect::NoSchedule),
-        ("memory-pressure", TaintEffect::NoSchedule),
-        ("pid-pressure", TaintEffect::NoSchedule),
-        ("unschedulable", TaintEffect::NoSchedule),
+        (keys::NOT_READY_TAINT, TaintEffect::NoExecute),
+        (keys::UNREACHABLE_TAINT, TaintEffect::NoExecute),
+        (keys::DISK_PRESSURE_TAINT, TaintEffect::NoSchedule),
+        (keys::MEMORY_PRESSURE_TAINT, TaintEffect::NoSchedule),
+        (keys::PID_PRESSURE_TAINT, TaintEffect::NoSchedule),
+        (keys::UNSCHEDULABLE_TAINT, TaintEffect::NoSchedule),
     ];
     let network = (template.host_network == Some(true))
-        .then_some(("network-unavailable", TaintEffect::NoSchedule));
-    spec.tolerations
-        .extend(
-            added
-                .into_iter()
-                .chain(network)
-                .map(|(condition, effect)| Toleration {
-                    key: Some(format!("node.kubernetes.io/{condition}").into()),
-                    exists: true,
-                    value: "".into(),
-                    effect: Some(effect),
-                }),
-        );
+        .then_some((keys::NETWORK_UNAVAILABLE_TAINT, TaintEffect::NoSchedule));
+    spec.tolerations.extend(
+        added
+            .into_iter()
+            .chain(network)
+            .map(|(key, effect)| Toleration {
+                key: Some(key.into()),
+                exists: true,
+                value: "".into(),
+                effect: Some(effect),
+            }),
+    );
     DaemonSetFacts { spec }
 }
 

@@ -7,11 +7,12 @@ use kproxide_planner::facts::{
     BlockedBy, PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
 };
 use kproxide_planner::ids::{ClassName, ClusterName, Uid};
+use kproxide_planner::keys;
 use kproxide_planner::resources::Resources;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
-use super::{PAUSE, Problems, flagged_in, taint_facts};
+use super::{Problems, flagged_in, taint_facts};
 use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, PolicyChoice};
 
 pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
@@ -45,8 +46,8 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
             format_args!("minNodes {min_nodes} is larger than maxNodes {max_nodes}"),
         );
     }
-    problems.label_value("metadata.name", "kproxide.dev/pool", super::name(meta));
-    problems.label_value("spec.nodeClass", "kproxide.dev/class", node_class);
+    problems.label_value("metadata.name", keys::POOL, super::name(meta));
+    problems.label_value("spec.nodeClass", keys::CLASS, node_class);
     for (key, value) in labels {
         problems.label("labels", "label", key, value);
         if let Some(fix) = written_anyway(key) {
@@ -98,7 +99,7 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
                 &label_settings(&label_policy.settings, label_templates, &mut problems),
             ),
         },
-        paused: *paused || flagged_in(meta, PAUSE),
+        paused: *paused || flagged_in(meta, keys::PAUSE),
         scale_up_stabilization: problems.period(
             "scaleUp.stabilizationWindow",
             &scale_up.stabilization_window,
@@ -129,14 +130,12 @@ fn policy_use(kind: PolicyKind, choice: &PolicyChoice, settings: &Map<String, Va
 /// Labels that every machine gets from somebody else, so that the pool's would be lost without a word. The text says from whom.
 fn written_anyway(key: &str) -> Option<&'static str> {
     Some(match key {
-        "topology.kubernetes.io/zone" => {
-            "it is the name of the hypervisor; for another one set it in labelTemplates"
-        }
-        "topology.kubernetes.io/region" => {
+        keys::ZONE => "it is the name of the hypervisor; for another one set it in labelTemplates",
+        keys::REGION => {
             "it is the name of the ProxmoxCluster; for another one set it in labelTemplates"
         }
-        "node.kubernetes.io/instance-type" => "it is the name in the NodeClass's instanceTypes",
-        "kubernetes.io/arch" | "kubernetes.io/os" => "the kubelet writes it",
+        keys::INSTANCE_TYPE => "it is the name in the NodeClass's instanceTypes",
+        keys::ARCH | keys::OS => "the kubelet writes it",
         _ => return None,
     })
 }
@@ -277,7 +276,7 @@ mod tests {
     #[test]
     fn the_pause_annotation_pauses() {
         let meta = ObjectMeta {
-            annotations: Some([(PAUSE.to_owned(), "true".to_owned())].into()),
+            annotations: Some([(keys::PAUSE.to_owned(), "true".to_owned())].into()),
             ..ObjectMeta::default()
         };
         assert!(

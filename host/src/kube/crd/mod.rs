@@ -25,11 +25,7 @@ pub use ledger::*;
 pub use pool::*;
 pub use schema::{crds, crds_yaml};
 
-/// API group of every kind in here.
-pub const GROUP: &str = "kproxide.dev";
 /// The only version so far.
 pub const VERSION: &str = "v1alpha1";
 /// The one Ledger's name.
 pub const LEDGER_NAME: &str = "kproxide";
-/// On every claim until the absence of its machine is proven.
-pub const FINALIZER: &str = "kproxide.dev/machine";

@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as EventObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kproxide_planner::ids::{ClaimName, NodeName, PodKey, PoolName, Uid};
+use kproxide_planner::keys::GROUP;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::client::Client;
-use super::crd::{GROUP, VERSION};
+use super::crd::VERSION;
 use super::error::Error;
 use crate::clock::Clock;
 use aggregate::{Aggregate, Write};

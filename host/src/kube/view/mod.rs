@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kproxide_planner::keys;
 use serde::{Deserialize, Deserializer};
 
 /// The metadata that matters, in the type that kube's watcher works with. Managed fields, often the largest part of an object, are skipped.
@@ -89,7 +90,7 @@ struct OurAnnotations(BTreeMap<String, String>);
 const KEPT_ANNOTATIONS: [&str; 3] = [
     "kproxide.dev/",
     "cluster-autoscaler.kubernetes.io/",
-    "kubernetes.io/config.mirror",
+    keys::MIRROR,
 ];
 
 impl From<OurAnnotations> for BTreeMap<String, String> {

@@ -8,6 +8,7 @@ use crate::claim::*;
 use crate::facts::{ClaimCondition, Join, TaintEffect};
 use crate::fuzz::Draw;
 use crate::ids::{Uid, Vmid};
+use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
 
 /// The next step of any claim: it is none that the rules forbid, the same when asked again, and a record of it leaves a status that has a next step too.

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::claim::*;
 use crate::facts::*;
 use crate::ids::*;
+use crate::keys::DRAINING_TAINT;
 use crate::plan::Verdict;
 
 pub(in crate::claim) const UUID: &str = "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16";

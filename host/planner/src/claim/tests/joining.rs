@@ -3,6 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::facts::{Join, NodeFacts, TaintEffect};
+use crate::keys::{UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::fixture;
 use crate::claim::*;
 use crate::facts::ClaimFacts;
+use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::Verdict;
 
 /// What goes wrong with the n-th effect.

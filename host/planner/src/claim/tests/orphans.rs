@@ -3,6 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::facts::*;
+use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 
 fn adopted(condemned: bool) -> Case {
     Case::new(Phase::Pending).with(|case| {
