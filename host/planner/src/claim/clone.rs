@@ -2,23 +2,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::launch::{fail, failed_launch, too_late};
-use super::next::{proven_absent, soon, unread};
+use super::answers::{proven_absent, soon, unread};
+use super::failing::{fail, failed_launch, taken_by_another, too_late};
 use super::observed::{Did, EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
 use super::ownership::{Made, is_another, prove};
+use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Op};
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
-
-/// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
-pub(super) const VMID_TAKEN: &str = "VmidTaken";
-
-/// The reason of `StuckLocked`.
-pub(super) const STUCK_LOCKED: &str = "StuckLocked";
-/// The same, where the marker or the number of our own task says that the VM is the clone we asked for.
-pub(super) const CLONE_INTERRUPTED: &str = "CloneInterrupted";
 
 /// A clone that has just been asked for may take a moment to show.
 const SHORTLY: SignedDuration = SignedDuration::from_secs(2);
@@ -283,17 +276,6 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             ),
         },
     }
-}
-
-pub(super) fn taken_by_another(subject: &Subject<'_>, now: Timestamp) -> Step {
-    let message = format!(
-        "VMID {} belongs to another VM, which is left alone",
-        subject.claim.spec.vmid
-    );
-    let mut change = failed_launch(Condition::Launched, VMID_TAKEN, &message, now);
-    // A mistake: what is cleaned up is marked first, and without a nonce nothing is.
-    change.fresh_nonce = broken(Mutant::EexistCleanedUp) && subject.status().nonce.is_none();
-    change.warn("FailedToScaleUpGroup", message).record()
 }
 
 fn stuck(subject: &Subject<'_>, reason: &'static str, what: &str, now: Timestamp) -> Step {

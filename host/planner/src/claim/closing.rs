@@ -2,13 +2,14 @@
 
 use jiff::Timestamp;
 
-use super::clone::VMID_TAKEN;
-use super::next::{failed, refuse, soon, unread};
+use super::Condition;
+use super::answers::{failed, refuse, soon, unread};
+use super::node::node_ref;
 use super::observed::{Did, EntryLook, NodeLook, Observed};
 use super::ownership::Mismatch;
+use super::reasons::VMID_TAKEN;
 use super::step::Step;
 use super::subject::Subject;
-use super::{Condition, drain};
 use crate::facts::LaunchFailure;
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
@@ -34,7 +35,7 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
         Some(NodeLook::One(name, node)) if node.deleting => {
             return soon(now, format!("Node {name} is being deleted"));
         }
-        Some(NodeLook::One(name, node)) => return Step::DeleteNode(drain::node_ref(name, node)),
+        Some(NodeLook::One(name, node)) => return Step::DeleteNode(node_ref(name, node)),
         Some(NodeLook::Absent) => {}
     }
     match observed.entry {

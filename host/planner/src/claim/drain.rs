@@ -4,63 +4,22 @@
 
 use jiff::Timestamp;
 
+use super::answers::{SOON, failed, proven_absent, refuse, soon, unread};
+use super::begin::{Obstacle, obstacle, unarmed};
 use super::empty::empty;
-use super::next::{SOON, failed, not_visible, proven_absent, refuse, soon, unread};
-use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode, Presence};
-use super::ownership::{Made, Mismatch, is_another, prove};
+use super::node::{evicts, is_cordoned_by_us, node_ref};
+use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode};
+use super::ownership::{Mismatch, is_another};
 use super::power::is_down;
-use super::step::{Change, NodeRef, StatusChange, Step};
+use super::reasons::drained_for;
+use super::step::{Change, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, GIVEN_UP, Op, Phase};
-use crate::facts::{BlockedBy, NodeFacts};
+use super::{Condition, GIVEN_UP};
+use crate::facts::BlockedBy;
 use crate::ids::NodeName;
-use crate::keys::DRAINING_TAINT;
 use crate::mutants::{Mutant, broken};
-use crate::plan::{RemovalReason, Standing, Verdict};
+use crate::plan::{RemovalReason, Verdict};
 use crate::time::later;
-
-/// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
-pub(super) fn begin(
-    subject: &Subject<'_>,
-    observed: &Observed,
-    reason: RemovalReason,
-    now: Timestamp,
-) -> Step {
-    if !subject.armed(now) {
-        return unarmed(subject);
-    }
-    if subject.status().phase == Phase::Initialized && is_chosen(subject) {
-        match obstacle(subject, observed, now) {
-            Ok(()) => {}
-            Err(Obstacle::Refused(mismatch)) => return refuse(subject, &mismatch, now),
-            Err(Obstacle::Unknown(step)) => return step,
-        }
-    }
-    begin_because(subject, reason, reason.to_string(), now)
-}
-
-pub(super) fn begin_because(
-    subject: &Subject<'_>,
-    reason: RemovalReason,
-    why: String,
-    now: Timestamp,
-) -> Step {
-    if !subject.armed(now) {
-        return unarmed(subject);
-    }
-    let message = format!("{}: {why}", subject.name);
-    let mut change = StatusChange::default()
-        .phase(Phase::Draining)
-        .condition(Condition::Drained, false, reason.as_str(), why, now)
-        .say(reason.event(), message);
-    change.draining_since = Change::Set(now);
-    if voluntary(reason) {
-        // It turns when the drain is given up: the moment from which the planner waits before it tries again.
-        let unneeded = super::unneeded(&Standing::CouldGo, now);
-        change.conditions.extend(unneeded.conditions);
-    }
-    change.record()
-}
 
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some(NodeLook::Several(names)) = &observed.node {
@@ -75,13 +34,6 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
     }
 }
 
-fn unarmed(subject: &Subject<'_>) -> Step {
-    Step::wait(
-        subject.settings.armed_at,
-        "to be removed, once the cold start is over",
-    )
-}
-
 enum Course {
     GoOn(RemovalReason),
     Abandon(String),
@@ -91,42 +43,6 @@ enum Course {
 /// What is told of a condemned machine whose Node serves after all.
 pub(crate) const STAYS_READY: &str =
     "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go";
-
-/// A machine in service that goes because we, or somebody who wants another one, would rather be without it: it may as well stay.
-pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
-    let is_voluntary = match subject.verdict {
-        Verdict::Remove(reason) => voluntary(*reason),
-        Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
-    };
-    is_voluntary && !subject.deleting() && subject.was_in_service()
-}
-
-/// What would keep the machine from being destroyed, were its Node empty.
-enum Obstacle {
-    Refused(Mismatch),
-    Unknown(Step),
-}
-
-fn obstacle(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Result<(), Obstacle> {
-    if proven_absent(observed) {
-        return Ok(());
-    }
-    match (&observed.machine, observed.presence, observed.quorate) {
-        (Some(MachineLook::Visible(machine)), ..) if is_another(subject, machine) => Ok(()),
-        (Some(MachineLook::Visible(machine)), ..) => {
-            match prove(subject, machine, Made::Configured) {
-                Ok(_) => Ok(()),
-                Err(mismatch) => Err(Obstacle::Refused(mismatch)),
-            }
-        }
-        (Some(MachineLook::Invisible), Some(Presence::Taken), Some(true)) => {
-            Err(Obstacle::Refused(Mismatch::Invisible))
-        }
-        (Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None, ..) => {
-            Err(Obstacle::Unknown(not_visible(subject, observed, now)))
-        }
-    }
-}
 
 /// Is this drain still wanted? A deleted claim cannot come back, and one that was never in service has nowhere to go back to.
 fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
@@ -207,11 +123,6 @@ fn is_ready(observed: &Observed) -> bool {
     }
 }
 
-pub(super) fn evicts(subject: &Subject<'_>) -> bool {
-    let intent = subject.status().intent.as_ref();
-    intent.is_some_and(|intent| intent.op == Op::Evict)
-}
-
 /// The Node is empty and the claim about to be deleted, which cannot be taken back: the machine must still be one that may be destroyed.
 fn last_look(
     subject: &Subject<'_>,
@@ -245,22 +156,6 @@ fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
             Course::Wait(unread(observed, "the machine", now))
         }
     }
-}
-
-/// The reason stays on the condition for the whole drain: the planner reads there why it began.
-pub(super) fn recorded_word<'a>(subject: &Subject<'a>) -> &'a str {
-    let mut conditions = subject.status().conditions.iter();
-    conditions
-        .find(|c| c.kind == Condition::Drained)
-        .map_or("Deleted", |c| &c.reason)
-}
-
-fn drained_for(subject: &Subject<'_>, reason: RemovalReason) -> bool {
-    subject
-        .status()
-        .conditions
-        .iter()
-        .any(|c| c.kind == Condition::Drained && c.reason == reason.as_str())
 }
 
 /// A pod that keeps its Node, and that the simulation of this removal had not seen.
@@ -327,38 +222,4 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
         change.intent = Change::Clear;
     }
     change.record_and_back_off(later(now, SOON), why)
-}
-
-/// Nobody forces this removal, so it is given up rather than forced.
-pub(super) fn voluntary(reason: RemovalReason) -> bool {
-    match reason {
-        RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace => true,
-        RemovalReason::Repair
-        | RemovalReason::LaunchFailed
-        | RemovalReason::Deleted
-        | RemovalReason::Lost => false,
-    }
-}
-
-/// No pod can come to this Node: our taint stands, and it is marked for people and tools.
-pub(super) fn is_cordoned(node: &NodeFacts) -> bool {
-    node.unschedulable && has_our_taint(node)
-}
-
-/// Something of [`is_cordoned`] is there that we have put. A mark without our taint is somebody else's.
-fn is_cordoned_by_us(node: &NodeFacts) -> bool {
-    has_our_taint(node)
-}
-
-fn has_our_taint(node: &NodeFacts) -> bool {
-    node.taints
-        .iter()
-        .any(|taint| &*taint.key == DRAINING_TAINT)
-}
-
-pub(super) fn node_ref(name: &NodeName, node: &NodeFacts) -> NodeRef {
-    NodeRef {
-        name: name.clone(),
-        uid: node.uid.clone(),
-    }
 }

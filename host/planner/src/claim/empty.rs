@@ -4,10 +4,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::drain::{evicts, is_cordoned, node_ref, recorded_word, voluntary};
-use super::next::{LATER, SOON, failed, soon, unread};
+use super::answers::{LATER, SOON, failed, soon, unread};
+use super::begin::voluntary;
+use super::node::{evicts, is_cordoned, node_ref};
 use super::observed::{Did, NodeLook, Observed, Outcome, PodOnNode, Refusal};
 use super::power::is_down;
+use super::reasons::recorded_word;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, NO_FINALIZER, Op, Phase};

@@ -2,8 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::clone::{clone, taken_by_another};
-use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon, unread};
+use super::answers::{
+    failed, no_quorum, not_visible, proven_absent, refuse, settled, soon, unread,
+};
+use super::clone::clone;
+use super::failing::{fail, taken_by_another, too_late};
 use super::observed::{Did, Failure, MachineLook, Observed, Outcome, Power, Presence};
 use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
@@ -50,40 +53,6 @@ pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timesta
             | Op::Destroy,
         ) => prepare(subject, observed, now),
     }
-}
-
-/// The launch has failed: the claim is closed, and the next tick makes another one.
-pub(super) fn fail(kind: Condition, class: &str, message: String, now: Timestamp) -> Step {
-    failed_launch(kind, class, &message, now)
-        .warn("FailedToScaleUpGroup", message)
-        .record()
-}
-
-/// What every failed launch writes down, whatever is said of it.
-pub(super) fn failed_launch(
-    kind: Condition,
-    class: &str,
-    message: &str,
-    now: Timestamp,
-) -> StatusChange {
-    let mut change = StatusChange::default()
-        .phase(Phase::Draining)
-        .condition(kind, false, class, message, now)
-        .condition(Condition::Drained, false, "LaunchFailed", message, now);
-    change.draining_since = Change::Set(now);
-    change
-}
-
-pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Step {
-    fail(
-        Condition::Launched,
-        "ProvisionTimeout",
-        format!(
-            "not running on {} within {:#}, still waiting for {what}",
-            subject.claim.spec.hypervisor, subject.settings.timeouts.provision
-        ),
-        now,
-    )
 }
 
 /// The clone is ours and complete: make it what the claim asks for, and start it.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::begin::is_chosen;
 use super::observed::{Attempted, Did};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, Op, Phase, drain, overdue, service};
+use super::{Condition, Op, Phase, overdue, service};
 use crate::facts::Join;
 use crate::plan::{RemovalReason, Verdict};
 
@@ -148,12 +149,12 @@ fn machine() -> Looks {
 /// A removal that could be left undone begins with the proof; and a refusal stands until a proof has succeeded.
 fn ownership_is_asked(subject: &Subject<'_>) -> bool {
     subject.status().phase == Phase::Initialized
-        && (drain::is_chosen(subject) || service::is_refused(subject))
+        && (is_chosen(subject) || service::is_refused(subject))
 }
 
 /// The last moment at which a removal can be left undone.
 fn is_about_to_be_deleted(subject: &Subject<'_>) -> bool {
-    drain::is_chosen(subject) && subject.status().since(Condition::Drained).is_some()
+    is_chosen(subject) && subject.status().since(Condition::Drained).is_some()
 }
 
 /// There is a reason to doubt that the VM runs.

@@ -7,9 +7,11 @@
 //! looks(subject) ─► act reads ─► Observed ─► next(subject, observed, now) ─► Step ─► act performs ─► (again, until it waits)
 //! ```
 //!
-//! Up: `launch` (`clone`, configure, start), `register` (join, label; `overdue`, if it is late), `service` (keep; `power`, if it has stopped or gone).
+//! Up: `launch` (`clone`, configure, start), `register` (join, then `adopt` labels its Node; `overdue`, if it is late),
+//! `service` (keep; `power`, if it has stopped or gone).
 //! An orphan that is taken over comes in by `orphan`, and goes on where it stands.
-//! Down: `drain` (whether; `empty` is how; reversible), `terminate` (proof, tombstone, stop, destroy), `closing` (proof of absence, records).
+//! Down: `begin` (may it go), `drain` (shall it still; `empty` is how; reversible), `terminate` (proof, tombstone, stop,
+//! destroy), `closing` (proof of absence, records).
 
 mod status;
 
@@ -21,6 +23,14 @@ mod looks;
 
 mod step;
 
+mod reasons;
+
+mod answers;
+
+mod failing;
+
+mod node;
+
 mod ownership;
 
 mod next;
@@ -31,6 +41,8 @@ mod orphan;
 
 mod clone;
 
+mod adopt;
+
 mod register;
 
 mod overdue;
@@ -38,6 +50,8 @@ mod overdue;
 mod service;
 
 mod power;
+
+mod begin;
 
 mod drain;
 
@@ -52,6 +66,7 @@ mod ledger;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod tests;
 
+pub use adopt::provider_id;
 pub(crate) use drain::STAYS_READY;
 pub use ledger::{Closing, close, entry_of};
 pub use looks::{Looks, Need, looks};
@@ -61,7 +76,6 @@ pub use observed::{
     NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
 };
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
-pub use register::provider_id;
 pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};
 

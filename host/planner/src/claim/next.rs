@@ -1,22 +1,14 @@
 //! The decision: one step for one claim, from the claim and one observation.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::observed::{
-    Attempted, ClaimLook, Did, Failure, MachineLook, Observed, Outcome, Presence,
-};
-use super::ownership::Mismatch;
+use super::answers::{soon, unread};
+use super::begin::begin;
+use super::observed::{Attempted, ClaimLook, Did, Observed, Outcome};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase, drain, launch, orphan, register, service, terminate};
-use crate::mutants::{Mutant, broken};
+use super::{Phase, drain, launch, orphan, register, service, terminate};
 use crate::plan::{RemovalReason, Verdict};
-use crate::time::later;
-
-/// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.
-pub(super) const SOON: SignedDuration = SignedDuration::from_secs(5);
-/// How long to leave something alone that needs a human.
-pub(super) const LATER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Why a deleted claim is left alone.
 const SWEPT_AWAY: &str = "Kubernetes deletes this claim because its CustomResourceDefinition is deleted: its machine stays";
@@ -60,7 +52,7 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
                 return Step::wait(None, "deleted: it goes when a plan has counted it");
             }
             if let Some(reason) = to_be_removed(subject) {
-                return drain::begin(subject, observed, reason, now);
+                return begin(subject, observed, reason, now);
             }
             match phase {
                 Phase::Pending => launch::pending(subject, observed, now),
@@ -126,136 +118,5 @@ fn to_be_removed(subject: &Subject<'_>) -> Option<RemovalReason> {
             | RemovalReason::LaunchFailed
             | RemovalReason::Deleted),
         ) => Some(*reason),
-    }
-}
-
-/// Look again when it may have passed.
-pub(super) fn soon(now: Timestamp, why: impl Into<String>) -> Step {
-    Step::back_off(later(now, SOON), why)
-}
-
-/// Something that was needed could not be read.
-pub(super) fn unread(observed: &Observed, what: &str, now: Timestamp) -> Step {
-    let why = if observed.unread.is_empty() {
-        format!("{what} could not be read")
-    } else {
-        format!("{what} could not be read: {}", observed.unread.join("; "))
-    };
-    soon(now, why)
-}
-
-/// Without quorum a cluster refuses every write.
-pub(super) fn no_quorum(observed: &Observed, now: Timestamp) -> Option<Step> {
-    (observed.quorate == Some(false)).then(|| soon(now, "the Proxmox cluster has no quorum"))
-}
-
-/// The VM of our VMID certainly does not exist: its cluster says so with quorum.
-pub(super) fn proven_absent(observed: &Observed) -> bool {
-    observed.presence == Some(Presence::Free)
-        && (observed.quorate == Some(true) || broken(Mutant::QuorumIgnored))
-}
-
-/// The machine is not visible, and it is not proven absent: what to wait for.
-pub(super) fn not_visible(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    match (&observed.machine, observed.presence, observed.quorate) {
-        (Some(MachineLook::Unreachable(why)), _, _) => soon(now, why.clone()),
-        (_, _, Some(false)) => soon(now, "the Proxmox cluster has no quorum"),
-        (Some(MachineLook::Invisible), Some(Presence::Taken), Some(true)) => {
-            refuse(subject, &Mismatch::Invisible, now)
-        }
-        (
-            Some(MachineLook::Visible(_) | MachineLook::Invisible) | None,
-            None | Some(Presence::Free | Presence::Taken),
-            None | Some(true),
-        ) => unread(observed, "the machine", now),
-    }
-}
-
-/// Nothing is done to a VM that is not provably ours, or that a human protects: a condition and an Event say so once.
-pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp) -> Step {
-    let kind = match mismatch {
-        Mismatch::Protected | Mismatch::Snapshot(_) => Condition::ProtectedVM,
-        Mismatch::Marker(_)
-        | Mismatch::Name(_)
-        | Mismatch::Pool(_)
-        | Mismatch::SmbiosUuid(_)
-        | Mismatch::OutOfRange
-        | Mismatch::Template
-        | Mismatch::HaManaged
-        | Mismatch::UnknownDisks(_)
-        | Mismatch::Invisible
-        | Mismatch::SeveralNodes(_) => Condition::OwnershipMismatch,
-    };
-    let message = format!(
-        "VM {} is left alone: {mismatch}; {}",
-        subject.claim.spec.vmid,
-        mismatch.remedy()
-    );
-    ask_for_a_human(subject, kind, "Refused", message, now)
-}
-
-/// Sets a condition that asks for a human, says so once, and looks again later.
-pub(super) fn ask_for_a_human(
-    subject: &Subject<'_>,
-    kind: Condition,
-    reason: &'static str,
-    message: String,
-    now: Timestamp,
-) -> Step {
-    let said = subject
-        .status()
-        .conditions
-        .iter()
-        .any(|c| c.kind == kind && c.status && c.message == message);
-    if said {
-        return Step::back_off(later(now, LATER), message);
-    }
-    StatusChange::default()
-        .condition(kind, true, reason, message.clone(), now)
-        .warn(
-            match kind {
-                Condition::ProtectedVM => "ProtectedVM",
-                Condition::StuckLocked => "StuckLocked",
-                Condition::Reserved
-                | Condition::Launched
-                | Condition::Registered
-                | Condition::Initialized
-                | Condition::Unneeded
-                | Condition::NodeMissing
-                | Condition::Drained
-                | Condition::VolumesDetached
-                | Condition::InstanceTerminating
-                | Condition::OwnershipMismatch => "OwnershipMismatch",
-            },
-            message.clone(),
-        )
-        .record_and_back_off(later(now, LATER), message)
-}
-
-/// Conditions that asked for a human and no longer hold: the record that takes them back.
-pub(super) fn settled(subject: &Subject<'_>, kinds: &[Condition], now: Timestamp) -> Option<Step> {
-    let standing: Vec<_> = kinds
-        .iter()
-        .filter(|kind| subject.status().since(**kind).is_some())
-        .collect();
-    if standing.is_empty() {
-        return None;
-    }
-    let change = standing
-        .into_iter()
-        .fold(StatusChange::default(), |change, kind| {
-            change.condition(*kind, false, "Settled", "", now)
-        });
-    Some(change.record())
-}
-
-/// The text of a failed or unknown outcome of the last step.
-pub(super) fn failed(last: Option<&Attempted>) -> Option<(Failure, &str)> {
-    match &last?.outcome {
-        Outcome::Failed { failure, text } => Some((*failure, text)),
-        Outcome::Unknown(text) => Some((Failure::Retry, text)),
-        Outcome::Done | Outcome::Warnings(_) | Outcome::Running(_) | Outcome::Evicted { .. } => {
-            None
-        }
     }
 }

@@ -2,8 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::launch::fail;
-use super::next::{LATER, not_visible, proven_absent, refuse, settled, soon, unread};
+use super::answers::{LATER, not_visible, proven_absent, refuse, settled, soon, unread};
+use super::failing::fail;
+use super::node::node_ref;
 use super::observed::{Machine, MachineLook, NodeLook, Observed};
 use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, StatusChange, Step};
@@ -11,6 +12,7 @@ use super::subject::Subject;
 use super::{Condition, Phase, drain};
 use crate::facts::{Adopts, NodeFacts};
 use crate::ids::{NodeName, Vmid};
+use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
 use crate::time::later;
@@ -91,7 +93,7 @@ pub(super) fn pending(
         }
         Some((name, node)) if adopts.condemned => {
             let mut change = condemned(now);
-            change.node = Some(drain::node_ref(name, node));
+            change.node = Some(node_ref(name, node));
             change.record_and_back_off(now, PLANNED_FIRST)
         }
         None if adopts.condemned => condemned(now).record_and_back_off(now, PLANNED_FIRST),
@@ -140,7 +142,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
             .phase(Phase::Initialized)
             .condition(Condition::Registered, true, ADOPTED, "", now)
             .condition(Condition::Initialized, true, ADOPTED, "", now);
-        change.node = Some(drain::node_ref(name, node));
+        change.node = Some(node_ref(name, node));
     }
     if has(DRAINING_TAINT) && !has(UNREGISTERED_TAINT) {
         let reason = RemovalReason::Underutilized;

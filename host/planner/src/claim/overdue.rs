@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::Condition;
-use super::launch::fail;
-use super::next::{LATER, unread};
+use super::answers::{LATER, unread};
+use super::failing::fail;
 use super::observed::{NodeLook, Observed, PodOnNode};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::clone::VMID_TAKEN;
 use super::observed::{Machine, Marker};
+use super::reasons::VMID_TAKEN;
 use super::subject::Subject;
 use super::{Condition, Op, Phase};
 use crate::ids::{Uid, Vmid};

@@ -3,13 +3,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::launch::fail;
-use super::next::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
+use super::answers::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
+use super::begin::begin_because;
+use super::failing::fail;
 use super::observed::{Did, Machine, MachineLook, NodeLook, Observed, Outcome, Power};
 use super::ownership::{Made, is_another, prove};
 use super::step::{StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, Op, Phase, drain};
+use super::{Condition, Op, Phase};
 use crate::plan::{RemovalReason, Verdict};
 use crate::time::later;
 
@@ -168,7 +169,7 @@ fn lost(subject: &Subject<'_>, observed: &Observed, why: String, now: Timestamp)
         ));
     }
     Some(match phase {
-        Phase::Initialized => drain::begin_because(subject, RemovalReason::Lost, why, now),
+        Phase::Initialized => begin_because(subject, RemovalReason::Lost, why, now),
         Phase::Pending
         | Phase::Launching
         | Phase::Launched

@@ -2,14 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::next::{LATER, refuse, settled, soon};
+use super::adopt::{Adoption, adopt, registered_as};
+use super::answers::{LATER, refuse, settled, soon};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
 use super::power::{check_power, is_down};
-use super::register::Adoption;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, register};
+use super::{Condition, Op};
 use crate::time::later;
 
 /// A started machine that has run for so long has recovered.
@@ -25,8 +25,8 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     match &observed.node {
         Some(NodeLook::One(name, node)) => {
             if subject.status().node_uid.as_ref() != Some(&node.uid) {
-                return match register::adopt(subject, observed, name, node) {
-                    Adoption::Complete => register::registered_as(subject, name, node, now),
+                return match adopt(subject, observed, name, node) {
+                    Adoption::Complete => registered_as(subject, name, node, now),
                     Adoption::Patch(step) => step,
                     Adoption::Lacking(why) => soon(now, why),
                 };

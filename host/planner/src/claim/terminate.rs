@@ -2,19 +2,20 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::clone::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
-use super::closing::{close, quarantine};
-use super::next::{
+use super::answers::{
     LATER, ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
 };
+use super::closing::{close, quarantine};
+use super::node::{is_cordoned, node_ref};
 use super::observed::{
     Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
     Presence,
 };
 use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prove, same_uuid};
+use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, NO_FINALIZER, Op, drain};
+use super::{Condition, NO_FINALIZER, Op};
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
@@ -224,11 +225,11 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     }
     // It joined after we had given up on it: no pod may come.
     if let Some(NodeLook::One(name, node)) = &observed.node
-        && !drain::is_cordoned(node)
+        && !is_cordoned(node)
         && !node.deleting
         && !attempted(observed, Did::Cordon)
     {
-        return Step::Cordon(drain::node_ref(name, node));
+        return Step::Cordon(node_ref(name, node));
     }
     if !subject.armed(now) {
         return Step::wait(
@@ -243,7 +244,7 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
         && let Some(NodeLook::One(name, node)) = &observed.node
         && !node.deleting
     {
-        return Step::DeleteNode(drain::node_ref(name, node));
+        return Step::DeleteNode(node_ref(name, node));
     }
     let is_marked = machine.marker == Marker::Tombstoned
         || broken(Mutant::NoTombstone)
@@ -279,7 +280,7 @@ fn destroy(
             && !node.deleting
             && !attempted(observed, Did::DeleteNode)
         {
-            return Step::DeleteNode(drain::node_ref(name, node));
+            return Step::DeleteNode(node_ref(name, node));
         }
         return soon(
             now,

@@ -1,0 +1,112 @@
+//! Down, the beginning: whether a claim may be taken out of service, written down before anything is touched.
+
+use jiff::Timestamp;
+
+use super::answers::{not_visible, proven_absent, refuse};
+use super::observed::{MachineLook, Observed, Presence};
+use super::ownership::{Made, Mismatch, is_another, prove};
+use super::step::{Change, StatusChange, Step};
+use super::subject::Subject;
+use super::{Condition, Phase};
+use crate::plan::{RemovalReason, Standing, Verdict};
+
+/// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
+pub(super) fn begin(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    now: Timestamp,
+) -> Step {
+    if !subject.armed(now) {
+        return unarmed(subject);
+    }
+    if subject.status().phase == Phase::Initialized && is_chosen(subject) {
+        match obstacle(subject, observed, now) {
+            Ok(()) => {}
+            Err(Obstacle::Refused(mismatch)) => return refuse(subject, &mismatch, now),
+            Err(Obstacle::Unknown(step)) => return step,
+        }
+    }
+    begin_because(subject, reason, reason.to_string(), now)
+}
+
+pub(super) fn begin_because(
+    subject: &Subject<'_>,
+    reason: RemovalReason,
+    why: String,
+    now: Timestamp,
+) -> Step {
+    if !subject.armed(now) {
+        return unarmed(subject);
+    }
+    let message = format!("{}: {why}", subject.name);
+    let mut change = StatusChange::default()
+        .phase(Phase::Draining)
+        .condition(Condition::Drained, false, reason.as_str(), why, now)
+        .say(reason.event(), message);
+    change.draining_since = Change::Set(now);
+    if voluntary(reason) {
+        // It turns when the drain is given up: the moment from which the planner waits before it tries again.
+        let unneeded = super::unneeded(&Standing::CouldGo, now);
+        change.conditions.extend(unneeded.conditions);
+    }
+    change.record()
+}
+
+pub(super) fn unarmed(subject: &Subject<'_>) -> Step {
+    Step::wait(
+        subject.settings.armed_at,
+        "to be removed, once the cold start is over",
+    )
+}
+
+/// A machine in service that goes because we, or somebody who wants another one, would rather be without it: it may as well stay.
+pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
+    let is_voluntary = match subject.verdict {
+        Verdict::Remove(reason) => voluntary(*reason),
+        Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
+    };
+    is_voluntary && !subject.deleting() && subject.was_in_service()
+}
+
+/// What would keep the machine from being destroyed, were its Node empty.
+pub(super) enum Obstacle {
+    Refused(Mismatch),
+    Unknown(Step),
+}
+
+pub(super) fn obstacle(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    now: Timestamp,
+) -> Result<(), Obstacle> {
+    if proven_absent(observed) {
+        return Ok(());
+    }
+    match (&observed.machine, observed.presence, observed.quorate) {
+        (Some(MachineLook::Visible(machine)), ..) if is_another(subject, machine) => Ok(()),
+        (Some(MachineLook::Visible(machine)), ..) => {
+            match prove(subject, machine, Made::Configured) {
+                Ok(_) => Ok(()),
+                Err(mismatch) => Err(Obstacle::Refused(mismatch)),
+            }
+        }
+        (Some(MachineLook::Invisible), Some(Presence::Taken), Some(true)) => {
+            Err(Obstacle::Refused(Mismatch::Invisible))
+        }
+        (Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None, ..) => {
+            Err(Obstacle::Unknown(not_visible(subject, observed, now)))
+        }
+    }
+}
+
+/// Nobody forces this removal, so it is given up rather than forced.
+pub(super) fn voluntary(reason: RemovalReason) -> bool {
+    match reason {
+        RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace => true,
+        RemovalReason::Repair
+        | RemovalReason::LaunchFailed
+        | RemovalReason::Deleted
+        | RemovalReason::Lost => false,
+    }
+}
