@@ -13,7 +13,6 @@ use super::{Condition, Phase, drain};
 use crate::facts::{Adopts, NodeFacts};
 use crate::ids::{NodeName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
-use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
 use crate::time::later;
 
