@@ -35,6 +35,7 @@ pub mod orphans;
 pub mod plan;
 
 pub mod check;
+pub mod refusal;
 pub mod report;
 
 pub mod claim;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::PolicyRef;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
+use crate::refusal::{Refusal, Refused};
 
 /// Everything that a tick has to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,7 +82,7 @@ pub enum Why {
     /// A limit of the pool is reached.
     Limit(String),
     /// No hypervisor can take it; each one's reason is in [`Report::rejected`].
-    NoHypervisor(Vec<(HypervisorId, String)>),
+    NoHypervisor(Vec<Refused>),
     /// A policy refused, failed or was deferred.
     Policy(String),
     /// The pool, its class or its cluster cannot be used; says why.
@@ -105,7 +106,7 @@ pub struct PlacementReport {
 pub struct RejectedHypervisor {
     pub pool: PoolName,
     pub hypervisor: HypervisorId,
-    pub reason: String,
+    pub reason: Refusal,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

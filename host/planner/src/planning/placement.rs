@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::machines;
 use super::room::{Room, used_numbers};
-use super::scale_up::{NOT_WHAT_PODS_NEED, Purpose, Wanted, put_back};
+use super::scale_up::{Purpose, Wanted, put_back};
 use super::sites::Site;
 use super::{Planning, pools};
 use crate::facts::{ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind};
@@ -15,6 +15,7 @@ use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
 use crate::mutants::{Mutant, broken};
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
+use crate::refusal::{Refusal, Refused};
 use crate::report::{PlacementReport, RejectedHypervisor, Severity, Why};
 use crate::world::World;
 
@@ -39,7 +40,7 @@ pub(super) struct Placing {
     names: BTreeSet<ClaimName>,
     addresses: Option<BTreeSet<IpAddr>>,
     /// First reason per pool and hypervisor.
-    pub(super) rejected: BTreeMap<(PoolName, HypervisorId), String>,
+    pub(super) rejected: BTreeMap<(PoolName, HypervisorId), Refusal>,
 }
 
 impl<'w> Planning<'w> {
@@ -56,29 +57,18 @@ impl<'w> Planning<'w> {
                 ));
                 continue;
             }
-            let candidates = self.candidates(self.placing.next);
+            let (candidates, refused) = self.candidates(self.placing.next);
             let wanted = &self.placing.wanted[self.placing.next];
             let pool = &self.pools[wanted.pool];
-            for candidate in &candidates {
-                if let Some(reason) = &candidate.ineligible {
-                    let key = (pool.name.clone(), candidate.hypervisor.id.clone());
-                    self.placing
-                        .rejected
-                        .entry(key)
-                        .or_insert_with(|| reason.clone());
-                }
+            for (hypervisor, refusal) in &refused {
+                let key = (pool.name.clone(), hypervisor.clone());
+                self.placing
+                    .rejected
+                    .entry(key)
+                    .or_insert_with(|| refusal.clone());
             }
-            if candidates
-                .iter()
-                .all(|candidate| candidate.ineligible.is_some())
-            {
-                let reasons = candidates.into_iter().map(|candidate| {
-                    (
-                        candidate.hypervisor.id,
-                        candidate.ineligible.unwrap_or_default(),
-                    )
-                });
-                self.drop_order(Why::NoHypervisor(reasons.collect()));
+            if refused.len() == candidates.len() {
+                self.drop_order(Why::NoHypervisor(refused));
                 continue;
             }
             let question = self.rank(wanted, candidates);
@@ -144,30 +134,35 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// Every hypervisor of the pool's clusters, with why it cannot take this order if it cannot.
-    fn candidates(&self, index: usize) -> Vec<Candidate> {
+    /// Every hypervisor of the pool's clusters, and those of them that cannot take this order, with why.
+    fn candidates(&self, index: usize) -> (Vec<Candidate>, Vec<Refused>) {
         let wanted = &self.placing.wanted[index];
         let pool = &self.pools[wanted.pool];
         let offer = &pool.offers[wanted.order.offer];
+        let mut refused = Vec::new();
         let candidate = |(place, hypervisor): (usize, &usize)| {
-            let (ineligible, storage_free) = match &offer.sites[place] {
-                Err(reason) => (Some(reason.clone()), 0),
+            let (refusal, storage_free) = match &offer.sites[place] {
+                Err(refusal) => (Some(refusal.clone()), 0),
                 Ok(site) => {
                     let refusal = self
                         .placing
                         .room
                         .refusal(&self.hypervisors, site, offer.size);
-                    let reason = match wanted.order.sites.contains(place) {
-                        false => Some(NOT_WHAT_PODS_NEED.to_owned()),
-                        true => refusal.map(|refusal| refusal.to_string()),
+                    let refusal = match wanted.order.sites.contains(place) {
+                        false => Some(Refusal::NotWhatPodsNeed),
+                        true => refusal,
                     };
-                    (reason, self.placing.room.storage_free(site))
+                    (refusal, self.placing.room.storage_free(site))
                 }
             };
-            self.hypervisors
-                .candidate(*hypervisor, pool.name, ineligible, storage_free)
+            let candidate =
+                self.hypervisors
+                    .candidate(*hypervisor, pool.name, refusal.as_ref(), storage_free);
+            refused.extend(refusal.map(|refusal| (candidate.hypervisor.id.clone(), refusal)));
+            candidate
         };
-        pool.hypervisors.iter().enumerate().map(candidate).collect()
+        let candidates = pool.hypervisors.iter().enumerate().map(candidate).collect();
+        (candidates, refused)
     }
 
     pub(super) fn take_ranking(&mut self, answer: Answer) {
@@ -425,9 +420,11 @@ impl<'w> Planning<'w> {
                     question.machine.pool.clone(),
                     candidate.hypervisor.id.clone(),
                 );
-                let policy = &question.policy.policy.name;
-                let reason = format!("policy {policy}: {}", rejected.reason);
-                self.placing.rejected.entry(key).or_insert(reason);
+                let refusal = Refusal::Policy {
+                    policy: question.policy.policy.name.to_string(),
+                    reason: rejected.reason.clone(),
+                };
+                self.placing.rejected.entry(key).or_insert(refusal);
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::ids::PoolName;
 use crate::ledger::{self, Usage};
 use crate::mutants::{Mutant, broken};
 use crate::question::{Decoration, Machine, Size};
+use crate::refusal::Refusal;
 use crate::report::Why;
 use crate::resources::Resources;
 
@@ -36,7 +37,7 @@ pub(super) struct Offer<'w> {
     /// What is left for pods when the DaemonSets have taken theirs.
     pub(super) capacity: Resources,
     /// Each hypervisor of the pool, in its order: what is made there, or why nothing is.
-    pub(super) sites: Vec<Result<Site<'w>, String>>,
+    pub(super) sites: Vec<Result<Site<'w>, Refusal>>,
     /// How the machine would look on each.
     pub(super) faces: Vec<Face>,
     /// The hypervisors whose machines have this capacity.

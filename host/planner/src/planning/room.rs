@@ -1,16 +1,15 @@
 //! What can still be given: numbers that can be copied, taken from and tried out.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use super::machines::signed;
 use super::placement;
 use super::sites::{Hypervisors, Site};
 use crate::facts::{LedgerEntry, LedgerFacts};
-use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
+use crate::ids::{ClassName, ClusterName, HypervisorId};
 use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
 use crate::question::Size;
-use crate::resources::amount_text;
+use crate::refusal::Refusal;
 use crate::world::World;
 
 /// What can still be given.
@@ -41,75 +40,6 @@ enum Lack {
     Cpu,
     Memory,
     Storage,
-}
-
-/// Why a site cannot take one more machine now, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    LedgerFull,
-    NoNumber {
-        cluster: ClusterName,
-        first: Vmid,
-        last: Vmid,
-    },
-    NoAddress(ClassName),
-    TooManyMachines(u32),
-    Lacks {
-        resource: &'static str,
-        asked: i64,
-        left: i64,
-    },
-    StorageFull {
-        storage: StorageName,
-        asked: i64,
-        left: i64,
-    },
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LedgerFull => write!(f, "the Ledger holds its most of {MOST_ENTRIES} entries"),
-            Self::NoNumber {
-                cluster,
-                first,
-                last,
-            } => {
-                write!(
-                    f,
-                    "cluster {cluster} has no free VMID in {first} to {last} (vmidRange)"
-                )
-            }
-            Self::NoAddress(class) => write!(
-                f,
-                "the address pool of NodeClass {class} has no free address"
-            ),
-            Self::TooManyMachines(most) => write!(
-                f,
-                "it holds {most} machines already (maxMachinesPerHypervisor)"
-            ),
-            Self::Lacks {
-                resource,
-                asked,
-                left,
-            } => write!(
-                f,
-                "no room: the machine needs {} of {resource}, {} left",
-                amount_text(resource, *asked),
-                amount_text(resource, (*left).max(0))
-            ),
-            Self::StorageFull {
-                storage,
-                asked,
-                left,
-            } => write!(
-                f,
-                "storage {storage} has no space: the disk needs {}, {} left",
-                amount_text("memory", *asked),
-                amount_text("memory", *left)
-            ),
-        }
-    }
 }
 
 impl Hypervisors<'_> {
@@ -195,12 +125,12 @@ impl Room {
                 Refusal::TooManyMachines(facts.max_machines_per_hypervisor.unwrap_or(0))
             }
             Lack::Cpu => Refusal::Lacks {
-                resource: "cpu",
+                resource: "cpu".to_owned(),
                 asked: signed(size.milli_cores),
                 left: room.milli_cores,
             },
             Lack::Memory => Refusal::Lacks {
-                resource: "memory",
+                resource: "memory".to_owned(),
                 asked: signed(size.memory_bytes),
                 left: room.memory_bytes,
             },

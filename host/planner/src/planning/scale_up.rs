@@ -7,7 +7,8 @@ use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
 use super::{Planning, Tick};
-use crate::ids::{HypervisorId, PoolName};
+use crate::ids::PoolName;
+use crate::refusal::{Refusal, Refused};
 use crate::report::{Severity, Why};
 use crate::resources::Resources;
 use crate::selector;
@@ -213,13 +214,13 @@ impl Planning<'_> {
         offer: &Offer<'_>,
         admitting: &SiteSet,
         room: &Room,
-    ) -> Vec<(HypervisorId, String)> {
+    ) -> Vec<Refused> {
         let reason = |index: usize| match &offer.sites[index] {
             Err(reason) => reason.clone(),
-            Ok(_) if !admitting.contains(index) => NOT_WHAT_PODS_NEED.to_owned(),
+            Ok(_) if !admitting.contains(index) => Refusal::NotWhatPodsNeed,
             Ok(site) => match room.refusal(&self.hypervisors, site, offer.size) {
-                Some(refusal) => refusal.to_string(),
-                None => "machines before this one take its room".to_owned(),
+                Some(refusal) => refusal,
+                None => Refusal::TakenBefore,
             },
         };
         pool.hypervisors
@@ -231,10 +232,6 @@ impl Planning<'_> {
             .collect()
     }
 }
-
-/// Shown to policies and people for a hypervisor outside an order's set.
-pub(super) const NOT_WHAT_PODS_NEED: &str =
-    "a machine here would not carry the labels that its pods need";
 
 /// Why no machine of this pool could ever help these pods as things stand; `None`: one could.
 fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {

@@ -17,11 +17,8 @@ use crate::facts::{
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
 use crate::mutants::{Mutant, broken};
 use crate::question::{Candidate, HypervisorDescription, Size};
-use crate::resources::amount_text;
+use crate::refusal::{LEAST_FREE_PERCENT, Refusal};
 use crate::world::World;
-
-/// No machine is made on a storage of which less is free.
-const LEAST_FREE_PERCENT: u64 = 5;
 
 #[derive(Default)]
 pub(super) struct Hypervisors<'w> {
@@ -44,7 +41,7 @@ pub(super) struct Hypervisor<'w> {
     /// Index of its cluster.
     cluster_index: usize,
     /// Why no machine at all may be made here.
-    closed: Option<String>,
+    closed: Option<Refusal>,
     /// Guests that run, and those of unknown state that are not ours.
     committed: Size,
     /// Ours that do not run yet.
@@ -87,7 +84,7 @@ impl<'w> Hypervisors<'w> {
             };
             let foreign = anchor::hold(world, Some(ledger), cluster_name)
                 .filter(Hold::is_foreign)
-                .map(|hold| hold.brief(cluster_name));
+                .map(|hold| Refusal::Anchor(hold.brief(cluster_name)));
             let cluster_index = survey.clusters.len();
             survey.clusters.push(cluster_name);
             for (name, facts) in &inventory.hypervisors {
@@ -207,10 +204,10 @@ impl<'w> Hypervisors<'w> {
         size: &InstanceType,
         backoff: &[Backoff],
         now: jiff::Timestamp,
-    ) -> Result<Site<'w>, String> {
+    ) -> Result<Site<'w>, Refusal> {
         let hypervisor = &self.all[index];
-        if let Some(reason) = &hypervisor.closed {
-            return Err(reason.clone());
+        if let Some(refusal) = &hypervisor.closed {
+            return Err(refusal.clone());
         }
         let template = hypervisor.template(class)?;
         let linked = class
@@ -219,25 +216,29 @@ impl<'w> Hypervisors<'w> {
         let storage_name = match (&class.storage, &template.storage) {
             (Some(storage), _) if !linked => storage,
             (_, Some(storage)) => storage,
-            (_, None) => return Err(format!("template {} has no disk", class.template)),
+            (_, None) => {
+                let problem = format!("template {} has no disk", class.template);
+                return Err(Refusal::Template(problem));
+            }
         };
         let storage = hypervisor
             .facts
             .storages
             .get(storage_name)
-            .ok_or_else(|| format!("storage {storage_name} does not exist there"))?;
+            .ok_or_else(|| Refusal::NoStorage(storage_name.clone()))?;
         if !storage.active {
-            return Err(format!("storage {storage_name} is not active there"));
+            return Err(Refusal::StorageInactive(storage_name.clone()));
         }
-        if let Some(reason) = nearly_full(storage_name, storage) {
-            return Err(reason);
+        if let Some(refusal) = nearly_full(storage_name, storage) {
+            return Err(refusal);
         }
         // Proxmox VE copies to another server only what is on shared storage, and only to shared storage.
         if !storage.shared && template.hypervisor != hypervisor.id.name {
-            return Err(format!(
-                "storage {storage_name} is local, and template {} is on {}",
-                class.template, template.hypervisor
-            ));
+            return Err(Refusal::StorageLocal {
+                storage: storage_name.clone(),
+                template: class.template.to_string(),
+                hypervisor: template.hypervisor.to_string(),
+            });
         }
         let is_paused = |row: &&Backoff| {
             row.hypervisor == hypervisor.id
@@ -254,8 +255,8 @@ impl<'w> Hypervisors<'w> {
             class: self
                 .classes
                 .binary_search(&class_name)
-                .map_err(|_| "its class is gone".to_owned())?,
-            storage: storage_index.ok_or_else(|| format!("storage {storage_name} is not known"))?,
+                .map_err(|_| Refusal::ClassGone)?,
+            storage: storage_index.ok_or_else(|| Refusal::NoStorage(storage_name.clone()))?,
             storage_name: storage_name.clone(),
             disk_bytes: match linked {
                 true => 0,
@@ -279,13 +280,13 @@ impl<'w> Hypervisors<'w> {
         &self,
         index: usize,
         pool: &PoolName,
-        ineligible: Option<String>,
+        refusal: Option<&Refusal>,
         storage_free: u64,
     ) -> Candidate {
         let hypervisor = &self.all[index];
         Candidate {
             hypervisor: hypervisor.description(),
-            ineligible,
+            ineligible: refusal.map(ToString::to_string),
             used: Size {
                 milli_cores: (hypervisor.cpu_usage() * f64::from(hypervisor.facts.threads) * 1000.0)
                     as u64,
@@ -357,7 +358,7 @@ impl<'w> Hypervisor<'w> {
     }
 
     /// The template that a clone for this hypervisor is made from: one that stands here, else one on shared storage.
-    fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, String> {
+    fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, Refusal> {
         let name = &class.template;
         let templates = self
             .inventory
@@ -382,16 +383,13 @@ impl<'w> Hypervisor<'w> {
             Some(TemplateFacts {
                 problem: Some(problem),
                 ..
-            }) => Err(problem.clone()),
+            }) => Err(Refusal::Template(problem.clone())),
             Some(template) => Ok(template),
-            None if templates.is_empty() => Err(format!(
-                "there is no template {name} in cluster {}",
-                self.id.cluster
-            )),
-            None if class.local_template => Err(format!("there is no template {name} on it")),
-            None => Err(format!(
-                "template {name} is on another hypervisor's local storage"
-            )),
+            None if templates.is_empty() || class.local_template => Err(Refusal::NoTemplate {
+                template: name.to_string(),
+                cluster: templates.is_empty().then(|| self.id.cluster.clone()),
+            }),
+            None => Err(Refusal::TemplateStays(name.to_string())),
         }
     }
 
@@ -405,17 +403,17 @@ impl<'w> Hypervisor<'w> {
     }
 }
 
-fn left_alone(row: &Backoff) -> String {
-    let launches = match row.failures {
-        1 => "a failed launch".to_owned(),
-        failures => format!("{failures} failed launches, the last"),
-    };
+fn left_alone(row: &Backoff) -> Refusal {
     let why = match &*row.message {
         // Written before messages were kept.
         "" => &*row.class,
         message => message,
     };
-    format!("left alone until {:.0} after {launches}: {why}", row.until)
+    Refusal::LeftAlone {
+        until: row.until,
+        failures: row.failures,
+        why: why.to_owned(),
+    }
 }
 
 /// Reasons that hold for every machine: the cluster's state, the operator's exclusions and minimums.
@@ -425,44 +423,44 @@ fn closed(
     inventory: &InventoryFacts,
     name: &Arc<str>,
     facts: &HypervisorFacts,
-) -> Option<String> {
-    let free_cores = (f64::from(facts.threads) * (1.0 - cpu_usage(facts))).floor() as u64;
-    let free_memory = facts.memory_bytes.saturating_sub(facts.memory_used_bytes);
+) -> Option<Refusal> {
+    let idle = (f64::from(facts.threads) * (1.0 - cpu_usage(facts))).floor() as u64;
+    let free = facts.memory_bytes.saturating_sub(facts.memory_used_bytes);
     if let Some(problem) = &cluster.problem {
-        Some(problem.clone())
+        Some(Refusal::Cluster(problem.clone()))
     } else if !inventory.reachable {
         let problem = inventory.problem.as_deref().unwrap_or("no answer");
-        Some(format!(
-            "Proxmox cluster {cluster_name} cannot be reached: {problem}"
-        ))
+        Some(Refusal::Unreachable {
+            cluster: cluster_name.clone(),
+            problem: problem.to_owned(),
+        })
     } else if !inventory.quorate {
-        Some(format!("Proxmox cluster {cluster_name} has no quorum"))
+        Some(Refusal::NoQuorum(cluster_name.clone()))
     } else if cluster.exclude.contains(name)
         || (!cluster.include.is_empty() && !cluster.include.contains(name))
     {
-        Some("excluded by the operator".to_owned())
+        Some(Refusal::Excluded)
     } else if !facts.online {
-        Some("offline".to_owned())
+        Some(Refusal::Offline)
     } else if facts.maintenance {
-        Some("in maintenance".to_owned())
-    } else if free_cores < cluster.min_available_cpu_cores {
-        Some(format!(
-            "{free_cores} cores are idle, at least {} must be (minAvailableCpuCores)",
-            cluster.min_available_cpu_cores
-        ))
-    } else if free_memory < cluster.min_available_memory_bytes {
-        Some(format!(
-            "{} of memory is free, at least {} must be (minAvailableMemoryMB)",
-            amount_text("memory", signed(free_memory)),
-            amount_text("memory", signed(cluster.min_available_memory_bytes))
-        ))
+        Some(Refusal::Maintenance)
+    } else if idle < cluster.min_available_cpu_cores {
+        Some(Refusal::FewIdleCores {
+            idle,
+            least: cluster.min_available_cpu_cores,
+        })
+    } else if free < cluster.min_available_memory_bytes {
+        Some(Refusal::LittleFreeMemory {
+            free: signed(free),
+            least: signed(cluster.min_available_memory_bytes),
+        })
     } else {
         None
     }
 }
 
 /// A linked clone takes no room at first, and then as much as it writes: on a thin pool that runs full every machine on it stops.
-fn nearly_full(name: &StorageName, storage: &StorageFacts) -> Option<String> {
+fn nearly_full(name: &StorageName, storage: &StorageFacts) -> Option<Refusal> {
     let StorageFacts {
         available_bytes,
         total_bytes,
@@ -472,10 +470,9 @@ fn nearly_full(name: &StorageName, storage: &StorageFacts) -> Option<String> {
     let free_percent = available_bytes
         .saturating_mul(100)
         .checked_div(*total_bytes)?;
-    (free_percent < LEAST_FREE_PERCENT).then(|| {
-        format!(
-            "storage {name} is nearly full: {free_percent} % are free, at least {LEAST_FREE_PERCENT} % must be"
-        )
+    (free_percent < LEAST_FREE_PERCENT).then(|| Refusal::StorageNearlyFull {
+        storage: name.clone(),
+        free_percent,
     })
 }
 

@@ -4,6 +4,12 @@ use crate::facts::*;
 use crate::ids::*;
 use crate::question::*;
 
+/// Why hypervisors were refused, by their names.
+fn rejections(plan: &Plan) -> Vec<String> {
+    let rejected = plan.report.rejected.iter();
+    rejected.map(|row| row.reason.to_string()).collect()
+}
+
 #[test]
 fn f47_hypervisors_are_filled_and_not_overfilled() {
     let mut scene = Scene::default();
@@ -98,7 +104,8 @@ fn f110_numbers_come_from_the_range_and_are_never_reused() {
     assert_eq!(numbers, [10_000, 10_002, 10_003]);
     let rest = plan.report.pending.last().unwrap();
     assert!(
-        format!("{:?}", rest.outcome)
+        rest.outcome
+            .to_string()
             .contains("cluster pve has no free VMID in 9998 to 10003 (vmidRange)"),
         "{rest:?}"
     );
@@ -136,7 +143,8 @@ fn addresses_come_from_the_class_in_order() {
     assert_eq!(addresses, ["10.0.0.10", "fd00::1"]);
     let rest = plan.report.pending.last().unwrap();
     assert!(
-        format!("{:?}", rest.outcome)
+        rest.outcome
+            .to_string()
             .contains("the address pool of NodeClass standard has no free address")
     );
 }
@@ -270,7 +278,7 @@ fn f117_templates_and_storages_decide_where_machines_can_be_made() {
         .active = false;
     let plan = scene.plan();
     assert_eq!(&*plan.launches[0].spec.hypervisor, "gamma");
-    let rejected = format!("{:?}", plan.report.rejected);
+    let rejected = rejections(&plan).join("; ");
     assert!(
         rejected.contains("storage local is not active there")
             && rejected.contains("there is no template debian on it"),
@@ -287,7 +295,7 @@ fn a_shared_template_is_copied_to_local_storage_only_where_it_is() {
     scene.pending("web", 1, spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!(&*plan.launches[0].spec.hypervisor, "gamma");
-    let rejected = format!("{:?}", plan.report.rejected);
+    let rejected = rejections(&plan).join("; ");
     assert!(
         rejected.contains("storage local is local, and template debian is on gamma"),
         "{rejected}"
@@ -307,7 +315,7 @@ fn f45_no_machine_is_made_on_a_storage_that_is_nearly_full() {
         let plan = scene.plan();
         assert_eq!(plan.launches.len(), made, "{free} %");
         if made == 0 {
-            let why = format!("{:?}", plan.report.pending[0].outcome);
+            let why = plan.report.pending[0].outcome.to_string();
             assert!(why.contains("storage shared is nearly full"), "{why}");
         }
     }
@@ -341,7 +349,7 @@ fn full_clones_need_space_for_their_disk() {
             .collect::<Vec<_>>(),
         ["beta", "beta"]
     );
-    let rest = format!("{:?}", plan.report.pending.last().unwrap().outcome);
+    let rest = plan.report.pending.last().unwrap().outcome.to_string();
     assert!(
         rest.contains("storage local has no space: the disk needs 20Gi, 19Gi left"),
         "{rest}"
@@ -369,9 +377,8 @@ fn f44_what_failed_lately_is_left_alone() {
     assert_eq!(&*plan.launches[0].spec.hypervisor, "gamma");
     assert_eq!(plan.wake_at, Some(at(NOW + 20)));
     let until = format!("left alone until {:.0} after", at(NOW + 20));
-    let rejected = plan.report.rejected.iter();
     assert_eq!(
-        rejected.map(|row| row.reason.clone()).collect::<Vec<_>>(),
+        rejections(&plan),
         [
             format!("{until} a failed launch: cloning on alpha failed: storage shared is full"),
             format!("{until} 3 failed launches, the last: HypervisorUnfit"),

@@ -1,0 +1,196 @@
+//! Why no machine of a pool is made on a hypervisor now. The texts are made here, in `Display`, and nowhere else.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
+use crate::ledger::MOST_ENTRIES;
+use crate::resources::amount_text;
+
+/// No machine is made on a storage of which less is free.
+pub(crate) const LEAST_FREE_PERCENT: u64 = 5;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// What the cluster's anchor shows.
+    Anchor(String),
+    /// The ProxmoxCluster cannot be used as it stands.
+    Cluster(String),
+    Unreachable {
+        cluster: ClusterName,
+        problem: String,
+    },
+    NoQuorum(ClusterName),
+    Excluded,
+    Offline,
+    Maintenance,
+    FewIdleCores {
+        idle: u64,
+        least: u64,
+    },
+    LittleFreeMemory {
+        free: i64,
+        least: i64,
+    },
+    /// The template cannot be cloned, wherever to.
+    Template(String),
+    NoTemplate {
+        template: String,
+        /// `None`: not on this hypervisor, where it has to be.
+        cluster: Option<ClusterName>,
+    },
+    TemplateStays(String),
+    ClassGone,
+    NoStorage(StorageName),
+    StorageInactive(StorageName),
+    StorageNearlyFull {
+        storage: StorageName,
+        free_percent: u64,
+    },
+    StorageLocal {
+        storage: StorageName,
+        template: String,
+        hypervisor: String,
+    },
+    /// Launches failed here.
+    LeftAlone {
+        until: Timestamp,
+        failures: u32,
+        why: String,
+    },
+    LedgerFull,
+    NoNumber {
+        cluster: ClusterName,
+        first: Vmid,
+        last: Vmid,
+    },
+    NoAddress(ClassName),
+    TooManyMachines(u32),
+    Lacks {
+        resource: String,
+        asked: i64,
+        left: i64,
+    },
+    StorageFull {
+        storage: StorageName,
+        asked: i64,
+        left: i64,
+    },
+    NotWhatPodsNeed,
+    TakenBefore,
+    Policy {
+        policy: String,
+        reason: String,
+    },
+}
+
+/// A refusal with the hypervisor that it is about.
+pub type Refused = (HypervisorId, Refusal);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = |bytes: i64| amount_text("memory", bytes);
+        match self {
+            Self::Anchor(text) | Self::Cluster(text) | Self::Template(text) => f.write_str(text),
+            Self::Unreachable { cluster, problem } => {
+                write!(f, "Proxmox cluster {cluster} cannot be reached: {problem}")
+            }
+            Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
+            Self::Excluded => f.write_str("excluded by the operator"),
+            Self::Offline => f.write_str("offline"),
+            Self::Maintenance => f.write_str("in maintenance"),
+            Self::FewIdleCores { idle, least } => write!(
+                f,
+                "{idle} cores are idle, at least {least} must be (minAvailableCpuCores)"
+            ),
+            Self::LittleFreeMemory { free, least } => write!(
+                f,
+                "{} of memory is free, at least {} must be (minAvailableMemoryMB)",
+                memory(*free),
+                memory(*least)
+            ),
+            Self::NoTemplate { template, cluster } => match cluster {
+                Some(cluster) => write!(f, "there is no template {template} in cluster {cluster}"),
+                None => write!(f, "there is no template {template} on it"),
+            },
+            Self::TemplateStays(template) => write!(
+                f,
+                "template {template} is on another hypervisor's local storage"
+            ),
+            Self::ClassGone => f.write_str("its class is gone"),
+            Self::NoStorage(storage) => write!(f, "storage {storage} does not exist there"),
+            Self::StorageInactive(storage) => write!(f, "storage {storage} is not active there"),
+            Self::StorageNearlyFull {
+                storage,
+                free_percent,
+            } => write!(
+                f,
+                "storage {storage} is nearly full: {free_percent} % are free, at least {LEAST_FREE_PERCENT} % must be"
+            ),
+            Self::StorageLocal {
+                storage,
+                template,
+                hypervisor,
+            } => write!(
+                f,
+                "storage {storage} is local, and template {template} is on {hypervisor}"
+            ),
+            Self::LeftAlone {
+                until,
+                failures,
+                why,
+            } => {
+                write!(f, "left alone until {until:.0} after ")?;
+                match failures {
+                    1 => f.write_str("a failed launch")?,
+                    failures => write!(f, "{failures} failed launches, the last")?,
+                }
+                write!(f, ": {why}")
+            }
+            Self::LedgerFull => write!(f, "the Ledger holds its most of {MOST_ENTRIES} entries"),
+            Self::NoNumber {
+                cluster,
+                first,
+                last,
+            } => write!(
+                f,
+                "cluster {cluster} has no free VMID in {first} to {last} (vmidRange)"
+            ),
+            Self::NoAddress(class) => write!(
+                f,
+                "the address pool of NodeClass {class} has no free address"
+            ),
+            Self::TooManyMachines(most) => write!(
+                f,
+                "it holds {most} machines already (maxMachinesPerHypervisor)"
+            ),
+            Self::Lacks {
+                resource,
+                asked,
+                left,
+            } => write!(
+                f,
+                "no room: the machine needs {} of {resource}, {} left",
+                amount_text(resource, *asked),
+                amount_text(resource, (*left).max(0))
+            ),
+            Self::StorageFull {
+                storage,
+                asked,
+                left,
+            } => write!(
+                f,
+                "storage {storage} has no space: the disk needs {}, {} left",
+                memory(*asked),
+                memory(*left)
+            ),
+            Self::NotWhatPodsNeed => {
+                f.write_str("a machine here would not carry the labels that its pods need")
+            }
+            Self::TakenBefore => f.write_str("machines before this one take its room"),
+            Self::Policy { policy, reason } => write!(f, "policy {policy}: {reason}"),
+        }
+    }
+}
