@@ -1,12 +1,15 @@
 //! Why: a reason for every pending shape, every Node kept, every hypervisor refused. Enums, so that callers can act on them; `Display` is what people read.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::PolicyRef;
+use crate::facts::{PolicyRef, Taint};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
 use crate::refusal::{Refusal, Refused};
+use crate::resources::Resources;
+use crate::selector::Unmatched;
 
 /// Everything that a tick has to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,10 +78,8 @@ pub enum Why {
         requested: String,
         largest: String,
     },
-    /// The labels of no machine to come satisfy the selector or the affinity.
-    Selector(String),
-    /// A taint that the pod does not tolerate.
-    Taint(String),
+    /// Where a machine would be large enough, it does not take the pod.
+    Misfit(Box<Misfit<'static>>),
     /// A limit of the pool is reached.
     Limit(String),
     /// No hypervisor can take it; each one's reason is in [`Report::rejected`].
@@ -89,6 +90,20 @@ pub enum Why {
     Unusable(String),
     /// Too many launches in one tick; the rest follows.
     NextTick,
+}
+
+/// Why a place does not take a pod: one for each filter of `planning/fit.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Misfit<'a> {
+    Cordon,
+    Labels(Unmatched<'a>),
+    Taint(Cow<'a, Taint>),
+    TooLittle {
+        asked: Cow<'a, Resources>,
+        free: Cow<'a, Resources>,
+    },
+    /// A pod with required anti-affinity stands there.
+    AntiAffinePod,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -192,11 +207,14 @@ impl fmt::Display for Why {
                     "asks for {requested} of {resource}; the largest machine offers {largest}"
                 )
             }
-            Self::Selector(text) => write!(
-                f,
-                "no machine of this pool would carry the labels it needs: {text}"
-            ),
-            Self::Taint(text) => write!(f, "does not tolerate the taint {text}"),
+            Self::Misfit(misfit) => match &**misfit {
+                Misfit::Labels(unmatched) => write!(
+                    f,
+                    "no machine of this pool would carry the labels it needs: {unmatched}"
+                ),
+                Misfit::Taint(taint) => write!(f, "does not tolerate the taint {taint}"),
+                Misfit::Cordon | Misfit::TooLittle { .. } | Misfit::AntiAffinePod => misfit.fmt(f),
+            },
             Self::Limit(text) | Self::Policy(text) | Self::Unusable(text) => f.write_str(text),
             Self::NoHypervisor(reasons) => {
                 f.write_str("no hypervisor can take the machine")?;
@@ -212,6 +230,37 @@ impl fmt::Display for Why {
             Self::NextTick => {
                 f.write_str("enough machines for one tick are being made; the rest follows")
             }
+        }
+    }
+}
+
+impl Misfit<'_> {
+    pub fn into_owned(self) -> Misfit<'static> {
+        match self {
+            Self::Cordon => Misfit::Cordon,
+            Self::Labels(unmatched) => Misfit::Labels(unmatched.into_owned()),
+            Self::Taint(taint) => Misfit::Taint(Cow::Owned(taint.into_owned())),
+            Self::TooLittle { asked, free } => Misfit::TooLittle {
+                asked: Cow::Owned(asked.into_owned()),
+                free: Cow::Owned(free.into_owned()),
+            },
+            Self::AntiAffinePod => Misfit::AntiAffinePod,
+        }
+    }
+}
+
+/// Said of a Node.
+impl fmt::Display for Misfit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cordon => f.write_str("it is cordoned"),
+            Self::Labels(unmatched) => unmatched.fmt(f),
+            Self::Taint(taint) => write!(f, "taint {taint}"),
+            Self::TooLittle { asked, free } => match asked.first_lacking(free) {
+                Some(lack) => write!(f, "it offers too little {}", lack.resource),
+                None => f.write_str("it offers too little"),
+            },
+            Self::AntiAffinePod => f.write_str("a pod with required podAntiAffinity stands there"),
         }
     }
 }
@@ -282,6 +331,7 @@ impl fmt::Display for Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::TaintEffect;
 
     #[test]
     fn outcomes_read_well_aloud() {
@@ -306,7 +356,14 @@ mod tests {
             (
                 PendingOutcome::Unhelped(vec![
                     ("a".into(), limit),
-                    ("b".into(), Why::Taint("gpu:NoSchedule".to_owned())),
+                    (
+                        "b".into(),
+                        Why::Misfit(Box::new(Misfit::Taint(Cow::Owned(Taint {
+                            key: "gpu".into(),
+                            value: "".into(),
+                            effect: TaintEffect::NoSchedule,
+                        })))),
+                    ),
                 ]),
                 "NodePool a: the pool has 3 of at most 3 machines (maxNodes); NodePool b: does not tolerate the taint gpu:NoSchedule",
             ),

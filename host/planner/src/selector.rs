@@ -1,6 +1,9 @@
 //! Label selectors and node selectors, with Kubernetes' exact meaning (`k8s.io/apimachinery/pkg/labels`, `component-helpers/scheduling`).
 
+use std::borrow::Cow;
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{LabelSelector, Labels, NodeSelectorTerm, Operator, PodSpec, Requirement};
 
@@ -16,41 +19,70 @@ pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
         })
 }
 
+/// What a pod demands of a Node's labels and they lack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Unmatched<'a> {
+    NodeSelector {
+        key: Cow<'a, str>,
+        value: Cow<'a, str>,
+    },
+    TopologyKey(Cow<'a, str>),
+    NodeAffinity(Cow<'a, [NodeSelectorTerm]>),
+}
+
 /// May a pod of this spec stand on a Node of this name with these labels, as far as its node selector, its required node affinity and the keys
 /// of its topology spread say?
 pub fn node_matches(spec: &PodSpec, name: &str, labels: &Labels) -> bool {
-    spec.node_selector
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value))
-        && unlabelled(spec, labels).is_none()
-        && spec
-            .node_affinity
-            .as_ref()
-            .is_none_or(|terms| terms.iter().any(|term| term_matches(term, name, labels)))
+    unmatched(spec, name, labels).is_none()
 }
 
-/// The first thing that the spec demands of a Node's labels and that these lack, in the words of a manifest; `None` if they satisfy it.
-pub fn unmatched(spec: &PodSpec, name: &str, labels: &Labels) -> Option<String> {
+/// The first thing that the spec demands of a Node's labels and that these lack; `None` if they satisfy it.
+pub fn unmatched<'s>(spec: &'s PodSpec, name: &str, labels: &Labels) -> Option<Unmatched<'s>> {
     if let Some((key, value)) = spec
         .node_selector
         .iter()
         .find(|(key, value)| labels.get(*key) != Some(value))
     {
-        return Some(format!("nodeSelector {key}={value}"));
+        let (key, value) = (Cow::Borrowed(key.as_str()), Cow::Borrowed(value.as_str()));
+        return Some(Unmatched::NodeSelector { key, value });
     }
     if let Some(key) = unlabelled(spec, labels) {
-        return Some(format!("topologySpreadConstraints over {key}"));
+        return Some(Unmatched::TopologyKey(Cow::Borrowed(key)));
     }
     let terms = spec.node_affinity.as_ref()?;
-    if terms.iter().any(|term| term_matches(term, name, labels)) {
-        return None;
+    let is_met = terms.iter().any(|term| term_matches(term, name, labels));
+    (!is_met).then_some(Unmatched::NodeAffinity(Cow::Borrowed(terms)))
+}
+
+impl Unmatched<'_> {
+    pub fn into_owned(self) -> Unmatched<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        match self {
+            Self::NodeSelector { key, value } => Unmatched::NodeSelector {
+                key: owned(key),
+                value: owned(value),
+            },
+            Self::TopologyKey(key) => Unmatched::TopologyKey(owned(key)),
+            Self::NodeAffinity(terms) => Unmatched::NodeAffinity(Cow::Owned(terms.into_owned())),
+        }
     }
-    let mut text = "node affinity".to_owned();
-    for (index, term) in terms.iter().enumerate() {
-        text.push_str(if index == 0 { " " } else { " or " });
-        text.push_str(&term_text(term));
+}
+
+impl fmt::Display for Unmatched<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeSelector { key, value } => write!(f, "nodeSelector {key}={value}"),
+            Self::TopologyKey(key) => write!(f, "topologySpreadConstraints over {key}"),
+            Self::NodeAffinity(terms) => {
+                f.write_str("node affinity")?;
+                for (index, term) in terms.iter().enumerate() {
+                    f.write_str(if index == 0 { " " } else { " or " })?;
+                    f.write_str(&term_text(term))?;
+                }
+                Ok(())
+            }
+        }
     }
-    Some(text)
 }
 
 /// A topology that the pods spread over and that these labels do not place the Node in.
@@ -212,7 +244,9 @@ mod tests {
         assert!(node_matches(&spec, "n", &labels("zone=b")));
         assert!(!node_matches(&spec, "n", &labels("zone=a")));
         assert_eq!(
-            unmatched(&spec, "n", &labels("zone=c")).as_deref(),
+            unmatched(&spec, "n", &labels("zone=c"))
+                .map(|it| it.to_string())
+                .as_deref(),
             Some("node affinity zone in (a) and ssd exists or zone in (b)")
         );
     }
@@ -251,7 +285,9 @@ mod tests {
         spec.node_selector = labels("a=1");
         assert!(node_matches(&spec, "n", &labels("a=1 b=2")));
         assert_eq!(
-            unmatched(&spec, "n", &labels("a=2 b=2")).as_deref(),
+            unmatched(&spec, "n", &labels("a=2 b=2"))
+                .map(|it| it.to_string())
+                .as_deref(),
             Some("nodeSelector a=1")
         );
         assert!(!node_matches(&spec, "n", &labels("a=1")));

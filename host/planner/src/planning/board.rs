@@ -7,14 +7,14 @@ use std::fmt;
 use jiff::Timestamp;
 
 use super::claims::{Row, Stage};
-use super::machines::{self, Face, Learned};
+use super::fit::{Free, NodeProfile, Place};
+use super::machines::{self, Learned};
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
-use crate::resources::Resources;
-use crate::selector;
+use crate::report::Misfit;
 use crate::taints;
 use crate::world::{Id, NodeView, PodView};
 
@@ -29,10 +29,11 @@ pub(super) struct Board<'w> {
 }
 
 pub(super) struct Slot<'w> {
-    place: Place<'w>,
+    /// A coming machine may have its Node already; it is seen as it will be, without what passes.
+    pub(super) place: Place<'w>,
     pub(super) claim: Option<ClaimName>,
     pub(super) pool: Option<PoolName>,
-    pub(super) free: Resources,
+    is_coming: bool,
     /// Takes pods now or, if it is coming, soon.
     is_open: bool,
     /// Pending pods that this tick's plan counts on it for.
@@ -53,21 +54,15 @@ struct Turn {
     claim: ClaimName,
 }
 
-enum Place<'w> {
-    Node(NodeView<'w>),
-    /// A Node that exists may be looked at through its claim: what passes is left out.
-    Coming(Box<Face>, Option<NodeView<'w>>),
-}
-
 /// Moves that can be taken back.
 #[derive(Debug, Default)]
-pub(super) struct Moves(Vec<(usize, Resources)>);
+pub(super) struct Moves<'w>(Vec<(usize, &'w PodSpec)>);
 
 /// A pod that must move and fits on no other Node.
 #[derive(Debug)]
 pub(super) struct Stuck {
     pub(super) pod: PodKey,
-    /// A Node that might take it, see [`Slot::is_shunned`].
+    /// A Node that might take it, see [`Misfit::AntiAffinePod`].
     shunned: Option<NodeName>,
 }
 
@@ -85,8 +80,20 @@ impl fmt::Display for Stuck {
 }
 
 impl<'w> Slot<'w> {
+    fn coming(claim: &ClaimName, pool: &PoolName, place: Place<'w>) -> Self {
+        Self {
+            place,
+            claim: Some(claim.clone()),
+            pool: Some(pool.clone()),
+            is_coming: true,
+            is_open: true,
+            promised: 0,
+            moved: 0,
+        }
+    }
+
     pub(super) fn is_coming(&self) -> bool {
-        matches!(self.place, Place::Coming(..))
+        self.is_coming
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -94,33 +101,11 @@ impl<'w> Slot<'w> {
     }
 
     pub(super) fn node(&self) -> Option<NodeView<'w>> {
-        match &self.place {
-            Place::Node(node) => Some(*node),
-            Place::Coming(_, node) => *node,
-        }
-    }
-
-    /// A pod with required anti-affinity stands on it. Which pods that keeps away is not evaluated yet, so that none is counted on it: the scheduler
-    /// might refuse it for ever.
-    pub(super) fn is_shunned(&self) -> bool {
-        self.node().is_some_and(|node| node.repels())
+        self.place.node
     }
 
     fn takes(&self, spec: &PodSpec) -> bool {
-        self.is_open && spec.requests.fits(&self.free) && self.admits(spec)
-    }
-
-    /// Takes pods of this spec, as far as labels, taints and cordon say.
-    fn admits(&self, spec: &PodSpec) -> bool {
-        match &self.place {
-            Place::Coming(face, _) => face.admits(spec),
-            Place::Node(node) => {
-                let facts = node.facts;
-                (!facts.unschedulable || taints::tolerates_cordon(&spec.tolerations))
-                    && taints::untolerated(&spec.tolerations, &facts.taints).is_none()
-                    && selector::node_matches(spec, node.name().as_str(), &facts.labels)
-            }
-        }
+        self.is_open && self.place.misfit(spec).is_none()
     }
 }
 
@@ -158,10 +143,10 @@ impl<'w> Planning<'w> {
             };
             board.by_node[node.index()] = Some(board.slots.len());
             board.slots.push(Slot {
-                place: Place::Node(node),
+                place: Place::of(node),
                 claim: row.map(|row| row.name.clone()),
                 pool: row.map(|row| row.claim.spec.pool.clone()),
-                free: node.facts.allocatable.minus(&node.requested()),
+                is_coming: false,
                 is_open,
                 promised: 0,
                 moved: 0,
@@ -201,45 +186,37 @@ impl<'w> Planning<'w> {
     fn coming_slot(&self, row: &Row<'w>, learned: &Learned) -> Option<Slot<'w>> {
         let spec = &row.claim.spec;
         let class = self.tick.world.classes().get(&spec.class)?;
-        let face = machines::face(
+        let profile = machines::profile(
             row.name.as_str(),
             class,
             spec.labels.clone(),
             spec.taints.clone(),
         );
-        let daemons = machines::daemons_on(self.tick.world, &face);
+        let daemons = machines::daemons_on(self.tick.world, &profile);
         let size = machines::size_of_claim(class, spec);
-        let free = match row.node {
+        let offered = match row.node {
             // The kubelet has said what it offers; DaemonSets may not have taken their part of it yet.
             Some(node) if node.facts.allocatable.milli_cores > 0 => {
-                let mut of_daemons = Resources::default();
-                for pod in node
+                let standing = node
                     .pods()
-                    .filter(|pod| pod.is_alive() && pod.is_of_daemon_set())
-                {
-                    of_daemons.add(&pod.spec().requests);
-                }
-                let mut used = node.requested().minus(&of_daemons);
-                of_daemons.raise_to(&daemons);
-                used.add(&of_daemons);
-                machines::promised(node.facts, &size).minus(&used)
+                    .filter(|pod| pod.is_alive() && pod.is_of_daemon_set());
+                let mut counted_twice = machines::sum(standing.map(|pod| pod.spec()));
+                counted_twice.lower_to(&machines::sum(daemons.iter().copied()));
+                machines::promised(node.facts, &size)
+                    .minus(&node.requested())
+                    .plus(&counted_twice)
             }
             _ => {
                 let disk = spec.disk_bytes.unwrap_or_else(|| self.template_disk(spec));
-                learned
-                    .allocatable(&spec.class, class, &size, disk)
-                    .minus(&daemons)
+                learned.allocatable(&spec.class, class, &size, disk)
             }
         };
-        Some(Slot {
-            place: Place::Coming(Box::new(face), row.node),
-            claim: Some(row.name.clone()),
-            pool: Some(spec.pool.clone()),
-            free,
-            is_open: true,
-            promised: 0,
-            moved: 0,
-        })
+        let place = Place {
+            profile,
+            free: Free::with(offered, &daemons),
+            node: row.node,
+        };
+        Some(Slot::coming(row.name, &spec.pool, place))
     }
 
     fn template_disk(&self, spec: &crate::facts::ClaimSpec) -> u64 {
@@ -277,24 +254,16 @@ impl<'w> Planning<'w> {
             &hypervisor,
             &decoration,
         );
-        let face = machines::face(
-            name,
-            class,
-            labels,
-            machines::claim_taints(pool, &decoration),
-        );
-        let daemons = machines::daemons_on(world, &face);
-        Some(Slot {
-            place: Place::Coming(Box::new(face), None),
-            claim: Some(entry.claim.clone()),
-            pool: Some(entry.pool.clone()),
-            free: learned
-                .allocatable(&pool.class, class, size, entry.disk_bytes)
-                .minus(&daemons),
-            is_open: true,
-            promised: 0,
-            moved: 0,
-        })
+        let taints = machines::claim_taints(pool, &decoration);
+        let profile = machines::profile(name, class, labels, taints);
+        let daemons = machines::daemons_on(world, &profile);
+        let offered = learned.allocatable(&pool.class, class, size, entry.disk_bytes);
+        let place = Place {
+            profile,
+            free: Free::with(offered, &daemons),
+            node: None,
+        };
+        Some(Slot::coming(&entry.claim, &entry.pool, place))
     }
 }
 
@@ -307,12 +276,14 @@ impl<'w> Board<'w> {
             if left == 0 {
                 break;
             }
-            if slot.is_shunned() || !slot.takes(spec) {
+            let fitting = match slot.is_open {
+                true => slot.place.how_many(spec, left),
+                false => 0,
+            };
+            if fitting == 0 {
                 continue;
             }
-            let times = spec.requests.times_in(&slot.free);
-            let fitting = u32::try_from(times).unwrap_or(u32::MAX).min(left);
-            slot.free.subtract_times(&spec.requests, i64::from(fitting));
+            slot.place.free.put(spec, fitting);
             slot.promised += fitting;
             left -= fitting;
             put.push((index, fitting));
@@ -320,12 +291,13 @@ impl<'w> Board<'w> {
         put
     }
 
-    /// Nodes that would take pods of this spec if they took any, by [`Slot::is_shunned`].
-    pub(super) fn shunned(&self, spec: &PodSpec) -> impl Iterator<Item = NodeName> {
-        self.slots
-            .iter()
-            .filter(|slot| slot.is_shunned() && slot.takes(spec))
-            .filter_map(|slot| Some(slot.node()?.name().clone()))
+    /// A Node that would take pods of this spec if no pod with required anti-affinity stood there.
+    pub(super) fn shunned(&self, spec: &PodSpec) -> Option<NodeName> {
+        let is_shunned = |slot: &&Slot<'_>| {
+            slot.is_open && slot.place.misfit(spec) == Some(Misfit::AntiAffinePod)
+        };
+        let shunned = self.slots.iter().find(is_shunned)?;
+        Some(shunned.node()?.name().clone())
     }
 
     /// Pods of other Nodes will come to this one.
@@ -337,18 +309,14 @@ impl<'w> Board<'w> {
     /// Whether a pod of this spec would fit on this Node if it were not cordoned.
     pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
         let own = [DRAINING_TAINT, UNSCHEDULABLE_TAINT];
-        let taints = node
-            .facts
-            .taints
-            .iter()
-            .filter(|taint| !own.contains(&&*taint.key));
-        self.slot_of(node).is_some_and(|index| {
-            node.facts.ready
-                && !node.repels()
-                && spec.requests.fits(&self.slots[index].free)
-                && selector::node_matches(spec, node.name().as_str(), &node.facts.labels)
-                && taints::untolerated(&spec.tolerations, taints).is_none()
-        })
+        node.facts.ready
+            && self.slot_of(node).is_some_and(|index| {
+                let place = Place {
+                    profile: NodeProfile::without(node, |taint| own.contains(&&*taint.key)),
+                    ..self.slots[index].place.clone()
+                };
+                place.misfit(spec).is_none()
+            })
     }
 
     pub(super) fn slot_of(&self, node: &NodeView<'w>) -> Option<usize> {
@@ -361,30 +329,23 @@ impl<'w> Board<'w> {
         let Some(index) = self.slot_of(&node) else {
             return;
         };
-        let taints = node.facts.taints.iter();
-        let face = Face {
-            name: node.name().0.clone(),
-            labels: node.facts.labels.clone(),
-            taints: taints
-                .filter(|taint| !taints::is_passing(taint) && &*taint.key != DRAINING_TAINT)
-                .cloned()
-                .collect(),
-        };
+        let is_gone = |taint: &_| taints::is_passing(taint) || &*taint.key == DRAINING_TAINT;
         let slot = &mut self.slots[index];
-        slot.place = Place::Coming(Box::new(face), Some(node));
+        slot.place.profile = NodeProfile::without(&node, is_gone);
+        slot.is_coming = true;
         slot.is_open = node.facts.ready;
     }
 
     /// Moves every pod that must leave this Node to other Nodes that exist, and closes it; what was moved can be taken back. The pod that
     /// fits nowhere if one does not; then nothing has changed.
-    pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves, Stuck> {
+    pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves<'w>, Stuck> {
         let mut moves = Moves::default();
         let own = self.slot_of(node);
         let was_open = own.map(|index| std::mem::replace(&mut self.slots[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
                 self.take_back(moves);
-                let shunned = self.shunned(pod.spec()).next();
+                let shunned = self.shunned(pod.spec());
                 if let (Some(index), Some(was_open)) = (own, was_open) {
                     self.slots[index].is_open = was_open;
                 }
@@ -407,14 +368,14 @@ impl<'w> Board<'w> {
     }
 
     /// Undoes moves away from a Node that stays after all.
-    pub(super) fn move_back(&mut self, node: &NodeView<'w>, moves: Moves) {
+    pub(super) fn move_back(&mut self, node: &NodeView<'w>, moves: Moves<'w>) {
         self.take_back(moves);
         if let Some(index) = self.slot_of(node) {
             self.slots[index].is_open = true;
         }
     }
 
-    fn move_pod(&mut self, pod: &PodView<'w>, moves: &mut Moves) -> Option<()> {
+    fn move_pod(&mut self, pod: &PodView<'w>, moves: &mut Moves<'w>) -> Option<()> {
         let spec = pod.spec();
         let first = self.hints.get(&pod.shape_id()).copied().unwrap_or(0);
         let count = self.slots.len();
@@ -422,18 +383,18 @@ impl<'w> Board<'w> {
             .map(|step| (first + step) % count)
             .find(|index| {
                 let slot = &self.slots[*index];
-                !slot.is_coming() && !slot.is_shunned() && slot.takes(spec)
+                !slot.is_coming && slot.takes(spec)
             })?;
-        self.slots[target].free.subtract(&spec.requests);
+        self.slots[target].place.free.put(spec, 1);
         self.slots[target].moved += 1;
         self.hints.insert(pod.shape_id(), target);
-        moves.0.push((target, spec.requests.clone()));
+        moves.0.push((target, spec));
         Some(())
     }
 
-    fn take_back(&mut self, moves: Moves) {
-        for (index, requests) in moves.0 {
-            self.slots[index].free.add(&requests);
+    fn take_back(&mut self, moves: Moves<'w>) {
+        for (index, spec) in moves.0 {
+            self.slots[index].place.free.take_back(spec, 1);
             self.slots[index].moved -= 1;
         }
     }

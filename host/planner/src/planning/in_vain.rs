@@ -3,15 +3,14 @@
 //! Somebody taints every new Node, say, or takes a label off. One more machine would be the same, and one after the other would be made up to the
 //! pool's limits. Such machines go when they have not been needed for a while, as any other; then it is tried again.
 
-use super::Planning;
 use super::claims::{Row, Stage};
+use super::fit::Place;
 use super::pools::PoolPlan;
 use super::schedule::Need;
+use super::{Planning, machines};
 use crate::claim::Phase;
 use crate::facts::PodSpec;
-use crate::report::Why;
-use crate::selector;
-use crate::taints;
+use crate::report::{Misfit, Why};
 use crate::world::NodeView;
 
 /// So many idle machines that do not take what they were made for keep a pool from making more for the same pods.
@@ -43,7 +42,7 @@ impl Planning<'_> {
         spec: &PodSpec,
         row: &Row<'_>,
         node: &NodeView<'_>,
-    ) -> Option<String> {
+    ) -> Option<Misfit<'static>> {
         let facts = node.facts;
         // A cordon is somebody's decision about this one Node, and says nothing of the next.
         let is_idle = row.stage == Stage::InService
@@ -57,7 +56,7 @@ impl Planning<'_> {
         }
         let claim = &row.claim.spec;
         let class = self.tick.world.classes().get(&claim.class)?;
-        let promised = super::machines::face(
+        let promised = machines::profile(
             node.name().as_str(),
             class,
             claim.labels.clone(),
@@ -65,19 +64,12 @@ impl Planning<'_> {
         );
         let mut offers = pool.offers.iter();
         let holds_them = offers.any(|offer| {
-            offer.instance_type.name == claim.instance_type && spec.requests.fits(&offer.capacity)
+            offer.instance_type.name == claim.instance_type && offer.free.misfit(spec).is_none()
         });
-        if !holds_them || !promised.admits(spec) {
+        if !holds_them || promised.misfit(spec).is_some() {
             return None;
         }
-        if let Some(taint) = taints::untolerated(&spec.tolerations, &facts.taints) {
-            return Some(format!("taint {taint}"));
-        }
-        if let Some(unmatched) = selector::unmatched(spec, node.name().as_str(), &facts.labels) {
-            return Some(unmatched);
-        }
-        let free = facts.allocatable.minus(&node.requested());
-        let lack = spec.requests.first_lacking(&free)?;
-        Some(format!("it offers too little {}", lack.resource))
+        let place = Place::of(*node);
+        place.misfit(spec).map(Misfit::into_owned)
     }
 }

@@ -1,11 +1,12 @@
 //! A machine as pods will see it: labels and taints of its Node, what it will offer, what DaemonSets will take of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 
 use super::Planning;
 use super::claims::Stage;
+use super::fit::NodeProfile;
 use crate::facts::{
     ClaimSpec, ClassFacts, InstanceType, Labels, NodeFacts, PodSpec, PoolFacts, Taint,
 };
@@ -13,27 +14,10 @@ use crate::ids::{ClassName, HypervisorId, InstanceTypeName, PoolName};
 use crate::keys;
 use crate::question::Decoration;
 use crate::resources::Resources;
-use crate::selector;
-use crate::taints;
 use crate::world::{NodeView, World};
 
 /// Stands for the name of a machine that has none yet; no object can have it.
 pub(super) const NEW: &str = "(new)";
-
-/// What a pod's selector, affinity and tolerations are held against.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Face {
-    pub(super) name: Arc<str>,
-    pub(super) labels: Labels,
-    pub(super) taints: Vec<Taint>,
-}
-
-impl Face {
-    pub(super) fn admits(&self, spec: &PodSpec) -> bool {
-        selector::node_matches(spec, &self.name, &self.labels)
-            && taints::untolerated(&spec.tolerations, &self.taints).is_none()
-    }
-}
 
 /// The labels that a claim asks for its Node. Precedence: ours, then the label policy's, then the pool's; of zone and region the policy's win.
 pub(crate) fn claim_labels(
@@ -71,8 +55,13 @@ pub(super) fn claim_taints(pool: &PoolFacts, decoration: &Decoration) -> Vec<Tai
     all
 }
 
-/// The face of a machine with these labels: its kubelet adds architecture, operating system (under their old names too) and host name.
-pub(super) fn face(name: &str, class: &ClassFacts, mut labels: Labels, taints: Vec<Taint>) -> Face {
+/// A machine with these labels: its kubelet adds architecture, operating system (under their old names too) and host name.
+pub(super) fn profile(
+    name: &str,
+    class: &ClassFacts,
+    mut labels: Labels,
+    taints: Vec<Taint>,
+) -> NodeProfile<'static> {
     for (key, value) in [
         (keys::ARCH, &*class.arch),
         (keys::BETA_ARCH, &*class.arch),
@@ -82,20 +71,27 @@ pub(super) fn face(name: &str, class: &ClassFacts, mut labels: Labels, taints: V
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
-    Face {
+    NodeProfile {
         name: name.into(),
-        labels,
-        taints,
+        labels: Cow::Owned(labels),
+        taints: Cow::Owned(taints),
+        cordoned: false,
     }
 }
 
-/// What the DaemonSets that will run on such a machine ask together.
-pub(super) fn daemons_on(world: &World, face: &Face) -> Resources {
+/// The pods of the DaemonSets that will run on such a machine.
+pub(super) fn daemons_on<'w>(world: &'w World, profile: &NodeProfile<'_>) -> Vec<&'w PodSpec> {
+    let specs = world.daemon_sets().values().map(|set| &set.spec);
+    specs
+        .filter(|spec| profile.misfit(spec).is_none())
+        .collect()
+}
+
+/// What these ask together.
+pub(super) fn sum<'a>(specs: impl Iterator<Item = &'a PodSpec>) -> Resources {
     let mut total = Resources::default();
-    for daemon_set in world.daemon_sets().values() {
-        if face.admits(&daemon_set.spec) {
-            total.add(&daemon_set.spec.requests);
-        }
+    for spec in specs {
+        total.add(&spec.requests);
     }
     total
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The steps are functions called in the order of [`Planning::question`]; each file of this folder is one of them, or what several share:
-//! hypervisors ([`sites`]) and their room ([`room`]), machines as pods will see them ([`machines`]), Nodes as pods see them ([`board`]).
+//! hypervisors ([`sites`]) and their room ([`room`]), which pods fit where ([`fit`]), machines as pods will see them ([`machines`]), Nodes as pods
+//! see them ([`board`]).
 
 mod blockers;
 mod board;
@@ -15,6 +16,7 @@ mod breaking;
 mod claims;
 mod decorate;
 mod explain;
+mod fit;
 mod in_vain;
 pub(crate) mod machines;
 mod orphans;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::fit::{Demanded, Free, demanded};
 use super::pools::{self, Offer, PoolPlan, SiteSet};
 use super::room::Room;
-use crate::facts::{NodeSelectorTerm, PodSpec, SpreadConstraint, Toleration};
+use crate::facts::PodSpec;
 use crate::ledger::Usage;
 use crate::question::Size;
 use crate::resources::Resources;
@@ -45,7 +46,7 @@ pub(super) struct Order {
     pub(super) sites: SiteSet,
     /// Where room was found for it; the policy may choose another.
     site: usize,
-    pub(super) free: Resources,
+    pub(super) free: Free,
     /// Needs and how many of each.
     pub(super) pods: Vec<(usize, u32)>,
 }
@@ -119,41 +120,27 @@ pub(super) fn pack(pool: &PoolPlan<'_>, demands: &[Demand<'_>], room: &Room) -> 
     best
 }
 
-/// Which hypervisors' machines admit which pods, per offer. Pods with the same selectors and tolerations share an answer.
+/// Which hypervisors' machines admit which pods, per offer. Pods that demand the same of a Node's profile share an answer.
 struct Admitting {
     group_of: Vec<usize>,
     sets: Vec<Vec<SiteSet>>,
 }
 
-type Demands<'a> = (
-    &'a BTreeMap<String, String>,
-    &'a Option<Vec<NodeSelectorTerm>>,
-    &'a [Toleration],
-    &'a [SpreadConstraint],
-);
-
 impl Admitting {
     fn new(pool: &PoolPlan<'_>, demands: &[Demand<'_>]) -> Self {
-        let mut groups: BTreeMap<Demands<'_>, usize> = BTreeMap::new();
+        let mut groups: BTreeMap<Demanded<'_>, usize> = BTreeMap::new();
         let mut sets = Vec::new();
         let group_of = demands.iter().map(|demand| {
             let spec = demand.spec;
-            *groups
-                .entry((
-                    &spec.node_selector,
-                    &spec.node_affinity,
-                    &spec.tolerations,
-                    &spec.spread,
-                ))
-                .or_insert_with(|| {
-                    sets.push(
-                        pool.offers
-                            .iter()
-                            .map(|offer| offer.admitting(spec))
-                            .collect(),
-                    );
-                    sets.len() - 1
-                })
+            *groups.entry(demanded(spec)).or_insert_with(|| {
+                sets.push(
+                    pool.offers
+                        .iter()
+                        .map(|offer| offer.admitting(spec))
+                        .collect(),
+                );
+                sets.len() - 1
+            })
         });
         Self {
             group_of: group_of.collect(),
@@ -201,9 +188,10 @@ impl<'w> Packer<'_, 'w> {
 
     /// Puts pods into a machine that is open; tells how many.
     fn fill_open(&mut self, demand: usize, index: usize, left: u32) -> u32 {
-        let requests = &self.demands[demand].spec.requests;
+        let spec = self.demands[demand].spec;
         let order = &self.packing.orders[index];
-        if !requests.fits(&order.free) {
+        let count = order.free.how_many(spec, left);
+        if count == 0 {
             return 0;
         }
         let sites = order
@@ -213,14 +201,11 @@ impl<'w> Packer<'_, 'w> {
             return 0;
         }
         let (at, offer) = (order.site, order.offer);
-        let count = u32::try_from(requests.times_in(&order.free))
-            .unwrap_or(u32::MAX)
-            .min(left);
         let Some(site) = self.stay_or_move(offer, at, &sites) else {
             return 0;
         };
         let order = &mut self.packing.orders[index];
-        order.free.subtract_times(requests, i64::from(count));
+        order.free.put(spec, count);
         order.sites = sites;
         order.site = site;
         order.pods.push((self.demands[demand].need, count));
@@ -256,10 +241,10 @@ impl<'w> Packer<'_, 'w> {
 
     /// Opens a machine for pods of this demand; tells how many it takes. `None`: no type takes them within limits and room.
     fn open(&mut self, demand: usize, left: u32) -> Option<u32> {
-        let requests = &self.demands[demand].spec.requests;
+        let spec = self.demands[demand].spec;
         let found = self.opening.iter().find_map(|index| {
             let offer = self.offer(*index);
-            if !requests.fits(&offer.capacity)
+            if offer.free.misfit(spec).is_some()
                 || self.pool.limit(&self.packing.usage, offer.size).is_some()
             {
                 return None;
@@ -272,12 +257,9 @@ impl<'w> Packer<'_, 'w> {
             Some(found) => found,
             None => self.make_room(demand)?,
         };
-        let capacity = &self.offer(offer).capacity;
-        let count = u32::try_from(requests.times_in(capacity))
-            .unwrap_or(u32::MAX)
-            .min(left);
-        let mut free = capacity.clone();
-        free.subtract_times(requests, i64::from(count));
+        let mut free = self.offer(offer).free.clone();
+        let count = free.how_many(spec, left);
+        free.put(spec, count);
         self.reserve(offer, site);
         let size = self.offer(offer).size;
         pools::add(&mut self.packing.usage, size);
@@ -293,10 +275,10 @@ impl<'w> Packer<'_, 'w> {
 
     /// Moves machines that could as well stand elsewhere away from a hypervisor that this demand needs.
     fn make_room(&mut self, demand: usize) -> Option<(usize, SiteSet, usize)> {
-        let requests = &self.demands[demand].spec.requests;
+        let spec = self.demands[demand].spec;
         for index in self.opening.iter().copied() {
             let (size, count) = (self.offer(index).size, self.offer(index).sites.len());
-            if !requests.fits(&self.offer(index).capacity)
+            if self.offer(index).free.misfit(spec).is_some()
                 || self.pool.limit(&self.packing.usage, size).is_some()
             {
                 continue;
@@ -362,17 +344,13 @@ impl<'w> Packer<'_, 'w> {
             .map(|(index, demand)| (demand.need, index))
             .collect();
         for index in 0..self.packing.orders.len() {
-            let order = &self.packing.orders[index];
-            let old = order.offer;
-            let content = self.offer(old).capacity.minus(&order.free);
-            let smaller: Vec<usize> = by_cost
-                .iter()
-                .rev()
-                .copied()
+            let old = self.packing.orders[index].offer;
+            let smaller = by_cost.iter().rev().copied();
+            let smaller = smaller
                 .take_while(|offer| self.offer(*offer).cost() < self.offer(old).cost())
-                .filter(|offer| content.fits(&self.offer(*offer).capacity))
-                .collect();
-            for offer in smaller {
+                .filter_map(|offer| Some((offer, self.refilled(index, offer, &demand_of)?)));
+            let smaller: Vec<(usize, Free)> = smaller.collect();
+            for (offer, free) in smaller {
                 let order = &self.packing.orders[index];
                 let mut sites = self.offer(offer).part.clone();
                 for (need, _) in &order.pods {
@@ -389,7 +367,6 @@ impl<'w> Packer<'_, 'w> {
                 let (from, to) = (self.offer(old).size, self.offer(offer).size);
                 pools::remove(&mut self.packing.usage, from);
                 pools::add(&mut self.packing.usage, to);
-                let free = self.offer(offer).capacity.minus(&content);
                 let order = &mut self.packing.orders[index];
                 order.offer = offer;
                 order.sites = sites;
@@ -398,6 +375,24 @@ impl<'w> Packer<'_, 'w> {
                 break;
             }
         }
+    }
+
+    /// What another offer's machine has left with the pods of this order, if it takes them.
+    fn refilled(
+        &self,
+        order: usize,
+        offer: usize,
+        demand_of: &BTreeMap<usize, usize>,
+    ) -> Option<Free> {
+        let mut free = self.offer(offer).free.clone();
+        for (need, count) in &self.packing.orders[order].pods {
+            let spec = self.demands[demand_of[need]].spec;
+            if free.how_many(spec, *count) < *count {
+                return None;
+            }
+            free.put(spec, *count);
+        }
+        Some(free)
     }
 }
 
@@ -427,7 +422,7 @@ pub(super) fn open_empty(
         offer: index,
         sites: offer.part.clone(),
         site,
-        free: offer.capacity.clone(),
+        free: offer.free.clone(),
         pods: Vec::new(),
     })
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::Planning;
-use super::machines::{self, Face, Learned, NEW};
+use super::fit::{Free, NodeProfile};
+use super::machines::{self, Learned, NEW};
 use super::room::Room;
 use super::sites::Site;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
@@ -14,7 +15,6 @@ use crate::mutants::{Mutant, broken};
 use crate::question::{Decoration, Machine, Size};
 use crate::refusal::Refusal;
 use crate::report::Why;
-use crate::resources::Resources;
 
 pub(super) struct PoolPlan<'w> {
     pub(super) name: &'w PoolName,
@@ -35,25 +35,31 @@ pub(super) struct Offer<'w> {
     pub(super) instance_type: &'w InstanceType,
     pub(super) size: Size,
     /// What is left for pods when the DaemonSets have taken theirs.
-    pub(super) capacity: Resources,
+    pub(super) free: Free,
     /// Each hypervisor of the pool, in its order: what is made there, or why nothing is.
     pub(super) sites: Vec<Result<Site<'w>, Refusal>>,
     /// How the machine would look on each.
-    pub(super) faces: Vec<Face>,
-    /// The hypervisors whose machines have this capacity.
+    pub(super) profiles: Vec<NodeProfile<'w>>,
+    /// The hypervisors whose machines have so much free.
     pub(super) part: SiteSet,
 }
 
-impl Offer<'_> {
+impl<'w> Offer<'w> {
     /// The hypervisors on which a machine of this offer admits pods of this spec.
     pub(super) fn admitting(&self, spec: &PodSpec) -> SiteSet {
         let mut set = SiteSet::default();
-        for (index, face) in self.faces.iter().enumerate() {
-            if self.part.contains(index) && face.admits(spec) {
+        for (index, profile) in self.looks() {
+            if profile.misfit(spec).is_none() {
                 set.insert(index);
             }
         }
         set
+    }
+
+    /// How a machine of this offer would look on each of its hypervisors.
+    pub(super) fn looks(&self) -> impl Iterator<Item = (usize, &NodeProfile<'w>)> {
+        let all = self.profiles.iter().enumerate();
+        all.filter(|(index, _)| self.part.contains(*index))
     }
 
     /// Memory-equivalent bytes: what a machine costs, where 1 core stands for 4 GiB.
@@ -343,7 +349,7 @@ impl<'w> Planning<'w> {
                 )
             })
             .collect();
-        let faces: Vec<Face> = pool
+        let profiles: Vec<NodeProfile<'w>> = pool
             .hypervisors
             .iter()
             .zip(decorations)
@@ -358,12 +364,8 @@ impl<'w> Planning<'w> {
                     id,
                     decoration,
                 );
-                machines::face(
-                    NEW,
-                    class,
-                    labels,
-                    machines::claim_taints(pool.facts, decoration),
-                )
+                let taints = machines::claim_taints(pool.facts, decoration);
+                machines::profile(NEW, class, labels, taints)
             })
             .collect();
         let disks = sites.iter().flatten().map(|site| site.template.disk_bytes);
@@ -373,19 +375,20 @@ impl<'w> Planning<'w> {
             instance_type,
             disks.min().unwrap_or(0),
         );
-        let mut parts: BTreeMap<Resources, SiteSet> = BTreeMap::new();
-        for (index, face) in faces.iter().enumerate() {
-            let capacity = whole.minus(&machines::daemons_on(self.tick.world, face));
-            parts.entry(capacity).or_default().insert(index);
+        let mut parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
+        for (index, profile) in profiles.iter().enumerate() {
+            let daemons = machines::daemons_on(self.tick.world, profile);
+            let free = Free::with(whole.clone(), &daemons);
+            parts.entry(free).or_default().insert(index);
         }
         parts
             .into_iter()
-            .map(|(capacity, part)| Offer {
+            .map(|(free, part)| Offer {
                 instance_type,
                 size,
-                capacity,
+                free,
                 sites: sites.clone(),
-                faces: faces.clone(),
+                profiles: profiles.clone(),
                 part,
             })
             .collect()

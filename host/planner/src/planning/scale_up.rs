@@ -9,10 +9,8 @@ use super::schedule::Need;
 use super::{Planning, Tick};
 use crate::ids::PoolName;
 use crate::refusal::{Refusal, Refused};
-use crate::report::{Severity, Why};
+use crate::report::{Misfit, Severity, Why};
 use crate::resources::Resources;
-use crate::selector;
-use crate::taints;
 use crate::time::later;
 
 /// An order of a pool, waiting to be placed.
@@ -114,7 +112,7 @@ impl Planning<'_> {
             staying.saturating_add(u32::try_from(packing.orders.len()).unwrap_or(u32::MAX));
         let mut free = self.free_in(pool.name);
         for order in &packing.orders {
-            free.add(&order.free);
+            free.add(&order.free.resources);
         }
         loop {
             let lacking = pool.facts.headroom.first_lacking(&free);
@@ -126,7 +124,7 @@ impl Planning<'_> {
             // A machine that offers nothing of what lacks would be followed by another one in every tick.
             let helps = |offer: &Offer<'_>| match &lacking {
                 Some(lack) if purpose == Purpose::Headroom => {
-                    offer.capacity.amount(&lack.resource) > 0
+                    offer.free.resources.amount(&lack.resource) > 0
                 }
                 Some(_) | None => true,
             };
@@ -147,7 +145,7 @@ impl Planning<'_> {
                 self.tick.found(Severity::Warning, about, message);
                 break;
             };
-            free.add(&order.free);
+            free.add(&order.free.resources);
             count += 1;
             self.placing.wanted.push(Wanted {
                 pool: index,
@@ -180,7 +178,7 @@ impl Planning<'_> {
             .filter(|slot| slot.pool.as_ref() == Some(pool))
         {
             if slot.is_open() {
-                free.add(&slot.free);
+                free.add(&slot.place.free.resources);
             }
         }
         free
@@ -189,7 +187,7 @@ impl Planning<'_> {
     /// Why packing left pods of this demand without a machine, although the pool could make one for them.
     fn refusal(&self, pool: &PoolPlan<'_>, demand: &Demand<'_>, packing: &Packing) -> Why {
         let fitting = |offer: &&Offer<'_>| {
-            demand.spec.requests.fits(&offer.capacity) && !offer.admitting(demand.spec).is_empty()
+            offer.free.misfit(demand.spec).is_none() && !offer.admitting(demand.spec).is_empty()
         };
         let offers: Vec<&Offer<'_>> = pool.offers.iter().filter(fitting).collect();
         let limits = offers
@@ -248,28 +246,20 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
     let fitting: Vec<&Offer<'_>> = pool
         .offers
         .iter()
-        .filter(|offer| spec.requests.fits(&offer.capacity))
+        .filter(|offer| offer.free.misfit(spec).is_none())
         .collect();
     if fitting.is_empty() {
         return Some(too_big(pool, &spec.requests));
     }
     if fitting.iter().all(|offer| offer.admitting(spec).is_empty()) {
-        let faces: Vec<_> = fitting.iter().flat_map(|offer| &offer.faces).collect();
-        let unmatched = faces
-            .iter()
-            .map(|face| selector::unmatched(spec, &face.name, &face.labels));
-        if let Some(Some(text)) = unmatched.clone().next()
-            && unmatched.clone().all(|text| text.is_some())
-        {
-            return Some(Why::Selector(text));
-        }
-        let taint = faces
-            .iter()
-            .find_map(|face| taints::untolerated(&spec.tolerations, &face.taints));
-        return Some(match taint {
-            Some(taint) => Why::Taint(taint.to_string()),
-            None => Why::Selector("labels and tolerations, each on another hypervisor".to_owned()),
-        });
+        let profiles = fitting.iter().flat_map(|offer| offer.looks());
+        let misfits = profiles.filter_map(|(_, profile)| profile.misfit(spec));
+        let misfits: Vec<Misfit<'_>> = misfits.collect();
+        let is_of_labels = |misfit: &&Misfit<'_>| matches!(misfit, Misfit::Labels(_));
+        let other = misfits.iter().find(|misfit| !is_of_labels(misfit));
+        return other
+            .or(misfits.first())
+            .map(|misfit| Why::Misfit(Box::new(misfit.clone().into_owned())));
     }
     let window = pool.facts.scale_up_stabilization;
     if window.is_positive() {
@@ -293,16 +283,16 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
 /// Names what the largest type lacks: the one that lacks least, of several.
 fn too_big(pool: &PoolPlan<'_>, requests: &Resources) -> Why {
     let largest = pool.offers.iter().max_by_key(|offer| offer.cost());
-    let lack = largest.and_then(|offer| requests.first_lacking(&offer.capacity));
+    let lack = largest.and_then(|offer| requests.first_lacking(&offer.free.resources));
     let lack = lack.or_else(|| {
         pool.offers
             .iter()
-            .find_map(|offer| requests.first_lacking(&offer.capacity))
+            .find_map(|offer| requests.first_lacking(&offer.free.resources))
     });
     match lack {
         Some(lack) => {
             let offered = pool.offers.iter().filter_map(|offer| {
-                let of_one = requests.first_lacking(&offer.capacity)?;
+                let of_one = requests.first_lacking(&offer.free.resources)?;
                 (of_one.resource == lack.resource).then_some(of_one.offered)
             });
             let most = offered.max().unwrap_or(lack.offered).max(0);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Planning;
+use super::fit::is_picky;
 use super::packing::weight;
 use crate::facts::PodSpec;
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
@@ -18,9 +19,7 @@ pub(super) struct Need<'w> {
     pub(super) left: u32,
     /// A field that is not evaluated yet: nothing is done for these pods.
     pub(super) unsupported: Option<Arc<str>>,
-    /// A Node that would have taken them if it took any, see [`Slot::is_shunned`].
-    ///
-    /// [`Slot::is_shunned`]: super::board::Slot::is_shunned
+    /// A Node that would take them if no pod with required anti-affinity stood there.
     pub(super) shunned: Option<NodeName>,
     /// Pods that fit an existing Node, and the first such Node.
     pub(super) on_nodes: Option<(NodeName, u32)>,
@@ -55,7 +54,7 @@ impl<'w> Planning<'w> {
                 }
             }
             if need.left > 0 {
-                need.shunned = self.board.shunned(&need.spec).next();
+                need.shunned = self.board.shunned(&need.spec);
             }
         }
     }
@@ -80,10 +79,7 @@ impl<'w> Planning<'w> {
             .collect();
         needs.sort_by_key(|need| {
             let spec = &need.spec;
-            let is_picky = !spec.requests.extended.is_empty()
-                || !spec.node_selector.is_empty()
-                || spec.node_affinity.is_some();
-            std::cmp::Reverse((spec.priority, is_picky, weight(&spec.requests)))
+            std::cmp::Reverse((spec.priority, is_picky(spec), weight(&spec.requests)))
         });
         needs
     }

@@ -1,0 +1,178 @@
+//! Whether a pod fits at a place, how many of it, and if not, why: the only list of filters.
+//!
+//! A place is a Node, a machine on its way, or a machine that could be made (one place for each instance type and
+//! hypervisor). It has three parts, and a filter stands with the part that it reads:
+//!
+//! - [`NodeProfile`]: what selectors and tolerations are held against. No pod changes it.
+//! - [`Free`]: what pods may still take. [`Free::put`] and [`Free::take_back`] keep it.
+//! - The Node with its pods, where there is one.
+//!
+//! Packing keeps the first two apart: machines of one instance type have one [`Free`] and a profile for each hypervisor.
+//! What depends on other places as well (topology spread, affinity to pods) is counted by who holds the places, and is
+//! to be given to [`Place::misfit`] beside the pod.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::facts::{Labels, NodeSelectorTerm, PodSpec, SpreadConstraint, Taint, Toleration};
+use crate::report::Misfit;
+use crate::resources::Resources;
+use crate::selector;
+use crate::taints;
+use crate::world::NodeView;
+
+/// Somewhere a pod could stand. See the module.
+#[derive(Clone)]
+pub(super) struct Place<'w> {
+    pub(super) profile: NodeProfile<'w>,
+    pub(super) free: Free,
+    pub(super) node: Option<NodeView<'w>>,
+}
+
+/// What a pod's selector, affinity and tolerations are held against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodeProfile<'w> {
+    pub(super) name: Arc<str>,
+    pub(super) labels: Cow<'w, Labels>,
+    pub(super) taints: Cow<'w, [Taint]>,
+    pub(super) cordoned: bool,
+}
+
+/// What pods may still take.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Free {
+    pub(super) resources: Resources,
+}
+
+impl<'w> Place<'w> {
+    /// A Node as it is.
+    pub(super) fn of(node: NodeView<'w>) -> Self {
+        Self {
+            profile: NodeProfile::of(&node),
+            free: Free::of(node.facts.allocatable.minus(&node.requested())),
+            node: Some(node),
+        }
+    }
+
+    /// The first filter that keeps a pod of this spec away.
+    pub(super) fn misfit<'a>(&'a self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
+        self.free
+            .misfit(spec)
+            .or_else(|| self.profile.misfit(spec))
+            .or_else(|| self.is_repelling().then_some(Misfit::AntiAffinePod))
+    }
+
+    /// How many pods of this spec fit, `most` at most.
+    pub(super) fn how_many(&self, spec: &PodSpec, most: u32) -> u32 {
+        match self.misfit(spec) {
+            Some(_) => 0,
+            None => self.free.how_many(spec, most),
+        }
+    }
+
+    /// Which pods a pod with required anti-affinity keeps away is not evaluated yet, so that none is counted on its Node:
+    /// the scheduler might refuse it for ever.
+    fn is_repelling(&self) -> bool {
+        self.node.is_some_and(|node| node.repels())
+    }
+}
+
+/// What [`NodeProfile::misfit`] reads of a pod: specs that are equal here have the same answer.
+pub(super) type Demanded<'a> = (
+    &'a BTreeMap<String, String>,
+    &'a Option<Vec<NodeSelectorTerm>>,
+    &'a [Toleration],
+    &'a [SpreadConstraint],
+);
+
+pub(super) fn demanded(spec: &PodSpec) -> Demanded<'_> {
+    (
+        &spec.node_selector,
+        &spec.node_affinity,
+        &spec.tolerations,
+        &spec.spread,
+    )
+}
+
+/// Fits only some Nodes: such pods are placed first, so that others do not take their places.
+pub(super) fn is_picky(spec: &PodSpec) -> bool {
+    !spec.requests.extended.is_empty()
+        || !spec.node_selector.is_empty()
+        || spec.node_affinity.is_some()
+}
+
+impl<'w> NodeProfile<'w> {
+    fn of(node: &NodeView<'w>) -> Self {
+        Self {
+            name: node.name().0.clone(),
+            labels: Cow::Borrowed(&node.facts.labels),
+            taints: Cow::Borrowed(&node.facts.taints),
+            cordoned: node.facts.unschedulable,
+        }
+    }
+
+    /// A Node as if its cordon and these taints were gone.
+    pub(super) fn without(node: &NodeView<'w>, is_gone: impl Fn(&Taint) -> bool) -> Self {
+        let taints = node.facts.taints.iter().filter(|taint| !is_gone(taint));
+        Self {
+            taints: Cow::Owned(taints.cloned().collect()),
+            cordoned: false,
+            ..Self::of(node)
+        }
+    }
+
+    pub(super) fn misfit<'a>(&'a self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
+        if self.cordoned && !taints::tolerates_cordon(&spec.tolerations) {
+            return Some(Misfit::Cordon);
+        }
+        let unmatched = selector::unmatched(spec, &self.name, &self.labels);
+        unmatched.map(Misfit::Labels).or_else(|| {
+            let taint = taints::untolerated(&spec.tolerations, &*self.taints)?;
+            Some(Misfit::Taint(Cow::Borrowed(taint)))
+        })
+    }
+}
+
+impl Free {
+    pub(super) fn of(resources: Resources) -> Self {
+        Self { resources }
+    }
+
+    /// What is left of it beside a pod of each of these DaemonSets.
+    pub(super) fn with(resources: Resources, daemons: &[&PodSpec]) -> Self {
+        let mut free = Self::of(resources);
+        for daemon in daemons {
+            free.put(daemon, 1);
+        }
+        free
+    }
+
+    pub(super) fn misfit<'a>(&'a self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
+        if !spec.requests.fits(&self.resources) {
+            return Some(Misfit::TooLittle {
+                asked: Cow::Borrowed(&spec.requests),
+                free: Cow::Borrowed(&self.resources),
+            });
+        }
+        None
+    }
+
+    /// How many pods of this spec fit, `most` at most.
+    pub(super) fn how_many(&self, spec: &PodSpec, most: u32) -> u32 {
+        if self.misfit(spec).is_some() {
+            return 0;
+        }
+        let times = spec.requests.times_in(&self.resources);
+        u32::try_from(times).unwrap_or(u32::MAX).min(most)
+    }
+
+    pub(super) fn put(&mut self, spec: &PodSpec, count: u32) {
+        self.resources
+            .subtract_times(&spec.requests, i64::from(count));
+    }
+
+    pub(super) fn take_back(&mut self, spec: &PodSpec, count: u32) {
+        self.resources.add_times(&spec.requests, i64::from(count));
+    }
+}
