@@ -19,6 +19,7 @@ pub mod facts;
 pub mod selector;
 pub mod taints;
 
+mod why;
 pub mod world;
 pub use world::World;
 

@@ -1,15 +1,13 @@
 //! Why: a reason for every pending shape, every Node kept, every hypervisor refused. Enums, so that callers can act on them; `Display` is what people read.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{PolicyRef, Taint};
+use crate::facts::PolicyRef;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
-use crate::refusal::{Refusal, Refused};
-use crate::resources::Resources;
-use crate::selector::Unmatched;
+use crate::refusal::Refusal;
+pub use crate::why::{Limit, Misfit, NoAnswer, Unusable, Why};
 
 /// Everything that a tick has to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -67,43 +65,6 @@ pub enum PendingOutcome {
     NotSupported(String),
     /// There is no pool at all.
     NoPool,
-}
-
-/// Why no machine of a pool is made for a pod.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Why {
-    /// Larger than every instance type; names the largest and the resource that lacks.
-    TooBig {
-        resource: String,
-        requested: String,
-        largest: String,
-    },
-    /// Where a machine would be large enough, it does not take the pod.
-    Misfit(Box<Misfit<'static>>),
-    /// A limit of the pool is reached.
-    Limit(String),
-    /// No hypervisor can take it; each one's reason is in [`Report::rejected`].
-    NoHypervisor(Vec<Refused>),
-    /// A policy refused, failed or was deferred.
-    Policy(String),
-    /// The pool, its class or its cluster cannot be used; says why.
-    Unusable(String),
-    /// Too many launches in one tick; the rest follows.
-    NextTick,
-}
-
-/// Why a place does not take a pod: one for each filter of `planning/fit.rs`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Misfit<'a> {
-    Cordon,
-    Labels(Unmatched<'a>),
-    Taint(Cow<'a, Taint>),
-    TooLittle {
-        asked: Cow<'a, Resources>,
-        free: Cow<'a, Resources>,
-    },
-    /// A pod with required anti-affinity stands there.
-    AntiAffinePod,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -194,77 +155,6 @@ pub enum Severity {
     Defect,
 }
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooBig {
-                resource,
-                requested,
-                largest,
-            } => {
-                write!(
-                    f,
-                    "asks for {requested} of {resource}; the largest machine offers {largest}"
-                )
-            }
-            Self::Misfit(misfit) => match &**misfit {
-                Misfit::Labels(unmatched) => write!(
-                    f,
-                    "no machine of this pool would carry the labels it needs: {unmatched}"
-                ),
-                Misfit::Taint(taint) => write!(f, "does not tolerate the taint {taint}"),
-                Misfit::Cordon | Misfit::TooLittle { .. } | Misfit::AntiAffinePod => misfit.fmt(f),
-            },
-            Self::Limit(text) | Self::Policy(text) | Self::Unusable(text) => f.write_str(text),
-            Self::NoHypervisor(reasons) => {
-                f.write_str("no hypervisor can take the machine")?;
-                for (index, (hypervisor, reason)) in reasons.iter().enumerate() {
-                    write!(
-                        f,
-                        "{} {hypervisor}: {reason}",
-                        if index == 0 { ":" } else { ";" }
-                    )?;
-                }
-                Ok(())
-            }
-            Self::NextTick => {
-                f.write_str("enough machines for one tick are being made; the rest follows")
-            }
-        }
-    }
-}
-
-impl Misfit<'_> {
-    pub fn into_owned(self) -> Misfit<'static> {
-        match self {
-            Self::Cordon => Misfit::Cordon,
-            Self::Labels(unmatched) => Misfit::Labels(unmatched.into_owned()),
-            Self::Taint(taint) => Misfit::Taint(Cow::Owned(taint.into_owned())),
-            Self::TooLittle { asked, free } => Misfit::TooLittle {
-                asked: Cow::Owned(asked.into_owned()),
-                free: Cow::Owned(free.into_owned()),
-            },
-            Self::AntiAffinePod => Misfit::AntiAffinePod,
-        }
-    }
-}
-
-/// Said of a Node.
-impl fmt::Display for Misfit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cordon => f.write_str("it is cordoned"),
-            Self::Labels(unmatched) => unmatched.fmt(f),
-            Self::Taint(taint) => write!(f, "taint {taint}"),
-            Self::TooLittle { asked, free } => match asked.first_lacking(free) {
-                Some(lack) => write!(f, "it offers too little {}", lack.resource),
-                None => f.write_str("it offers too little"),
-            },
-            Self::AntiAffinePod => f.write_str("a pod with required podAntiAffinity stands there"),
-        }
-    }
-}
-
 impl fmt::Display for PendingOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -330,12 +220,14 @@ impl fmt::Display for Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
-    use crate::facts::TaintEffect;
+    use crate::facts::{Taint, TaintEffect};
 
     #[test]
     fn outcomes_read_well_aloud() {
-        let limit = Why::Limit("the pool has 3 of at most 3 machines (maxNodes)".to_owned());
+        let limit = Why::Limit(Limit::Machines { now: 3, most: 3 });
         for (outcome, expected) in [
             (
                 PendingOutcome::FitsNode("n".into()),

@@ -9,7 +9,7 @@ use crate::ids::{HypervisorId, InstanceTypeName, PoolName};
 use crate::keys;
 use crate::plan::DecorationMemo;
 use crate::question::{Answer, AnswerBody, DecorateQuestion, Decoration};
-use crate::report::{Severity, Why};
+use crate::report::{NoAnswer, Severity, Why};
 use crate::world::World;
 
 /// Decorations in the order of the pool's hypervisors, or why there are none.
@@ -105,31 +105,30 @@ impl Planning<'_> {
             return;
         };
         let policy = &question.policy.policy;
-        let mut failed = |reason: String| {
-            self.policy_failed(&question.machine.pool, policy, reason.clone());
-            Err(reason)
+        let mut failed = |answer: NoAnswer| {
+            self.policy_failed(&question.machine.pool, policy, answer.to_string());
+            Err(answer)
         };
+        let asked = question.hypervisors.len();
         let decorated = match answer.body {
-            AnswerBody::Decorations(decorations)
-                if decorations.len() == question.hypervisors.len() =>
-            {
-                Ok(decorations)
-            }
-            AnswerBody::Decorations(decorations) => failed(format!(
-                "it answered for {} hypervisors of {}",
-                decorations.len(),
-                question.hypervisors.len()
-            )),
-            AnswerBody::NoCandidate(reason) => Err(reason),
-            AnswerBody::Failed(reason) => failed(format!("it failed: {reason}")),
-            AnswerBody::Deferred => Err("it is asked again in the next tick".to_owned()),
+            AnswerBody::Decorations(decorations) if decorations.len() == asked => Ok(decorations),
+            AnswerBody::Decorations(decorations) => failed(NoAnswer::Answered {
+                of: decorations.len(),
+                asked,
+            }),
+            AnswerBody::NoCandidate(reason) => Err(NoAnswer::Refused(reason)),
+            AnswerBody::Failed(reason) => failed(NoAnswer::Failed(reason)),
+            AnswerBody::Deferred => Err(NoAnswer::Deferred),
             AnswerBody::Ranking(_) | AnswerBody::Removals(_) => {
-                failed("it answered another question".to_owned())
+                failed(NoAnswer::AnsweredAnotherQuestion)
             }
         };
         let decorated = decorated
             .map(|decorations| self.without_reserved(&question, decorations))
-            .map_err(|text| Why::Policy(format!("label policy {}: {text}", policy.name)));
+            .map_err(|answer| Why::Policy {
+                policy: policy.clone(),
+                answer,
+            });
         if let Ok(decorations) = &decorated {
             let current = self.tick.world.policies().get(policy);
             if answer.fallback.is_none()

@@ -26,12 +26,12 @@ impl Planning<'_> {
             Some((node.name(), refusal))
         });
         let refusals: Vec<_> = refusals.collect();
-        let (node, refusal) = refusals.first()?;
-        (refusals.len() >= MOST_IN_VAIN).then(|| {
-            Why::Limit(format!(
-                "{} machines that were made as these pods need them stand idle and do not take them (Node {node}: {refusal}); the pool makes no more before one of them does or is gone",
-                refusals.len()
-            ))
+        let machines = refusals.len();
+        let (node, misfit) = refusals.into_iter().next()?;
+        (machines >= MOST_IN_VAIN).then(|| Why::MadeInVain {
+            machines,
+            node: node.clone(),
+            misfit: Box::new(misfit),
         })
     }
 

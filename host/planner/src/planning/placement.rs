@@ -16,7 +16,7 @@ use crate::mutants::{Mutant, broken};
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
 use crate::refusal::{Refusal, Refused};
-use crate::report::{PlacementReport, RejectedHypervisor, Severity, Why};
+use crate::report::{Limit, NoAnswer, PlacementReport, RejectedHypervisor, Severity, Why};
 use crate::world::World;
 
 /// So many orders after this one are looked at when a choice could take their room.
@@ -52,9 +52,7 @@ impl<'w> Planning<'w> {
         self.start_batch();
         while self.placing.next < self.placing.batch {
             if self.placing.is_deferred {
-                self.drop_order(Why::Policy(
-                    "policies have used up this tick's time; the rest follows".to_owned(),
-                ));
+                self.drop_order(Why::PoliciesNextTick);
                 continue;
             }
             let (candidates, refused) = self.candidates(self.placing.next);
@@ -170,8 +168,10 @@ impl<'w> Planning<'w> {
             return;
         };
         let policy = &question.policy.policy;
-        let refused =
-            |text: &str| Why::Policy(format!("host-selection policy {}: {text}", policy.name));
+        let refused = |answer: NoAnswer| Why::Policy {
+            policy: policy.clone(),
+            answer,
+        };
         let Answer {
             digest,
             fallback,
@@ -183,22 +183,24 @@ impl<'w> Planning<'w> {
                     Some(chosen) => self.launch(&question, chosen, ranking, digest, fallback),
                     None => {
                         self.note_rejections(&question, &ranking);
-                        self.drop_order(refused("it chose no hypervisor"));
+                        self.drop_order(refused(NoAnswer::ChoseNone));
                     }
                 };
             }
-            AnswerBody::NoCandidate(reason) => return self.drop_order(refused(&reason)),
+            AnswerBody::NoCandidate(reason) => {
+                return self.drop_order(refused(NoAnswer::Refused(reason)));
+            }
             AnswerBody::Deferred => {
                 self.placing.is_deferred = true;
                 return;
             }
-            AnswerBody::Failed(reason) => format!("it failed: {reason}"),
+            AnswerBody::Failed(reason) => NoAnswer::Failed(reason),
             AnswerBody::Removals(_) | AnswerBody::Decorations(_) => {
-                "it answered another question".to_owned()
+                NoAnswer::AnsweredAnotherQuestion
             }
         };
-        self.drop_order(refused(&failure));
-        self.policy_failed(&question.machine.pool, policy, failure);
+        self.policy_failed(&question.machine.pool, policy, failure.to_string());
+        self.drop_order(refused(failure));
     }
 
     /// The best placement that leaves room for as many later orders as there was before; the best of all if none does.
@@ -264,18 +266,19 @@ impl<'w> Planning<'w> {
         let offer = &pool.offers[wanted.order.offer];
         let place = chosen.index as usize;
         let (Ok(site), Ok(class)) = (&offer.sites[place], &pool.class) else {
-            return self.drop_order(Why::Policy(
-                "it chose a hypervisor that cannot take the machine".to_owned(),
-            ));
+            return self.drop_order(Why::Policy {
+                policy: question.policy.policy.clone(),
+                answer: NoAnswer::ChoseImpossible,
+            });
         };
         let (site, class): (Site<'w>, &'w ClassFacts) = (site.clone(), class);
         let cluster = self.hypervisors.all[site.hypervisor].id.cluster.clone();
         let Some(vmid) = self.free_number(&cluster) else {
-            return self.drop_order(Why::Limit(format!("cluster {cluster} has no free VMID")));
+            return self.drop_order(Why::Limit(Limit::Vmids(cluster)));
         };
         let address = match self.free_address(class) {
             Ok(address) => address,
-            Err(why) => return self.drop_order(why),
+            Err(limit) => return self.drop_order(Why::Limit(limit)),
         };
         let policy = &question.policy.policy.name;
         let pool_name = self.pools[self.placing.wanted[index].pool].name;
@@ -457,7 +460,7 @@ impl<'w> Planning<'w> {
     }
 
     /// The first address of the class's ranges that nothing uses; none at all where machines use DHCP.
-    fn free_address(&mut self, class: &ClassFacts) -> Result<Option<IpAddr>, Why> {
+    fn free_address(&mut self, class: &ClassFacts) -> Result<Option<IpAddr>, Limit> {
         let Some(ranges) = &class.addresses else {
             return Ok(None);
         };
@@ -472,8 +475,7 @@ impl<'w> Planning<'w> {
             (first..=last).map(move |number| address(number, is_ipv4))
         });
         let free = all.find(|address| !used.contains(address));
-        let free = free
-            .ok_or_else(|| Why::Limit("the class's address pool has no free address".to_owned()))?;
+        let free = free.ok_or(Limit::Addresses)?;
         used.insert(free);
         Ok(Some(free))
     }

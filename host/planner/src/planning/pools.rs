@@ -14,13 +14,13 @@ use crate::ledger::{self, Usage};
 use crate::mutants::{Mutant, broken};
 use crate::question::{Decoration, Machine, Size};
 use crate::refusal::Refusal;
-use crate::report::Why;
+use crate::report::{Limit, Unusable, Why};
 
 pub(super) struct PoolPlan<'w> {
     pub(super) name: &'w PoolName,
     pub(super) facts: &'w PoolFacts,
     /// The class, or why nothing can be made for this pool whatever is asked.
-    pub(super) class: Result<&'w ClassFacts, Why>,
+    pub(super) class: Result<&'w ClassFacts, Unusable>,
     /// Indices of the hypervisors of its clusters, by cluster and name.
     pub(super) hypervisors: Vec<usize>,
     /// What the Ledger counts of it, and what this tick adds.
@@ -136,7 +136,7 @@ impl SiteSet {
 
 impl<'w> PoolPlan<'w> {
     /// Why one more machine of this size would pass a limit of the pool.
-    pub(super) fn limit(&self, usage: &Usage, size: Size) -> Option<Why> {
+    pub(super) fn limit(&self, usage: &Usage, size: Size) -> Option<Limit> {
         let PoolFacts {
             max_nodes,
             max_milli_cores,
@@ -144,29 +144,26 @@ impl<'w> PoolPlan<'w> {
             ..
         } = self.facts;
         if usage.nodes >= *max_nodes && !broken(Mutant::LimitIgnored) {
-            return Some(Why::Limit(format!(
-                "the pool has {} of at most {max_nodes} machines (maxNodes)",
-                usage.nodes
-            )));
+            let (now, most) = (usage.nodes, *max_nodes);
+            return Some(Limit::Machines { now, most });
         }
         let cores = usage.milli_cores.saturating_add(size.milli_cores);
         if let Some(most) = max_milli_cores.filter(|most| cores > *most) {
-            return Some(Why::Limit(format!(
-                "the pool has {} of at most {} cores (limits.cpuCores)",
-                usage.milli_cores / 1000,
-                most / 1000
-            )));
+            let now = usage.milli_cores;
+            return Some(Limit::MilliCores { now, most });
         }
         let memory = usage.memory_bytes.saturating_add(size.memory_bytes);
         if let Some(most) = max_memory_bytes.filter(|most| memory > *most) {
-            let mib = |bytes: u64| bytes >> 20;
-            return Some(Why::Limit(format!(
-                "the pool has {} of at most {} MiB (limits.memoryMiB)",
-                mib(usage.memory_bytes),
-                mib(most)
-            )));
+            let now = usage.memory_bytes;
+            return Some(Limit::MemoryBytes { now, most });
         }
         None
+    }
+
+    /// Why nothing can be made for the pool, where it has no offers.
+    pub(super) fn nothing_to_make(&self) -> Why {
+        let blocked = self.blocked.first().cloned();
+        blocked.unwrap_or(Why::Unusable(Unusable::NothingToMake))
     }
 }
 
@@ -230,70 +227,57 @@ impl<'w> Planning<'w> {
         .collect()
     }
 
-    fn class_of(&self, name: &PoolName, pool: &PoolFacts) -> Result<&'w ClassFacts, Why> {
+    fn class_of(&self, name: &PoolName, pool: &PoolFacts) -> Result<&'w ClassFacts, Unusable> {
         let world = self.tick.world;
-        let unusable = |text: String| Err(Why::Unusable(text));
-        if let Some(problem) = &pool.problem {
-            return unusable(format!("NodePool {name} cannot be used: {problem}"));
+        if let Some(problem) = pool.problem.clone() {
+            let pool = name.clone();
+            return Err(Unusable::Pool { pool, problem });
         }
         if pool.paused {
-            return unusable(format!("NodePool {name} is paused"));
+            return Err(Unusable::Paused(name.clone()));
         }
         if !world.host().key_known {
-            return unusable(
-                "the key for ownership proofs is missing: nothing is launched".to_owned(),
-            );
+            return Err(Unusable::NoKey);
         }
         if let Some(problem) = &world.host().definition_problem {
-            return unusable(problem.clone());
+            return Err(Unusable::Definitions(problem.clone()));
         }
-        if let Some(gone) = pool
-            .clusters
-            .iter()
-            .find(|cluster| !world.clusters().contains_key(*cluster))
-        {
-            return unusable(format!(
-                "NodePool {name} names ProxmoxCluster {gone}, which does not exist"
-            ));
+        let mut named = pool.clusters.iter();
+        if let Some(gone) = named.find(|cluster| !world.clusters().contains_key(*cluster)) {
+            let (pool, cluster) = (name.clone(), gone.clone());
+            return Err(Unusable::NoSuchCluster { pool, cluster });
         }
-        let Some(class) = world.classes().get(&pool.class) else {
-            return unusable(format!(
-                "NodePool {name} names NodeClass {}, which does not exist",
-                pool.class
-            ));
+        let class = pool.class.clone();
+        let Some(facts) = world.classes().get(&class) else {
+            let pool = name.clone();
+            return Err(Unusable::NoSuchClass { pool, class });
         };
-        if let Some(problem) = &class.problem {
-            return unusable(format!(
-                "NodeClass {} cannot be used: {problem}",
-                pool.class
-            ));
+        if let Some(problem) = facts.problem.clone() {
+            return Err(Unusable::Class { class, problem });
         }
-        if class.instance_types.is_empty() {
-            return unusable(format!("NodeClass {} has no instance types", pool.class));
+        if facts.instance_types.is_empty() {
+            return Err(Unusable::NoInstanceTypes(class));
         }
         if self.hypervisors_of(pool).is_empty() {
-            return unusable(self.no_hypervisors(pool));
+            return Err(self.no_hypervisors(pool));
         }
-        Ok(class)
+        Ok(facts)
     }
 
-    fn no_hypervisors(&self, pool: &PoolFacts) -> String {
+    fn no_hypervisors(&self, pool: &PoolFacts) -> Unusable {
         let world = self.tick.world;
         let mut clusters = world
             .clusters()
             .keys()
             .filter(|name| pool.clusters.is_empty() || pool.clusters.contains(name));
-        match clusters.next() {
-            None => "there is no ProxmoxCluster".to_owned(),
-            Some(name) => match world.inventories().get(name) {
-                None => format!("nothing is known of Proxmox cluster {name} yet"),
-                Some(inventory) => {
-                    let problem = inventory
-                        .problem
-                        .as_deref()
-                        .unwrap_or("it lists no hypervisors");
-                    format!("Proxmox cluster {name} cannot be used: {problem}")
-                }
+        let Some(cluster) = clusters.next().cloned() else {
+            return Unusable::NoCluster;
+        };
+        match world.inventories().get(&cluster) {
+            None => Unusable::UnseenCluster(cluster),
+            Some(inventory) => Unusable::Cluster {
+                problem: inventory.problem.clone(),
+                cluster,
             },
         }
     }

@@ -7,9 +7,10 @@ use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
 use super::{Planning, Tick};
+use crate::facts::PodSpec;
 use crate::ids::PoolName;
 use crate::refusal::{Refusal, Refused};
-use crate::report::{Misfit, Severity, Why};
+use crate::report::{Misfit, Severity, Unusable, Why};
 use crate::resources::Resources;
 use crate::time::later;
 
@@ -135,7 +136,7 @@ impl Planning<'_> {
                 };
                 let why = match &lacking {
                     Some(lack) if !pool.offers.is_empty() && !pool.offers.iter().any(helps) => {
-                        Why::Unusable(format!("its machines offer no {}", lack.resource))
+                        Why::Unusable(Unusable::Lacks(lack.resource.clone()))
                     }
                     Some(_) | None => self.why_no_more(pool, packing),
                 };
@@ -158,14 +159,12 @@ impl Planning<'_> {
     /// Why not even the smallest machine can be made.
     fn why_no_more(&self, pool: &PoolPlan<'_>, packing: &Packing) -> Why {
         let Some(offer) = pool.offers.iter().min_by_key(|offer| offer.cost()) else {
-            let blocked = pool.blocked.first().cloned();
-            return blocked
-                .unwrap_or_else(|| Why::Unusable("no instance type can be made".to_owned()));
+            return pool.nothing_to_make();
         };
-        let limit = pool.limit(&packing.usage, offer.size);
-        limit.unwrap_or_else(|| {
-            Why::NoHypervisor(self.site_reasons(pool, offer, &offer.part, &packing.room))
-        })
+        match pool.limit(&packing.usage, offer.size) {
+            Some(limit) => Why::Limit(limit),
+            None => Why::NoHypervisor(self.site_reasons(pool, offer, &offer.part, &packing.room)),
+        }
     }
 
     /// What pods may still take on the pool's machines, those to come included.
@@ -196,7 +195,7 @@ impl Planning<'_> {
         if let Some(limit) = limits.clone().flatten().next()
             && limits.clone().all(|limit| limit.is_some())
         {
-            return limit;
+            return Why::Limit(limit);
         }
         let smallest = offers.iter().min_by_key(|offer| offer.cost());
         let reasons = smallest.map(|offer| {
@@ -234,13 +233,10 @@ impl Planning<'_> {
 /// Why no machine of this pool could ever help these pods as things stand; `None`: one could.
 fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
     if let Err(why) = &pool.class {
-        return Some(why.clone());
+        return Some(Why::Unusable(why.clone()));
     }
     if pool.offers.is_empty() {
-        let blocked = pool.blocked.first().cloned();
-        return Some(
-            blocked.unwrap_or_else(|| Why::Unusable("no instance type can be made".to_owned())),
-        );
+        return Some(pool.nothing_to_make());
     }
     let spec = &need.spec;
     let fitting: Vec<&Offer<'_>> = pool
@@ -249,7 +245,7 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
         .filter(|offer| offer.free.misfit(spec).is_none())
         .collect();
     if fitting.is_empty() {
-        return Some(too_big(pool, &spec.requests));
+        return too_big(pool, spec);
     }
     if fitting.iter().all(|offer| offer.admitting(spec).is_empty()) {
         let profiles = fitting.iter().flat_map(|offer| offer.looks());
@@ -271,39 +267,36 @@ fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why>
         if let Some(first) = first
             && !tick.reached(later(first, window))
         {
-            return Some(Why::Limit(format!(
-                "the pool waits {} s before it scales up (scaleUp.stabilizationWindow)",
-                window.as_secs()
-            )));
+            let seconds = window.as_secs();
+            return Some(Why::Stabilizing { seconds });
         }
     }
     None
 }
 
-/// Names what the largest type lacks: the one that lacks least, of several.
-fn too_big(pool: &PoolPlan<'_>, requests: &Resources) -> Why {
-    let largest = pool.offers.iter().max_by_key(|offer| offer.cost());
-    let lack = largest.and_then(|offer| requests.first_lacking(&offer.free.resources));
-    let lack = lack.or_else(|| {
-        pool.offers
-            .iter()
-            .find_map(|offer| requests.first_lacking(&offer.free.resources))
-    });
-    match lack {
-        Some(lack) => {
-            let offered = pool.offers.iter().filter_map(|offer| {
-                let of_one = requests.first_lacking(&offer.free.resources)?;
-                (of_one.resource == lack.resource).then_some(of_one.offered)
-            });
-            let most = offered.max().unwrap_or(lack.offered).max(0);
-            Why::TooBig {
-                resource: lack.resource.to_string(),
-                requested: lack.asked_text(),
-                largest: crate::resources::amount_text(&lack.resource, most),
-            }
-        }
-        None => Why::Unusable("no instance type fits".to_owned()),
+/// Why no type has what pods of this spec take. Where that is too little of everything, the resource that the largest type lacks: the one that
+/// lacks least, of several.
+fn too_big(pool: &PoolPlan<'_>, spec: &PodSpec) -> Option<Why> {
+    let misfits = pool
+        .offers
+        .iter()
+        .filter_map(|offer| offer.free.misfit(spec));
+    let is_other = |misfit: &Misfit<'_>| !matches!(misfit, Misfit::TooLittle { .. });
+    if let Some(misfit) = misfits.clone().find(is_other) {
+        return Some(Why::Misfit(Box::new(misfit.into_owned())));
     }
+    let lacks = |offer: &Offer<'_>| spec.requests.first_lacking(&offer.free.resources);
+    let largest = pool.offers.iter().max_by_key(|offer| offer.cost())?;
+    let lack = lacks(largest)?;
+    let offered = pool.offers.iter().filter_map(|offer| {
+        let of_one = lacks(offer)?;
+        (of_one.resource == lack.resource).then_some(of_one.offered)
+    });
+    Some(Why::TooBig {
+        largest: offered.max().unwrap_or(lack.offered).max(0),
+        requested: lack.asked,
+        resource: lack.resource,
+    })
 }
 
 /// Pods that want machines, for the report: what a tick holds back is told from what nobody can help.

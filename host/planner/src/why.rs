@@ -1,0 +1,302 @@
+//! Why no machine of a pool is made for a pod. The texts are made here, in `Display`, and nowhere else.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{PolicyKind, PolicyRef, Taint};
+use crate::ids::{ClassName, ClusterName, NodeName, PoolName};
+use crate::refusal::Refused;
+use crate::resources::{Resources, amount_text};
+use crate::selector::Unmatched;
+
+/// Why no machine of a pool is made for a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Why {
+    /// Larger than every instance type.
+    TooBig {
+        resource: Arc<str>,
+        requested: i64,
+        largest: i64,
+    },
+    /// Where a machine would be large enough, it does not take the pod.
+    Misfit(Box<Misfit<'static>>),
+    Limit(Limit),
+    /// The pool waits before it scales up.
+    Stabilizing {
+        seconds: i64,
+    },
+    /// So many machines that were made for such pods stand idle and do not take them, such as this one.
+    MadeInVain {
+        machines: usize,
+        node: NodeName,
+        misfit: Box<Misfit<'static>>,
+    },
+    /// No hypervisor can take it; each one's reason is in [`crate::report::Report::rejected`] too.
+    NoHypervisor(Vec<Refused>),
+    Policy {
+        policy: PolicyRef,
+        answer: NoAnswer,
+    },
+    /// The time for policies in one tick is used up.
+    PoliciesNextTick,
+    /// The pool, its class or its cluster cannot be used.
+    Unusable(Unusable),
+    /// Too many launches in one tick; the rest follows.
+    NextTick,
+}
+
+/// Why a place does not take a pod: one for each filter of `planning/fit.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Misfit<'a> {
+    Cordon,
+    Labels(Unmatched<'a>),
+    Taint(Cow<'a, Taint>),
+    TooLittle {
+        asked: Cow<'a, Resources>,
+        free: Cow<'a, Resources>,
+    },
+    /// A pod with required anti-affinity stands there.
+    AntiAffinePod,
+}
+
+/// What there is no more of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    Machines { now: u32, most: u32 },
+    MilliCores { now: u64, most: u64 },
+    MemoryBytes { now: u64, most: u64 },
+    Vmids(ClusterName),
+    Addresses,
+}
+
+/// Why a pool makes no machines at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unusable {
+    /// Something is wrong with the NodePool, in words for its author.
+    Pool {
+        pool: PoolName,
+        problem: String,
+    },
+    Paused(PoolName),
+    NoKey,
+    /// Something is wrong with the definitions of our own objects.
+    Definitions(String),
+    NoSuchCluster {
+        pool: PoolName,
+        cluster: ClusterName,
+    },
+    NoSuchClass {
+        pool: PoolName,
+        class: ClassName,
+    },
+    Class {
+        class: ClassName,
+        problem: String,
+    },
+    NoInstanceTypes(ClassName),
+    NoCluster,
+    UnseenCluster(ClusterName),
+    /// `None`: it lists no hypervisors.
+    Cluster {
+        cluster: ClusterName,
+        problem: Option<String>,
+    },
+    NothingToMake,
+    /// No machine of the pool has anything of this resource.
+    Lacks(Arc<str>),
+}
+
+/// What came of asking a policy in place of an answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoAnswer {
+    /// In the policy's own words.
+    Refused(String),
+    Failed(String),
+    Deferred,
+    AnsweredAnotherQuestion,
+    ChoseNone,
+    ChoseImpossible,
+    /// It answered for so many of so many hypervisors.
+    Answered {
+        of: usize,
+        asked: usize,
+    },
+}
+
+impl Misfit<'_> {
+    pub fn into_owned(self) -> Misfit<'static> {
+        match self {
+            Self::Cordon => Misfit::Cordon,
+            Self::Labels(unmatched) => Misfit::Labels(unmatched.into_owned()),
+            Self::Taint(taint) => Misfit::Taint(Cow::Owned(taint.into_owned())),
+            Self::TooLittle { asked, free } => Misfit::TooLittle {
+                asked: Cow::Owned(asked.into_owned()),
+                free: Cow::Owned(free.into_owned()),
+            },
+            Self::AntiAffinePod => Misfit::AntiAffinePod,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooBig {
+                resource,
+                requested,
+                largest,
+            } => write!(
+                f,
+                "asks for {} of {resource}; the largest machine offers {}",
+                amount_text(resource, *requested),
+                amount_text(resource, *largest)
+            ),
+            Self::Misfit(misfit) => match &**misfit {
+                Misfit::Labels(unmatched) => write!(
+                    f,
+                    "no machine of this pool would carry the labels it needs: {unmatched}"
+                ),
+                Misfit::Taint(taint) => write!(f, "does not tolerate the taint {taint}"),
+                Misfit::Cordon | Misfit::TooLittle { .. } | Misfit::AntiAffinePod => misfit.fmt(f),
+            },
+            Self::Limit(limit) => limit.fmt(f),
+            Self::Stabilizing { seconds } => write!(
+                f,
+                "the pool waits {seconds} s before it scales up (scaleUp.stabilizationWindow)"
+            ),
+            Self::MadeInVain {
+                machines,
+                node,
+                misfit,
+            } => write!(
+                f,
+                "{machines} machines that were made as these pods need them stand idle and do not take them (Node {node}: {misfit}); the pool makes no more before one of them does or is gone"
+            ),
+            Self::NoHypervisor(reasons) => {
+                f.write_str("no hypervisor can take the machine")?;
+                for (index, (hypervisor, reason)) in reasons.iter().enumerate() {
+                    write!(
+                        f,
+                        "{} {hypervisor}: {reason}",
+                        if index == 0 { ":" } else { ";" }
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Policy { policy, answer } => {
+                let kind = match policy.kind {
+                    PolicyKind::HostSelection => "host-selection",
+                    PolicyKind::ScaleDown => "scale-down",
+                    PolicyKind::Labels => "label",
+                };
+                write!(f, "{kind} policy {}: {answer}", policy.name)
+            }
+            Self::PoliciesNextTick => {
+                f.write_str("policies have used up this tick's time; the rest follows")
+            }
+            Self::Unusable(unusable) => unusable.fmt(f),
+            Self::NextTick => {
+                f.write_str("enough machines for one tick are being made; the rest follows")
+            }
+        }
+    }
+}
+
+/// Said of a Node.
+impl fmt::Display for Misfit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cordon => f.write_str("it is cordoned"),
+            Self::Labels(unmatched) => unmatched.fmt(f),
+            Self::Taint(taint) => write!(f, "taint {taint}"),
+            Self::TooLittle { asked, free } => match asked.first_lacking(free) {
+                Some(lack) => write!(f, "it offers too little {}", lack.resource),
+                None => f.write_str("it offers too little"),
+            },
+            Self::AntiAffinePod => f.write_str("a pod with required podAntiAffinity stands there"),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machines { now, most } => {
+                write!(
+                    f,
+                    "the pool has {now} of at most {most} machines (maxNodes)"
+                )
+            }
+            Self::MilliCores { now, most } => write!(
+                f,
+                "the pool has {} of at most {} cores (limits.cpuCores)",
+                now / 1000,
+                most / 1000
+            ),
+            Self::MemoryBytes { now, most } => write!(
+                f,
+                "the pool has {} of at most {} MiB (limits.memoryMiB)",
+                now >> 20,
+                most >> 20
+            ),
+            Self::Vmids(cluster) => write!(f, "cluster {cluster} has no free VMID"),
+            Self::Addresses => f.write_str("the class's address pool has no free address"),
+        }
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool { pool, problem } => write!(f, "NodePool {pool} cannot be used: {problem}"),
+            Self::Paused(pool) => write!(f, "NodePool {pool} is paused"),
+            Self::NoKey => {
+                f.write_str("the key for ownership proofs is missing: nothing is launched")
+            }
+            Self::Definitions(problem) => f.write_str(problem),
+            Self::NoSuchCluster { pool, cluster } => write!(
+                f,
+                "NodePool {pool} names ProxmoxCluster {cluster}, which does not exist"
+            ),
+            Self::NoSuchClass { pool, class } => write!(
+                f,
+                "NodePool {pool} names NodeClass {class}, which does not exist"
+            ),
+            Self::Class { class, problem } => {
+                write!(f, "NodeClass {class} cannot be used: {problem}")
+            }
+            Self::NoInstanceTypes(class) => write!(f, "NodeClass {class} has no instance types"),
+            Self::NoCluster => f.write_str("there is no ProxmoxCluster"),
+            Self::UnseenCluster(cluster) => {
+                write!(f, "nothing is known of Proxmox cluster {cluster} yet")
+            }
+            Self::Cluster { cluster, problem } => {
+                let problem = problem.as_deref().unwrap_or("it lists no hypervisors");
+                write!(f, "Proxmox cluster {cluster} cannot be used: {problem}")
+            }
+            Self::NothingToMake => f.write_str("no instance type can be made"),
+            Self::Lacks(resource) => write!(f, "its machines offer no {resource}"),
+        }
+    }
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reason) => f.write_str(reason),
+            Self::Failed(reason) => write!(f, "it failed: {reason}"),
+            Self::Deferred => f.write_str("it is asked again in the next tick"),
+            Self::AnsweredAnotherQuestion => f.write_str("it answered another question"),
+            Self::ChoseNone => f.write_str("it chose no hypervisor"),
+            Self::ChoseImpossible => {
+                f.write_str("it chose a hypervisor that cannot take the machine")
+            }
+            Self::Answered { of, asked } => {
+                write!(f, "it answered for {of} hypervisors of {asked}")
+            }
+        }
+    }
+}
