@@ -22,8 +22,8 @@ use crate::facts::{
     Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, LedgerFacts, Mark, OrphanLook,
 };
 use crate::ids::{ClusterName, Vmid};
+use crate::numbers::used_numbers;
 use crate::plan::AnchorStep;
-use crate::planning::used_numbers;
 use crate::report::{AnchorReport, AnchorTrouble};
 use crate::time::later;
 use crate::world::World;

@@ -18,10 +18,10 @@ use crate::facts::{
 };
 use crate::freeze::acknowledgement;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
-use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
+use crate::limits::{Limits, MOST_ENTRIES};
 use crate::mutants::{Mutant, broken};
+use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
-use crate::planning::Limits;
 use crate::report::{Finding, Severity};
 use crate::world::World;
 

@@ -19,13 +19,9 @@ use crate::time::later;
 use crate::world::World;
 use crate::{anchor, breaker, freeze};
 
-/// Entries of 200 bytes in one object: beyond this nothing is launched.
-pub const MOST_ENTRIES: usize = 5_000;
 /// Rows of policy state, and bytes in each.
 pub const MOST_STATES: usize = 64;
 pub const MOST_STATE_BYTES: usize = 4096;
-/// Proxmox's CSI plugin makes its volumes under this number.
-pub const FORBIDDEN_VMID: u32 = 9999;
 
 /// A reservation whose claim does not exist by then never becomes one: `act` re-reads its entry before the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);

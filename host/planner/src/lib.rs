@@ -32,6 +32,8 @@ pub mod anchor;
 pub mod breaker;
 pub mod freeze;
 pub mod ledger;
+pub mod limits;
+mod numbers;
 pub mod orphans;
 pub mod plan;
 

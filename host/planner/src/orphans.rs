@@ -56,12 +56,6 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
     suspects
 }
 
-/// A claim names this number.
-pub(crate) fn is_claimed(world: &World, cluster: &ClusterName, vmid: Vmid) -> bool {
-    let mut claims = world.claims().values();
-    claims.any(|claim| claim.spec.vmid == vmid && claim.spec.cluster == *cluster)
-}
-
 /// Every hypervisor has answered, with quorum: what is not listed was not overlooked.
 pub(crate) fn is_whole(inventory: &InventoryFacts) -> bool {
     let mut hypervisors = inventory.hypervisors.values();

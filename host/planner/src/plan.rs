@@ -11,7 +11,6 @@ use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
 use crate::ids::{ClaimName, ClusterName, Digest, Uid, Vmid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::report::Report;
-use crate::world::World;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[must_use = "a plan does nothing until it is acted on"]
@@ -144,7 +143,7 @@ impl fmt::Display for Verdict {
 
 impl Plan {
     /// This removal is counted by the Ledger that the plan writes: if that write is refused, it must not begin.
-    pub fn rests_on_ledger(&self, advance: &Advance, world: &World) -> bool {
+    pub fn rests_on_ledger(&self, advance: &Advance, stands: Option<&LedgerFacts>) -> bool {
         let Verdict::Remove(_) = advance.verdict else {
             return false;
         };
@@ -153,7 +152,7 @@ impl Plan {
             rows.find(|row| row.claim == advance.claim).cloned()
         };
         let planned = self.ledger.as_ref().and_then(counted);
-        planned.is_some() && planned != world.ledger().and_then(counted)
+        planned.is_some() && planned != stands.and_then(counted)
     }
 
     /// Planned again at this moment, with nothing changed in the world, it would be the same.

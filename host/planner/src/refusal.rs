@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
-use crate::ledger::MOST_ENTRIES;
+use crate::limits::MOST_ENTRIES;
 use crate::resources::amount_text;
 
 /// No machine is made on a storage of which less is free.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::PolicyRef;
+use crate::facts::{PolicyRef, RemovalReason};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
 use crate::refusal::Refusal;
 pub use crate::why::{Limit, Misfit, NoAnswer, Unusable, Why};
@@ -95,7 +95,7 @@ pub struct NodeReport {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum NodeOutcome {
-    Removing(crate::plan::RemovalReason),
+    Removing(RemovalReason),
     Kept(String),
 }
 
@@ -267,7 +267,7 @@ mod tests {
         ] {
             assert_eq!(outcome.to_string(), expected);
         }
-        let going = NodeOutcome::Removing(crate::plan::RemovalReason::Empty);
+        let going = NodeOutcome::Removing(RemovalReason::Empty);
         assert_eq!(going.to_string(), "goes: no pod needs it");
     }
 }

@@ -226,7 +226,7 @@ impl Actor {
         };
         for advance in advances {
             // What the breaker has not counted durably does not begin.
-            if is_refused && plan.rests_on_ledger(advance, world) {
+            if is_refused && plan.rests_on_ledger(advance, world.ledger()) {
                 continue;
             }
             let standing = plan

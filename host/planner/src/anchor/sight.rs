@@ -80,7 +80,7 @@ fn may_be_anchor(
         Some(_) => is_named(guest),
         None => {
             (cluster.vmid_first..=cluster.vmid_last).contains(&vmid)
-                && !crate::orphans::is_claimed(world, name, vmid)
+                && !world.is_claimed(name, vmid)
         }
     };
     could_be && !guest.template && guest.pool.as_deref() == Some(&*cluster.pool)

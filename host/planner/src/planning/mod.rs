@@ -32,44 +32,19 @@ mod spread;
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
-
-pub(crate) use room::used_numbers;
+use jiff::Timestamp;
 
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 use crate::ledger;
+pub use crate::limits::Limits;
 use crate::plan::{
     Adoption, Advance, AnchorStep, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
 use crate::world::{Id, World};
-
-/// Bounds of one tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Machines begun in one tick, at most; the rest follows in the next ticks.
-    pub max_launches_per_tick: u32,
-    /// Nodes whose removal begins in one tick, at most, over all pools.
-    pub max_removals_per_tick: u32,
-    /// So long a VMID and an address rest after their machine is gone.
-    pub quarantine: SignedDuration,
-    /// So long a machine of ours that has no claim and cannot serve is left alone before it is removed.
-    pub orphan_grace: SignedDuration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_launches_per_tick: 20,
-            max_removals_per_tick: 100,
-            quarantine: SignedDuration::from_hours(24),
-            orphan_grace: SignedDuration::from_hours(1),
-        }
-    }
-}
 
 /// One tick under way. See the module.
 pub struct Planning<'w> {

@@ -18,7 +18,7 @@ use crate::facts::{
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::keys;
 use crate::mutants::{Mutant, broken};
-use crate::orphans::{is_claimed, is_whole};
+use crate::orphans::is_whole;
 use crate::plan::Adoption;
 use crate::question::Decoration;
 use crate::report::OrphanReport;
@@ -129,14 +129,14 @@ impl Planning<'_> {
             let inventory = world.inventories().get(&seen.cluster);
             let is_gone = inventory.is_some_and(|inventory| inventory.lacks(seen.vmid, None));
             let is_known = world.clusters().contains_key(&seen.cluster);
-            is_known && !is_other && !is_gone && !is_claimed(world, &seen.cluster, seen.vmid)
+            is_known && !is_other && !is_gone && !world.is_claimed(&seen.cluster, seen.vmid)
         });
     }
 
     fn fate(&mut self, orphan: &Orphan<'_>) -> Fate {
         let world = self.tick.world;
         let facts = orphan.facts;
-        if is_claimed(world, orphan.cluster, orphan.vmid) {
+        if world.is_claimed(orphan.cluster, orphan.vmid) {
             return Fate::Claimed;
         }
         match orphan.entry.as_ref().map(|entry| &entry.state) {

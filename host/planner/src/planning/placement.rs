@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::machines;
-use super::room::{Room, used_numbers};
+use super::room::Room;
 use super::scale_up::{Purpose, Wanted, put_back};
 use super::sites::Site;
 use super::{Planning, pools};
@@ -13,6 +13,7 @@ use crate::facts::{ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, 
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
 use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
 use crate::mutants::{Mutant, broken};
+use crate::numbers::used_numbers;
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
 use crate::refusal::{Refusal, Refused};

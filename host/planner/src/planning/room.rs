@@ -1,13 +1,12 @@
 //! What can still be given: numbers that can be copied, taken from and tried out.
 
-use std::collections::BTreeSet;
-
 use super::machines::signed;
 use super::placement;
 use super::sites::{Hypervisors, Site};
 use crate::facts::{LedgerEntry, LedgerFacts};
 use crate::ids::{ClassName, ClusterName, HypervisorId};
-use crate::ledger::{FORBIDDEN_VMID, MOST_ENTRIES};
+use crate::limits::MOST_ENTRIES;
+use crate::numbers::used_numbers;
 use crate::question::Size;
 use crate::refusal::Refusal;
 use crate::world::World;
@@ -211,46 +210,6 @@ impl Room {
     pub(super) fn storage_free(&self, site: &Site<'_>) -> u64 {
         self.storages[site.storage]
     }
-}
-
-/// VMIDs in use: by a Ledger entry, an anchor, a claim, a guest or a template; and the one that must not be.
-pub(crate) fn used_numbers(
-    world: &World,
-    ledger: &LedgerFacts,
-    cluster: &ClusterName,
-) -> BTreeSet<u32> {
-    let entries = ledger
-        .entries
-        .iter()
-        .filter(|entry| entry.cluster == *cluster)
-        .map(|entry| entry.vmid.0);
-    let anchors = ledger
-        .anchors
-        .iter()
-        .filter(|anchor| anchor.cluster == *cluster)
-        .map(|anchor| anchor.vmid.0);
-    let claims = world
-        .claims()
-        .values()
-        .filter(|claim| claim.spec.cluster == *cluster)
-        .map(|claim| claim.spec.vmid.0);
-    let guests = world
-        .inventories()
-        .get(cluster)
-        .into_iter()
-        .flat_map(|inventory| inventory.guests.keys());
-    let templates = world
-        .inventories()
-        .get(cluster)
-        .into_iter()
-        .flat_map(|inventory| inventory.templates.values().flatten());
-    entries
-        .chain(anchors)
-        .chain(claims)
-        .chain(guests.map(|vmid| vmid.0))
-        .chain(templates.map(|template| template.vmid.0))
-        .chain([FORBIDDEN_VMID])
-        .collect()
 }
 
 fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u32 {

@@ -241,6 +241,12 @@ impl World {
         &self.claims
     }
 
+    /// A claim names this number.
+    pub(crate) fn is_claimed(&self, cluster: &ClusterName, vmid: Vmid) -> bool {
+        let mut claims = self.claims.values();
+        claims.any(|claim| claim.spec.vmid == vmid && claim.spec.cluster == *cluster)
+    }
+
     /// `None`: it was never written.
     pub fn ledger(&self) -> Option<&LedgerFacts> {
         self.ledger.as_ref()

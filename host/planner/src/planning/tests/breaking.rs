@@ -170,7 +170,7 @@ fn a_removal_that_the_ledger_does_not_count_yet_rests_on_its_write() {
     let world = scene.world();
     let resting = |plan: &Plan, world: &crate::world::World| -> Vec<String> {
         let mut advances = plan.advances.clone();
-        advances.retain(|advance| plan.rests_on_ledger(advance, world));
+        advances.retain(|advance| plan.rests_on_ledger(advance, world.ledger()));
         let names = advances.iter().map(|advance| advance.claim.to_string());
         names.collect()
     };
