@@ -37,6 +37,8 @@ mod numbers;
 pub mod orphans;
 pub mod plan;
 
+mod upkeep;
+
 pub mod check;
 pub mod refusal;
 pub mod report;

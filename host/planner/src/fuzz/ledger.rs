@@ -7,11 +7,10 @@ use crate::breaker;
 use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts, Removal};
 use crate::fixtures::Scene;
 use crate::ids::{ClaimName, HypervisorId, StorageName};
-use crate::ledger::{
-    LONGEST_BACKOFF, RESERVATION_LASTS, overdue, quarantine, record_failure, upkeep,
-};
+use crate::ledger::{LONGEST_BACKOFF, RESERVATION_LASTS, overdue, quarantine, record_failure};
 use crate::plan::RemovalReason;
 use crate::time::later;
+use crate::upkeep::upkeep;
 
 const PLACES: [(&str, Option<&str>); 3] = [
     ("alpha", None),

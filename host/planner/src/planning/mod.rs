@@ -37,13 +37,13 @@ use jiff::Timestamp;
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
-use crate::ledger;
 pub use crate::limits::Limits;
 use crate::plan::{
     Adoption, Advance, AnchorStep, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
+use crate::upkeep;
 use crate::world::{Id, World};
 
 /// One tick under way. See the module.
@@ -272,13 +272,13 @@ impl<'w> Planning<'w> {
     }
 
     fn read_ledger(&mut self) {
-        let ledger::Upkeep {
+        let upkeep::Upkeep {
             ledger,
             findings,
             frozen,
             anchors,
             wake_at,
-        } = ledger::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
+        } = upkeep::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
         self.ledger = ledger;
         self.tick.frozen = frozen.is_some();
         self.report.frozen = frozen;
