@@ -6,6 +6,8 @@
     reason = "a test that cannot ask Cargo has failed"
 )]
 
+mod layers;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

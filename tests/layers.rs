@@ -1,0 +1,176 @@
+//! Which module may import which. The modules of a crate stand in rows, from the ground to the roof, and each imports only from the rows below its
+//! own: so there is no circle, and a reader can begin at the ground.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+type Rows = &'static [&'static [&'static str]];
+
+const PLANNER: Rows = &[
+    &["ids", "keys", "mutants", "quantity", "time"],
+    &["resources"],
+    &["facts"],
+    &["limits", "question", "selector", "taints"],
+    &["refusal"],
+    &["why"],
+    &["report"],
+    &["plan"],
+    &["world"],
+    &["ledger", "numbers"],
+    &["anchor", "breaker", "claim"],
+    &["freeze", "orphans"],
+    &["check", "upkeep"],
+    &["planning"],
+    &["fixtures"],
+];
+
+const HOST: Rows = &[
+    &["args", "chain", "clock", "hex", "labels", "metrics"],
+    &["admin", "kube", "pve", "telemetry"],
+    &["observe"],
+    &["act", "policy"],
+    &["reporter"],
+    &["autoscaler"],
+    &["config"],
+    &["app"],
+    &["lab"],
+    &["cli"],
+    &["main"],
+];
+
+#[test]
+fn the_planner_imports_from_below_only() {
+    assert_eq!(wrong_imports("host/planner/src", PLANNER).join("\n"), "");
+}
+
+#[test]
+fn the_host_imports_from_below_only() {
+    assert_eq!(wrong_imports("host/src", HOST).join("\n"), "");
+}
+
+/// A key that two files spell out can be spelt differently in each. Texts for people may name one, and what tests and `simulate` give to kproxide is
+/// written as an operator writes it.
+#[test]
+fn the_keys_of_labels_stand_in_one_file() {
+    let all = read("host/planner/src/keys.rs");
+    let is_key = |text: &&str| text.contains(".io/") || text.starts_with("kproxide.dev/");
+    let keys: Vec<&str> = all.split('"').filter(is_key).collect();
+    assert!(keys.len() > 20, "{keys:?}");
+    let mut found = Vec::new();
+    let others = ["/keys.rs", "/cli/demo/", "/fixtures/", "/simulated.rs"];
+    for path in sources("host/src").chain(sources("host/planner/src")) {
+        if others.iter().any(|other| path.contains(other)) {
+            continue;
+        }
+        let text = shipped(&read(&path));
+        let spelt = keys
+            .iter()
+            .filter(|key| text.contains(&format!("\"{key}\"")));
+        found.extend(spelt.map(|key| format!("{path}: {key}: use its name in keys.rs")));
+    }
+    assert_eq!(found.join("\n"), "");
+}
+
+/// Each import from a row that is not below the importer's: file and line, and what is allowed there.
+fn wrong_imports(root: &str, rows: Rows) -> Vec<String> {
+    let row_of = |module: &str| rows.iter().position(|row| row.contains(&module));
+    let mut wrong = Vec::new();
+    let mut imports = 0;
+    for path in sources(root) {
+        let inner = &path[root.len() + 1..];
+        let module = inner.split(['/', '.']).next().unwrap_or_default();
+        if module == "lib" {
+            continue;
+        }
+        let Some(row) = row_of(module) else {
+            wrong.push(format!("{path}: {module} is in no row of tests/layers.rs"));
+            continue;
+        };
+        for (line, imported) in imported(&shipped(&read(&path))) {
+            imports += 1;
+            let below = row_of(&imported).is_some_and(|of_it| of_it < row);
+            if !below && imported != module {
+                let allowed = rows[..row].concat().join(", ");
+                wrong.push(format!(
+                    "{path}:{line}: {module} imports {imported}; it may import only {allowed}"
+                ));
+            }
+        }
+    }
+    assert!(imports > 100, "{imports} imports in {root}");
+    wrong
+}
+
+/// Line and first name of each `crate::…` (of the binary: `kproxide::…`). A group after it, as in `crate::{chain, hex}`, names modules alone.
+fn imported(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for root in ["crate::", "kproxide::"] {
+        for (at, _) in text.match_indices(root) {
+            let line = text[..at].matches('\n').count() + 1;
+            let rest = &text[at + root.len()..];
+            let group = rest
+                .strip_prefix('{')
+                .and_then(|rest| rest.split('}').next());
+            let names = group.map_or(vec![rest], |group| group.split(',').collect());
+            let names = names.into_iter().map(first_name);
+            found.extend(
+                names
+                    .filter(|name| !name.is_empty())
+                    .map(|name| (line, name)),
+            );
+        }
+    }
+    found
+}
+
+fn first_name(path: &str) -> String {
+    let is_part = |letter: &char| letter.is_alphanumeric() || *letter == '_';
+    path.trim_start().chars().take_while(is_part).collect()
+}
+
+/// A file without its comments and its tests, each line at its place.
+fn shipped(text: &str) -> String {
+    let (text, _) = text.split_once("mod tests {").unwrap_or((text, ""));
+    let is_comment = |line: &str| line.trim_start().starts_with("//");
+    let lines = text
+        .lines()
+        .map(|line| if is_comment(line) { "" } else { line });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The Rust files below a directory, without those of tests and fuzzing.
+fn sources(directory: &str) -> impl Iterator<Item = String> {
+    let mut found = Vec::new();
+    let mut left = vec![at_root(directory)];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .file_stem()
+                .is_some_and(|name| name == "tests" || name == "fuzz")
+            {
+                continue;
+            }
+            match path.is_dir() {
+                true => left.push(path),
+                false => found.push(
+                    path.strip_prefix(at_root(""))
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .to_owned(),
+                ),
+            }
+        }
+    }
+    found.sort();
+    found.into_iter()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(at_root(path)).unwrap()
+}
+
+fn at_root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
