@@ -269,7 +269,6 @@ impl App {
                 ..Limits::default()
             },
             world: World::default(),
-            host: host_facts.clone(),
             clusters,
             machines,
             policies,

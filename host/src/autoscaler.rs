@@ -66,7 +66,6 @@ pub struct Autoscaler {
     pub timing: Timing,
     pub limits: Limits,
     pub world: World,
-    pub host: HostFacts,
     pub clusters: Clusters,
     pub machines: Machines,
     pub policies: Library,
@@ -268,17 +267,11 @@ impl Autoscaler {
             self.world.apply(delta);
         }
         let unclaimed = self.actor.unclaimed(&self.world).await;
-        if unclaimed != self.host.unclaimed {
-            self.host.unclaimed = unclaimed;
-            self.world.apply(Delta::Host(self.host.clone()));
-        }
+        self.host(|host| host.unclaimed = unclaimed);
         let now = self.clock.now();
         self.arm();
         let removing = self.actor.removing();
-        if removing != self.host.removing {
-            self.host.removing = removing;
-            self.world.apply(Delta::Host(self.host.clone()));
-        }
+        self.host(|host| host.removing = removing);
         let plan = self.plan(now).await;
         self.metrics.ticks.inc();
         self.metrics
@@ -286,7 +279,7 @@ impl Autoscaler {
             .observe(started.elapsed().as_secs_f64());
         self.world.remember(&plan);
         let mut started = Started::default();
-        if !self.host.dry_run {
+        if !self.world.host().dry_run {
             started = self.actor.start(&plan, &self.world, &term).await;
             if let Some(ledger) = started.ledger.take() {
                 self.world.apply(Delta::Ledger(Some(ledger)));
@@ -296,8 +289,7 @@ impl Autoscaler {
             tracing::error!(
                 "the CustomResourceDefinition of Ledgers is too old for anchors: none is kept until the next start"
             );
-            self.host.anchor_nonce = None;
-            self.world.apply(Delta::Host(self.host.clone()));
+            self.host(|host| host.anchor_nonce = None);
             self.keeps_no_anchors = true;
         }
         // As long as it lasts: an Event alone is gone after an hour.
@@ -311,7 +303,7 @@ impl Autoscaler {
         self.reporter
             .report(&plan, &started.launched, &self.world, now)
             .await;
-        if !self.host.dry_run {
+        if !self.world.host().dry_run {
             for leftover in self.actor.look_for_leftovers(&self.world).await {
                 self.reporter.leftover(&leftover, &self.world);
             }
@@ -322,7 +314,7 @@ impl Autoscaler {
     /// Only where there is a reason: a claim is deleted, claims cannot be watched, or it did not stand the last time.
     async fn look_at_definition(&mut self) {
         let deleted = |claim: &ClaimFacts| claim.deleting_since.is_some();
-        let suspicious = self.host.definition_problem.is_some()
+        let suspicious = self.world.host().definition_problem.is_some()
             || self.term.kinds_failing.contains(&kube_watch::Kind::Claims)
             || self.world.claims().values().any(deleted);
         if !suspicious {
@@ -338,15 +330,14 @@ impl Autoscaler {
                 );
             }
         };
-        if problem == self.host.definition_problem {
+        if problem == self.world.host().definition_problem {
             return;
         }
         match &problem {
             Some(problem) => tracing::error!(problem, "nothing is launched or removed"),
             None => tracing::info!("the CustomResourceDefinition of claims stands again"),
         }
-        self.host.definition_problem = problem;
-        self.world.apply(Delta::Host(self.host.clone()));
+        self.host(|host| host.definition_problem = problem);
     }
 
     /// How old something is, is our time less what somebody else wrote: a Node's heartbeat, say. Where the clocks disagree, all of it looks old.
@@ -357,17 +348,25 @@ impl Autoscaler {
                 "{off}, so ages cannot be trusted and nothing is removed. Correct the clock (NTP) of the machine that is wrong; if that is kproxide's, it restarts by itself afterwards"
             )
         });
-        if problem == self.host.clock_problem {
+        if problem == self.world.host().clock_problem {
             return;
         }
         // Told when it begins and when it ends, not with each minute that it grows.
-        match (&problem, &self.host.clock_problem) {
+        match (&problem, &self.world.host().clock_problem) {
             (Some(problem), None) => tracing::error!(problem, "nothing is removed"),
             (Some(_), Some(_)) => {}
             (None, _) => tracing::info!("the clocks agree again"),
         }
-        self.host.clock_problem = problem;
-        self.world.apply(Delta::Host(self.host.clone()));
+        self.host(|host| host.clock_problem = problem);
+    }
+
+    /// Changes what the world knows of this process.
+    fn host(&mut self, change: impl FnOnce(&mut HostFacts)) {
+        let mut host = self.world.host().clone();
+        change(&mut host);
+        if host != *self.world.host() {
+            self.world.apply(Delta::Host(host));
+        }
     }
 
     async fn plan(&self, now: jiff::Timestamp) -> Plan {
@@ -384,20 +383,19 @@ impl Autoscaler {
     /// Nothing is destroyed before two full ticks and the cold-start time as leader: the first lists may be those of a cluster that is itself starting.
     fn arm(&mut self) {
         self.term.ticks = self.term.ticks.saturating_add(1);
-        if self.host.armed_at.is_none() && broken(Mutant::NoColdStart) {
-            self.host.armed_at = Some(self.term.since);
-            self.world.apply(Delta::Host(self.host.clone()));
+        if self.world.host().armed_at.is_some() {
+            return;
         }
-        if self.host.armed_at.is_none() && self.term.ticks > 2 {
+        let since = self.term.since;
+        if broken(Mutant::NoColdStart) {
+            self.host(|host| host.armed_at = Some(since));
+        } else if self.term.ticks > 2 {
             let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start)
                 .unwrap_or(jiff::SignedDuration::MAX);
-            self.host.armed_at = Some(
-                self.term
-                    .since
-                    .saturating_add(cold_start)
-                    .unwrap_or(jiff::Timestamp::MAX),
-            );
-            self.world.apply(Delta::Host(self.host.clone()));
+            let armed_at = since
+                .saturating_add(cold_start)
+                .unwrap_or(jiff::Timestamp::MAX);
+            self.host(|host| host.armed_at = Some(armed_at));
         }
     }
 
@@ -417,8 +415,7 @@ impl Autoscaler {
         }
         (self.term.since, self.term.ticks) = (self.clock.now(), 0);
         self.term.epoch = epoch;
-        self.host.armed_at = None;
-        self.world.apply(Delta::Host(self.host.clone()));
+        self.host(|host| host.armed_at = None);
         self.term.epoch.is_some()
     }
 
@@ -460,14 +457,12 @@ impl Autoscaler {
     /// Of the kinds that say who is on a Node and who may leave it: nothing is removed while one of them may be old.
     fn tell_failing_watches(&mut self) {
         use kube_watch::Kind;
-        self.host.failing_watches = self
-            .term
-            .kinds_failing
-            .iter()
+        let failing = self.term.kinds_failing.iter();
+        let failing = failing
             .filter(|kind| matches!(kind, Kind::Pods | Kind::Nodes | Kind::DisruptionBudgets))
             .map(ToString::to_string)
             .collect();
-        self.world.apply(Delta::Host(self.host.clone()));
+        self.host(|host| host.failing_watches = failing);
     }
 
     fn take_change(&mut self, change: Change) -> bool {
