@@ -279,7 +279,6 @@ impl App {
             synced: ends.synced,
             term: Term::default(),
             reloading: Reloading::new(!config.policy_dirs.is_empty()),
-            keeps_no_anchors: false,
         };
         autoscaler.world.apply(Delta::Host(host_facts));
         autoscaler.tell_policies();

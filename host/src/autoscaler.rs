@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Actor, ClaimNote, Machines, Started, unkept};
+use crate::act::{Actor, ClaimNote, Machines, Started};
 use crate::chain::chain;
 use crate::clock::Clock;
 use crate::kube::lease::Fence;
@@ -78,8 +78,6 @@ pub struct Autoscaler {
     pub synced: watch::Sender<bool>,
     pub term: Term,
     pub reloading: Reloading,
-    /// The API server drops what the Ledger says of anchors, because its definition is too old.
-    pub keeps_no_anchors: bool,
 }
 
 /// New policy files that are being compiled and tested, one set at a time.
@@ -284,17 +282,6 @@ impl Autoscaler {
             if let Some(ledger) = started.ledger.take() {
                 self.world.apply(Delta::Ledger(Some(ledger)));
             }
-        }
-        if started.keeps_no_anchors {
-            tracing::error!(
-                "the CustomResourceDefinition of Ledgers is too old for anchors: none is kept until the next start"
-            );
-            self.host(|host| host.anchor_nonce = None);
-            self.keeps_no_anchors = true;
-        }
-        // As long as it lasts: an Event alone is gone after an hour.
-        if self.keeps_no_anchors {
-            started.refused_anchors = unkept(&self.world);
         }
         for refused in &started.refused_anchors {
             self.reporter.refused_anchor(refused, &self.world, now);

@@ -9,7 +9,6 @@ use kproxide_planner::anchor::NAME;
 use kproxide_planner::facts::{AnchorLook, Mark};
 use kproxide_planner::ids::{ClusterName, Vmid};
 use kproxide_planner::plan::AnchorStep;
-use kproxide_planner::world::World;
 use tokio::time::timeout;
 
 use super::{Actor, Context, Identity};
@@ -63,17 +62,6 @@ impl Actor {
         }));
         done.await.into_iter().flatten().collect()
     }
-}
-
-/// What is told if the Ledger's definition is older than anchors.
-pub fn unkept(world: &World) -> Vec<RefusedAnchor> {
-    let refused = |cluster: &ClusterName| RefusedAnchor {
-        cluster: cluster.clone(),
-        message: format!(
-            "no anchor is kept in Proxmox cluster {cluster}, so a copy of this cluster would not be noticed: the API server drops spec.anchors of the Ledger, because the CustomResourceDefinitions are older than this kproxide. kubectl apply --server-side --force-conflicts -f charts/kproxide/crds, and restart kproxide; or run it with --anchor=false"
-        ),
-    };
-    world.clusters().keys().map(refused).collect()
 }
 
 /// What is there moves on a few minutes later, unless a privilege is missing. What is not there keeps nobody from anything, and so needs a word.

@@ -60,7 +60,7 @@ mod mutants;
 #[cfg(test)]
 mod tests;
 
-pub use anchors::{RefusedAnchor, unkept};
+pub use anchors::RefusedAnchor;
 pub use context::{ClaimNote, Context, Fence, Identity, Machines, Nonces, Rules};
 use drive::{Drive, Driven, Pause};
 use launch::CloneTurn;
@@ -100,8 +100,6 @@ pub struct Started {
     pub ledger: Option<Box<LedgerFacts>>,
     pub launched: BTreeSet<ClaimName>,
     pub refused_anchors: Vec<RefusedAnchor>,
-    /// The API server does not store what the Ledger says of anchors, so that none can be kept.
-    pub keeps_no_anchors: bool,
 }
 
 /// A drive's end.
@@ -244,14 +242,8 @@ impl Actor {
             );
         }
         if let Reservation::Stands(ledger) = reservation {
-            // Fields that a definition does not name are dropped without a word.
-            started.keeps_no_anchors = ledger.anchors.is_empty()
-                && plan
-                    .ledger
-                    .as_ref()
-                    .is_some_and(|wanted| !wanted.anchors.is_empty());
             // Last: whoever waits for Proxmox here has begun everything else.
-            if !started.keeps_no_anchors && self.leads_in(term) {
+            if self.leads_in(term) {
                 started.refused_anchors = self.anchor(&plan.anchors, term).await;
             }
             started.ledger = Some(ledger);

@@ -258,33 +258,6 @@ async fn f113_a_ledger_without_its_anchor_is_watched_and_goes_on_by_itself() {
     assert_eq!(events(&lab, "AnchorForeign"), [] as [&str; 0]);
 }
 
-/// Helm does not upgrade them.
-#[tokio::test(start_paused = true)]
-async fn definitions_that_are_too_old_for_anchors_are_told_and_hold_up_nobody() {
-    let lab = furnished(Setting::new(1, 2), json!({}), json!({}));
-    let (definitions, ledgers) = (
-        "customresourcedefinitions.apiextensions.k8s.io",
-        "ledgers.kproxide.dev",
-    );
-    let mut old = lab.kube.get(definitions, "", ledgers).unwrap();
-    let schema = &mut old["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    let spec = schema["properties"]["spec"]["properties"].as_object_mut();
-    spec.unwrap().remove("anchors").unwrap();
-    lab.kube.update(definitions, "", old).unwrap();
-    for process in ["kproxide-0", "kproxide-1"] {
-        run(&lab, process, MACHINE).await;
-        assert_eq!(machines_of(&lab).len(), 1);
-        assert_eq!(ready(&lab)["status"], "True");
-    }
-    assert_eq!(anchors(&lab).len(), 0);
-    let note = events(&lab, "AnchorRefused").pop().unwrap();
-    assert!(note.contains("kubectl apply"), "{note}");
-    // Said as long as it lasts.
-    let events = lab.kube.list("events.events.k8s.io").into_iter();
-    let mut refused = events.filter(|event| event["reason"] == "AnchorRefused");
-    assert!(refused.any(|event| event["series"]["count"].as_i64() >= Some(2)));
-}
-
 /// A request out of many is not answered while it is watched.
 #[tokio::test(start_paused = true)]
 async fn f113_one_look_that_fails_does_not_begin_the_watch_anew() {
