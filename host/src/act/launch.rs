@@ -5,13 +5,13 @@ use kproxide_planner::facts::ClaimSpec;
 use kproxide_planner::ids::Uid;
 use kproxide_planner::mutants::{Mutant, broken};
 
+use super::clone_turn::CloneTurn;
 use super::drive::Drive;
 use super::outcome::of_proxmox;
 use crate::kube::convert::{Addressing, CloudInitSettings, JoinMethod, MachineSettings};
 use crate::pve::client::Client;
 use crate::pve::cloudinit::{Address, CloudInit, MachineConfig};
 use crate::pve::error::Error;
-use crate::pve::limits::CloneSlot;
 use crate::pve::machine::CloneRequest;
 use crate::pve::ownership::Marker;
 use crate::pve::preflight::Scope;
@@ -20,35 +20,6 @@ use crate::pve::template::{CloneKind, CloneWish, Placement, Route, TemplateError
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-
-/// The right to clone along a route, held until the clone's task has ended or is left to itself; or why there is none.
-#[derive(Default)]
-pub(super) enum CloneTurn {
-    #[default]
-    None,
-    Taken {
-        route: Box<Route>,
-        _slot: CloneSlot,
-    },
-    Refused(Outcome),
-}
-
-impl CloneTurn {
-    /// It was not asked for yet.
-    pub(super) fn is_awaited(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Taken { .. } | Self::Refused(_) => false,
-        }
-    }
-
-    pub(super) fn is_taken(&self) -> bool {
-        match self {
-            Self::Taken { .. } => true,
-            Self::None | Self::Refused(_) => false,
-        }
-    }
-}
 
 impl Drive {
     /// Finds the way from the template to the claim's hypervisor, and waits for a turn on its storage. A refusal is told when the clone is asked

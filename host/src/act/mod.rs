@@ -32,6 +32,10 @@ mod reserve;
 
 mod subject;
 
+mod clone_turn;
+
+mod pause;
+
 mod drive;
 
 mod observe_claim;
@@ -61,12 +65,13 @@ mod mutants;
 mod tests;
 
 pub use anchors::RefusedAnchor;
+use clone_turn::CloneTurn;
 pub use context::{ClaimNote, Context, Fence, Identity, Machines, Nonces, Rules};
-use drive::{Drive, Driven, Pause};
-use launch::CloneTurn;
+use drive::Drive;
 use leftovers::Asked;
 pub use leftovers::Leftover;
 use orphans::Lookout;
+use pause::{Driven, Pause};
 use reserve::Reservation;
 use subject::Surroundings;
 

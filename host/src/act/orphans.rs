@@ -13,7 +13,8 @@ use kproxide_planner::plan::{Adoption, Verdict};
 use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
 
-use super::drive::{Drive, Driven};
+use super::drive::Drive;
+use super::pause::Driven;
 use super::reserve::create_claim;
 use super::subject::Surroundings;
 use super::{Actor, Claim, Context, Identity, anchors};

@@ -12,7 +12,7 @@ use kproxide_planner::plan::Plan;
 use kproxide_planner::world::World;
 
 use super::Context;
-use super::drive::Pause;
+use super::pause::Pause;
 use crate::chain::chain;
 use crate::kube::claims::{self, Creation, StoredClaim};
 use crate::kube::client::Client;

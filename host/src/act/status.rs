@@ -3,7 +3,8 @@
 use kproxide_planner::claim::{Change, StatusChange};
 
 use super::ClaimNote;
-use super::drive::{Drive, Pause};
+use super::drive::Drive;
+use super::pause::Pause;
 use super::reserve::read_claim;
 use crate::chain::chain;
 use crate::kube::claims;

@@ -15,7 +15,7 @@ use kproxide_planner::plan::Verdict;
 use kproxide_planner::world::World;
 
 use super::Context;
-use super::drive::Pause;
+use super::pause::Pause;
 use crate::kube::convert::{MachineSettings, ProviderIdWriter};
 
 /// For claims whose class is gone: as the class's defaults.

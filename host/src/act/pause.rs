@@ -1,0 +1,92 @@
+//! How a drive ends, and how long it rests.
+
+use jiff::Timestamp;
+use kproxide_planner::claim::{Step, Then};
+
+use super::clone_turn::CloneTurn;
+
+/// Why a drive ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Pause {
+    /// Until something changes, or that moment.
+    Wait {
+        until: Option<Timestamp>,
+        why: String,
+    },
+    /// Until that moment.
+    BackOff { until: Timestamp, why: String },
+    /// There is no such claim any more, or it is not ours to drive.
+    Done,
+}
+
+/// How a drive ended.
+pub(super) struct Driven {
+    pub(super) pause: Pause,
+    /// It did something, so the world is another one now.
+    pub(super) acted: bool,
+    /// The claim says that it is being removed.
+    pub(super) removing: bool,
+    /// The clone's task is known and may go on: then its turn is not over.
+    pub(super) clone_turn: CloneTurn,
+}
+
+impl Driven {
+    /// Nothing was done.
+    pub(super) fn idle(pause: Pause) -> Self {
+        Self {
+            pause,
+            acted: false,
+            removing: false,
+            clone_turn: CloneTurn::None,
+        }
+    }
+
+    /// Nothing was done, and whatever turn there was is as it was.
+    pub(super) fn idle_with(pause: Pause, clone_turn: CloneTurn) -> Self {
+        Self {
+            clone_turn,
+            ..Self::idle(pause)
+        }
+    }
+}
+
+impl Pause {
+    /// `None`: the step asks for something to be done.
+    pub(super) fn of(step: Step) -> Option<Self> {
+        match step {
+            Step::Wait { until, why } => Some(Self::Wait { until, why }),
+            Step::BackOff { until, why } => Some(Self::BackOff { until, why }),
+            Step::Done => Some(Self::Done),
+            Step::Record { .. }
+            | Step::Clone
+            | Step::Follow { .. }
+            | Step::Configure(_)
+            | Step::Resize(..)
+            | Step::Start(_)
+            | Step::Join(_)
+            | Step::PatchNode(..)
+            | Step::Cordon(_)
+            | Step::Uncordon(_)
+            | Step::Evict(_)
+            | Step::DeleteClaim
+            | Step::Tombstone(_)
+            | Step::Shutdown(..)
+            | Step::Stop(_)
+            | Step::Destroy(_)
+            | Step::DeleteNode(_)
+            | Step::Quarantine { .. }
+            | Step::RemoveFinalizer => None,
+        }
+    }
+
+    /// The pause after a record that could not be written, which would have been followed by `then`.
+    pub(super) fn no_shorter_than(self, then: &Then) -> Self {
+        match (self, then) {
+            (Self::BackOff { until, why }, Then::BackOff { until: wanted, .. }) => Self::BackOff {
+                until: until.max(*wanted),
+                why,
+            },
+            (pause, Then::Continue | Then::BackOff { .. }) => pause,
+        }
+    }
+}
