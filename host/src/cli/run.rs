@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::kube::client::Client;
 use crate::kube::convert::TrustSettings;
 use crate::observe::Connect;
-use crate::policy::{Deaths, Engine, Execution, Library, watch_directories};
+use crate::policy::{CrashMarks, Engine, Execution, Library, watch_directories};
 use crate::pve::auth::mounted;
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
@@ -69,7 +69,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
         clock,
         kube,
         connect,
-        policies: Library::new(engine).remembering(Deaths::open(&args.state_dir)),
+        policies: Library::new(engine).remembering(CrashMarks::open(&args.state_dir)),
         random: os_random(),
         policy_files,
         stop: stop.clone(),

@@ -15,7 +15,7 @@ use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 
-use super::deaths::Deaths;
+use super::crash_marks::CrashMarks;
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
 
 pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
@@ -52,7 +52,7 @@ impl Budget {
 pub struct Library {
     engine: Engine,
     state: Arc<Mutex<State>>,
-    deaths: Deaths,
+    crash_marks: CrashMarks,
 }
 
 #[derive(Debug, Default)]
@@ -102,13 +102,13 @@ impl Library {
         Self {
             engine,
             state: Arc::default(),
-            deaths: Deaths::default(),
+            crash_marks: CrashMarks::default(),
         }
     }
 
     /// With files that ended earlier processes refused, and a mark left for the next process while one of them is busy with a file.
-    pub fn remembering(mut self, deaths: Deaths) -> Self {
-        self.deaths = deaths;
+    pub fn remembering(mut self, crash_marks: CrashMarks) -> Self {
+        self.crash_marks = crash_marks;
         self
     }
 
@@ -201,14 +201,14 @@ impl Library {
         }
         let is_of_file = self.lock().overrides.contains_key(&policy.name);
         if is_of_file {
-            self.deaths.begin(&digest);
+            self.crash_marks.begin(&digest);
         }
         let called = match self.check_settings(&module, settings).await {
             Ok(()) => Ok(self.engine.ask(&module, question).await),
             Err(error) => Err(failed(error.to_string())),
         };
         if is_of_file {
-            self.deaths.end(&digest);
+            self.crash_marks.end(&digest);
         }
         let Called { result, fuel } = called?;
         budget.spend(fuel);

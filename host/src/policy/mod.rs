@@ -8,7 +8,7 @@
 //!
 //! A policy is advice. The engine checks the form of an answer, the planner its content.
 
-mod deaths;
+mod crash_marks;
 mod engine;
 mod files;
 #[cfg(test)]
@@ -19,7 +19,7 @@ mod library;
 mod self_test;
 mod watch;
 
-pub use deaths::Deaths;
+pub use crash_marks::CrashMarks;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
 #[cfg(feature = "simulator")]
 pub(crate) use files::legal_name;

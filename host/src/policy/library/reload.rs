@@ -169,12 +169,12 @@ impl Library {
             }
         };
         let tried = match (&content, file) {
-            (Ok(digest), Ok(bytes)) => match self.deaths.verdict(digest) {
+            (Ok(digest), Ok(bytes)) => match self.crash_marks.verdict(digest) {
                 Some(reason) => Err(reason),
                 None => {
-                    self.deaths.begin(digest);
+                    self.crash_marks.begin(digest);
                     let tried = self.try_file(name, digest, bytes, &uses).await;
-                    self.deaths.end(digest);
+                    self.crash_marks.end(digest);
                     tried
                 }
             },

@@ -328,7 +328,7 @@ async fn a_failing_policy_does_not_hide_that_others_work() {
 async fn f83_a_file_that_ended_the_process_three_times_is_refused_and_another_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let engine = Engine::new(Execution::Blocking).unwrap();
-    let process = || Library::new(engine.clone()).remembering(Deaths::open(folder.path()));
+    let process = || Library::new(engine.clone()).remembering(CrashMarks::open(folder.path()));
     let spinning = named("mine", "hostile", r#"{"do": "spin"}"#);
     for _ in 0..3 {
         let library = process();

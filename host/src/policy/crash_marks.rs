@@ -12,7 +12,7 @@ use std::sync::Arc;
 use kproxide_planner::ids::Digest;
 
 /// Once may be chance: the machine's memory ran out, or somebody killed the process in that very moment.
-const DEATHS_MAX: u32 = 3;
+const CRASHES_MAX: u32 = 3;
 
 /// Locked by the process that uses the folder: what another one is busy with right now has killed nobody.
 const LOCK: &str = "lock";
@@ -21,7 +21,7 @@ const DIED: &str = "died";
 
 /// What earlier processes died of. Cheap to clone; the default remembers nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Deaths(Option<Arc<Remembered>>);
+pub struct CrashMarks(Option<Arc<Remembered>>);
 
 #[derive(Debug)]
 struct Remembered {
@@ -31,7 +31,7 @@ struct Remembered {
     _lock: File,
 }
 
-impl Deaths {
+impl CrashMarks {
     /// Counts what the process before this one left behind. A folder that cannot be used, or that another process uses, is told of, and nothing is
     /// remembered.
     pub fn open(folder: &Path) -> Self {
@@ -53,7 +53,7 @@ impl Deaths {
     pub(super) fn verdict(&self, digest: &Digest) -> Option<String> {
         let Self(remembered) = self;
         let count = *remembered.as_ref()?.counts.get(digest)?;
-        (count >= DEATHS_MAX).then(|| {
+        (count >= CRASHES_MAX).then(|| {
             format!(
                 "kproxide died {count} times while it was compiled, tested or asked: replace the file, and report it if it was made by the SDK"
             )
@@ -94,7 +94,7 @@ fn lock(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Deaths by digest, those of the last process included.
+/// CrashMarks by digest, those of the last process included.
 fn count(folder: &Path) -> io::Result<BTreeMap<Digest, u32>> {
     let mut counts: BTreeMap<Digest, u32> = BTreeMap::new();
     let mut marks = Vec::new();
@@ -137,15 +137,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let (bad, good) = (Digest::from("bad"), Digest::from("good"));
-        for _ in 0..DEATHS_MAX {
-            let process = Deaths::open(&state);
+        for _ in 0..CRASHES_MAX {
+            let process = CrashMarks::open(&state);
             assert_eq!(process.verdict(&bad), None);
             process.begin(&good);
             process.end(&good);
             process.begin(&bad);
         }
         for _ in 0..2 {
-            let process = Deaths::open(&state);
+            let process = CrashMarks::open(&state);
             let verdict = process.verdict(&bad).unwrap();
             assert!(verdict.contains("died 3 times"), "{verdict}");
             assert_eq!(process.verdict(&good), None);
@@ -156,24 +156,24 @@ mod tests {
     fn what_another_process_is_busy_with_is_not_its_death() {
         let state = tempfile::tempdir().unwrap();
         let busy = Digest::from("busy");
-        let one = Deaths::open(state.path());
-        for _ in 0..DEATHS_MAX {
+        let one = CrashMarks::open(state.path());
+        for _ in 0..CRASHES_MAX {
             one.begin(&busy);
-            assert_eq!(Deaths::open(state.path()).verdict(&busy), None);
+            assert_eq!(CrashMarks::open(state.path()).verdict(&busy), None);
             one.end(&busy);
         }
         drop(one);
-        assert_eq!(Deaths::open(state.path()).verdict(&busy), None);
+        assert_eq!(CrashMarks::open(state.path()).verdict(&busy), None);
     }
 
     #[test]
     fn a_folder_that_cannot_be_used_stops_nothing() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for deaths in [Deaths::open(file.path()), Deaths::default()] {
+        for crash_marks in [CrashMarks::open(file.path()), CrashMarks::default()] {
             let digest = Digest::from("any");
-            deaths.begin(&digest);
-            deaths.end(&digest);
-            assert_eq!(deaths.verdict(&digest), None);
+            crash_marks.begin(&digest);
+            crash_marks.end(&digest);
+            assert_eq!(crash_marks.verdict(&digest), None);
         }
     }
 }
