@@ -16,7 +16,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::time::Sleep;
 use tower::{BoxError, Layer, Service};
 
-use super::served::{ListAsked, Served};
+use super::freshness::{Freshness, ListAsked};
 
 /// A whole answer, a watch's first byte excepted, arrives within this time.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const BODY_BYTES_MAX: u64 = 128 << 20;
 #[derive(Clone)]
 pub struct Client {
     inner: kube::Client,
-    served: Arc<Served>,
+    freshness: Arc<Freshness>,
 }
 
 /// Why there is no connection to be had.
@@ -79,12 +79,12 @@ impl Client {
     pub fn from_config(config: kube::Config) -> Result<Self, ConnectError> {
         let mut config = config;
         config.default_retry = false;
-        let served = Arc::new(Served::default());
+        let freshness = Arc::new(Freshness::default());
         let inner = ClientBuilder::try_from(config)
             .map_err(ConnectError::Unusable)?
-            .with_layer(&Bounds(served.clone()))
+            .with_layer(&Bounds(freshness.clone()))
             .build();
-        Ok(Self { inner, served })
+        Ok(Self { inner, freshness })
     }
 
     /// On a service in this process that answers as an API server would.
@@ -96,22 +96,22 @@ impl Client {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let served = Arc::new(Served::default());
-        let service = Bounds(served.clone()).layer(service);
+        let freshness = Arc::new(Freshness::default());
+        let service = Bounds(freshness.clone()).layer(service);
         Self {
             inner: ClientBuilder::new(service, "default").build(),
-            served,
+            freshness,
         }
     }
 
     /// What time it is at the API server; `None`: it has not said so lately.
     pub fn server_time(&self) -> Option<jiff::Timestamp> {
-        self.served.now()
+        self.freshness.now()
     }
 
     /// Takes note of the `resourceVersion` of an object that a watch has shown; `path` is the watch's. A list that comes later must not be older.
     pub(super) fn shown(&self, path: &str, version: &str) {
-        self.served.shown(path, version);
+        self.freshness.shown(path, version);
     }
 
     #[cfg(test)]
@@ -133,7 +133,7 @@ impl Client {
 }
 
 /// Deadlines and size limits around any service, and a look at what its answers say of the server.
-struct Bounds(Arc<Served>);
+struct Bounds(Arc<Freshness>);
 
 impl<S> Layer<S> for Bounds {
     type Service = Bounded<S>;
@@ -141,14 +141,14 @@ impl<S> Layer<S> for Bounds {
     fn layer(&self, inner: S) -> Bounded<S> {
         Bounded {
             inner,
-            served: self.0.clone(),
+            freshness: self.0.clone(),
         }
     }
 }
 
 struct Bounded<S> {
     inner: S,
-    served: Arc<Served>,
+    freshness: Arc<Freshness>,
 }
 
 impl<S, B> Service<Request<Body>> for Bounded<S>
@@ -170,16 +170,20 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let watch = is_watch(request.uri());
         let deadline = tokio::time::Instant::now() + REQUEST_DEADLINE;
-        let served = self.served.clone();
+        let freshness = self.freshness.clone();
         // Whoever follows a watch tells of its objects: [`Client::shown`].
-        let list = if watch { None } else { served.asked(&request) };
+        let list = if watch {
+            None
+        } else {
+            freshness.asked(&request)
+        };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = tokio::time::timeout_at(deadline, answer)
                 .await
                 .map_err(|_| too_late())?
                 .map_err(Into::into)?;
-            served.note_time(response.headers());
+            freshness.note_time(response.headers());
             let list = list.filter(|_| response.status().is_success());
             Ok(response.map(|body| BoundedBody {
                 inner: Box::pin(http_body_util::BodyExt::map_err(body, Into::into)),

@@ -17,7 +17,7 @@ pub mod error;
 
 pub mod client;
 
-mod served;
+mod freshness;
 
 pub mod claims;
 

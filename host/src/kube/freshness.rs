@@ -22,7 +22,7 @@ const VERSION_WITHIN: usize = 512;
 
 /// Shared by all requests of one client.
 #[derive(Default)]
-pub(super) struct Served {
+pub(super) struct Freshness {
     time: Mutex<Option<(Timestamp, Instant)>>,
     /// By path: versions of different resources are not comparable.
     lists: Mutex<BTreeMap<Box<str>, Newest>>,
@@ -45,12 +45,12 @@ impl Newest {
 
 /// A list that was asked for, and what was the newest version before that.
 pub(super) struct ListAsked {
-    served: Arc<Served>,
+    freshness: Arc<Freshness>,
     path: Box<str>,
     newest: Option<u64>,
 }
 
-impl Served {
+impl Freshness {
     /// What time it is at the server; `None`: it has not said so lately.
     pub(super) fn now(&self) -> Option<Timestamp> {
         let told = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl Served {
         let path = request.uri().path();
         let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         Some(ListAsked {
-            served: self.clone(),
+            freshness: self.clone(),
             path: path.into(),
             newest: lists.get(path).map(|newest| newest.version),
         })
@@ -107,7 +107,7 @@ impl ListAsked {
         let Some(version) = version_of(beginning) else {
             return Ok(());
         };
-        let lists = &self.served.lists;
+        let lists = &self.freshness.lists;
         let mut lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lists.entry(self.path.clone()).or_insert(Newest {
             version,
@@ -150,9 +150,9 @@ fn version_of(beginning: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn list(served: &Arc<Served>, path: &str, version: u64) -> Result<(), String> {
+    fn list(freshness: &Arc<Freshness>, path: &str, version: u64) -> Result<(), String> {
         let request = Request::get(path).body(()).unwrap();
-        answer(served.asked(&request).unwrap(), version)
+        answer(freshness.asked(&request).unwrap(), version)
     }
 
     fn answer(asked: ListAsked, version: u64) -> Result<(), String> {
@@ -164,56 +164,56 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn f60_an_older_list_is_an_error_until_nothing_newer_comes_for_long() {
-        let served = Arc::new(Served::default());
-        assert_eq!(list(&served, "/api/v1/pods", 9), Ok(()));
-        assert_eq!(list(&served, "/api/v1/pods?limit=500", 9), Ok(()));
+        let freshness = Arc::new(Freshness::default());
+        assert_eq!(list(&freshness, "/api/v1/pods", 9), Ok(()));
+        assert_eq!(list(&freshness, "/api/v1/pods?limit=500", 9), Ok(()));
         assert_eq!(
-            list(&served, "/api/v1/nodes", 5),
+            list(&freshness, "/api/v1/nodes", 5),
             Ok(()),
             "another resource"
         );
-        let error = list(&served, "/api/v1/pods", 5).unwrap_err();
+        let error = list(&freshness, "/api/v1/pods", 5).unwrap_err();
         assert!(error.contains("resourceVersion 5, was 9"), "{error}");
 
         // A moment later by the server that is up to date; and again by the other one.
         tokio::time::advance(BELIEVED_AFTER / 2).await;
-        assert_eq!(list(&served, "/api/v1/pods", 10), Ok(()));
+        assert_eq!(list(&freshness, "/api/v1/pods", 10), Ok(()));
         tokio::time::advance(BELIEVED_AFTER / 2).await;
-        list(&served, "/api/v1/pods", 6).unwrap_err();
+        list(&freshness, "/api/v1/pods", 6).unwrap_err();
 
         // F112: etcd was restored, and nothing newer will come.
         tokio::time::advance(BELIEVED_AFTER).await;
-        assert_eq!(list(&served, "/api/v1/pods", 6), Ok(()));
-        assert_eq!(list(&served, "/api/v1/pods", 7), Ok(()));
+        assert_eq!(list(&freshness, "/api/v1/pods", 6), Ok(()));
+        assert_eq!(list(&freshness, "/api/v1/pods", 7), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn f60_f112_a_list_older_than_what_its_watch_has_shown_is_an_error() {
-        let served = Arc::new(Served::default());
-        assert_eq!(list(&served, "/api/v1/pods", 5), Ok(()));
-        served.shown("/api/v1/pods", "9");
+        let freshness = Arc::new(Freshness::default());
+        assert_eq!(list(&freshness, "/api/v1/pods", 5), Ok(()));
+        freshness.shown("/api/v1/pods", "9");
         // What comes late, and what is no number, lowers nothing.
-        served.shown("/api/v1/pods", "6");
-        served.shown("/api/v1/pods", "");
-        let error = list(&served, "/api/v1/pods", 7).unwrap_err();
+        freshness.shown("/api/v1/pods", "6");
+        freshness.shown("/api/v1/pods", "");
+        let error = list(&freshness, "/api/v1/pods", 7).unwrap_err();
         assert!(error.contains("resourceVersion 7, was 9"), "{error}");
-        assert_eq!(list(&served, "/api/v1/pods", 9), Ok(()));
+        assert_eq!(list(&freshness, "/api/v1/pods", 9), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn lists_that_overtake_each_other_and_later_pages_are_not_old() {
-        let served = Arc::new(Served::default());
+        let freshness = Arc::new(Freshness::default());
         let request = Request::get("/api/v1/pods").body(()).unwrap();
-        let slow = served.asked(&request).unwrap();
-        assert_eq!(list(&served, "/api/v1/pods", 9), Ok(()));
+        let slow = freshness.asked(&request).unwrap();
+        assert_eq!(list(&freshness, "/api/v1/pods", 9), Ok(()));
         assert_eq!(answer(slow, 8), Ok(()));
-        list(&served, "/api/v1/pods", 8).unwrap_err();
+        list(&freshness, "/api/v1/pods", 8).unwrap_err();
         for (method, uri) in [
             (Method::GET, "/api/v1/pods?limit=500&continue=abc"),
             (Method::POST, "/api/v1/pods"),
         ] {
             let request = Request::builder().method(method).uri(uri).body(()).unwrap();
-            assert!(served.asked(&request).is_none(), "{uri}");
+            assert!(freshness.asked(&request).is_none(), "{uri}");
         }
     }
 
@@ -233,17 +233,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_servers_time_goes_on_and_grows_old() {
-        let served = Served::default();
-        assert_eq!(served.now(), None);
+        let freshness = Freshness::default();
+        assert_eq!(freshness.now(), None);
         let mut headers = HeaderMap::new();
         headers.insert(
             header::DATE,
             "Mon, 05 Jan 2026 08:00:00 GMT".parse().unwrap(),
         );
-        served.note_time(&headers);
+        freshness.note_time(&headers);
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(served.now().unwrap().to_string(), "2026-01-05T08:01:00Z");
+        assert_eq!(freshness.now().unwrap().to_string(), "2026-01-05T08:01:00Z");
         tokio::time::advance(TIME_LASTS).await;
-        assert_eq!(served.now(), None);
+        assert_eq!(freshness.now(), None);
     }
 }
