@@ -281,7 +281,7 @@ impl App {
             reloading: Reloading::new(!config.policy_dirs.is_empty()),
         };
         autoscaler.world.apply(Delta::Host(host_facts));
-        autoscaler.tell_policies();
+        autoscaler.apply_policies();
         let inputs = Inputs {
             watches,
             fence,

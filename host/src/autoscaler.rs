@@ -429,20 +429,20 @@ impl Autoscaler {
             Report::Failed(kind, problem) => {
                 tracing::warn!(%kind, problem, "a watch failed and is tried again");
                 self.term.kinds_failing.insert(kind);
-                self.tell_failing_watches();
+                self.note_failing_watches();
                 false
             }
             Report::Recovered(kind) => {
                 tracing::info!(%kind, "a watch works again");
                 self.term.kinds_failing.remove(&kind);
-                self.tell_failing_watches();
+                self.note_failing_watches();
                 true
             }
         }
     }
 
     /// Of the kinds that say who is on a Node and who may leave it: nothing is removed while one of them may be old.
-    fn tell_failing_watches(&mut self) {
+    fn note_failing_watches(&mut self) {
         use kube_watch::Kind;
         let failing = self.term.kinds_failing.iter();
         let failing = failing
@@ -501,12 +501,12 @@ impl Autoscaler {
             self.reporter.policy_reloaded(reload, &self.world);
         }
         self.reporter.refuse(self.policies.refusals());
-        self.tell_policies();
+        self.apply_policies();
         !reloads.is_empty()
     }
 
     /// Tells the world which bytes answer for which name.
-    pub fn tell_policies(&mut self) {
+    pub fn apply_policies(&mut self) {
         let facts = self.policies.facts();
         let gone: Vec<_> = self
             .world

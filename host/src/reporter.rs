@@ -76,11 +76,11 @@ pub struct Reporter {
     /// Policy files that are refused, by the policy's name.
     refusals: BTreeMap<Arc<str>, Refusal>,
     /// The pools that were told of them, and how.
-    refusals_told: BTreeSet<(About, String)>,
+    refusals_reported: BTreeSet<(About, String)>,
     /// What the credentials of each Proxmox cluster may do without need; empty if they fit, nothing where it is not known.
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
-    excess_told: BTreeSet<(About, String)>,
+    excess_reported: BTreeSet<(About, String)>,
 }
 
 fn anchor_reason(anchor: &AnchorReport) -> &'static str {
@@ -148,9 +148,9 @@ impl Reporter {
             logged: Said(BTreeMap::new()),
             counted: BTreeSet::new(),
             refusals: BTreeMap::new(),
-            refusals_told: BTreeSet::new(),
+            refusals_reported: BTreeSet::new(),
             excess: BTreeMap::new(),
-            excess_told: BTreeSet::new(),
+            excess_reported: BTreeSet::new(),
         }
     }
 
@@ -202,10 +202,10 @@ impl Reporter {
         for orphan in orphans {
             self.orphan(orphan, world, now);
         }
-        self.tell_refusals(world);
-        self.tell_excess(world);
+        self.report_refusals(world);
+        self.report_excess(world);
         let failures = policies::by_pool(policy_failures);
-        self.tell_failures(&failures, world, now);
+        self.report_failures(&failures, world, now);
         for (name, wait) in waiting {
             if let Some(pool) = world.pools().get(name) {
                 self.warn(About::pool(name, &pool.uid), WAITING, wait, now);

@@ -120,7 +120,7 @@ impl Upkeep {
             // So many claims are gone at once that nothing is concluded from it.
             EntryState::Live if self.frozen.is_some() => {}
             EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
-            EntryState::Live => self.tell_of_unclaimed(world, &entry),
+            EntryState::Live => self.report_unclaimed(world, &entry),
             EntryState::Quarantined { until } => {
                 wake(&mut self.wake_at, until, now);
                 if now >= until && !claimed {
@@ -132,7 +132,7 @@ impl Upkeep {
     }
 
     /// The claim is gone, and its machine is not certainly so. What is provably ours is the orphans' matter.
-    fn tell_of_unclaimed(&mut self, world: &World, entry: &LedgerEntry) {
+    fn report_unclaimed(&mut self, world: &World, entry: &LedgerEntry) {
         let LedgerEntry {
             claim,
             vmid,

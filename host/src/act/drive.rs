@@ -33,7 +33,7 @@ const FOLLOWED_FOR: Duration = Duration::from_secs(30);
 const UNFOLLOWED: SignedDuration = SignedDuration::from_secs(5);
 
 /// After an attempt that failed or was refused, and that the planner was not asked about any more.
-const IN_VAIN: SignedDuration = SignedDuration::from_secs(5);
+const AFTER_FAILURE: SignedDuration = SignedDuration::from_secs(5);
 
 /// Why a drive rests whose token was cancelled.
 const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
@@ -324,17 +324,17 @@ impl Drive {
 
     /// At rest after that attempt: what was tried in vain is not tried again at once, should the next plan want it after all.
     fn recalled(&self, last: Option<&Attempted>) -> Pause {
-        let in_vain = last.is_some_and(|last| match &last.outcome {
+        let failed = last.is_some_and(|last| match &last.outcome {
             Outcome::Done | Outcome::Warnings(_) | Outcome::Running(_) => false,
             Outcome::Evicted { refused } => !refused.is_empty(),
             Outcome::Failed { .. } | Outcome::Unknown(_) => true,
         });
-        if !in_vain {
+        if !failed {
             return self.wait(RECALLED);
         }
         let now = self.context.clock.now();
         Pause::BackOff {
-            until: now.saturating_add(IN_VAIN).unwrap_or(Timestamp::MAX),
+            until: now.saturating_add(AFTER_FAILURE).unwrap_or(Timestamp::MAX),
             why: RECALLED.to_owned(),
         }
     }

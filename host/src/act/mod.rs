@@ -70,7 +70,7 @@ pub use context::{ClaimNote, Context, Fence, Identity, Machines, Nonces, Rules};
 use drive::Drive;
 use leftovers::Asked;
 pub use leftovers::Leftover;
-use orphans::Lookout;
+use orphans::OrphanLooks;
 use pause::{Driven, Pause};
 use reserve::Reservation;
 use subject::Surroundings;
@@ -94,7 +94,7 @@ pub struct Actor {
     clone_turns: BTreeMap<ClaimName, (CloneTurn, Timestamp)>,
     /// Brings every drive to rest: each has a token that is a child of it.
     stopping: CancellationToken,
-    lookout: Lookout,
+    orphan_looks: OrphanLooks,
     asked: Asked,
 }
 
@@ -157,7 +157,7 @@ impl Actor {
             claims: BTreeMap::new(),
             clone_turns: BTreeMap::new(),
             stopping: CancellationToken::new(),
-            lookout: Lookout::default(),
+            orphan_looks: OrphanLooks::default(),
             asked: Asked::default(),
         }
     }

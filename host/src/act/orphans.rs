@@ -37,7 +37,7 @@ const MIB: u64 = 1 << 20;
 
 /// What was read of the guests that no claim names. Forgetting it costs the same looks again.
 #[derive(Default)]
-pub(super) struct Lookout(BTreeMap<(ClusterName, Vmid), Look>);
+pub(super) struct OrphanLooks(BTreeMap<(ClusterName, Vmid), Look>);
 
 struct Look {
     /// When it was last tried.
@@ -61,7 +61,7 @@ impl Actor {
     /// Looks at some of the guests that no claim names, those first that were not looked at for longest; what has changed is for the world.
     pub async fn look_for_orphans(&mut self, world: &World) -> Vec<Delta> {
         let suspects = suspects(world);
-        let Lookout(looks) = &mut self.lookout;
+        let OrphanLooks(looks) = &mut self.orphan_looks;
         looks.retain(|key, _| suspects.contains_key(key));
         // Without a key nothing is provable, and so nothing is known of any of them.
         if !self.context.identity.keys.is_empty() {

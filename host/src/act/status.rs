@@ -37,7 +37,7 @@ impl Drive {
         match claims::write_status(&self.context.kube, &self.claim, &status).await {
             Ok(Cas::Written(claim)) => {
                 self.claim = claim;
-                self.tell(change);
+                self.send_note(change);
                 Recorded::Written
             }
             Ok(Cas::Conflict) => {
@@ -66,7 +66,7 @@ impl Drive {
     }
 
     /// Said once the claim says it too. A crash between the two costs the Event, not the condition.
-    fn tell(&self, change: &StatusChange) {
+    fn send_note(&self, change: &StatusChange) {
         let status = &self.facts().status;
         if let Some(phase) = change.phase {
             tracing::info!(claim = %self.name(), ?phase, "phase");

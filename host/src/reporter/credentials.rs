@@ -18,7 +18,7 @@ impl Reporter {
     }
 
     /// Once each pool that may use the cluster.
-    pub(super) fn tell_excess(&mut self, world: &World) {
+    pub(super) fn report_excess(&mut self, world: &World) {
         let mut told = BTreeSet::new();
         for (cluster, excess) in self.excess.iter().filter(|(_, excess)| !excess.is_empty()) {
             for (name, pool) in world.pools() {
@@ -28,7 +28,7 @@ impl Reporter {
                 let about = About::pool(name, &pool.uid);
                 let message = format!("ProxmoxCluster {cluster}: {}", in_full(excess));
                 let subject = (about.clone(), message.clone());
-                if !self.excess_told.contains(&subject) {
+                if !self.excess_reported.contains(&subject) {
                     tracing::warn!(%cluster, pool = %name, message, "credentials");
                     self.events
                         .say(Event::warning(about, OVER_PRIVILEGED, message));
@@ -36,7 +36,7 @@ impl Reporter {
                 told.insert(subject);
             }
         }
-        self.excess_told = told;
+        self.excess_reported = told;
     }
 
     /// The condition `TokenFits`; none as long as it is not known.

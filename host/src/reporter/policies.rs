@@ -51,7 +51,7 @@ impl Reporter {
     }
 
     /// Once each pool, whichever of the two came first: a file may be refused before any pool is known.
-    pub(super) fn tell_refusals(&mut self, world: &World) {
+    pub(super) fn report_refusals(&mut self, world: &World) {
         let mut told = BTreeSet::new();
         for (name, pool) in world.pools() {
             for policy in used_by(pool) {
@@ -60,7 +60,7 @@ impl Reporter {
                 };
                 let about = About::pool(name, &pool.uid);
                 let subject = (about.clone(), refusal.to_string());
-                if !self.refusals_told.contains(&subject) {
+                if !self.refusals_reported.contains(&subject) {
                     let message = refusal.to_string();
                     self.events
                         .say(Event::warning(about, POLICY_REFUSED, message));
@@ -68,10 +68,10 @@ impl Reporter {
                 told.insert(subject);
             }
         }
-        self.refusals_told = told;
+        self.refusals_reported = told;
     }
 
-    pub(super) fn tell_failures(&mut self, failures: &Failures, world: &World, now: Timestamp) {
+    pub(super) fn report_failures(&mut self, failures: &Failures, world: &World, now: Timestamp) {
         for (name, message) in failures {
             if let Some(pool) = world.pools().get(name) {
                 self.warn(About::pool(name, &pool.uid), POLICY_FAILED, message, now);
