@@ -6,7 +6,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use super::claims::{Row, Stage};
+use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines::{self, Learned};
 use super::{Planning, decorate};
@@ -183,7 +183,7 @@ impl<'w> Planning<'w> {
         }
     }
 
-    fn coming_slot(&self, row: &Row<'w>, learned: &Learned) -> Option<Slot<'w>> {
+    fn coming_slot(&self, row: &ClaimState<'w>, learned: &Learned) -> Option<Slot<'w>> {
         let spec = &row.claim.spec;
         let class = self.tick.world.classes().get(&spec.class)?;
         let profile = machines::profile(
@@ -324,7 +324,7 @@ impl<'w> Board<'w> {
     }
 
     /// Takes pods again, seen as its claim says: the cordon is about to be lifted.
-    pub(super) fn reopen(&mut self, row: &Row<'w>) {
+    pub(super) fn reopen(&mut self, row: &ClaimState<'w>) {
         let Some(node) = row.node else { return };
         let Some(index) = self.slot_of(&node) else {
             return;

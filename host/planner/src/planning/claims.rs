@@ -19,7 +19,7 @@ use crate::world::{NodeView, World};
 use crate::{anchor, freeze};
 
 /// A claim with everything that is known beside it.
-pub(super) struct Row<'w> {
+pub(super) struct ClaimState<'w> {
     pub(super) name: &'w ClaimName,
     pub(super) claim: &'w ClaimFacts,
     /// `None`: the pool is gone.
@@ -46,7 +46,7 @@ pub(super) enum Stage {
     Leaving,
 }
 
-impl Row<'_> {
+impl ClaimState<'_> {
     /// Its Node is being emptied or is gone: what a pool's budget counts. A drain that is given up counts until it is undone.
     fn is_under_way(&self) -> bool {
         (self.stage == Stage::Leaving || self.has_begun) && self.claim.status.node_name.is_some()
@@ -287,9 +287,9 @@ impl Planning<'_> {
     }
 }
 
-fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) -> Row<'w> {
+fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) -> ClaimState<'w> {
     let world = tick.world;
-    let mut row = Row {
+    let mut row = ClaimState {
         name,
         claim,
         pool: world.pools().get(&claim.spec.pool),
@@ -422,7 +422,7 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
 }
 
 /// Why this claim should go, if it should, whatever else the pool needs.
-fn removal_wanted(tick: &mut Tick<'_>, row: &Row<'_>) -> Option<RemovalReason> {
+fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalReason> {
     let is_ready = row.node.is_some_and(|node| node.facts.ready);
     if row.claim.status.phase == Phase::Initialized && !is_ready {
         if is_lost(tick.world, row.claim) {
@@ -461,7 +461,7 @@ fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
 }
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`.
-pub(super) fn is_protected(row: &Row<'_>) -> bool {
+pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
     let node_is = row.node.is_some_and(|node| {
         let value = node.facts.annotations.get(DO_NOT_DISRUPT);
         value.is_some_and(|value| value == "true")

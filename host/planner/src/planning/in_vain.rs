@@ -3,7 +3,7 @@
 //! Somebody taints every new Node, say, or takes a label off. One more machine would be the same, and one after the other would be made up to the
 //! pool's limits. Such machines go when they have not been needed for a while, as any other; then it is tried again.
 
-use super::claims::{Row, Stage};
+use super::claims::{ClaimState, Stage};
 use super::fit::Place;
 use super::pools::PoolPlan;
 use super::schedule::Need;
@@ -19,7 +19,7 @@ const MOST_IN_VAIN: usize = 3;
 impl Planning<'_> {
     /// Why the pool makes no more machines for these pods, if it has made enough of them in vain.
     pub(super) fn made_in_vain(&self, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
-        let in_pool = |row: &&Row<'_>| row.claim.spec.pool == *pool.name;
+        let in_pool = |row: &&ClaimState<'_>| row.claim.spec.pool == *pool.name;
         let refusals = self.rows.iter().filter(in_pool).filter_map(|row| {
             let node = row.node?;
             let refusal = self.refusal_of(pool, &need.spec, row, &node)?;
@@ -40,7 +40,7 @@ impl Planning<'_> {
         &self,
         pool: &PoolPlan<'_>,
         spec: &PodSpec,
-        row: &Row<'_>,
+        row: &ClaimState<'_>,
         node: &NodeView<'_>,
     ) -> Option<Misfit<'static>> {
         let facts = node.facts;

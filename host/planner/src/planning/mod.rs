@@ -52,7 +52,7 @@ pub struct Planning<'w> {
     step: Step,
     /// The Ledger as this plan leaves it.
     ledger: LedgerFacts,
-    rows: Vec<claims::Row<'w>>,
+    rows: Vec<claims::ClaimState<'w>>,
     pools: Vec<pools::PoolPlan<'w>>,
     hypervisors: sites::Hypervisors<'w>,
     decorating: decorate::Decorating,
@@ -291,7 +291,7 @@ impl<'w> Planning<'w> {
     }
 }
 
-impl claims::Row<'_> {
+impl claims::ClaimState<'_> {
     fn remove(&mut self, reason: RemovalReason) {
         self.verdict = Verdict::Remove(reason);
         self.stage = claims::Stage::Leaving;
