@@ -28,15 +28,14 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The direct dependencies of a package that some of its own targets are built with, and whether each is of this repository.
-fn direct(package: &str, with_tests: bool) -> Vec<(String, bool)> {
+/// The direct dependencies of a package that its own targets are built with, tests included, and whether each is of this repository.
+fn direct(package: &str) -> Vec<(String, bool)> {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     let package = packages.iter().find(|one| one["name"] == package).unwrap();
     let dependencies = package["dependencies"].as_array().unwrap().iter();
     dependencies
-        .filter(|one| with_tests || one["kind"].is_null())
         .map(|one| {
             (
                 one["name"].as_str().unwrap().to_owned(),
@@ -95,14 +94,27 @@ fn what_is_shipped_holds_nothing_of_tests() {
 
 #[test]
 fn the_planner_depends_on_nothing_that_could_do_io() {
-    let found = direct("kproxide-planner", false);
-    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["jiff", "serde"]);
+    let linked = |features: &[&str]| {
+        let asked: [&[&str]; 3] = [
+            &["tree", "--package=kproxide-planner", "--edges=normal"],
+            &["--depth=1", "--prefix=none", "--format={lib}"],
+            features,
+        ];
+        let tree = cargo(&asked.concat());
+        let names: BTreeSet<String> = tree.split_whitespace().map(str::to_owned).collect();
+        names.into_iter().collect::<Vec<_>>()
+    };
+    let alone = ["jiff", "kproxide_planner", "serde"];
+    assert_eq!(linked(&[]), alone);
+    assert_eq!(linked(&["--features=fuzz,mutants"]), alone);
+    // For the host, which makes definitions of the schemas.
+    let with_schemas = ["jiff", "kproxide_planner", "schemars", "serde"];
+    assert_eq!(linked(&["--features=schema"]), with_schemas);
 }
 
 #[test]
 fn the_simulator_depends_on_nothing_of_ours() {
-    let mut found = direct("kproxide-simulator", true);
+    let mut found = direct("kproxide-simulator");
     assert!(found.iter().any(|(name, _)| name == "hyper"), "{found:?}");
     found.retain(|(_, ours)| *ours);
     assert_eq!(found, []);

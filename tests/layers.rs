@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 type Rows = &'static [&'static [&'static str]];
 
 const PLANNER: Rows = &[
-    &["ids", "keys", "mutants", "quantity", "time"],
+    &["base64", "ids", "keys", "mutants", "quantity", "time"],
     &["resources"],
     &["facts"],
     &["limits", "question", "selector", "taints"],

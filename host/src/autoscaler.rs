@@ -485,10 +485,10 @@ impl Autoscaler {
                     .configure(&class, settings.map(|settings| *settings));
                 true
             }
-            Change::Unreadable { object, problem } => {
+            Change::Unreadable(problem) => {
                 tracing::warn!(
-                    object,
-                    problem,
+                    object = problem.object,
+                    %problem,
                     "an object cannot be read; what was known of it still counts"
                 );
                 false

@@ -12,6 +12,7 @@ macro_rules! names {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub struct $name(pub Arc<str>);
 
         impl $name {
@@ -112,6 +113,7 @@ pub type PodKey = ObjectKey;
 /// A Proxmox server. Its name is unique within its cluster only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HypervisorId {
     pub cluster: ClusterName,
     pub name: Arc<str>,
@@ -152,6 +154,7 @@ impl TryFrom<String> for HypervisorId {
 /// The number of a VM: unique within a Proxmox cluster, and Proxmox's own lock against a second VM of that number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Vmid(pub u32);
 
 impl fmt::Display for Vmid {

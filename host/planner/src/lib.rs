@@ -9,6 +9,7 @@ pub mod ids;
 
 pub mod keys;
 
+mod base64;
 mod time;
 
 pub mod quantity;

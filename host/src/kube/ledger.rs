@@ -7,6 +7,7 @@ use super::client::Client;
 use super::convert::{ledger_facts, ledger_object};
 use super::crd::{LEDGER_NAME, Ledger};
 use super::error::{Cas, Error};
+use super::view::CustomView;
 
 const RESOURCE: &str = "ledgers";
 
@@ -19,7 +20,7 @@ pub async fn get_or_create(client: &Client) -> Result<LedgerFacts, Error> {
         return Ok(found);
     }
     let created = client
-        .all::<Ledger>()
+        .all::<CustomView<Ledger>>()
         .create(
             &PostParams::default(),
             &ledger_object(&LedgerFacts::default()),
@@ -46,7 +47,7 @@ pub async fn get_or_create(client: &Client) -> Result<LedgerFacts, Error> {
 /// As [`get_or_create`].
 pub async fn get(client: &Client) -> Result<Option<LedgerFacts>, Error> {
     let found = client
-        .all::<Ledger>()
+        .all::<CustomView<Ledger>>()
         .get_opt(LEDGER_NAME)
         .await
         .map_err(Error::of("get", RESOURCE, LEDGER_NAME))?;
@@ -64,7 +65,7 @@ pub async fn replace(client: &Client, ledger: &LedgerFacts) -> Result<Cas<Ledger
         return Ok(Cas::Conflict);
     }
     let written = client
-        .all::<Ledger>()
+        .all::<CustomView<Ledger>>()
         .replace(LEDGER_NAME, &PostParams::default(), &ledger_object(ledger))
         .await
         .map_err(Error::of("update", RESOURCE, LEDGER_NAME));

@@ -11,7 +11,7 @@ pub mod crd;
 
 pub mod convert;
 
-mod view;
+pub(crate) mod view;
 
 pub mod error;
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{Labels, Taint};
 use super::record::{Condition, Intent, Phase, RemovalReason};
+use crate::base64;
 use crate::ids::{
     ClaimName, ClassName, ClusterName, Digest, HypervisorId, InstanceTypeName, NodeName, PoolName,
     StorageName, Uid, Vmid,
@@ -152,6 +153,7 @@ pub struct PolicyRef {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum PolicyKind {
     HostSelection,
     ScaleDown,
@@ -344,54 +346,88 @@ pub struct ClaimCondition {
     pub message: String,
 }
 
-/// The singleton Ledger: what is promised, what is out of use. Every limit is computed from it.
+/// Every limit is computed from this, so that it holds with any number of kproxides running.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerFacts {
+    // These three stand in the object's metadata, and are empty in what is written as its specification.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     pub resource_version: Arc<str>,
-    pub entries: Vec<LedgerEntry>,
-    pub policy_state: Vec<PolicyState>,
-    pub backoff: Vec<Backoff>,
-    /// What the breaker counts.
-    #[serde(default)]
-    pub removals: Vec<Removal>,
-    /// Too many machines are bad at once.
-    #[serde(default)]
-    pub freeze: Option<Freeze>,
     /// A person's word that a freeze is meant: the annotation `kproxide.dev/acknowledge-removal`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     pub acknowledged: Option<Arc<str>>,
-    /// Machines of ours without a claim that wait: for their Nodes, or for the end of their grace.
-    #[serde(default)]
-    pub orphans: Vec<OrphanSeen>,
-    /// What tells this Kubernetes cluster from its copies, one for each Proxmox cluster.
-    #[serde(default)]
-    pub anchors: Vec<Anchor>,
     /// A person's word on a mark that is not ours: the annotation `kproxide.dev/acknowledge-anchor`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
     pub anchor_acknowledged: Option<Arc<str>>,
+    /// VM numbers that are promised, in use or in quarantine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
+    pub entries: Vec<LedgerEntry>,
+    /// What policies keep between decisions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub policy_state: Vec<PolicyState>,
+    /// Combinations that failed and are left alone for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub backoff: Vec<Backoff>,
+    /// Removals that began a short time ago, as the breaker counts them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
+    pub removals: Vec<Removal>,
+    /// Nothing is removed, because too many machines went bad at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
+    /// Machines of ours without a claim, and since when.
+    // They wait for their Nodes, or for the end of their grace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub orphans: Vec<OrphanSeen>,
+    /// The VMs by which this Kubernetes cluster is told from its copies.
+    // One for each Proxmox cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub anchors: Vec<Anchor>,
 }
 
-/// Our record of an anchor: see [`crate::anchor`].
+/// A VM by which this Kubernetes cluster is told from its copies: it must show `mark` or `next`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Anchor {
+    /// Name of the ProxmoxCluster.
     pub cluster: ClusterName,
+    /// Number of the VM.
     pub vmid: Vmid,
-    /// What it showed before `next`. `None`: nothing of ours.
+    /// What it showed before `next`.
+    // `None`: nothing of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
-    /// What it is moved on to: an intent, so that it may show either.
+    /// What it is moved on to.
+    // An intent, so that it may show either.
     pub next: Mark,
-    /// When a kproxide to which nothing spoke against it last said here that it leads.
+    /// When a leader last found nothing amiss.
     pub at: Timestamp,
-    /// Nobody did for a while: since when it is watched whether somebody else moves it.
+    /// Nobody looked after it for a while; watched since then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched_since: Option<Timestamp>,
-    /// It shows what we have not written.
+    /// What it shows instead. The annotation `kproxide.dev/acknowledge-anchor` takes it for ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign: Option<ForeignMark>,
 }
 
-/// A mark on an anchor of ours that our Ledger does not know.
+/// What an anchor shows that was not written from this Ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForeignMark {
+    /// Number of the VM that shows it.
     pub vmid: Vmid,
+    /// What it shows.
     pub mark: Mark,
     /// When the first such mark was seen.
     pub since: Timestamp,
@@ -402,6 +438,7 @@ pub struct ForeignMark {
 /// What an anchor shows: how often it was moved, and by which process. As text `7-x4f9`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mark {
     pub sequence: u64,
     pub nonce: Arc<str>,
@@ -436,31 +473,57 @@ impl TryFrom<String> for Mark {
 
 /// A machine of ours without a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrphanSeen {
+    /// Name of the ProxmoxCluster.
     pub cluster: ClusterName,
+    /// Number of the VM.
     pub vmid: Vmid,
     /// UID of the claim that it was made for.
+    #[serde(rename = "claimUID")]
     pub claim_uid: Uid,
-    /// When it was first seen so. Its grace is counted from here, whatever restarts.
+    /// First seen without it.
+    // Its grace is counted from here, whatever restarts.
     pub since: Timestamp,
 }
 
+/// One VM number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerEntry {
+    /// Name of the claim.
     pub claim: ClaimName,
+    /// Name of its pool.
     pub pool: PoolName,
+    /// Name of the ProxmoxCluster.
     pub cluster: ClusterName,
+    /// The number.
     pub vmid: Vmid,
+    /// The hypervisor that it is made on.
     pub hypervisor: Arc<str>,
+    /// Storage for its disks, if not the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
+    /// Thousandths of a core.
     pub milli_cores: u64,
+    /// Bytes of memory.
     pub memory_bytes: u64,
+    /// Bytes of disk.
+    #[serde(default)]
     pub disk_bytes: u64,
+    /// Its address, if it got one from an `ipPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub address: Option<std::net::IpAddr>,
+    #[serde(flatten)]
+    #[cfg_attr(feature = "schema", schemars(with = "EntryStateSchema"))]
     pub state: EntryState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
 pub enum EntryState {
     /// Promised; its claim may not exist yet.
     Reserved { since: Timestamp },
@@ -468,6 +531,20 @@ pub enum EntryState {
     Live,
     /// Its number and address are not used again before then. Counts for no limit.
     Quarantined { until: Timestamp },
+}
+
+/// [`EntryState`] for the API server, whose schemas cannot say which state has which moment.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[expect(dead_code, reason = "only its schema is asked for")]
+struct EntryStateSchema {
+    /// Whether it is promised, in use or in quarantine.
+    #[schemars(extend("enum" = ["reserved", "live", "quarantined"]))]
+    state: String,
+    /// Reserved since.
+    since: Option<Timestamp>,
+    /// In quarantine until.
+    until: Option<Timestamp>,
 }
 
 impl LedgerEntry {
@@ -496,44 +573,73 @@ impl LedgerEntry {
     }
 }
 
-/// What a policy keeps between decisions for one pool.
+/// What a policy keeps for a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyState {
+    /// Name of the pool.
     pub pool: PoolName,
+    /// Kind of policy.
     pub kind: PolicyKind,
-    /// The state is dropped when the pool uses another policy.
+    /// Name of the policy.
+    // The state is dropped when the pool uses another one.
     pub policy: Arc<str>,
     /// Placements ever made for this pool.
     pub sequence: u64,
+    /// The last placement, as `cluster/hypervisor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<HypervisorId>,
+    /// The policy's own bytes, in base64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64")]
+    #[cfg_attr(feature = "schema", schemars(with = "String", length(max = 5464)))]
     pub state: Vec<u8>,
 }
 
-/// A combination that failed and is left alone for a while.
+/// A combination that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Backoff {
+    /// The hypervisor, as `cluster/hypervisor`.
     pub hypervisor: HypervisorId,
+    /// The storage, if it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
-    /// Stable word for the class of error.
+    /// The class of error.
+    // A stable word.
     pub class: Arc<str>,
-    /// What the last failure was, for people; empty if it was not written down.
-    #[serde(default)]
+    /// What the last failure was.
+    // Empty if it was not written down.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
     pub message: String,
+    /// Failures in a row.
     pub failures: u32,
+    /// Left alone until then.
     pub until: Timestamp,
 }
 
-/// A machine in service that was begun to be removed: see [`crate::breaker`].
+/// A machine in service that was begun to be removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Removal {
+    /// Name of the claim.
     pub claim: ClaimName,
-    /// When it began; the last time, if it was given up in between.
+    /// When it began.
+    // The last time, if it was given up in between.
     pub at: Timestamp,
+    /// Why, in the word that the claim's condition carries.
+    // No list of words in the schema: Helm does not bring definitions up to date, and a version with a new reason must be able to write it.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub reason: RemovalReason,
 }
 
-/// Nothing is removed: see [`crate::freeze`].
+/// What the annotation `kproxide.dev/acknowledge-removal` ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Freeze {
     /// When it began, or last grew.
     pub since: Timestamp,

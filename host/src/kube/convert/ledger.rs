@@ -1,427 +1,60 @@
-//! Ledger: our books, both ways and without loss.
+//! Ledger: our books. Its specification is the planner's own type; what is here stands in the object's metadata.
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use jiff::Timestamp;
-use kproxide_planner::facts::{
-    Anchor, Backoff, EntryState, ForeignMark, Freeze, LedgerEntry, LedgerFacts, Mark, OrphanSeen,
-    PolicyKind, PolicyState, Removal,
-};
-use kproxide_planner::ids::{
-    ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
-};
+use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::keys;
-use kproxide_planner::plan::RemovalReason;
 
-use super::Unreadable;
-use crate::kube::crd::{self, LEDGER_NAME, Ledger, LedgerEntryState, LedgerPolicyKind, LedgerSpec};
+use super::{Unreadable, record};
+use crate::kube::crd::{LEDGER_NAME, Ledger};
+use crate::kube::view::CustomView;
 
 /// # Errors
 /// A row that cannot be read: nothing is launched or freed on books that are only half understood.
-pub fn ledger_facts(ledger: &Ledger) -> Result<LedgerFacts, Unreadable> {
-    let LedgerSpec {
-        entries,
-        policy_state,
-        backoff,
-        removals,
-        freeze,
-        orphans,
-        anchors,
-    } = &ledger.spec;
+pub(crate) fn ledger_facts(ledger: &CustomView<Ledger>) -> Result<LedgerFacts, Unreadable> {
     let annotation = |key: &str| {
         let annotations = ledger.metadata.annotations.as_ref()?;
         Some(annotations.get(key)?.as_str().into())
     };
+    let version = ledger.metadata.resource_version.as_deref();
     Ok(LedgerFacts {
-        resource_version: ledger
-            .metadata
-            .resource_version
-            .as_deref()
-            .unwrap_or_default()
-            .into(),
-        entries: read_rows("entries", entries, entry_facts)?,
-        policy_state: read_rows("policyState", policy_state, policy_state_facts)?,
-        backoff: read_rows("backoff", backoff, backoff_facts)?,
-        removals: read_rows("removals", removals, removal_facts)?,
-        freeze: freeze
-            .as_ref()
-            .map(freeze_facts)
-            .transpose()
-            .map_err(|problem| Unreadable {
-                object: format!("Ledger/{LEDGER_NAME}"),
-                field: "spec.freeze".to_owned(),
-                problem,
-            })?,
+        resource_version: version.unwrap_or_default().into(),
         acknowledged: annotation(keys::ACKNOWLEDGE_REMOVAL),
-        orphans: read_rows("orphans", orphans, orphan_facts)?,
-        anchors: read_rows("anchors", anchors, anchor_facts)?,
         anchor_acknowledged: annotation(keys::ACKNOWLEDGE_ANCHOR),
+        ..record(ledger, "spec", &ledger.spec)?
     })
 }
 
 /// The whole Ledger, to replace the one of that resource version.
-pub fn ledger_object(facts: &LedgerFacts) -> Ledger {
-    let LedgerFacts {
-        resource_version,
-        entries,
-        policy_state,
-        backoff,
-        removals,
-        freeze,
-        acknowledged,
-        orphans,
-        anchors,
-        anchor_acknowledged,
-    } = facts;
-    let mut ledger = Ledger::new(
-        LEDGER_NAME,
-        LedgerSpec {
-            entries: entries.iter().map(entry_object).collect(),
-            policy_state: policy_state.iter().map(policy_state_object).collect(),
-            backoff: backoff.iter().map(backoff_object).collect(),
-            removals: removals.iter().map(removal_object).collect(),
-            freeze: freeze.as_ref().map(freeze_object),
-            orphans: orphans.iter().map(orphan_object).collect(),
-            anchors: anchors.iter().map(anchor_object).collect(),
-        },
-    );
-    ledger.metadata.resource_version =
-        (!resource_version.is_empty()).then(|| resource_version.to_string());
+pub(crate) fn ledger_object(facts: &LedgerFacts) -> CustomView<Ledger> {
+    let mut spec = facts.clone();
+    let version = std::mem::take(&mut spec.resource_version);
     // A person's word outlives our writes for as long as the planner keeps it.
     let words = [
-        (keys::ACKNOWLEDGE_REMOVAL, acknowledged),
-        (keys::ACKNOWLEDGE_ANCHOR, anchor_acknowledged),
+        (keys::ACKNOWLEDGE_REMOVAL, spec.acknowledged.take()),
+        (keys::ACKNOWLEDGE_ANCHOR, spec.anchor_acknowledged.take()),
     ];
     let annotations: BTreeMap<String, String> = words
         .into_iter()
-        .filter_map(|(key, word)| Some((key.to_owned(), word.as_ref()?.to_string())))
+        .filter_map(|(key, word)| Some((key.to_owned(), word?.to_string())))
         .collect();
+    let mut ledger = CustomView::new(LEDGER_NAME, &spec);
+    ledger.metadata.resource_version = (!version.is_empty()).then(|| version.to_string());
     ledger.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
     ledger
 }
 
-fn read_rows<R, F>(
-    list: &str,
-    rows: &[R],
-    read: impl Fn(&R) -> Result<F, String>,
-) -> Result<Vec<F>, Unreadable> {
-    rows.iter()
-        .enumerate()
-        .map(|(index, row)| {
-            read(row).map_err(|problem| Unreadable {
-                object: format!("Ledger/{LEDGER_NAME}"),
-                field: format!("spec.{list}[{index}]"),
-                problem,
-            })
-        })
-        .collect()
-}
-
-fn entry_facts(entry: &crd::LedgerEntry) -> Result<LedgerEntry, String> {
-    let crd::LedgerEntry {
-        claim,
-        pool,
-        cluster,
-        vmid,
-        hypervisor,
-        storage,
-        milli_cores,
-        memory_bytes,
-        disk_bytes,
-        address,
-        state,
-        since,
-        until,
-    } = entry;
-    Ok(LedgerEntry {
-        claim: ClaimName::from(claim.as_str()),
-        pool: PoolName::from(pool.as_str()),
-        cluster: ClusterName::from(cluster.as_str()),
-        vmid: Vmid(*vmid),
-        hypervisor: hypervisor.as_str().into(),
-        storage: storage.as_deref().map(StorageName::from),
-        milli_cores: *milli_cores,
-        memory_bytes: *memory_bytes,
-        disk_bytes: *disk_bytes,
-        address: address
-            .as_deref()
-            .map(|text| {
-                text.parse()
-                    .map_err(|_| format!("address {text:?} is not an IP address"))
-            })
-            .transpose()?,
-        state: match state {
-            LedgerEntryState::Reserved => EntryState::Reserved {
-                since: moment("since", since.as_deref())?,
-            },
-            LedgerEntryState::Live => EntryState::Live,
-            LedgerEntryState::Quarantined => EntryState::Quarantined {
-                until: moment("until", until.as_deref())?,
-            },
-        },
-    })
-}
-
-fn entry_object(entry: &LedgerEntry) -> crd::LedgerEntry {
-    let LedgerEntry {
-        claim,
-        pool,
-        cluster,
-        vmid,
-        hypervisor,
-        storage,
-        milli_cores,
-        memory_bytes,
-        disk_bytes,
-        address,
-        state,
-    } = entry;
-    let (state, since, until) = match state {
-        EntryState::Reserved { since } => {
-            (LedgerEntryState::Reserved, Some(since.to_string()), None)
-        }
-        EntryState::Live => (LedgerEntryState::Live, None, None),
-        EntryState::Quarantined { until } => {
-            (LedgerEntryState::Quarantined, None, Some(until.to_string()))
-        }
-    };
-    crd::LedgerEntry {
-        claim: claim.to_string(),
-        pool: pool.to_string(),
-        cluster: cluster.to_string(),
-        vmid: vmid.0,
-        hypervisor: hypervisor.to_string(),
-        storage: storage.as_ref().map(ToString::to_string),
-        milli_cores: *milli_cores,
-        memory_bytes: *memory_bytes,
-        disk_bytes: *disk_bytes,
-        address: address.map(|address| address.to_string()),
-        state,
-        since,
-        until,
-    }
-}
-
-fn policy_state_facts(row: &crd::LedgerPolicyState) -> Result<PolicyState, String> {
-    let crd::LedgerPolicyState {
-        pool,
-        kind,
-        policy,
-        sequence,
-        previous,
-        state,
-    } = row;
-    Ok(PolicyState {
-        pool: PoolName::from(pool.as_str()),
-        kind: match kind {
-            LedgerPolicyKind::HostSelection => PolicyKind::HostSelection,
-            LedgerPolicyKind::ScaleDown => PolicyKind::ScaleDown,
-            LedgerPolicyKind::Labels => PolicyKind::Labels,
-        },
-        policy: policy.as_str().into(),
-        sequence: *sequence,
-        previous: previous
-            .as_deref()
-            .map(|text| HypervisorId::try_from(text.to_owned()))
-            .transpose()?,
-        state: BASE64
-            .decode(state)
-            .map_err(|_| "state is not base64".to_owned())?,
-    })
-}
-
-fn policy_state_object(row: &PolicyState) -> crd::LedgerPolicyState {
-    let PolicyState {
-        pool,
-        kind,
-        policy,
-        sequence,
-        previous,
-        state,
-    } = row;
-    crd::LedgerPolicyState {
-        pool: pool.to_string(),
-        kind: match kind {
-            PolicyKind::HostSelection => LedgerPolicyKind::HostSelection,
-            PolicyKind::ScaleDown => LedgerPolicyKind::ScaleDown,
-            PolicyKind::Labels => LedgerPolicyKind::Labels,
-        },
-        policy: policy.to_string(),
-        sequence: *sequence,
-        previous: previous.as_ref().map(ToString::to_string),
-        state: BASE64.encode(state),
-    }
-}
-
-fn backoff_facts(row: &crd::LedgerBackoff) -> Result<Backoff, String> {
-    let crd::LedgerBackoff {
-        hypervisor,
-        storage,
-        class,
-        message,
-        failures,
-        until,
-    } = row;
-    Ok(Backoff {
-        hypervisor: HypervisorId::try_from(hypervisor.clone())?,
-        storage: storage.as_deref().map(StorageName::from),
-        class: class.as_str().into(),
-        message: message.clone(),
-        failures: *failures,
-        until: moment("until", Some(until))?,
-    })
-}
-
-fn backoff_object(row: &Backoff) -> crd::LedgerBackoff {
-    let Backoff {
-        hypervisor,
-        storage,
-        class,
-        message,
-        failures,
-        until,
-    } = row;
-    crd::LedgerBackoff {
-        hypervisor: hypervisor.to_string(),
-        storage: storage.as_ref().map(ToString::to_string),
-        class: class.to_string(),
-        message: message.clone(),
-        failures: *failures,
-        until: until.to_string(),
-    }
-}
-
-fn removal_facts(row: &crd::LedgerRemoval) -> Result<Removal, String> {
-    let crd::LedgerRemoval { claim, at, reason } = row;
-    Ok(Removal {
-        claim: ClaimName::from(claim.as_str()),
-        at: moment("at", Some(at))?,
-        reason: RemovalReason::from_word(reason)
-            .ok_or_else(|| format!("reason {reason:?} is not one of kproxide's"))?,
-    })
-}
-
-fn removal_object(row: &Removal) -> crd::LedgerRemoval {
-    let Removal { claim, at, reason } = row;
-    crd::LedgerRemoval {
-        claim: claim.to_string(),
-        at: at.to_string(),
-        reason: reason.as_str().to_owned(),
-    }
-}
-
-fn freeze_facts(freeze: &crd::LedgerFreeze) -> Result<Freeze, String> {
-    let crd::LedgerFreeze { since, machines } = freeze;
-    Ok(Freeze {
-        since: moment("since", Some(since))?,
-        machines: *machines,
-    })
-}
-
-fn freeze_object(freeze: &Freeze) -> crd::LedgerFreeze {
-    let Freeze { since, machines } = freeze;
-    crd::LedgerFreeze {
-        since: since.to_string(),
-        machines: *machines,
-    }
-}
-
-fn orphan_facts(row: &crd::LedgerOrphan) -> Result<OrphanSeen, String> {
-    let crd::LedgerOrphan {
-        cluster,
-        vmid,
-        claim_uid,
-        since,
-    } = row;
-    Ok(OrphanSeen {
-        cluster: ClusterName::from(cluster.as_str()),
-        vmid: Vmid(*vmid),
-        claim_uid: Uid::from(claim_uid.as_str()),
-        since: moment("since", Some(since))?,
-    })
-}
-
-fn orphan_object(row: &OrphanSeen) -> crd::LedgerOrphan {
-    let OrphanSeen {
-        cluster,
-        vmid,
-        claim_uid,
-        since,
-    } = row;
-    crd::LedgerOrphan {
-        cluster: cluster.to_string(),
-        vmid: vmid.0,
-        claim_uid: claim_uid.to_string(),
-        since: since.to_string(),
-    }
-}
-
-fn anchor_facts(row: &crd::LedgerAnchor) -> Result<Anchor, String> {
-    let crd::LedgerAnchor {
-        cluster,
-        vmid,
-        mark,
-        next,
-        at,
-        watched_since,
-        foreign,
-    } = row;
-    let shown = |foreign: &crd::LedgerForeignMark| -> Result<ForeignMark, String> {
-        Ok(ForeignMark {
-            vmid: Vmid(foreign.vmid),
-            mark: Mark::try_from(foreign.mark.clone())?,
-            since: moment("since", Some(&foreign.since))?,
-            moved: foreign.moved,
-        })
-    };
-    let watched = |since: &String| moment("watchedSince", Some(since));
-    Ok(Anchor {
-        cluster: ClusterName::from(cluster.as_str()),
-        vmid: Vmid(*vmid),
-        mark: mark.clone().map(Mark::try_from).transpose()?,
-        next: Mark::try_from(next.clone())?,
-        at: moment("at", Some(at))?,
-        watched_since: watched_since.as_ref().map(watched).transpose()?,
-        foreign: foreign.as_ref().map(shown).transpose()?,
-    })
-}
-
-fn anchor_object(row: &Anchor) -> crd::LedgerAnchor {
-    let Anchor {
-        cluster,
-        vmid,
-        mark,
-        next,
-        at,
-        watched_since,
-        foreign,
-    } = row;
-    crd::LedgerAnchor {
-        cluster: cluster.to_string(),
-        vmid: vmid.0,
-        mark: mark.as_ref().map(ToString::to_string),
-        next: next.to_string(),
-        at: at.to_string(),
-        watched_since: watched_since.map(|since| since.to_string()),
-        foreign: foreign.as_ref().map(|foreign| crd::LedgerForeignMark {
-            vmid: foreign.vmid.0,
-            mark: foreign.mark.to_string(),
-            since: foreign.since.to_string(),
-            moved: foreign.moved,
-        }),
-    }
-}
-
-fn moment(field: &str, text: Option<&str>) -> Result<Timestamp, String> {
-    let text = text.ok_or_else(|| format!("{field} is missing"))?;
-    text.parse()
-        .map_err(|_| format!("{field} {text:?} is not a moment such as 2026-01-31T12:00:00Z"))
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use kproxide_planner::facts::{
+        Anchor, Backoff, EntryState, ForeignMark, Freeze, LedgerEntry, Mark, OrphanSeen,
+        PolicyKind, PolicyState, Removal,
+    };
+    use kproxide_planner::ids::{HypervisorId, Vmid};
+    use kproxide_planner::plan::RemovalReason;
+    use serde_json::json;
+
     use super::*;
 
     fn entry(vmid: u32, state: EntryState) -> LedgerEntry {
@@ -508,7 +141,11 @@ mod tests {
             }],
             anchor_acknowledged: Some("lab:9-c".into()),
         };
-        let text = serde_json::to_string(&ledger_object(&facts)).unwrap();
+        let object = ledger_object(&facts);
+        for (row, reason) in RemovalReason::ALL.into_iter().enumerate() {
+            assert_eq!(object.spec["removals"][row]["reason"], reason.as_str());
+        }
+        let text = serde_json::to_string(&object).unwrap();
         assert_eq!(
             ledger_facts(&serde_json::from_str(&text).unwrap()).unwrap(),
             facts
@@ -519,7 +156,7 @@ mod tests {
     #[test]
     fn an_entry_is_small() {
         let moment: Timestamp = "2026-01-31T12:00:00Z".parse().unwrap();
-        let entry = entry_object(&entry(600, EntryState::Quarantined { until: moment }));
+        let entry = entry(600, EntryState::Quarantined { until: moment });
         assert!(serde_json::to_string(&entry).unwrap().len() <= 220);
     }
 
@@ -529,10 +166,10 @@ mod tests {
             entries: vec![entry(600, EntryState::Live)],
             ..LedgerFacts::default()
         });
-        ledger.spec.entries[0].state = LedgerEntryState::Reserved;
+        ledger.spec["entries"][0]["state"] = json!("reserved");
         assert_eq!(
             ledger_facts(&ledger).unwrap_err().to_string(),
-            "Ledger/kproxide: spec.entries[0]: since is missing"
+            "Ledger/kproxide: spec.entries[0]: missing field `since`"
         );
     }
 }

@@ -18,7 +18,7 @@ pub use class::{
     Addressing, CloudInitSettings, JoinMethod, MachineSettings, ProviderIdWriter, class_facts,
 };
 pub use cluster::{ClusterConnection, TrustSettings, cluster_facts};
-pub use ledger::{ledger_facts, ledger_object};
+pub(crate) use ledger::{ledger_facts, ledger_object};
 pub use period::parse_period;
 pub use pool::pool_facts;
 
@@ -31,9 +31,13 @@ pub(super) use pod::{daemon_set_facts, object_key, pod_facts};
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{self, Labels};
 use kproxide_planner::quantity::Quantity;
+use kube::Resource;
 use kube::api::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::crd::{Amount, Period, Taint, TaintEffect};
+use super::view::CustomView;
 use crate::labels::{check_key, check_value};
 
 /// Our records are unreadable: written by another version, or by hand. Nothing is done with them.
@@ -44,6 +48,22 @@ pub struct Unreadable {
     pub object: String,
     pub field: String,
     pub problem: String,
+}
+
+/// A part of one of our own records.
+fn record<K: Resource<DynamicType = ()>, T: DeserializeOwned>(
+    object: &CustomView<K>,
+    part: &str,
+    value: &Map<String, Value>,
+) -> Result<T, Unreadable> {
+    serde_path_to_error::deserialize(value).map_err(|error| Unreadable {
+        object: format!("{}/{}", K::kind(&()), name(object.meta())),
+        field: match error.path().iter().len() {
+            0 => part.to_owned(),
+            _ => format!("{part}.{}", error.path()),
+        },
+        problem: error.into_inner().to_string(),
+    })
 }
 
 /// Collects what is wrong with one object while the rest of it is read.

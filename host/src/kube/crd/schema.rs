@@ -46,6 +46,12 @@ fn tidied(crd: CustomResourceDefinition) -> CustomResourceDefinition {
                 "rule": format!("self.metadata.name == '{LEDGER_NAME}'"),
                 "message": format!("there is one Ledger, named {LEDGER_NAME}"),
             }]);
+            let fields = schema.pointer_mut("/properties/spec/properties");
+            for field in fields.and_then(Value::as_object_mut).into_iter().flatten() {
+                if field.1["type"] == json!("array") {
+                    field.1["x-kubernetes-list-type"] = json!("atomic");
+                }
+            }
         }
     }
     serde_json::from_value(value).expect("a tidied definition is a definition")

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use super::{narrow_meta, or_default};
 
-/// An object of kind `K` as the API server sent it.
+/// An object of kind `K` as the API server sends and takes it.
 #[derive(Deserialize)]
 #[serde(default, bound = "")]
-pub(in crate::kube) struct CustomView<K> {
+pub(crate) struct CustomView<K> {
     #[serde(deserialize_with = "narrow_meta")]
     pub(in crate::kube) metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
@@ -59,16 +60,33 @@ impl<K: kube::Resource<DynamicType = ()>> CustomView<K> {
     where
         K: serde::de::DeserializeOwned,
     {
-        let mut object = json!({
-            "apiVersion": K::api_version(&()),
-            "kind": K::kind(&()),
-            "metadata": self.metadata,
-            "spec": self.spec,
-        });
+        serde_json::from_value(serde_json::to_value(self)?)
+    }
+
+    /// An object to be written.
+    pub(in crate::kube) fn new(name: &str, spec: &impl Serialize) -> Self {
+        let spec = serde_json::to_value(spec).expect("a specification is plain data");
+        let Value::Object(spec) = spec else {
+            unreachable!("a specification has fields");
+        };
+        let mut object = Self::default();
+        object.metadata.name = Some(name.to_owned());
+        object.spec = spec;
+        object
+    }
+}
+
+impl<K: kube::Resource<DynamicType = ()>> Serialize for CustomView<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("CustomView", 5)?;
+        object.serialize_field("apiVersion", &K::api_version(&()))?;
+        object.serialize_field("kind", &K::kind(&()))?;
+        object.serialize_field("metadata", &self.metadata)?;
+        object.serialize_field("spec", &self.spec)?;
         if !self.status.is_empty() {
-            object["status"] = Value::Object(self.status.clone());
+            object.serialize_field("status", &self.status)?;
         }
-        serde_json::from_value(object)
+        object.end()
     }
 }
 

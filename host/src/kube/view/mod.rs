@@ -9,7 +9,7 @@ mod node;
 mod pod;
 mod policy;
 
-pub(super) use custom::CustomView;
+pub(crate) use custom::CustomView;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
     AffinityView, ContainerView, PodSpecView, PodView, RequirementView, SpreadView, TermView,

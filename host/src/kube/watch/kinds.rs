@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Change, Kind};
 use crate::kube::convert::{
-    claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts,
+    Unreadable, claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts,
     ledger_facts, node_facts, object_key, pod_facts, pool_facts, volume_attachment_facts,
 };
 use crate::kube::crd::{
@@ -201,16 +201,15 @@ impl Watched for CustomView<NodeClaim> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClaimName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let read = self
-            .decode()
-            .map_err(|error| error.to_string())
-            .and_then(|claim| claim_facts(&claim).map_err(|error| error.to_string()));
-        changes.push(match read {
+        let unreadable = |error: serde_json::Error| Unreadable {
+            object: format!("NodeClaim/{name}"),
+            field: "spec".to_owned(),
+            problem: error.to_string(),
+        };
+        let read = self.decode().map_err(unreadable);
+        changes.push(match read.and_then(|claim| claim_facts(&claim)) {
             Ok(facts) => Change::Delta(Delta::Claim(name, Some(Box::new(facts)))),
-            Err(problem) => Change::Unreadable {
-                object: format!("NodeClaim/{name}"),
-                problem,
-            },
+            Err(unreadable) => Change::Unreadable(unreadable),
         });
     }
 
@@ -227,16 +226,9 @@ impl Watched for CustomView<Ledger> {
     }
 
     fn changes(&self, changes: &mut Vec<Change>) {
-        let read = self
-            .decode()
-            .map_err(|error| error.to_string())
-            .and_then(|ledger| ledger_facts(&ledger).map_err(|error| error.to_string()));
-        changes.push(match read {
+        changes.push(match ledger_facts(self) {
             Ok(facts) => Change::Delta(Delta::Ledger(Some(Box::new(facts)))),
-            Err(problem) => Change::Unreadable {
-                object: format!("Ledger/{LEDGER_NAME}"),
-                problem,
-            },
+            Err(unreadable) => Change::Unreadable(unreadable),
         });
     }
 
@@ -306,7 +298,7 @@ mod tests {
         let mut changes = Vec::new();
         claim.changes(&mut changes);
         assert!(
-            matches!(&changes[..], [Change::Unreadable { object, .. }] if object == "NodeClaim/c"),
+            matches!(&changes[..], [Change::Unreadable(of)] if of.object == "NodeClaim/c"),
             "{changes:?}"
         );
     }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::client::Client;
-use super::convert::{ClusterConnection, MachineSettings, object_key};
+use super::convert::{ClusterConnection, MachineSettings, Unreadable, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
     CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
@@ -90,10 +90,7 @@ pub enum Change {
     /// How machines of a class are configured; `None`: it is gone.
     Machines(ClassName, Option<Box<MachineSettings>>),
     /// An object that cannot be read: what was known of it still counts. For people, once per change of the object.
-    Unreadable {
-        object: String,
-        problem: String,
-    },
+    Unreadable(Unreadable),
 }
 
 /// What one watch has to say, in order.
