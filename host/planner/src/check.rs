@@ -416,7 +416,8 @@ fn launch_violation(
             && (&entry.cluster, entry.vmid) == (&spec.cluster, spec.vmid)
             && (&entry.pool, &entry.hypervisor) == (&spec.pool, &spec.hypervisor)
             && entry.address == spec.address
-            && (entry.milli_cores, entry.memory_bytes) == (spec.milli_cores, spec.memory_bytes)
+            && (entry.milli_cores, entry.memory_bytes)
+                == (spec.resources.milli_cores, spec.resources.memory_bytes)
     };
     if !entries.iter().any(is_as_reserved) {
         Some(Violation::NotReserved)

@@ -255,9 +255,9 @@ fn machine_config(spec: &ClaimSpec, settings: &MachineSettings) -> Result<Machin
         None => None,
     };
     Ok(MachineConfig {
-        cores: u32::try_from(spec.milli_cores.div_ceil(1000))
+        cores: u32::try_from(spec.resources.milli_cores.div_ceil(1000))
             .map_err(|_| "too many cores".to_owned())?,
-        memory_mib: spec.memory_bytes / MIB,
+        memory_mib: spec.resources.memory_bytes / MIB,
         tags: tags.clone(),
         cloud_init,
     })

@@ -303,7 +303,7 @@ impl Drive {
 
     /// The size that the boot disk has yet to be given.
     fn grow_to(&self, config: &VmConfig) -> Option<u64> {
-        let wanted = self.facts().spec.disk_bytes?;
+        let wanted = self.facts().spec.resources.disk_bytes?;
         let size = config.boot_disk()?.size_bytes()?;
         (size < wanted).then_some(wanted)
     }

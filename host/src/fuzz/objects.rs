@@ -16,7 +16,7 @@ pub fn objects(data: &[u8]) {
     let is_claim = draw.flag();
     let object = mutated(&seeds()[usize::from(is_claim)], &mut draw);
     if is_claim {
-        let Ok(claim) = serde_json::from_value::<NodeClaim>(object) else {
+        let Ok(claim) = serde_json::from_value::<CustomView<NodeClaim>>(object) else {
             return;
         };
         match claim_facts(&claim) {
@@ -36,9 +36,10 @@ pub fn objects(data: &[u8]) {
 
 fn claim_comes_back(mut facts: ClaimFacts) {
     let mut object = claim_object(&"workers-x7".into(), &facts.spec);
-    object.status = Some(status_object(&facts.status));
+    object.status = status_object(&facts.status);
     let text = serde_json::to_string(&object).expect("plain data");
-    let object: NodeClaim = serde_json::from_str(&text).expect("what we write can be read");
+    let object: CustomView<NodeClaim> =
+        serde_json::from_str(&text).expect("what we write can be read");
     let again = claim_facts(&object).expect("what we write can be read");
     assert_eq!(again.spec, facts.spec);
     // The schema bounds these texts, so what the API server stores is never longer.
@@ -166,8 +167,14 @@ mod tests {
         let again = serde_json::to_value(ledger_object(&ledger)).unwrap();
         assert_eq!(again, without_nulls(seeds()[0].clone()));
         assert!(ledger.acknowledged.is_some() && ledger.anchor_acknowledged.is_some());
-        let claim: NodeClaim = serde_json::from_value(claim.clone()).unwrap();
+        let claim: CustomView<NodeClaim> = serde_json::from_value(claim.clone()).unwrap();
         let claim = claim_facts(&claim).unwrap();
+        let mut again = claim_object(&"workers-x7".into(), &claim.spec);
+        again.status = status_object(&claim.status);
+        let again = serde_json::to_value(again).unwrap();
+        for part in ["spec", "status"] {
+            assert_eq!(again[part], seeds()[1][part]);
+        }
         assert!(claim.deleting_since.is_some() && claim.has_finalizer);
         assert!(claim.replace && claim.do_not_disrupt && claim.paused);
     }

@@ -13,6 +13,7 @@ use super::client::Client;
 use super::convert::{Unreadable, claim_facts, claim_object, status_object};
 use super::crd::NodeClaim;
 use super::error::{Cas, Deletion, Error};
+use super::view::CustomView;
 
 const RESOURCE: &str = "nodeclaims";
 
@@ -26,7 +27,7 @@ pub struct StoredClaim {
 }
 
 impl StoredClaim {
-    fn read(claim: &NodeClaim) -> Result<Self, Unreadable> {
+    fn read(claim: &CustomView<NodeClaim>) -> Result<Self, Unreadable> {
         Ok(Self {
             name: ClaimName::from(claim.metadata.name.as_deref().unwrap_or_default()),
             resource_version: claim
@@ -59,7 +60,7 @@ pub async fn create(
     spec: &ClaimSpec,
 ) -> Result<Creation, Error> {
     let created = client
-        .all::<NodeClaim>()
+        .all::<CustomView<NodeClaim>>()
         .create(&PostParams::default(), &claim_object(claim, spec))
         .await
         .map_err(Error::of("create", RESOURCE, claim.as_str()));
@@ -76,7 +77,7 @@ pub async fn create(
 /// [`Error::Unreadable`] if it is there but cannot be read: it is not gone.
 pub async fn get(client: &Client, claim: &ClaimName) -> Result<Option<StoredClaim>, Error> {
     let found = client
-        .all::<NodeClaim>()
+        .all::<CustomView<NodeClaim>>()
         .get_opt(claim.as_str())
         .await
         .map_err(Error::of("get", RESOURCE, claim.as_str()))?;
@@ -89,7 +90,7 @@ pub async fn get(client: &Client, claim: &ClaimName) -> Result<Option<StoredClai
 /// [`Error::Unreadable`] if any of them cannot be read: the list would not be whole.
 pub async fn list(client: &Client) -> Result<Vec<StoredClaim>, Error> {
     let found = client
-        .all::<NodeClaim>()
+        .all::<CustomView<NodeClaim>>()
         .list(&kube::api::ListParams::default())
         .await
         .map_err(Error::of("list", RESOURCE, ""))?;
@@ -114,7 +115,7 @@ pub async fn write_status(
         .get_or_insert_with(|| claim.facts.spec.hypervisor.clone());
     let patch = conditional(claim, json!({ "status": whole_status(&status) }));
     let written = client
-        .all::<NodeClaim>()
+        .all::<CustomView<NodeClaim>>()
         .patch_status(
             claim.name.as_str(),
             &PatchParams::default(),
@@ -128,7 +129,7 @@ pub async fn write_status(
 /// Asks for the claim's deletion: the point from which its machine is torn down.
 pub async fn delete(client: &Client, claim: &ClaimName, uid: &Uid) -> Result<Deletion, Error> {
     let deleted = client
-        .all::<NodeClaim>()
+        .all::<CustomView<NodeClaim>>()
         .delete(claim.as_str(), &only_uid(uid))
         .await
         .map_err(Error::of("delete", RESOURCE, claim.as_str()));
@@ -137,7 +138,7 @@ pub async fn delete(client: &Client, claim: &ClaimName, uid: &Uid) -> Result<Del
 
 /// Lets the claim go. Only after the absence of its machine is proven and written to the Ledger.
 pub async fn remove_finalizer(client: &Client, claim: &StoredClaim) -> Result<Cas<()>, Error> {
-    let api = client.all::<NodeClaim>();
+    let api = client.all::<CustomView<NodeClaim>>();
     let failed = |verb| Error::of(verb, RESOURCE, claim.name.as_str());
     // Other finalizers, if somebody added any, are theirs.
     let Some(current) = api
@@ -180,7 +181,7 @@ fn conditional(claim: &StoredClaim, mut patch: Value) -> Value {
     patch
 }
 
-fn read_written(written: Result<NodeClaim, Error>) -> Result<Cas<StoredClaim>, Error> {
+fn read_written(written: Result<CustomView<NodeClaim>, Error>) -> Result<Cas<StoredClaim>, Error> {
     match Cas::of(written)? {
         Cas::Written(claim) => Ok(Cas::Written(StoredClaim::read(&claim)?)),
         Cas::Conflict => Ok(Cas::Conflict),
@@ -190,13 +191,11 @@ fn read_written(written: Result<NodeClaim, Error>) -> Result<Cas<StoredClaim>, E
 
 /// The status with a null for every field that is not set, so that a merge patch leaves nothing of the one before.
 fn whole_status(status: &ClaimStatus) -> Value {
-    let mut whole = serde_json::to_value(status_object(status)).expect("a status is plain data");
+    let mut whole = status_object(status);
     for field in STATUS_FIELDS {
-        if whole.get(field).is_none() {
-            whole[field] = Value::Null;
-        }
+        whole.entry(field).or_insert(Value::Null);
     }
-    whole
+    whole.into()
 }
 
 const STATUS_FIELDS: [&str; 12] = [

@@ -69,8 +69,8 @@ fn kproximate_gauges(world: &World) -> KproximateGauges {
         };
         let (allocatable, requested) = (&node.facts.allocatable, node.requested());
         gauges.running += 1;
-        gauges.cpu_provisioned_cores += claim.spec.milli_cores as f64 / MILLI;
-        gauges.memory_provisioned_bytes += claim.spec.memory_bytes as f64;
+        gauges.cpu_provisioned_cores += claim.spec.resources.milli_cores as f64 / MILLI;
+        gauges.memory_provisioned_bytes += claim.spec.resources.memory_bytes as f64;
         gauges.cpu_allocatable_cores += allocatable.milli_cores as f64 / MILLI;
         gauges.memory_allocatable_bytes += allocatable.memory_bytes as f64;
         gauges.cpu_allocated_cores += requested.milli_cores as f64 / MILLI;

@@ -148,7 +148,7 @@ fn launches_are_what_was_reserved_under_numbers_and_names_of_their_own() {
         "nothing is reserved for it in the Ledger",
     );
     check(
-        |_, plan| plan.launches[0].spec.memory_bytes += 1,
+        |_, plan| plan.launches[0].spec.resources.memory_bytes += 1,
         "nothing is reserved for it in the Ledger",
     );
     check(

@@ -119,14 +119,23 @@ pub struct Toleration {
     pub effect: Option<TaintEffect>,
 }
 
+/// A taint, as on a Node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Taint {
+    /// Key of the taint.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 316)))]
     pub key: Arc<str>,
+    /// Value of the taint; may be empty.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub value: Arc<str>,
+    /// What it does to pods that do not tolerate it.
     pub effect: TaintEffect,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum TaintEffect {
     NoSchedule,
     PreferNoSchedule,

@@ -1,5 +1,6 @@
 //! The operator's objects and our own records, as the planner reads them. The API's types (`host/src/kube/crd.rs`) are converted into these.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -241,46 +242,86 @@ pub struct ClaimFacts {
     pub paused: bool,
 }
 
+/// One wanted machine. Never changes: a launch that fails closes its claim, and a new claim is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimSpec {
+    /// Name of the NodePool.
     pub pool: PoolName,
+    /// Name of the NodeClass.
     pub class: ClassName,
+    /// Name of the ProxmoxCluster.
     pub cluster: ClusterName,
+    /// Number of the VM.
+    #[cfg_attr(feature = "schema", schemars(range(min = 100, max = 999999999)))]
     pub vmid: Vmid,
+    /// Name of the VM.
     pub vm_name: Arc<str>,
-    /// Where it is made. A later migration shows in the status.
+    /// The hypervisor that it is made on. A later migration shows in the status.
     pub hypervisor: Arc<str>,
+    /// Storage for its disks; not given: where the template's are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
+    /// Name of its size.
     pub instance_type: InstanceTypeName,
-    pub milli_cores: u64,
-    pub memory_bytes: u64,
-    pub disk_bytes: Option<u64>,
+    /// Its size.
+    pub resources: ClaimResources,
+    /// Its address, if it got one from the class's `ipPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub address: Option<std::net::IpAddr>,
+    /// Labels that its Node gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,
+    /// Annotations that its Node gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: Labels,
+    /// Taints that its Node gets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 128)))]
     pub taints: Vec<Taint>,
+    /// Digest of the template and the class that it is made from.
     pub template_digest: Digest,
     /// Digest of the host-selection policy that chose the hypervisor.
     pub policy_digest: Digest,
-    /// It was made for a machine that was there before it: an orphan.
-    #[serde(default)]
+    /// Set if it was made for a machine of ours whose own claim was gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<Adopts>,
 }
 
-/// Whose machine a claim has taken over, and so what the machine's marker says.
-///
-/// The proof of ownership does not become weaker by it. The marker's signature still covers our cluster, the claim that the machine was made for,
-/// this very VMID and the nonce, and only our key makes it; the claim merely says which of the markers that we have signed it expects. It says so in its
-/// specification, which is there from its first moment and never changes. So it can name nothing but a machine that we made: what it says of a VM that
-/// carries no such marker (a copy, another number, another cluster's) proves nothing, and that VM is left alone as ever. A machine whose own
-/// claim still exists is not touched for another claim: such a claim is held.
+/// Size of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimResources {
+    /// Thousandths of a core.
+    pub milli_cores: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of the boot disk, if it is resized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
+}
+
+/// What the ownership marker of a machine says that was there before its claim.
+//
+// The proof of ownership does not become weaker by it. The marker's signature still covers our cluster, the claim that the machine was made for,
+// this very VMID and the nonce, and only our key makes it; the claim merely says which of the markers that we have signed it expects. It says so in its
+// specification, which is there from its first moment and never changes. So it can name nothing but a machine that we made: what it says of a VM that
+// carries no such marker (a copy, another number, another cluster's) proves nothing, and that VM is left alone as ever. A machine whose own
+// claim still exists is not touched for another claim: such a claim is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Adopts {
     /// UID of the claim that the machine was made for.
+    #[serde(rename = "claimUID")]
     pub claim_uid: Uid,
-    /// Random text of its marker.
+    /// Random part of its marker.
     pub nonce: Arc<str>,
-    /// It is taken over to be removed.
+    /// It could not serve any more, and is taken over to be removed.
+    #[serde(default)]
     pub condemned: bool,
 }
 
@@ -298,24 +339,53 @@ impl ClaimSpec {
     }
 }
 
+/// How far the machine is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimStatus {
+    /// Where it stands.
     pub phase: Phase,
+    /// What was about to be done when this was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
-    /// The Proxmox task under way, if its number is known.
+    /// The Proxmox task under way.
+    // If its number is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub upid: Option<Arc<str>>,
-    /// Random text of the ownership marker, recorded with the first intent.
+    /// Random part of the ownership marker.
+    // Recorded with the first intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub nonce: Option<Arc<str>>,
+    /// SMBIOS UUID of the VM, by which its Node is recognized.
+    #[serde(rename = "smbiosUUID", skip_serializing_if = "Option::is_none")]
     pub smbios_uuid: Option<Uid>,
-    /// Volumes of the VM as read back after the clone and the configuration.
+    /// Volumes of the VM.
+    // As read back after the clone and the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub disks: Vec<Arc<str>>,
+    /// Name of its Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<NodeName>,
+    /// UID of its Node.
+    #[serde(rename = "nodeUID", skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<Uid>,
+    /// The hypervisor that it stands on now.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<Arc<str>>,
     /// When the VM was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// When the present drain began.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Timestamp>,
+    /// What holds and since when.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))
+    )]
     pub conditions: Vec<ClaimCondition>,
 }
 
@@ -337,13 +407,59 @@ impl ClaimStatus {
     }
 }
 
+/// One condition of an object; only changes of its status move the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimCondition {
+    /// What is true or not.
+    // As with a removal's reason, the schema lists no words.
+    #[serde(rename = "type")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", length(min = 1, max = 63))
+    )]
     pub kind: Condition,
+    /// Whether it holds.
+    #[serde(with = "truth")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", extend("enum" = ["True", "False", "Unknown"]))
+    )]
     pub status: bool,
+    /// When the status last changed.
+    #[serde(rename = "lastTransitionTime")]
     pub since: Timestamp,
+    /// One word for programs.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub reason: String,
+    /// A sentence for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 4096)))]
     pub message: String,
+}
+
+/// The status of a condition in Kubernetes' words.
+mod truth {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(holds: &bool, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(if *holds { "True" } else { "False" })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+        #[derive(Deserialize)]
+        enum Word {
+            True,
+            False,
+            Unknown,
+        }
+        Ok(match Word::deserialize(from)? {
+            Word::True => true,
+            Word::False | Word::Unknown => false,
+        })
+    }
 }
 
 /// Every limit is computed from this, so that it holds with any number of kproxides running.
@@ -557,9 +673,9 @@ impl LedgerEntry {
             vmid: spec.vmid,
             hypervisor: spec.hypervisor.clone(),
             storage: spec.storage.clone(),
-            milli_cores: spec.milli_cores,
-            memory_bytes: spec.memory_bytes,
-            disk_bytes: spec.disk_bytes.unwrap_or(0),
+            milli_cores: spec.resources.milli_cores,
+            memory_bytes: spec.resources.memory_bytes,
+            disk_bytes: spec.resources.disk_bytes.unwrap_or(0),
             address: spec.address,
             state,
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Phase {
     /// The claim exists; nothing was asked of Proxmox yet.
     #[default]
@@ -48,7 +49,9 @@ pub enum Condition {
 
 /// What was about to be done, written before it is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Intent {
+    /// The operation.
     pub op: Op,
     /// Counts from 1 for each operation.
     pub attempt: u32,
@@ -57,6 +60,7 @@ pub struct Intent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Op {
     Clone,
     Configure,

@@ -207,7 +207,10 @@ impl<'w> Planning<'w> {
                     .plus(&counted_twice)
             }
             _ => {
-                let disk = spec.disk_bytes.unwrap_or_else(|| self.template_disk(spec));
+                let disk = spec
+                    .resources
+                    .disk_bytes
+                    .unwrap_or_else(|| self.template_disk(spec));
                 learned.allocatable(&spec.class, class, &size, disk)
             }
         };

@@ -102,9 +102,9 @@ pub(super) fn size_of_claim(class: &ClassFacts, spec: &ClaimSpec) -> InstanceTyp
     let named = types.find(|size| size.name == spec.instance_type);
     InstanceType {
         name: spec.instance_type.clone(),
-        cores: u32::try_from(spec.milli_cores / 1000).unwrap_or(u32::MAX),
-        memory_bytes: spec.memory_bytes,
-        disk_bytes: spec.disk_bytes,
+        cores: u32::try_from(spec.resources.milli_cores / 1000).unwrap_or(u32::MAX),
+        memory_bytes: spec.resources.memory_bytes,
+        disk_bytes: spec.resources.disk_bytes,
         max_pods: named.map_or(110, |size| size.max_pods),
         extended: named.map(|size| size.extended.clone()).unwrap_or_default(),
     }
@@ -177,8 +177,8 @@ impl Planning<'_> {
             let key = (
                 spec.class.clone(),
                 spec.instance_type.clone(),
-                spec.milli_cores,
-                spec.memory_bytes,
+                spec.resources.milli_cores,
+                spec.resources.memory_bytes,
             );
             match learned.0.entry(key) {
                 Entry::Vacant(vacant) => {

@@ -12,8 +12,8 @@ use super::machines::claim_labels;
 use super::{Planning, Tick};
 use crate::claim::Condition;
 use crate::facts::{
-    Adopts, ClaimFacts, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry, LedgerFacts,
-    OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
+    Adopts, ClaimFacts, ClaimResources, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry,
+    LedgerFacts, OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::keys;
@@ -480,8 +480,8 @@ impl<'w> Orphan<'w> {
         let mut sizes = class.instance_types.iter();
         let size = sizes.find(|size| {
             named.map_or(
-                u64::from(size.cores) * 1000 == spec.milli_cores
-                    && size.memory_bytes == spec.memory_bytes,
+                u64::from(size.cores) * 1000 == spec.resources.milli_cores
+                    && size.memory_bytes == spec.resources.memory_bytes,
                 |named| size.name.as_str() == named,
             )
         });
@@ -542,11 +542,13 @@ impl<'w> Orphan<'w> {
             hypervisor: facts.hypervisor.clone(),
             storage: entry.and_then(|entry| entry.storage.clone()),
             instance_type: UNKNOWN.into(),
-            milli_cores: entry.map_or(facts.milli_cores, |entry| entry.milli_cores),
-            memory_bytes: entry.map_or(facts.memory_bytes, |entry| entry.memory_bytes),
-            disk_bytes: entry
-                .map(|entry| entry.disk_bytes)
-                .filter(|bytes| *bytes > 0),
+            resources: ClaimResources {
+                milli_cores: entry.map_or(facts.milli_cores, |entry| entry.milli_cores),
+                memory_bytes: entry.map_or(facts.memory_bytes, |entry| entry.memory_bytes),
+                disk_bytes: entry
+                    .map(|entry| entry.disk_bytes)
+                    .filter(|bytes| *bytes > 0),
+            },
             address: entry.and_then(|entry| entry.address),
             labels: Labels::new(),
             annotations: Labels::new(),

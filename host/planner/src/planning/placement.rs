@@ -9,7 +9,9 @@ use super::room::Room;
 use super::scale_up::{Purpose, Wanted, put_back};
 use super::sites::Site;
 use super::{Planning, pools};
-use crate::facts::{ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind};
+use crate::facts::{
+    ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind,
+};
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
 use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
 use crate::mutants::{Mutant, broken};
@@ -311,9 +313,11 @@ impl<'w> Planning<'w> {
             hypervisor: hypervisor.name.clone(),
             storage: Some(site.storage_name.clone()),
             instance_type: offer.instance_type.name.clone(),
-            milli_cores: offer.size.milli_cores,
-            memory_bytes: offer.size.memory_bytes,
-            disk_bytes: offer.instance_type.disk_bytes,
+            resources: ClaimResources {
+                milli_cores: offer.size.milli_cores,
+                memory_bytes: offer.size.memory_bytes,
+                disk_bytes: offer.instance_type.disk_bytes,
+            },
             address,
             labels,
             annotations: decoration.annotations.clone(),

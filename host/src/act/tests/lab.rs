@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::facts::{ClaimSpec, Delta, EntryState, HostFacts, LedgerEntry, NodeFacts};
+use kproxide_planner::facts::{
+    ClaimResources, ClaimSpec, Delta, EntryState, HostFacts, LedgerEntry, NodeFacts,
+};
 use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, Vmid};
 use kproxide_planner::plan::{Advance, Launch, Plan, Verdict};
 use kproxide_planner::world::World;
@@ -91,9 +93,11 @@ pub(super) fn spec() -> ClaimSpec {
         hypervisor: "pve2".into(),
         storage: None,
         instance_type: "medium".into(),
-        milli_cores: 4000,
-        memory_bytes: 8 << 30,
-        disk_bytes: Some(20 << 30),
+        resources: ClaimResources {
+            milli_cores: 4000,
+            memory_bytes: 8 << 30,
+            disk_bytes: Some(20 << 30),
+        },
         address: None,
         labels: [("rack".to_owned(), "a".to_owned())].into(),
         annotations: [(

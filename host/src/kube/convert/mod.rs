@@ -13,7 +13,7 @@ mod period;
 mod pod;
 mod pool;
 
-pub use claim::{claim_facts, claim_object, status_object};
+pub(crate) use claim::{claim_facts, claim_object, status_object};
 pub use class::{
     Addressing, CloudInitSettings, JoinMethod, MachineSettings, ProviderIdWriter, class_facts,
 };
@@ -29,14 +29,14 @@ pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_fac
 pub(super) use pod::{daemon_set_facts, object_key, pod_facts};
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::facts::{self, Labels};
+use kproxide_planner::facts::Labels;
 use kproxide_planner::quantity::Quantity;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::crd::{Amount, Period, Taint, TaintEffect};
+use super::crd::{Amount, Period};
 use super::view::CustomView;
 use crate::labels::{check_key, check_value};
 
@@ -131,30 +131,6 @@ impl Problems {
 /// Never negative, for amounts that are held as `u64`.
 fn unsigned(amount: i64) -> u64 {
     amount.unsigned_abs()
-}
-
-fn taint_facts(taint: &Taint) -> facts::Taint {
-    facts::Taint {
-        key: taint.key.as_str().into(),
-        value: taint.value.as_str().into(),
-        effect: match taint.effect {
-            TaintEffect::NoSchedule => facts::TaintEffect::NoSchedule,
-            TaintEffect::PreferNoSchedule => facts::TaintEffect::PreferNoSchedule,
-            TaintEffect::NoExecute => facts::TaintEffect::NoExecute,
-        },
-    }
-}
-
-fn taint_object(taint: &facts::Taint) -> Taint {
-    Taint {
-        key: taint.key.to_string(),
-        value: taint.value.to_string(),
-        effect: match taint.effect {
-            facts::TaintEffect::NoSchedule => TaintEffect::NoSchedule,
-            facts::TaintEffect::PreferNoSchedule => TaintEffect::PreferNoSchedule,
-            facts::TaintEffect::NoExecute => TaintEffect::NoExecute,
-        },
-    }
 }
 
 /// An annotation that is set to `true`.

@@ -12,7 +12,7 @@ use kproxide_planner::resources::Resources;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
-use super::{Problems, flagged_in, taint_facts};
+use super::{Problems, flagged_in};
 use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, PolicyChoice};
 
 pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
@@ -80,8 +80,8 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         max_memory_bytes: memory_mib.map(|mib| mib.saturating_mul(1 << 20)),
         weight: *weight,
         labels: labels.clone(),
-        taints: taints.iter().map(taint_facts).collect(),
-        startup_taints: startup_taints.iter().map(taint_facts).collect(),
+        taints: taints.clone(),
+        startup_taints: startup_taints.clone(),
         policies: PoolPolicies {
             host_selection: policy_use(
                 PolicyKind::HostSelection,

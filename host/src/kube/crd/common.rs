@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+pub use kproxide_planner::facts::{Taint, TaintEffect};
+
 /// A length of time as people write it: `90s`, `5m`, `1h30m`, `7d`, `0s`. Read by [`crate::kube::convert`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -74,28 +76,6 @@ impl JsonSchema for Amount {
             "pattern": "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
         })
     }
-}
-
-/// A taint, as on a Node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Taint {
-    /// Key of the taint.
-    #[schemars(length(min = 1, max = 316))]
-    pub key: String,
-    /// Value of the taint; may be empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 63))]
-    pub value: String,
-    /// What it does to pods that do not tolerate it.
-    pub effect: TaintEffect,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum TaintEffect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
 }
 
 /// One condition of an object; only changes of its status move the time.

@@ -19,7 +19,7 @@ pub(crate) struct CustomView<K> {
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) spec: Map<String, Value>,
     #[serde(deserialize_with = "or_default")]
-    pub(in crate::kube) status: Map<String, Value>,
+    pub(crate) status: Map<String, Value>,
     #[serde(skip)]
     kind: PhantomData<fn() -> K>,
 }
@@ -54,25 +54,21 @@ impl<K> std::fmt::Debug for CustomView<K> {
     }
 }
 
-impl<K: kube::Resource<DynamicType = ()>> CustomView<K> {
-    /// The whole object.
-    pub(in crate::kube) fn decode(&self) -> Result<K, serde_json::Error>
-    where
-        K: serde::de::DeserializeOwned,
-    {
-        serde_json::from_value(serde_json::to_value(self)?)
-    }
-
+impl<K> CustomView<K> {
     /// An object to be written.
     pub(in crate::kube) fn new(name: &str, spec: &impl Serialize) -> Self {
-        let spec = serde_json::to_value(spec).expect("a specification is plain data");
-        let Value::Object(spec) = spec else {
-            unreachable!("a specification has fields");
-        };
         let mut object = Self::default();
         object.metadata.name = Some(name.to_owned());
-        object.spec = spec;
+        object.spec = fields(spec);
         object
+    }
+}
+
+/// A part of an object to be written.
+pub(in crate::kube) fn fields(part: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(part).expect("our records are plain data") {
+        Value::Object(fields) => fields,
+        other => unreachable!("a record has fields: {other}"),
     }
 }
 

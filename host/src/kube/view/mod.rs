@@ -10,6 +10,7 @@ mod pod;
 mod policy;
 
 pub(crate) use custom::CustomView;
+pub(super) use custom::fields;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
     AffinityView, ContainerView, PodSpecView, PodView, RequirementView, SpreadView, TermView,

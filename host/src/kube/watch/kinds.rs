@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Change, Kind};
 use crate::kube::convert::{
-    Unreadable, claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts,
+    claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts,
     ledger_facts, node_facts, object_key, pod_facts, pool_facts, volume_attachment_facts,
 };
 use crate::kube::crd::{
@@ -201,13 +201,7 @@ impl Watched for CustomView<NodeClaim> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClaimName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let unreadable = |error: serde_json::Error| Unreadable {
-            object: format!("NodeClaim/{name}"),
-            field: "spec".to_owned(),
-            problem: error.to_string(),
-        };
-        let read = self.decode().map_err(unreadable);
-        changes.push(match read.and_then(|claim| claim_facts(&claim)) {
+        changes.push(match claim_facts(self) {
             Ok(facts) => Change::Delta(Delta::Claim(name, Some(Box::new(facts)))),
             Err(unreadable) => Change::Unreadable(unreadable),
         });

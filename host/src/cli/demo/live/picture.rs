@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kproxide_planner::claim::Phase;
 use kproxide_planner::quantity::Quantity;
 use kproxide_simulator::pve::{HypervisorView, VmView};
 use serde_json::Value;
 
 use super::super::story::{Summary, is_ours, is_ready, text};
 use super::super::world;
-use crate::kube::crd::ClaimPhase;
 use crate::lab::Lab;
 
 const GIB: u64 = 1 << 30;
@@ -174,19 +174,14 @@ impl Kubernetes<'_> {
         let ready = self.nodes.get(&vm.name).is_some_and(|node| is_ready(node));
         let state = match phase {
             // No claim is left that could want it.
-            None | Some(ClaimPhase::Terminating) => MachineState::Going,
-            Some(ClaimPhase::Draining) => MachineState::Draining,
-            Some(ClaimPhase::Initialized) if ready => MachineState::Ready,
-            Some(ClaimPhase::Initialized) => MachineState::Lost,
-            Some(ClaimPhase::Pending | ClaimPhase::Launching) if !vm.running => {
-                MachineState::Cloning
+            None | Some(Phase::Terminating) => MachineState::Going,
+            Some(Phase::Draining) => MachineState::Draining,
+            Some(Phase::Initialized) if ready => MachineState::Ready,
+            Some(Phase::Initialized) => MachineState::Lost,
+            Some(Phase::Pending | Phase::Launching) if !vm.running => MachineState::Cloning,
+            Some(Phase::Pending | Phase::Launching | Phase::Launched | Phase::Registered) => {
+                MachineState::Booting
             }
-            Some(
-                ClaimPhase::Pending
-                | ClaimPhase::Launching
-                | ClaimPhase::Launched
-                | ClaimPhase::Registered,
-            ) => MachineState::Booting,
         };
         Machine {
             name: vm.vmid.to_string(),
@@ -227,13 +222,13 @@ fn presence(hypervisor: &HypervisorView) -> Presence {
 }
 
 /// A claim that is deleted is one that ends, whatever its status still says. `None`: a phase that this program does not know.
-fn phase(claim: &Value) -> Option<ClaimPhase> {
+fn phase(claim: &Value) -> Option<Phase> {
     if !claim["metadata"]["deletionTimestamp"].is_null() {
-        return Some(ClaimPhase::Terminating);
+        return Some(Phase::Terminating);
     }
     let phase = &claim["status"]["phase"];
     if phase.is_null() {
-        return Some(ClaimPhase::Pending);
+        return Some(Phase::Pending);
     }
     serde_json::from_value(phase.clone()).ok()
 }
