@@ -52,3 +52,27 @@ fn f44_f100_failures_double_the_pause_up_to_half_an_hour() {
     );
     assert_eq!(other.backoff.len(), 2);
 }
+
+#[test]
+fn policies_keep_no_more_states_than_the_ledger_has_room_for() {
+    let mut ledger = LedgerFacts::default();
+    let row = |index: usize, sequence: u64| PolicyState {
+        sequence,
+        ..policy_state(
+            &LedgerFacts::default(),
+            &format!("pool-{index:03}").as_str().into(),
+            PolicyKind::HostSelection,
+            "spread",
+        )
+    };
+    for index in 0..MOST_STATES + 2 {
+        set_policy_state(&mut ledger, row(index, 1));
+    }
+    assert_eq!(ledger.policy_state.len(), MOST_STATES);
+    // Those that are there go on.
+    set_policy_state(&mut ledger, row(0, 2));
+    set_policy_state(&mut ledger, row(MOST_STATES - 1, 3));
+    let sequences: Vec<u64> = ledger.policy_state.iter().map(|row| row.sequence).collect();
+    assert_eq!((sequences[0], sequences[MOST_STATES - 1]), (2, 3));
+    assert_eq!(sequences.len(), MOST_STATES);
+}

@@ -14,6 +14,7 @@ mod placement;
 mod properties;
 mod scale_down;
 mod scale_up;
+mod two;
 
 use crate::claim::{Condition, Phase};
 use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};

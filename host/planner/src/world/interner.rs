@@ -90,6 +90,7 @@ impl<T: Eq + Hash> Interner<T> {
         &slot.expect("a held id has a value").value
     }
 
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

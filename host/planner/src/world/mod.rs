@@ -156,7 +156,8 @@ impl World {
     }
 
     /// Different shapes among the pods; what planning costs grows with it.
-    pub fn shape_count(&self) -> usize {
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn shape_count(&self) -> usize {
         self.pods.shapes()
     }
 

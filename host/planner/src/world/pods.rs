@@ -367,6 +367,7 @@ impl Pods {
         self.by_key.len()
     }
 
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn shapes(&self) -> usize {
         self.shapes.len()
     }

@@ -215,10 +215,15 @@ fn labels_that_no_selector_reads_do_not_split_shapes() {
         disruptions_allowed: 0,
     };
     let key = ObjectKey::new("default", "by-index");
+    assert_eq!(world.shape_count(), 1);
     world.apply(Delta::DisruptionBudget(key.clone(), Some(Box::new(budget))));
-    assert_eq!(world.pending().len(), 10);
+    assert_eq!((world.pending().len(), world.shape_count()), (10, 10));
     world.apply(Delta::DisruptionBudget(key, None));
-    assert_eq!(world.pending().len(), 1);
+    assert_eq!((world.pending().len(), world.shape_count()), (1, 1));
+    for key in scene.pods.into_keys() {
+        world.apply(Delta::Pod(key, None));
+    }
+    assert_eq!(world.shape_count(), 0);
 }
 
 #[test]

@@ -192,7 +192,11 @@ fn by_guest(join: JoinLook) -> Case {
 fn the_join_command_runs_once_after_its_intent() {
     let case = by_guest(JoinLook::NotRun);
     assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Join));
-    assert!(matches!(case.intent(Op::Join).next(), Step::Join(_)));
+    let case = case.intent(Op::Join);
+    assert!(matches!(case.next(), Step::Join(_)));
+    // It was asked for a moment ago, and has left no trace in the guest yet.
+    let begun = case.with(|case| case.observed.last = did(Did::Join, Outcome::Done));
+    assert!(matches!(begun.next(), Step::BackOff { .. }));
     for look in [JoinLook::Running, JoinLook::Booting] {
         let case = by_guest(look).intent(Op::Join);
         assert!(matches!(case.next(), Step::BackOff { .. }));

@@ -273,6 +273,10 @@ fn f35_without_key_or_quorum_nothing_is_done_to_machines() {
         );
     }
     assert_eq!(verdict(&plan, "serving"), Verdict::Keep);
+    // What was launched needs nothing of Proxmox any more.
+    scene.claim("young").status.phase = Phase::Launched;
+    assert_eq!(verdict(&scene.plan(), "young"), Verdict::Keep);
+    scene.claim("young").status.phase = Phase::Launching;
 
     scene.host.key_known = true;
     scene.inventory.quorate = false;

@@ -352,6 +352,31 @@ fn orphans_are_removed_one_at_a_time() {
 }
 
 #[test]
+fn two_orphans_are_taken_back_in_one_tick_unless_their_names_are_one() {
+    let mut scene = Scene::default();
+    let first = orphaned(&mut scene, "m");
+    let second = orphaned(&mut scene, "n");
+    // Their old rows would say which name is whose.
+    scene.ledger.entries.clear();
+    let planned = |name: &str| {
+        let mut twin = facts("n");
+        twin.name = Some(name.into());
+        let looks = [(first, facts("m")), (second, twin)];
+        let looks = looks.map(|(vmid, facts)| (vmid, OrphanLook::Ours(Box::new(facts))));
+        let mut world = scene.world();
+        world.apply(Delta::Orphans("pve".into(), looks.into()));
+        let plan = crate::fixtures::plan(&world, at(NOW), Limits::default(), reasonable);
+        check_sound(&plan);
+        plan
+    };
+    assert_eq!(planned("n").adoptions.len(), 2);
+    let plan = planned("m");
+    assert_eq!(plan.adoptions.len(), 1);
+    let mut told = plan.report.orphans.iter().map(|report| &report.message);
+    assert!(told.any(|text| text.contains("another claim of its name")));
+}
+
+#[test]
 fn f105_two_claims_of_one_machine_are_held() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");

@@ -74,6 +74,50 @@ fn an_unknown_machine_of_known_size_is_counted_once() {
 }
 
 #[test]
+fn cores_of_an_unknown_machine_of_known_size_are_counted_once() {
+    // 4 threads are 16 cores: its 4, and three machines more.
+    let mut scene = Scene::default();
+    scene.inventory.hypervisors = [("alpha".into(), hypervisor(4, 128))].into();
+    scene.machine("silent", "alpha");
+    scene.inventory.guests.values_mut().next().unwrap().status = GuestStatus::Unknown;
+    scene.pending("web", 24, spec("cpu=1"));
+    assert_eq!(launches(&scene), 3);
+}
+
+#[test]
+fn a_rank_question_tells_what_a_hypervisor_uses_and_has() {
+    let mut scene = Scene::default();
+    scene.machine("running", "alpha");
+    scene.coming_machine("coming", "alpha", Phase::Launching);
+    scene.cluster.system_reserved_milli_cores = 500;
+    scene.cluster.system_reserved_memory_bytes = GIB;
+    let alpha = scene.hypervisor("alpha");
+    (alpha.cpu_usage, alpha.memory_used_bytes) = (0.25, 10 * GIB);
+    scene.pending("web", 1, spec("cpu=4 memory=8Gi"));
+    scene.running("full", 1, "running", spec("cpu=4"));
+    scene.pending("first", 1, spec("cpu=4"));
+    let mut asked = None;
+    let _ = scene.plan_with(|question| {
+        if let Question::Rank(rank) = question {
+            asked.get_or_insert(rank.candidates[0].clone());
+        }
+        reasonable(question)
+    });
+    let alpha: Candidate = asked.expect("a Rank question");
+    let size = |milli_cores, gib| Size {
+        milli_cores,
+        memory_bytes: gib * GIB,
+    };
+    assert_eq!(alpha.used, size(8_000, 10));
+    assert_eq!(alpha.committed, size(4_000, 8));
+    assert_eq!(alpha.in_flight, size(4_000, 8));
+    assert_eq!(alpha.system_reserved, size(500, 1));
+    // 32 × 4 cores and 128 GiB, less all of it; of memory what is used counts, since it is more than what is committed.
+    assert_eq!(alpha.available, size(119_500, 109));
+    assert_eq!((alpha.machines, alpha.machines_of_pool), (2, 2));
+}
+
+#[test]
 fn f110_numbers_come_from_the_range_and_are_never_reused() {
     let mut scene = Scene::default();
     scene.cluster.vmid_first = Vmid(9998);

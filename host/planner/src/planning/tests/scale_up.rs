@@ -348,6 +348,22 @@ fn f114_the_stabilization_window_holds_launches_back() {
 }
 
 #[test]
+fn what_is_left_over_gets_a_smaller_machine_than_the_others() {
+    let mut scene = Scene::default();
+    scene.class.instance_types = vec![instance_type("large", 8, 32), instance_type("small", 2, 8)];
+    scene.pending("web", 9, spec("cpu=1"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    let types = plan
+        .launches
+        .iter()
+        .map(|launch| launch.spec.instance_type.as_str());
+    let mut types: Vec<_> = types.collect();
+    types.sort_unstable();
+    assert_eq!(types, ["large", "small"]);
+}
+
+#[test]
 fn the_smallest_type_that_holds_the_pods_is_taken() {
     let mut scene = Scene::default();
     scene.class.instance_types = vec![
