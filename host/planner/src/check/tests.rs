@@ -1,3 +1,6 @@
+mod adoptions;
+mod rules;
+
 use super::*;
 use crate::fixtures::{GIB, NOW, Scene, at, spec};
 use crate::plan::RemovalReason;
