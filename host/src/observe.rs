@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use kproxide_planner::facts::{Delta, InventoryFacts, TemplateFacts};
-use kproxide_planner::ids::ClusterName;
+use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts};
+use kproxide_planner::ids::{ClusterName, HypervisorId};
 use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
 
@@ -70,9 +70,7 @@ struct Cluster {
     is_untrusted: bool,
     /// When the facts were last asked for, whatever came of it.
     asked: Option<Instant>,
-    /// The last good look, for those who need Proxmox's own words (clone routes).
-    inventory: Option<Arc<Inventory>>,
-    /// The same in the planner's words.
+    /// The last good look.
     facts: InventoryFacts,
     templates: Option<(Instant, Lookups)>,
     /// What those are the templates of.
@@ -138,7 +136,6 @@ impl Clusters {
             built: Instant::now(),
             is_untrusted: false,
             asked: None,
-            inventory: None,
             facts: InventoryFacts::default(),
             templates: None,
             wanted: BTreeSet::new(),
@@ -168,9 +165,11 @@ impl Clusters {
         self.lock().clusters.get(name)?.client.clone().ok()
     }
 
-    /// The last look at a cluster that succeeded.
-    pub fn inventory(&self, name: &ClusterName) -> Option<Arc<Inventory>> {
-        self.lock().clusters.get(name)?.inventory.clone()
+    /// A hypervisor as the last look at its cluster that succeeded saw it.
+    pub fn hypervisor(&self, id: &HypervisorId) -> Option<HypervisorFacts> {
+        let state = self.lock();
+        let facts = &state.clusters.get(&id.cluster)?.facts;
+        facts.hypervisors.get(&id.name).cloned()
     }
 
     /// Of each cluster that was asked, what its credentials may do without need; empty if they fit.
@@ -282,7 +281,6 @@ impl Clusters {
                     };
                     cluster.excess_due = Some(Instant::now() + rest);
                 }
-                cluster.inventory = Some(Arc::new(inventory));
                 cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
                 let sound = templates

@@ -54,6 +54,13 @@ pub enum Refusal {
         template: String,
         hypervisor: String,
     },
+    /// A linked clone was asked for.
+    NotLinkable {
+        template: Vmid,
+        disk: String,
+        storage: StorageName,
+        kind: String,
+    },
     /// Launches failed here.
     LeftAlone {
         until: Timestamp,
@@ -120,7 +127,10 @@ impl fmt::Display for Refusal {
                 "template {template} is on another hypervisor's local storage"
             ),
             Self::ClassGone => f.write_str("its class is gone"),
-            Self::NoStorage(storage) => write!(f, "storage {storage} does not exist there"),
+            Self::NoStorage(storage) => write!(
+                f,
+                "storage {storage} does not exist there, or does not hold disk images (content `images`)"
+            ),
             Self::StorageInactive(storage) => write!(f, "storage {storage} is not active there"),
             Self::StorageNearlyFull {
                 storage,
@@ -136,6 +146,15 @@ impl fmt::Display for Refusal {
             } => write!(
                 f,
                 "storage {storage} is local, and template {template} is on {hypervisor}"
+            ),
+            Self::NotLinkable {
+                template,
+                disk,
+                storage,
+                kind,
+            } => write!(
+                f,
+                "template.clone is linked, but template {template} has {disk} on storage {storage} ({kind}), which cannot hold linked clones: use `full` or `auto`"
             ),
             Self::LeftAlone {
                 until,

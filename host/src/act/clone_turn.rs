@@ -3,15 +3,13 @@
 use kproxide_planner::claim::Outcome;
 
 use crate::pve::limits::CloneSlot;
-use crate::pve::template::Route;
 
-/// The right to clone along a route, held until the clone's task has ended or is left to itself; or why there is none.
+/// The right to clone, held until the clone's task has ended or is left to itself; or why there is none.
 #[derive(Default)]
 pub(super) enum CloneTurn {
     #[default]
     None,
     Taken {
-        route: Box<Route>,
         _slot: CloneSlot,
     },
     Refused(Outcome),

@@ -1,7 +1,7 @@
 //! Steps on the way up: clone, configure, grow, start.
 
 use kproxide_planner::claim::{Failure, Outcome, Proven};
-use kproxide_planner::facts::ClaimSpec;
+use kproxide_planner::facts::{ClaimSpec, CloneSpec};
 use kproxide_planner::ids::Uid;
 use kproxide_planner::mutants::{Mutant, broken};
 
@@ -11,105 +11,109 @@ use super::outcome::of_proxmox;
 use crate::kube::convert::{Addressing, CloudInitSettings, JoinMethod, MachineSettings};
 use crate::pve::client::Client;
 use crate::pve::cloudinit::{Address, CloudInit, MachineConfig};
-use crate::pve::error::Error;
+use crate::pve::convert::configuration_digest;
+use crate::pve::error::{Error, Meaning};
+use crate::pve::limits::StorageSlot;
 use crate::pve::machine::CloneRequest;
 use crate::pve::ownership::Marker;
 use crate::pve::preflight::Scope;
 use crate::pve::task::Upid;
-use crate::pve::template::{CloneKind, CloneWish, Placement, Route, TemplateError};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 impl Drive {
-    /// Finds the way from the template to the claim's hypervisor, and waits for a turn on its storage. A refusal is told when the clone is asked
-    /// for, so that its reason reaches the claim.
+    /// Waits for a turn on the storage that the clone allocates on. A refusal is told when the clone is asked for, so that its reason reaches the claim.
     pub(super) async fn clone_turn(&self) -> CloneTurn {
-        let route = match self.route().await {
-            Ok(route) => route,
-            Err(refusal) => return CloneTurn::Refused(refusal),
-        };
         let Some(client) = self.proxmox() else {
             return CloneTurn::Refused(no_client());
         };
-        let slot = client
-            .limits()
-            .clone_slot(route.slot.clone(), &route.source)
-            .await;
-        CloneTurn::Taken {
-            route: Box::new(route),
-            _slot: slot,
-        }
+        let (slot, clone) = match (self.storage_slot(), self.planned_clone()) {
+            (Ok(slot), Ok(clone)) => (slot, clone),
+            (_, Err(refusal)) | (Err(refusal), _) => return CloneTurn::Refused(refusal),
+        };
+        let slot = client.limits().clone_slot(slot, &clone.hypervisor).await;
+        CloneTurn::Taken { _slot: slot }
     }
 
-    async fn route(&self) -> Result<Route, Outcome> {
+    fn planned_clone(&self) -> Result<&CloneSpec, Outcome> {
+        self.facts().spec.clone.as_ref().ok_or_else(|| {
+            let text =
+                "an earlier version of kproxide made the claim, which does not say what to clone";
+            failed(Failure::Outdated, text.to_owned())
+        })
+    }
+
+    /// The hypervisor and the storage that the claim names, as the last look saw them.
+    fn storage_slot(&self) -> Result<StorageSlot, Outcome> {
         let spec = &self.facts().spec;
-        let client = self.proxmox().ok_or_else(no_client)?;
-        let class =
-            self.surroundings.class.as_ref().ok_or_else(|| {
-                failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class))
-            })?;
-        let inventory = self
-            .context
-            .clusters
-            .inventory(&spec.cluster)
-            .ok_or_else(|| {
-                failed(
-                    Failure::Retry,
-                    format!("nothing is known of Proxmox cluster {} yet", spec.cluster),
-                )
-            })?;
-        let placement = if class.local_template {
-            Placement::Local
-        } else {
-            Placement::Shared
+        let ClaimSpec {
+            hypervisor,
+            storage,
+            ..
+        } = spec;
+        let seen = self.context.clusters.hypervisor(&spec.hypervisor_id());
+        let unfit = |text: String| failed(Failure::Elsewhere, text);
+        let facts = seen
+            .filter(|facts| facts.online)
+            .ok_or_else(|| unfit(format!("hypervisor {hypervisor} is not online")))?;
+        let name = storage.as_ref().map_or("", |storage| storage.as_str());
+        let there = facts.storages.get(name).filter(|storage| storage.active);
+        let there = there
+            .ok_or_else(|| unfit(format!("storage {name} is not available on {hypervisor}")))?;
+        Ok(StorageSlot {
+            storage: name.to_owned(),
+            hypervisor: (!there.shared).then(|| hypervisor.to_string()),
+        })
+    }
+
+    /// The template is what the plan saw. If it is another one by now, another claim is made, of what it is.
+    async fn verify_template(&self, client: &Client, clone: &CloneSpec) -> Result<(), Outcome> {
+        let CloneSpec {
+            hypervisor, vmid, ..
+        } = clone;
+        let outdated = |what: &str| {
+            failed(
+                Failure::Outdated,
+                format!("template {vmid} on {hypervisor} {what} since this machine was planned"),
+            )
         };
-        let templates = client
-            .templates(&inventory, &class.template, placement)
-            .await
-            .map_err(|error| match &error {
-                TemplateError::Unreadable { source, .. } => of_proxmox(source),
-                TemplateError::Missing { .. }
-                | TemplateError::NotATemplate { .. }
-                | TemplateError::Ambiguous { .. } => failed(Failure::GiveUp, error.to_string()),
-            })?;
-        let hypervisor = inventory
-            .hypervisor(&spec.hypervisor)
-            .filter(|hypervisor| hypervisor.online)
-            .ok_or_else(|| {
-                failed(
-                    Failure::Elsewhere,
-                    format!("hypervisor {} is not online", spec.hypervisor),
-                )
-            })?;
-        let wish = CloneWish {
-            kind: match class.linked {
-                None => CloneKind::Auto,
-                Some(true) => CloneKind::Linked,
-                Some(false) => CloneKind::Full,
-            },
-            storage: class
-                .storage
-                .as_ref()
-                .map(|storage| storage.as_str().to_owned()),
+        let config = match client.read_config(hypervisor, vmid.0).await {
+            Ok(config) => config,
+            Err(error) if error.meaning == Meaning::NotFound => {
+                return Err(outdated("was removed"));
+            }
+            Err(error) => return Err(refused(client, &self.clone_scope(clone), &error).await),
         };
-        templates
-            .route(&inventory, hypervisor, &wish)
-            .map_err(|reason| failed(Failure::Elsewhere, reason.to_string()))
+        if !config.template {
+            return Err(outdated("was made a VM again"));
+        }
+        if configuration_digest(&config) != *self.facts().spec.template_digest.as_str() {
+            return Err(outdated("was changed"));
+        }
+        Ok(())
+    }
+
+    fn clone_scope(&self, clone: &CloneSpec) -> Scope {
+        Scope {
+            templates: vec![clone.vmid.0],
+            storages: clone.storage.iter().map(ToString::to_string).collect(),
+            ..self.scope()
+        }
     }
 
     pub(super) async fn clone_machine(&mut self) -> Outcome {
         if matches!(self.clone_turn, CloneTurn::None) {
             self.clone_turn = self.clone_turn().await;
         }
-        let route = match std::mem::take(&mut self.clone_turn) {
-            CloneTurn::Taken { route, _slot } => {
-                let kept = route.clone();
-                self.clone_turn = CloneTurn::Taken { route, _slot };
-                *kept
-            }
-            CloneTurn::Refused(refusal) => return refusal,
-            CloneTurn::None => return no_client(),
+        if let CloneTurn::Refused(_) = &self.clone_turn
+            && let CloneTurn::Refused(refusal) = std::mem::take(&mut self.clone_turn)
+        {
+            return refusal;
+        }
+        let clone = match self.planned_clone() {
+            Ok(clone) => clone.clone(),
+            Err(refusal) => return refusal,
         };
         let (Some(client), Some(marker), Some(key)) = (
             self.proxmox(),
@@ -118,28 +122,27 @@ impl Drive {
         ) else {
             return no_client();
         };
+        if let Err(refusal) = self.verify_template(&client, &clone).await {
+            return refusal;
+        }
         // The turn may have taken long to come.
         if !self.leads() {
             return failed(Failure::Retry, "somebody else leads".to_owned());
         }
+        let scope = self.clone_scope(&clone);
+        let description = if broken(Mutant::CloneUnmarked) {
+            String::new()
+        } else {
+            marker.sign(key)
+        };
         let spec = &self.facts().spec;
         let request = CloneRequest {
-            route,
+            clone,
+            hypervisor: spec.hypervisor.to_string(),
             newid: spec.vmid.0,
             name: spec.vm_name.to_string(),
-            pool: Some(self.surroundings.settings.pool.to_string()),
-            description: if broken(Mutant::CloneUnmarked) {
-                String::new()
-            } else {
-                marker.sign(key)
-            },
-            format: None,
-        };
-        let scope = Scope {
-            pool: request.pool.clone(),
-            templates: vec![request.route.template],
-            storages: request.route.storage.iter().cloned().collect(),
-            ..self.scope()
+            pool: scope.pool.clone(),
+            description,
         };
         begun(&client, &scope, client.clone_vm(&request).await).await
     }

@@ -16,4 +16,5 @@ mod breaking;
 
 mod panics;
 
+mod clones;
 mod crashes;

@@ -122,6 +122,7 @@ fn seeds() -> &'static [Value; 2] {
             "spec": {
                 "pool": "workers", "class": "default", "cluster": "lab", "vmid": 600,
                 "vmName": "workers-x7", "hypervisor": "pve1", "storage": "ceph",
+                "clone": {"hypervisor": "pve2", "vmid": 9000, "full": true, "storage": "ceph"},
                 "instanceType": "m",
                 "resources": {"milliCores": 4000, "memoryBytes": 8589934592u64, "diskBytes": 1},
                 "address": "10.0.0.10", "labels": {"a": "b"}, "annotations": {"c": "d"},

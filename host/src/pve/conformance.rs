@@ -10,9 +10,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Method;
+use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::ids::Vmid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::canned;
 use super::canned::{Asked, data, decoded, one};
 use super::client::Client;
 use super::error::{Error, Meaning};
@@ -20,7 +23,6 @@ use super::machine::CloneRequest;
 use super::parameters::every_request;
 use super::request::{Call, Params};
 use super::task::{Outcome, Upid};
-use super::{canned, limits, template};
 
 #[derive(Debug, Clone, Deserialize)]
 struct Recording {
@@ -260,22 +262,17 @@ async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
 
 pub(super) fn clone_request(template: u32) -> CloneRequest {
     CloneRequest {
-        route: template::Route {
-            template,
-            source: "pve1".to_owned(),
-            target: Some("pve2".to_owned()),
+        clone: CloneSpec {
+            hypervisor: "pve1".into(),
+            vmid: Vmid(template),
             full: true,
-            storage: Some("shared".to_owned()),
-            slot: limits::StorageSlot {
-                storage: "shared".to_owned(),
-                hypervisor: None,
-            },
+            storage: Some("shared".into()),
         },
+        hypervisor: "pve2".to_owned(),
         newid: 101,
         name: "node-a".to_owned(),
         pool: Some("k8s".to_owned()),
         description: "kproxide: v1".to_owned(),
-        format: Some("qcow2".to_owned()),
     }
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    GuestFacts, GuestStatus as Status, HypervisorFacts, InventoryFacts, StorageFacts, TemplateFacts,
+    Drive, GuestFacts, GuestStatus as Status, HypervisorFacts, InventoryFacts, StorageFacts,
+    TemplateDisk, TemplateFacts,
 };
 use kproxide_planner::ids::Vmid;
 use sha2::{Digest as _, Sha256};
 
 use super::inventory::{Guest, GuestStatus, Hypervisor, Inventory};
 use super::template::{Template, TemplateError, Templates, holds_linked_clones};
-use super::vm_config::Disk;
+use super::vm_config::{Disk, VmConfig};
 use crate::chain::chain;
 use crate::hex::hex;
 
@@ -127,9 +128,7 @@ pub fn template_facts(
         Err(error) => vec![TemplateFacts {
             vmid: Vmid(0),
             hypervisor: "".into(),
-            shared: true,
-            storage: None,
-            disk_bytes: 0,
+            disks: Vec::new(),
             digest: String::new(),
             problem: Some(chain(&error)),
             smbios_uuid: None,
@@ -138,30 +137,61 @@ pub fn template_facts(
 }
 
 fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFacts {
-    let here = inventory.hypervisor(&template.hypervisor);
-    let on_shared = |disk: &Disk| {
-        disk.storage().is_none_or(|storage| {
-            here.and_then(|here| here.storage(storage))
-                .is_some_and(|storage| storage.shared)
-        })
-    };
-    let boot = template.config.boot_disk();
+    let Template {
+        vmid,
+        hypervisor,
+        config,
+    } = template;
+    let here = inventory.hypervisor(hypervisor);
+    let boot = config.boot_disk();
+    let mut problem = boot
+        .is_none()
+        .then(|| format!("template {vmid} has no disk to boot from"));
+    let mut disks = Vec::new();
+    for disk in config.disks.iter().filter(|disk| !disk.is_unused()) {
+        let Some(name) = disk.storage() else {
+            problem.get_or_insert_with(|| format!(
+                "template {vmid} has {} on {}, which is on no storage, so that Proxmox cannot clone it: take it off the template",
+                disk.key, disk.volume
+            ));
+            continue;
+        };
+        let storage = here.and_then(|here| here.storage(name));
+        disks.push(TemplateDisk {
+            key: disk.key.as_str().into(),
+            drive: drive_of(
+                disk,
+                storage.is_some_and(|it| holds_linked_clones(&it.kind)),
+            ),
+            bytes: disk.size_bytes().unwrap_or(0),
+            storage: name.into(),
+            storage_kind: storage.map_or("unknown", |storage| &storage.kind).into(),
+            shared: storage.is_some_and(|storage| storage.shared),
+        });
+    }
+    disks.sort_by_key(|disk| boot.is_none_or(|boot| *disk.key != *boot.key));
     TemplateFacts {
-        vmid: Vmid(template.vmid),
-        hypervisor: template.hypervisor.as_str().into(),
-        shared: template.config.disks.iter().all(on_shared),
-        storage: boot.and_then(Disk::storage).map(Into::into),
-        disk_bytes: boot.and_then(Disk::size_bytes).unwrap_or(0),
-        digest: configuration_digest(template),
-        problem: boot
-            .is_none()
-            .then(|| format!("template {} has no disk to boot from", template.vmid)),
-        smbios_uuid: template.config.smbios_uuid.as_deref().map(Into::into),
+        vmid: Vmid(*vmid),
+        hypervisor: hypervisor.as_str().into(),
+        disks,
+        digest: configuration_digest(config),
+        problem,
+        smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
+    }
+}
+
+fn drive_of(disk: &Disk, links: bool) -> Drive {
+    if disk.is_cloud_init() {
+        Drive::CloudInit
+    } else if disk.is_cdrom() {
+        Drive::Cd
+    } else {
+        Drive::Disk { links }
     }
 }
 
 /// What a clone inherits. Proxmox's own digest would change with a description, and differs between equal templates of two hypervisors.
-fn configuration_digest(template: &Template) -> String {
+pub fn configuration_digest(config: &VmConfig) -> String {
     const NOT_INHERITED: [&str; 6] = [
         "description",
         "digest",
@@ -171,7 +201,7 @@ fn configuration_digest(template: &Template) -> String {
         "vmgenid",
     ];
     let mut hash = Sha256::new();
-    for (key, value) in &template.config.raw {
+    for (key, value) in &config.raw {
         if !NOT_INHERITED.contains(&key.as_str()) {
             hash.update(key.as_bytes());
             hash.update([0]);

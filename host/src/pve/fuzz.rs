@@ -4,18 +4,18 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::ids::Vmid;
 use serde_json::{Value, json};
 
 use super::canned;
 use super::cloudinit::MachineConfig;
 use super::error::{Error, Executed, Meaning};
 use super::inventory::{GuestStatus, Inventory};
-use super::limits::StorageSlot;
 use super::machine::CloneRequest;
 use super::ownership::{Key, Marker, NotOurs, prove, with_line};
 use super::request::Params;
 use super::task::{Outcome, Upid};
-use super::template::Route;
 use super::types;
 use super::vm_config::{Disk, VmConfig};
 use super::{classify, convert};
@@ -134,22 +134,17 @@ fn explains_itself(error: &Error) {
 
 fn clone_request() -> CloneRequest {
     CloneRequest {
-        route: Route {
-            template: 9000,
-            source: "pve1".to_owned(),
-            target: None,
+        clone: CloneSpec {
+            hypervisor: "pve1".into(),
+            vmid: Vmid(9000),
             full: true,
             storage: None,
-            slot: StorageSlot {
-                storage: "shared".to_owned(),
-                hypervisor: None,
-            },
         },
+        hypervisor: "pve1".to_owned(),
         newid: VMID,
         name: "node-a".to_owned(),
         pool: Some("k8s".to_owned()),
         description: "kproxide: v1".to_owned(),
-        format: None,
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kproxide_planner::facts::CloneSpec;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,7 +14,6 @@ use super::client::Client;
 use super::error::{Error, Executed, Failure, Meaning};
 use super::request::{Call, Params};
 use super::task::Upid;
-use super::template::Route;
 use super::types;
 use super::vm_config::VmConfig;
 
@@ -23,8 +23,10 @@ const LEAST_MEMORY_MIB: u32 = 16;
 /// What a clone shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneRequest {
-    /// From what, to where, and how; see [`super::template::Templates::route`].
-    pub route: Route,
+    /// From what, and how.
+    pub clone: CloneSpec,
+    /// Where the new VM shall be.
+    pub hypervisor: String,
     /// The new VM's number: its identity, and the lock that lets only one of two racing clones succeed.
     pub newid: u32,
     /// A DNS name.
@@ -33,8 +35,6 @@ pub struct CloneRequest {
     pub pool: Option<String>,
     /// At most 8 KiB; holds the ownership marker.
     pub description: String,
-    /// `raw`, `qcow2`, `vmdk`; full clones only.
-    pub format: Option<String>,
 }
 
 /// Which Proxmox answers.
@@ -141,33 +141,32 @@ impl Client {
     /// (`lock: clone` stays), and if it fails to enter the pool (a VM without disks stays on the target).
     pub async fn clone_vm(&self, request: &CloneRequest) -> Result<Upid, Error> {
         let CloneRequest {
-            route,
+            clone,
+            hypervisor,
             newid,
             name,
             pool,
             description,
-            format,
         } = request;
+        let is_elsewhere = *clone.hypervisor != **hypervisor;
         let mut params = Params::new()
             .with("newid", newid)
             .with("name", name)
             .with("description", description)
-            .with_flag("full", route.full)
+            .with_flag("full", clone.full)
             .with_some("pool", pool.as_ref())
-            .with_some("target", route.target.as_ref());
-        if route.full {
-            // Proxmox refuses both with a linked clone.
-            params = params
-                .with_some("storage", route.storage.as_ref())
-                .with_some("format", format.as_ref());
+            .with_some("target", is_elsewhere.then_some(hypervisor));
+        if clone.full {
+            // Proxmox refuses it with a linked clone.
+            params = params.with_some("storage", clone.storage.as_ref());
         }
-        let template = route.template.to_string();
-        let call = Call::post(&vm(&route.source, &template, &["clone"])).params(params);
+        let template = clone.vmid.to_string();
+        let call = Call::post(&vm(&clone.hypervisor, &template, &["clone"])).params(params);
         self.fetch(call).await.map_err(|error| {
             if error.meaning == Meaning::NotFound {
                 error.mean(Meaning::TemplateMissing {
-                    vmid: route.template,
-                    hypervisor: route.source.clone(),
+                    vmid: clone.vmid.0,
+                    hypervisor: clone.hypervisor.to_string(),
                 })
             } else {
                 error

@@ -62,8 +62,8 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
     client.vmid_is_free(101).await.unwrap();
     let full = clone_request(9000);
     let mut linked: CloneRequest = full.clone();
-    linked.route.full = false;
-    linked.route.target = None;
+    linked.clone.full = false;
+    linked.hypervisor = linked.clone.hypervisor.to_string();
     linked.pool = None;
     client.clone_vm(&full).await.unwrap();
     client.clone_vm(&linked).await.unwrap();

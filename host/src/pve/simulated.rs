@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::ids::Vmid;
 use kproxide_simulator::clock::Clock;
 use kproxide_simulator::pve::topology::{StorageKind, StorageSpec, VmSpec};
 use kproxide_simulator::pve::{CommandResult, MachineEvent, Pve, Topology};
@@ -13,12 +15,12 @@ use super::auth::{CredentialSource, Credentials};
 use super::client::Client;
 use super::cloudinit::{Address, CloudInit, MachineConfig};
 use super::error::{Error, Executed, Meaning};
-use super::inventory::{GuestStatus, Inventory};
+use super::inventory::GuestStatus;
 use super::limits::Concurrency;
 use super::machine::CloneRequest;
 use super::ownership::{Key, Marker, prove, with_line};
 use super::task::{Outcome, Upid};
-use super::template::{CloneKind, CloneWish, Placement, Templates};
+use super::template::{Placement, Templates};
 use super::transport::Endpoint;
 
 mod faults;
@@ -50,14 +52,10 @@ impl Lab {
         Lab { pve, client }
     }
 
-    async fn templates(&self, placement: Placement) -> (Inventory, Templates) {
+    async fn templates(&self, placement: Placement) -> Templates {
         let inventory = self.client.inventory().await.unwrap();
-        let templates = self
-            .client
-            .templates(&inventory, "k8s-node", placement)
-            .await
-            .unwrap();
-        (inventory, templates)
+        let templates = self.client.templates(&inventory, "k8s-node", placement);
+        templates.await.unwrap()
     }
 
     async fn request(
@@ -65,27 +63,31 @@ impl Lab {
         vmid: u32,
         hypervisor: &str,
         placement: Placement,
-        kind: CloneKind,
+        full: bool,
     ) -> CloneRequest {
-        let (inventory, templates) = self.templates(placement).await;
-        let wish = CloneWish {
-            kind,
-            storage: None,
-        };
-        let hypervisor = inventory.hypervisor(hypervisor).unwrap();
+        let Templates { templates, .. } = self.templates(placement).await;
+        let own = templates
+            .iter()
+            .find(|template| template.hypervisor == hypervisor);
+        let template = own.or(templates.first()).unwrap();
         CloneRequest {
-            route: templates.route(&inventory, hypervisor, &wish).unwrap(),
+            clone: CloneSpec {
+                hypervisor: template.hypervisor.as_str().into(),
+                vmid: Vmid(template.vmid),
+                full,
+                storage: None,
+            },
+            hypervisor: hypervisor.to_owned(),
             newid: vmid,
             name: format!("node-{vmid}"),
             pool: Some("k8s".to_owned()),
             description: marker(vmid).sign(&key()),
-            format: None,
         }
     }
 
     async fn clone_local(&self, vmid: u32, hypervisor: &str) -> Outcome {
         let request = self
-            .request(vmid, hypervisor, Placement::Local, CloneKind::Auto)
+            .request(vmid, hypervisor, Placement::Local, false)
             .await;
         self.end(self.client.clone_vm(&request).await).await
     }
@@ -268,10 +270,7 @@ async fn a_shared_template_serves_every_hypervisor() {
     let mut topology = Topology::of(2);
     topology.vms = vec![VmSpec::template(9000, "k8s-node", "pve1", "ceph", 10 * GIB)];
     let lab = Lab::of(topology).await;
-    let request = lab
-        .request(101, "pve2", Placement::Shared, CloneKind::Auto)
-        .await;
-    assert!(!request.route.full);
+    let request = lab.request(101, "pve2", Placement::Shared, false).await;
     assert_eq!(
         lab.end(lab.client.clone_vm(&request).await).await,
         Outcome::Ok
@@ -286,10 +285,8 @@ async fn a_shared_template_serves_every_hypervisor() {
         Some("node-101")
     );
 
-    let mut full = lab
-        .request(102, "pve1", Placement::Shared, CloneKind::Full)
-        .await;
-    full.route.storage = Some("local-lvm".to_owned());
+    let mut full = lab.request(102, "pve1", Placement::Shared, true).await;
+    full.clone.storage = Some("local-lvm".into());
     assert_eq!(lab.end(lab.client.clone_vm(&full).await).await, Outcome::Ok);
     let disk = lab.client.read_config("pve1", 102).await.unwrap();
     assert_eq!(disk.boot_disk().unwrap().storage(), Some("local-lvm"));
@@ -306,10 +303,7 @@ async fn a_thick_storage_is_copied_in_full() {
     ));
     topology.vms = vec![VmSpec::template(9000, "k8s-node", "pve1", "thick", 4 * GIB)];
     let lab = Lab::of(topology).await;
-    let request = lab
-        .request(101, "pve1", Placement::Shared, CloneKind::Auto)
-        .await;
-    assert!(request.route.full);
+    let request = lab.request(101, "pve1", Placement::Shared, true).await;
     assert_eq!(
         lab.end(lab.client.clone_vm(&request).await).await,
         Outcome::Ok

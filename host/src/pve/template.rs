@@ -1,14 +1,9 @@
-//! Templates: which VM to clone for a hypervisor, and how.
-//!
-//! Proxmox: a template on shared storage can be cloned to every hypervisor; one with any disk (a CD included) on local
-//! storage only to its own, so that such a cluster has one template per hypervisor. A linked clone builds on the
-//! template's disks, needs a storage that can do that, and stays on it.
+//! Templates: which VMs of a name there are to clone. Which of them is cloned for a hypervisor, and how, is the planner's decision.
 
 use super::client::Client;
 use super::error::{Error, Meaning};
-use super::inventory::{Guest, GuestKind, Hypervisor, Inventory, Storage};
-use super::limits::StorageSlot;
-use super::vm_config::{Disk, VmConfig};
+use super::inventory::{Guest, GuestKind, Inventory};
+use super::vm_config::VmConfig;
 
 /// Storage types whose volumes can be the base of linked clones. Thick LVM and plain block devices cannot.
 const LINKABLE: [&str; 10] = [
@@ -38,26 +33,6 @@ pub enum Placement {
     Local,
 }
 
-/// NodeClass's `template.clone`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloneKind {
-    /// Linked where storage and template allow it, else full.
-    Auto,
-    /// Linked, or not at all.
-    Linked,
-    /// A copy of every disk.
-    Full,
-}
-
-/// How a class wants its clones.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloneWish {
-    /// Linked or full.
-    pub kind: CloneKind,
-    /// NodeClass's `template.storage`: where the copies go.
-    pub storage: Option<String>,
-}
-
 /// The templates of one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Templates {
@@ -76,23 +51,6 @@ pub struct Template {
     pub hypervisor: String,
     /// Its configuration, which every clone inherits.
     pub config: VmConfig,
-}
-
-/// A way from a template to a clone on one hypervisor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// The template's VMID.
-    pub template: u32,
-    /// The hypervisor to send the call to.
-    pub source: String,
-    /// Where the clone shall be; none if that is the source.
-    pub target: Option<String>,
-    /// Full or linked.
-    pub full: bool,
-    /// Where full copies go, if not beside the template.
-    pub storage: Option<String>,
-    /// The storage whose lock the clone takes.
-    pub slot: StorageSlot,
 }
 
 /// No usable template.
@@ -141,53 +99,6 @@ pub enum TemplateError {
         #[source]
         source: Error,
     },
-}
-
-/// Why a hypervisor cannot get a clone.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoRoute {
-    /// `placement: local`, and no template here.
-    #[error("template {0:?} is not on this hypervisor")]
-    NoTemplate(String),
-    /// The template's disks cannot leave.
-    #[error("template {template} has {disk} on local storage {storage} of {source_hypervisor}")]
-    LocalDisk {
-        /// The template's VMID.
-        template: u32,
-        /// Which disk.
-        disk: String,
-        /// On which storage.
-        storage: String,
-        /// Where the template is.
-        source_hypervisor: String,
-    },
-    /// A storage that this hypervisor has not, or not now.
-    #[error("storage {0} is not available on this hypervisor")]
-    StorageUnavailable(String),
-    /// A storage that does not take disks.
-    #[error("storage {0} does not hold disk images (content `images`)")]
-    StorageContent(String),
-    /// `clone: linked` where that cannot be.
-    #[error(
-        "template.clone is linked, but storage {storage} ({kind}) cannot hold linked clones: use `full` or `auto`"
-    )]
-    NotLinkable {
-        /// The template's storage.
-        storage: String,
-        /// Its type.
-        kind: String,
-    },
-    /// `clone: linked` with a storage.
-    #[error(
-        "template.clone is linked and template.storage is {0}: a linked clone stays on the template's storage; remove one of the two"
-    )]
-    LinkedWithStorage(String),
-    /// Copies to a local storage of another hypervisor.
-    #[error("storage {0} is local, so copies can only be made on the template's own hypervisor")]
-    TargetNotShared(String),
-    /// A template without disks.
-    #[error("template {0} has no disk")]
-    NoDisk(u32),
 }
 
 impl Client {
@@ -290,147 +201,6 @@ fn choose<'a>(
             }
             Ok(templates)
         }
-    }
-}
-
-impl Templates {
-    /// How to make a clone on `hypervisor`: its own template first, else one that can be cloned to it.
-    ///
-    /// # Errors
-    /// Why that is not possible. What Proxmox would refuse is refused here, before a VMID is spent.
-    pub fn route(
-        &self,
-        inventory: &Inventory,
-        hypervisor: &Hypervisor,
-        wish: &CloneWish,
-    ) -> Result<Route, NoRoute> {
-        let own = self
-            .templates
-            .iter()
-            .filter(|template| template.hypervisor == hypervisor.name);
-        let others = self
-            .templates
-            .iter()
-            .filter(|template| template.hypervisor != hypervisor.name);
-        let mut refusal = None;
-        for template in own.chain(others) {
-            match template.route(inventory, hypervisor, wish) {
-                Ok(route) => return Ok(route),
-                // The nearest template's reason is the one to repair.
-                Err(reason) => refusal = refusal.or(Some(reason)),
-            }
-        }
-        Err(refusal.unwrap_or_else(|| NoRoute::NoTemplate(self.name.clone())))
-    }
-}
-
-impl Template {
-    fn route(
-        &self,
-        inventory: &Inventory,
-        hypervisor: &Hypervisor,
-        wish: &CloneWish,
-    ) -> Result<Route, NoRoute> {
-        let elsewhere = self.hypervisor != hypervisor.name;
-        let source = inventory
-            .hypervisor(&self.hypervisor)
-            .ok_or_else(|| NoRoute::NoTemplate(self.config.name.clone().unwrap_or_default()))?;
-        if elsewhere {
-            self.may_leave(source)?;
-        }
-        let boot = self
-            .config
-            .boot_disk()
-            .and_then(Disk::storage)
-            .ok_or(NoRoute::NoDisk(self.vmid))?;
-        let linked = self.linked(source, wish)?;
-        let storage = match &wish.storage {
-            Some(storage) if !linked => Some(storage.clone()),
-            Some(_) | None => None,
-        };
-        let needed = storage.as_deref().unwrap_or(boot);
-        let there = available(hypervisor, needed)?;
-        if elsewhere && storage.is_some() && !there.shared {
-            return Err(NoRoute::TargetNotShared(needed.to_owned()));
-        }
-        Ok(Route {
-            template: self.vmid,
-            source: self.hypervisor.clone(),
-            target: elsewhere.then(|| hypervisor.name.clone()),
-            full: !linked,
-            slot: StorageSlot {
-                storage: needed.to_owned(),
-                hypervisor: (!there.shared).then(|| hypervisor.name.clone()),
-            },
-            storage,
-        })
-    }
-
-    /// Proxmox: `target` is allowed only if every drive, CDs included, is on shared storage.
-    fn may_leave(&self, source: &Hypervisor) -> Result<(), NoRoute> {
-        for disk in self.copied_disks() {
-            let name = disk.storage().unwrap_or("(none: a device)");
-            if !source.storage(name).is_some_and(|storage| storage.shared) {
-                return Err(NoRoute::LocalDisk {
-                    template: self.vmid,
-                    disk: disk.key.clone(),
-                    storage: name.to_owned(),
-                    source_hypervisor: self.hypervisor.clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn linked(&self, source: &Hypervisor, wish: &CloneWish) -> Result<bool, NoRoute> {
-        let obstacle = self
-            .copied_disks()
-            .filter(|disk| !disk.is_cdrom())
-            .find_map(|disk| {
-                let storage = disk.storage().unwrap_or("(none: a device)");
-                let kind = source
-                    .storage(storage)
-                    .map_or("unknown", |storage| &storage.kind);
-                (!holds_linked_clones(kind)).then(|| NoRoute::NotLinkable {
-                    storage: storage.to_owned(),
-                    kind: kind.to_owned(),
-                })
-            });
-        match (wish.kind, &wish.storage) {
-            (CloneKind::Full, _) => Ok(false),
-            (CloneKind::Linked, Some(storage)) => Err(NoRoute::LinkedWithStorage(storage.clone())),
-            (CloneKind::Linked, None) => match obstacle {
-                Some(obstacle) => Err(obstacle),
-                None => Ok(true),
-            },
-            // A linked clone cannot move; it is what was asked for if the disks are on that storage already.
-            (CloneKind::Auto, Some(storage)) => Ok(obstacle.is_none()
-                && self
-                    .copied_disks()
-                    .filter(|disk| !disk.is_cdrom())
-                    .all(|disk| disk.storage() == Some(storage))),
-            (CloneKind::Auto, None) => Ok(obstacle.is_none()),
-        }
-    }
-
-    /// What a clone gets; `unusedN` stays behind.
-    fn copied_disks(&self) -> impl Iterator<Item = &Disk> {
-        self.config
-            .disks
-            .iter()
-            .filter(|disk| !disk.key.starts_with("unused"))
-    }
-}
-
-fn available<'a>(hypervisor: &'a Hypervisor, name: &str) -> Result<&'a Storage, NoRoute> {
-    let storage = hypervisor
-        .storage(name)
-        .filter(|storage| storage.active)
-        .ok_or_else(|| NoRoute::StorageUnavailable(name.to_owned()))?;
-    if storage.takes_disks() {
-        Ok(storage)
-    } else {
-        Err(NoRoute::StorageContent(name.to_owned()))
     }
 }
 

@@ -102,6 +102,11 @@ impl Disk {
         self.is_cdrom() && self.volume.contains("cloudinit")
     }
 
+    /// True for a volume that is attached no more (`unusedN`): a clone does not get it.
+    pub fn is_unused(&self) -> bool {
+        self.key.starts_with("unused")
+    }
+
     /// True for a drive that a guest uses as a disk and that can be left out of backups.
     pub fn is_data(&self) -> bool {
         let special = ["efidisk", "tpmstate", "unused"];

@@ -7,7 +7,7 @@ use super::answers::{failed, refuse, soon, unread};
 use super::node::node_ref;
 use super::observed::{Did, EntryLook, NodeLook, Observed};
 use super::ownership::Mismatch;
-use super::reasons::VMID_TAKEN;
+use super::reasons::{OUTDATED, VMID_TAKEN};
 use super::step::Step;
 use super::subject::Subject;
 use crate::facts::LaunchFailure;
@@ -80,7 +80,10 @@ fn launch_failure(subject: &Subject<'_>) -> Option<LaunchFailure> {
         })
         .find(|c| {
             !c.reason.is_empty()
-                && !matches!(c.reason.as_str(), VMID_TAKEN | "ReservationLost" | "Lost")
+                && !matches!(
+                    c.reason.as_str(),
+                    VMID_TAKEN | OUTDATED | "ReservationLost" | "Lost"
+                )
         })
         .map(|c| LaunchFailure {
             class: c.reason.as_str().into(),

@@ -175,7 +175,7 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
     let message = format!("{doing} VM {} failed: {text}", subject.claim.spec.vmid);
     let late = now >= subject.provision_deadline();
     Some(match failure {
-        Failure::Elsewhere | Failure::GiveUp => {
+        Failure::Elsewhere | Failure::Outdated | Failure::GiveUp => {
             fail(Condition::Launched, failure.as_str(), message, now)
         }
         Failure::Retry | Failure::VmidTaken | Failure::Freeze if late => {

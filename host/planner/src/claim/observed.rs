@@ -133,6 +133,8 @@ pub enum Failure {
     Retry,
     /// This hypervisor or storage cannot do it.
     Elsewhere,
+    /// What the claim was planned on is no longer so. Nobody is to blame: another claim can be made at once.
+    Outdated,
     /// Repeating cannot help; a human must change something.
     GiveUp,
     /// The VMID exists already.

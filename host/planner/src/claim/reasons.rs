@@ -7,6 +7,9 @@ use crate::plan::RemovalReason;
 /// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";
 
+/// The reason of `Launched=False` when what was planned to be cloned is not there any more as it was.
+pub(super) const OUTDATED: &str = "Outdated";
+
 /// The reason of `StuckLocked`.
 pub(super) const STUCK_LOCKED: &str = "StuckLocked";
 /// The same, where the marker or the number of our own task says that the VM is the clone we asked for.

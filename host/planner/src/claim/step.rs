@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::observed::{Did, Failure};
 use super::ownership::Proven;
+use super::reasons::OUTDATED;
 use super::{BLOCKED_BY_POD, Condition, Intent, Op, Phase};
 use crate::facts::{ClaimCondition, ClaimStatus, Labels, LaunchFailure, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
@@ -329,6 +330,7 @@ impl Failure {
             Self::Retry => "Retry",
             // A full storage as well as a server that is off: the message beside it says which.
             Self::Elsewhere => "HypervisorUnfit",
+            Self::Outdated => OUTDATED,
             Self::GiveUp => "Refused",
             Self::VmidTaken => "VmidTaken",
             Self::Freeze => "Frozen",

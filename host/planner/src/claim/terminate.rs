@@ -345,9 +345,11 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
     }
     Some(match failure {
         Failure::GiveUp => refused(subject, StatusChange::default(), failure, why, now),
-        Failure::Retry | Failure::Elsewhere | Failure::VmidTaken | Failure::Freeze => {
-            soon(now, why)
-        }
+        Failure::Retry
+        | Failure::Elsewhere
+        | Failure::Outdated
+        | Failure::VmidTaken
+        | Failure::Freeze => soon(now, why),
     })
 }
 
@@ -362,7 +364,11 @@ fn refused(
 ) -> Step {
     let pause = match failure {
         Failure::GiveUp => LATER,
-        Failure::Retry | Failure::Elsewhere | Failure::VmidTaken | Failure::Freeze => LOCK_PAUSE,
+        Failure::Retry
+        | Failure::Elsewhere
+        | Failure::Outdated
+        | Failure::VmidTaken
+        | Failure::Freeze => LOCK_PAUSE,
     };
     tell(subject, change, failure.as_str(), pause, why, now)
 }

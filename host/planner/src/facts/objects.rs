@@ -263,6 +263,9 @@ pub struct ClaimSpec {
     /// Storage for its disks; not given: where the template's are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
+    /// Which clone makes it. Not given: its VM was there before it, or an earlier version of kproxide made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone: Option<CloneSpec>,
     /// Name of its size.
     pub instance_type: InstanceTypeName,
     /// Its size.
@@ -288,6 +291,23 @@ pub struct ClaimSpec {
     /// Set if it was made for a machine of ours whose own claim was gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<Adopts>,
+}
+
+/// The clone that is asked for. Decided with the machine's place: what is asked of Proxmox is what was planned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CloneSpec {
+    /// The hypervisor that the template is on.
+    pub hypervisor: Arc<str>,
+    /// Number of the template.
+    pub vmid: Vmid,
+    /// Every disk is copied. If not, the clone is linked: it builds on the template's disks.
+    #[serde(default)]
+    pub full: bool,
+    /// Storage for the copies. Not given: each beside the template's disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageName>,
 }
 
 /// Size of a machine.

@@ -96,17 +96,57 @@ pub struct TemplateFacts {
     pub vmid: Vmid,
     /// Where it stands: the clone request goes there.
     pub hypervisor: Arc<str>,
-    /// Its disks are on shared storage, so a clone may be made for any hypervisor that has that storage.
-    pub shared: bool,
-    /// The storage of its boot disk.
-    pub storage: Option<StorageName>,
-    pub disk_bytes: u64,
+    /// What clones get, the disk to boot from first. Without `unusedN`, which Proxmox leaves behind.
+    pub disks: Vec<TemplateDisk>,
     /// Changes when the template's configuration changes: what drift is measured by.
     pub digest: String,
     /// The VM of that name is no template, or has a problem that forbids cloning; says which.
     pub problem: Option<String>,
     /// SMBIOS UUID, so that a clone is never confused with it.
     pub smbios_uuid: Option<Uid>,
+}
+
+impl TemplateFacts {
+    /// Size of the disk to boot from.
+    pub fn boot_bytes(&self) -> u64 {
+        self.disks.first().map_or(0, |disk| disk.bytes)
+    }
+}
+
+/// A drive of a template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateDisk {
+    /// Such as `scsi0`.
+    pub key: Arc<str>,
+    pub drive: Drive,
+    pub bytes: u64,
+    pub storage: StorageName,
+    /// Such as `lvmthin`; `unknown` if the storage is not listed.
+    pub storage_kind: Arc<str>,
+    pub shared: bool,
+}
+
+/// What Proxmox makes of a drive in a clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Drive {
+    /// Copied, or the base of a linked clone where its storage is one that can be.
+    Disk { links: bool },
+    /// Made anew.
+    CloudInit,
+    /// Named again and not copied.
+    Cd,
+}
+
+impl TemplateDisk {
+    /// A linked clone builds on it, and a full one copies it.
+    pub fn is_base(&self) -> bool {
+        matches!(self.drive, Drive::Disk { .. })
+    }
+
+    /// It keeps no clone from being linked.
+    pub fn links(&self) -> bool {
+        self.drive != Drive::Disk { links: false }
+    }
 }
 
 /// What the own configuration of a guest says that no claim names, though it is in our range and in our pool.

@@ -10,7 +10,7 @@ use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines::{self, Learned};
 use super::{Planning, decorate};
-use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec};
+use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec, TemplateFacts};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
@@ -229,7 +229,7 @@ impl<'w> Planning<'w> {
             .zip(inventory)
             .and_then(|(class, inventory)| inventory.templates.get(&class.template));
         templates
-            .and_then(|templates| templates.iter().map(|template| template.disk_bytes).min())
+            .and_then(|templates| templates.iter().map(TemplateFacts::boot_bytes).min())
             .unwrap_or(0)
     }
 

@@ -316,7 +316,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         tick.found(
             Severity::Notice,
             format!("NodeClaim/{name}"),
-            format!("hypervisor {} {why}, and nothing was asked of it yet: the claim goes, and its machine is made elsewhere", claim.spec.hypervisor),
+            format!("{why}, and nothing was asked of it yet: the claim goes, and its machine is made elsewhere"),
         );
         row.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
         row.stage = Stage::Overdue;
@@ -333,9 +333,9 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
     row
 }
 
-/// Why a hypervisor is no place for a machine that nobody has asked Proxmox for yet. Once the clone was asked for the machine stays there: whoever
+/// Why a claim cannot stay as it is for which nobody has asked Proxmox yet. Once the clone was asked for the machine stays there: whoever
 /// empties the hypervisor sees it as any other.
-fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<&'static str> {
+fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
     let ClaimSpec {
         cluster,
         hypervisor,
@@ -345,21 +345,28 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<&'static str> {
     if claim.status.phase != Phase::Pending || !claim.has_finalizer || adopts.is_some() {
         return None;
     }
+    if claim.spec.clone.is_none() {
+        return Some(
+            "an earlier version of kproxide made it, which wrote down no template".to_owned(),
+        );
+    }
     let facts = world.clusters().get(cluster)?;
     if facts.exclude.contains(hypervisor)
         || (!facts.include.is_empty() && !facts.include.contains(hypervisor))
     {
-        return Some("was excluded by the operator");
+        return Some(format!(
+            "hypervisor {hypervisor} was excluded by the operator"
+        ));
     }
     let inventory = world.inventories().get(cluster)?;
-    match inventory.hypervisors.get(hypervisor) {
-        Some(hypervisor) if hypervisor.maintenance => Some("is in maintenance"),
-        Some(_) => None,
+    let why = match inventory.hypervisors.get(hypervisor) {
+        Some(hypervisor) if hypervisor.maintenance => "is in maintenance",
         None if inventory.reachable && inventory.quorate && inventory.complete => {
-            Some("is not in its cluster any more")
+            "is not in its cluster any more"
         }
-        None => None,
-    }
+        Some(_) | None => return None,
+    };
+    Some(format!("hypervisor {hypervisor} {why}"))
 }
 
 /// Made for a machine without a claim that cannot serve, to be removed: whatever the verdict, every step of it takes that removal further.

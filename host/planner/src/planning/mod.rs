@@ -14,6 +14,7 @@ mod blockers;
 mod board;
 mod breaking;
 mod claims;
+mod clone;
 mod decorate;
 mod explain;
 mod fit;

@@ -541,6 +541,7 @@ impl<'w> Orphan<'w> {
             vm_name: name.as_str().into(),
             hypervisor: facts.hypervisor.clone(),
             storage: entry.and_then(|entry| entry.storage.clone()),
+            clone: None,
             instance_type: UNKNOWN.into(),
             resources: ClaimResources {
                 milli_cores: entry.map_or(facts.milli_cores, |entry| entry.milli_cores),

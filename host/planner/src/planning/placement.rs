@@ -311,7 +311,8 @@ impl<'w> Planning<'w> {
             vmid,
             vm_name: claim.as_str().into(),
             hypervisor: hypervisor.name.clone(),
-            storage: Some(site.storage_name.clone()),
+            storage: site.disks.first().map(|disk| disk.name.clone()),
+            clone: Some(site.clone.spec()),
             instance_type: offer.instance_type.name.clone(),
             resources: ClaimResources {
                 milli_cores: offer.size.milli_cores,
@@ -322,13 +323,13 @@ impl<'w> Planning<'w> {
             labels,
             annotations: decoration.annotations.clone(),
             taints: machines::claim_taints(pool.facts, &decoration),
-            template_digest: site.template.digest.as_str().into(),
+            template_digest: site.clone.template.digest.as_str().into(),
             policy_digest: digest,
             adopts: None,
         };
         let since = self.tick.now;
         self.ledger.entries.push(LedgerEntry {
-            disk_bytes: site.disk_bytes,
+            disk_bytes: site.disks.first().map_or(0, |disk| disk.bytes),
             ..LedgerEntry::of(&claim, &spec, EntryState::Reserved { since })
         });
         self.report.placements.push(PlacementReport {

@@ -352,7 +352,10 @@ impl<'w> Planning<'w> {
                 machines::profile(NEW, class, labels, taints)
             })
             .collect();
-        let disks = sites.iter().flatten().map(|site| site.template.disk_bytes);
+        let disks = sites
+            .iter()
+            .flatten()
+            .map(|site| site.clone.template.boot_bytes());
         let whole = learned.allocatable(
             &pool.facts.class,
             class,

@@ -2,7 +2,7 @@
 
 use super::machines::signed;
 use super::placement;
-use super::sites::{Hypervisors, Site};
+use super::sites::{Hypervisors, NewDisk, Site};
 use crate::facts::{LedgerEntry, LedgerFacts};
 use crate::ids::{ClassName, ClusterName, HypervisorId};
 use crate::limits::MOST_ENTRIES;
@@ -31,14 +31,14 @@ struct HypervisorRoom {
 }
 
 /// What a site has too little of for one more machine.
-enum Lack {
+enum Lack<'s> {
     Entry,
     Number,
     Address,
     Machine,
     Cpu,
     Memory,
-    Storage,
+    Storage(&'s NewDisk<'s>),
 }
 
 impl Hypervisors<'_> {
@@ -133,15 +133,15 @@ impl Room {
                 asked: signed(size.memory_bytes),
                 left: room.memory_bytes,
             },
-            Lack::Storage => Refusal::StorageFull {
-                storage: site.storage_name.clone(),
-                asked: signed(site.disk_bytes),
-                left: signed(self.storages[site.storage]),
+            Lack::Storage(disk) => Refusal::StorageFull {
+                storage: disk.name.clone(),
+                asked: signed(disk.bytes),
+                left: signed(self.storages[disk.storage]),
             },
         })
     }
 
-    fn lack(&self, site: &Site<'_>, size: Size) -> Option<Lack> {
+    fn lack<'s>(&self, site: &'s Site<'_>, size: Size) -> Option<Lack<'s>> {
         let room = &self.hypervisors[site.hypervisor];
         if self.entries == 0 {
             Some(Lack::Entry)
@@ -155,10 +155,9 @@ impl Room {
             Some(Lack::Cpu)
         } else if signed(size.memory_bytes) > room.memory_bytes {
             Some(Lack::Memory)
-        } else if site.disk_bytes > self.storages[site.storage] {
-            Some(Lack::Storage)
         } else {
-            None
+            let is_full = |disk: &&NewDisk<'_>| disk.bytes > self.storages[disk.storage];
+            site.disks.iter().find(is_full).map(Lack::Storage)
         }
     }
 
@@ -187,12 +186,14 @@ impl Room {
         };
         room.machines = room.machines.map(step);
         self.numbers[site.cluster] = step(self.numbers[site.cluster]);
-        let storage = &mut self.storages[site.storage];
-        *storage = if sign < 0 {
-            storage.saturating_sub(site.disk_bytes)
-        } else {
-            *storage + site.disk_bytes
-        };
+        for disk in site.disks.iter() {
+            let storage = &mut self.storages[disk.storage];
+            *storage = if sign < 0 {
+                storage.saturating_sub(disk.bytes)
+            } else {
+                *storage + disk.bytes
+            };
+        }
         if let Some(addresses) = &mut self.addresses[site.class] {
             *addresses = if sign < 0 {
                 addresses.saturating_sub(1)
@@ -208,7 +209,8 @@ impl Room {
     }
 
     pub(super) fn storage_free(&self, site: &Site<'_>) -> u64 {
-        self.storages[site.storage]
+        let first = site.disks.first();
+        first.map_or(0, |disk| self.storages[disk.storage])
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Planning;
+use super::clone::CloneWay;
 use super::machines::signed;
 use super::room::Room;
 use crate::anchor::{self, Hold};
@@ -57,11 +58,19 @@ pub(super) struct Site<'w> {
     pub(super) hypervisor: usize,
     pub(super) cluster: usize,
     pub(super) class: usize,
+    /// The one to boot from first.
+    pub(super) disks: Arc<[NewDisk<'w>]>,
+    pub(super) clone: CloneWay<'w>,
+}
+
+/// What a machine takes of a storage at once.
+#[derive(Debug)]
+pub(super) struct NewDisk<'w> {
+    /// Index into [`Hypervisors::storages`].
     pub(super) storage: usize,
-    pub(super) storage_name: StorageName,
-    /// Bytes that the new disk takes at once; 0 for a linked clone.
-    pub(super) disk_bytes: u64,
-    pub(super) template: &'w TemplateFacts,
+    pub(super) name: &'w StorageName,
+    /// 0 for a linked clone.
+    pub(super) bytes: u64,
 }
 
 impl Planning<'_> {
@@ -200,7 +209,7 @@ impl<'w> Hypervisors<'w> {
         &self,
         index: usize,
         class_name: &ClassName,
-        class: &ClassFacts,
+        class: &'w ClassFacts,
         size: &InstanceType,
         backoff: &[Backoff],
         now: jiff::Timestamp,
@@ -209,46 +218,25 @@ impl<'w> Hypervisors<'w> {
         if let Some(refusal) = &hypervisor.closed {
             return Err(refusal.clone());
         }
-        let template = hypervisor.template(class)?;
-        let linked = class
-            .linked
-            .unwrap_or_else(|| class.storage.is_none() && hypervisor.links(template));
-        let storage_name = match (&class.storage, &template.storage) {
-            (Some(storage), _) if !linked => storage,
-            (_, Some(storage)) => storage,
-            (_, None) => {
-                let problem = format!("template {} has no disk", class.template);
-                return Err(Refusal::Template(problem));
-            }
-        };
-        let storage = hypervisor
-            .facts
-            .storages
-            .get(storage_name)
-            .ok_or_else(|| Refusal::NoStorage(storage_name.clone()))?;
-        if !storage.active {
-            return Err(Refusal::StorageInactive(storage_name.clone()));
-        }
-        if let Some(refusal) = nearly_full(storage_name, storage) {
-            return Err(refusal);
-        }
-        // Proxmox VE copies to another server only what is on shared storage, and only to shared storage.
-        if !storage.shared && template.hypervisor != hypervisor.id.name {
-            return Err(Refusal::StorageLocal {
-                storage: storage_name.clone(),
-                template: class.template.to_string(),
-                hypervisor: template.hypervisor.to_string(),
+        let clone = CloneWay::of(class, hypervisor)?;
+        let mut disks = Vec::new();
+        for (name, bytes) in clone.needs(size) {
+            let storage = self.storage_for(hypervisor, name, class, &clone)?;
+            disks.push(NewDisk {
+                storage,
+                name,
+                bytes,
             });
         }
         let is_paused = |row: &&Backoff| {
+            let is_on = |name: &StorageName| disks.iter().any(|disk| disk.name == name);
             row.hypervisor == hypervisor.id
-                && row.storage.as_ref().is_none_or(|name| name == storage_name)
+                && row.storage.as_ref().is_none_or(is_on)
                 && now < row.until
         };
         if let Some(row) = backoff.iter().find(is_paused) {
             return Err(left_alone(row));
         }
-        let storage_index = self.storage_index(hypervisor, storage_name, storage);
         Ok(Site {
             hypervisor: index,
             cluster: hypervisor.cluster_index,
@@ -256,14 +244,37 @@ impl<'w> Hypervisors<'w> {
                 .classes
                 .binary_search(&class_name)
                 .map_err(|_| Refusal::ClassGone)?,
-            storage: storage_index.ok_or_else(|| Refusal::NoStorage(storage_name.clone()))?,
-            storage_name: storage_name.clone(),
-            disk_bytes: match linked {
-                true => 0,
-                false => size.disk_bytes.unwrap_or(0).max(template.disk_bytes),
-            },
-            template,
+            disks: disks.into(),
+            clone,
         })
+    }
+
+    /// The index of a storage that takes new disks of this clone, or why it does not.
+    fn storage_for(
+        &self,
+        hypervisor: &Hypervisor<'w>,
+        name: &StorageName,
+        class: &ClassFacts,
+        clone: &CloneWay<'_>,
+    ) -> Result<usize, Refusal> {
+        let none = || Refusal::NoStorage(name.clone());
+        let storage = hypervisor.facts.storages.get(name).ok_or_else(none)?;
+        if !storage.active {
+            return Err(Refusal::StorageInactive(name.clone()));
+        }
+        if let Some(refusal) = nearly_full(name, storage) {
+            return Err(refusal);
+        }
+        let source = &clone.template.hypervisor;
+        if !storage.shared && *source != hypervisor.id.name {
+            return Err(Refusal::StorageLocal {
+                storage: name.clone(),
+                template: class.template.to_string(),
+                hypervisor: source.to_string(),
+            });
+        }
+        let index = self.storage_index(hypervisor, name, storage);
+        index.ok_or_else(none)
     }
 
     /// Takes note of a machine placed in this tick: the next question shows it.
@@ -357,49 +368,9 @@ impl<'w> Hypervisor<'w> {
         }
     }
 
-    /// The template that a clone for this hypervisor is made from: one that stands here, else one on shared storage.
-    fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, Refusal> {
-        let name = &class.template;
-        let templates = self
-            .inventory
-            .templates
-            .get(name)
-            .map_or(&[][..], Vec::as_slice);
-        let here = templates
-            .iter()
-            .filter(|template| template.hypervisor == self.id.name);
-        let elsewhere = templates.iter().filter(|template| {
-            !class.local_template && template.shared && template.hypervisor != self.id.name
-        });
-        let mut found: Vec<&TemplateFacts> = here.chain(elsewhere).collect();
-        found.sort_by_key(|template| {
-            (
-                template.problem.is_some(),
-                template.hypervisor != self.id.name,
-                template.vmid,
-            )
-        });
-        match found.first() {
-            Some(TemplateFacts {
-                problem: Some(problem),
-                ..
-            }) => Err(Refusal::Template(problem.clone())),
-            Some(template) => Ok(template),
-            None if templates.is_empty() || class.local_template => Err(Refusal::NoTemplate {
-                template: name.to_string(),
-                cluster: templates.is_empty().then(|| self.id.cluster.clone()),
-            }),
-            None => Err(Refusal::TemplateStays(name.to_string())),
-        }
-    }
-
-    /// Whether the template's storage makes linked clones.
-    fn links(&self, template: &TemplateFacts) -> bool {
-        let storage = template
-            .storage
-            .as_ref()
-            .and_then(|name| self.facts.storages.get(name));
-        storage.is_some_and(|storage| storage.linked_clones)
+    pub(super) fn templates(&self, name: &str) -> &'w [TemplateFacts] {
+        let templates = self.inventory.templates.get(name);
+        templates.map_or(&[][..], Vec::as_slice)
     }
 }
 

@@ -3,6 +3,7 @@
 mod acceptance;
 mod blockers;
 mod breaking;
+mod clones;
 mod drawn;
 mod gates;
 mod headroom;

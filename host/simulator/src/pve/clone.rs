@@ -118,8 +118,11 @@ impl Order {
                 self.new
             )));
         }
+        // What is attached no more is not looked at: it stays behind.
         for drive in source.drives() {
-            self.check_drive(state, &drive)?;
+            if !drive.key.starts_with("unused") {
+                self.check_drive(state, &drive)?;
+            }
         }
         for bridge in source
             .config

@@ -9,10 +9,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{
-    ClaimResources, ClaimSpec, Delta, EntryState, HostFacts, LedgerEntry, NodeFacts,
+    ClaimResources, ClaimSpec, CloneSpec, Delta, EntryState, HostFacts, LedgerEntry, NodeFacts,
+    PodFacts,
 };
-use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, Vmid};
+use kproxide_planner::fixtures;
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, PodKey, Vmid};
 use kproxide_planner::plan::{Advance, Launch, Plan, Verdict};
+use kproxide_planner::planning::Limits;
 use kproxide_planner::world::World;
 use kproxide_simulator::clock::Clock as SimulatedClock;
 use kproxide_simulator::faults::{Broken, Dialect, Faults};
@@ -83,6 +86,25 @@ fn epoch() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
+/// What a plan would say, made from the template of its hypervisor as it stands, or of another; `None`: nothing is known of one yet.
+pub(super) fn planned(world: &World) -> Option<ClaimSpec> {
+    let inventory = world.inventories().get(CLUSTER)?;
+    let templates = inventory.templates.values().flatten();
+    let template = templates.min_by_key(|template| &*template.hypervisor != "pve2")?;
+    Some(ClaimSpec {
+        storage: Some(template.disks.first()?.storage.clone()),
+        clone: Some(CloneSpec {
+            hypervisor: template.hypervisor.clone(),
+            vmid: template.vmid,
+            full: false,
+            storage: None,
+        }),
+        template_digest: template.digest.as_str().into(),
+        ..spec()
+    })
+}
+
+/// Without a template.
 pub(super) fn spec() -> ClaimSpec {
     ClaimSpec {
         pool: "workers".into(),
@@ -92,6 +114,7 @@ pub(super) fn spec() -> ClaimSpec {
         vm_name: CLAIM.into(),
         hypervisor: "pve2".into(),
         storage: None,
+        clone: None,
         instance_type: "medium".into(),
         resources: ClaimResources {
             milli_cores: 4000,
@@ -149,6 +172,39 @@ impl Host {
         }
         self.world.apply(Delta::Ledger(ledger.map(Box::new)));
         self.actor.look_for_leftovers(&self.world).await
+    }
+
+    pub(super) fn proxmox(&self) -> PveClient {
+        self.clusters.client(&CLUSTER.into()).unwrap()
+    }
+
+    /// What is planned for so many pods, with this template in the class.
+    pub(super) async fn plan(&mut self, template: &Value, pods: usize) -> Plan {
+        let (class, _) = class_facts(&from_json(json!({
+            "template": template,
+            "instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20}],
+        })));
+        assert_eq!(class.problem, None);
+        let class = Delta::Class("standard".into(), Some(Box::new(class)));
+        self.world.apply(class);
+        let wanted = wanted_templates(&self.world);
+        let seen = self.clusters.refresh(Duration::ZERO, wanted, &self.clock);
+        for delta in seen.await {
+            self.world.apply(delta);
+        }
+        let ledger = ledger::get(&self.kube).await.unwrap();
+        self.world.apply(Delta::Ledger(ledger.map(Box::new)));
+        let now = self.clock.now();
+        for index in 0..pods {
+            let pod = PodFacts {
+                created: now,
+                unschedulable_since: Some(now),
+                ..fixtures::pending_pod(fixtures::spec("cpu=3"))
+            };
+            let key = PodKey::new("default", &format!("web-{index}"));
+            self.world.apply(Delta::Pod(key, Some(Box::new(pod))));
+        }
+        fixtures::plan(&self.world, now, Limits::default(), fixtures::reasonable)
     }
 }
 
@@ -425,8 +481,11 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
     let stands = ledger::get(client).await.unwrap().unwrap();
     let mut plan = Plan::default();
     let promised = stands.entries.iter().all(LedgerEntry::counts);
-    if !host.launched && found.is_empty() && promised {
-        let spec = spec();
+    if !host.launched
+        && found.is_empty()
+        && promised
+        && let Some(spec) = planned(&host.world)
+    {
         let mut wanted = stands.clone();
         wanted.entries.push(reserved(CLAIM, &spec, host));
         // A process that died between the reservation and the claim left it standing.

@@ -10,7 +10,7 @@ use kproxide_planner::plan::{Launch, Plan, Verdict};
 use tokio::runtime::Builder;
 use tokio::time::Instant;
 
-use super::lab::{CLAIM, Host, Lab, VMID, reserved, spec, tick, turn};
+use super::lab::{CLAIM, Host, Lab, VMID, planned, reserved, tick, turn};
 use super::lives::in_service;
 use crate::act::{AFTER_PANIC, Actor};
 use crate::kube::{claims, ledger};
@@ -37,7 +37,7 @@ async fn launch_both(lab: &Lab, host: &mut Host) {
     let mut wanted = ledger::get(&lab.client).await.unwrap().unwrap();
     let mut plan = Plan::default();
     for (claim, vmid) in [(CLAIM, VMID), (OTHER, OTHER_VMID)] {
-        let mut spec = spec();
+        let mut spec = planned(&host.world).unwrap();
         spec.vmid = Vmid(vmid);
         spec.vm_name = claim.into();
         wanted.entries.push(reserved(claim, &spec, host));

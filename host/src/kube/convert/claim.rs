@@ -72,7 +72,9 @@ pub(in crate::kube) fn truncated(text: &str, longest: usize) -> String {
 pub(in crate::kube) mod tests {
     use jiff::Timestamp;
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
-    use kproxide_planner::facts::{Adopts, ClaimCondition, ClaimResources, Taint, TaintEffect};
+    use kproxide_planner::facts::{
+        Adopts, ClaimCondition, ClaimResources, CloneSpec, Taint, TaintEffect,
+    };
     use kproxide_planner::ids::Vmid;
     use serde_json::json;
 
@@ -104,6 +106,12 @@ pub(in crate::kube) mod tests {
             vm_name: "workers-x7".into(),
             hypervisor: "pve1".into(),
             storage: Some("ceph".into()),
+            clone: Some(CloneSpec {
+                hypervisor: "pve2".into(),
+                vmid: Vmid(9000),
+                full: true,
+                storage: Some("ceph".into()),
+            }),
             instance_type: "m".into(),
             resources: ClaimResources {
                 milli_cores: 4000,
@@ -190,6 +198,7 @@ pub(in crate::kube) mod tests {
                 "spec": {
                     "pool": "workers", "class": "default", "cluster": "lab",
                     "vmid": 600, "vmName": "workers-x7", "hypervisor": "pve1", "storage": "ceph",
+                    "clone": {"hypervisor": "pve2", "vmid": 9000, "full": true, "storage": "ceph"},
                     "instanceType": "m",
                     "resources": {"milliCores": 4000, "memoryBytes": 8589934592u64, "diskBytes": 34359738368u64},
                     "address": "10.0.0.10",

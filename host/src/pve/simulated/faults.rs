@@ -5,6 +5,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::pve::error::Reaction;
+use crate::pve::limits::StorageSlot;
 use crate::pve::ownership::NotOurs;
 use crate::pve::preflight::Scope;
 
@@ -13,9 +14,7 @@ async fn b23_a_taken_number_is_told_and_a_lost_clone_is_found() {
     let lab = Lab::of(Topology::of(2)).await;
     assert_eq!(lab.clone_local(101, "pve1").await, Outcome::Ok);
     assert!(!lab.client.vmid_is_free(101).await.unwrap());
-    let same_hypervisor = lab
-        .request(101, "pve1", Placement::Local, CloneKind::Auto)
-        .await;
+    let same_hypervisor = lab.request(101, "pve1", Placement::Local, false).await;
     let refused = lab.client.clone_vm(&same_hypervisor).await.unwrap_err();
     assert_eq!(
         (refused.meaning.clone(), refused.executed),
@@ -85,9 +84,7 @@ async fn f32_a_revoked_token_stops_everything_with_its_reason() {
 #[tokio::test(start_paused = true)]
 async fn f35_without_quorum_nothing_is_written() {
     let lab = Lab::of(Topology::of(3)).await;
-    let request = lab
-        .request(101, "pve1", Placement::Local, CloneKind::Auto)
-        .await;
+    let request = lab.request(101, "pve1", Placement::Local, false).await;
     lab.pve.set_quorate(false);
     sleep(Duration::from_secs(20)).await;
     assert!(!lab.client.inventory().await.unwrap().quorate);
@@ -101,9 +98,7 @@ async fn f35_without_quorum_nothing_is_written() {
 #[tokio::test(start_paused = true)]
 async fn f31_f40_an_unreachable_hypervisor_is_told_from_a_hung_one() {
     let lab = Lab::of(Topology::of(3)).await;
-    let request = lab
-        .request(101, "pve2", Placement::Local, CloneKind::Auto)
-        .await;
+    let request = lab.request(101, "pve2", Placement::Local, false).await;
     lab.pve.set_hypervisor_hung("pve2", true);
     let lost = lab.client.clone_vm(&request).await.unwrap_err();
     assert_eq!(
@@ -124,9 +119,7 @@ async fn f31_f40_an_unreachable_hypervisor_is_told_from_a_hung_one() {
 #[tokio::test(start_paused = true)]
 async fn f44_a_full_storage_says_so() {
     let lab = Lab::of(Topology::of(1)).await;
-    let request = lab
-        .request(101, "pve1", Placement::Local, CloneKind::Full)
-        .await;
+    let request = lab.request(101, "pve1", Placement::Local, true).await;
     lab.pve.fill_storage("local-lvm", GIB);
     let Outcome::Failed { meaning, text } = lab.end(lab.client.clone_vm(&request).await).await
     else {
@@ -219,9 +212,7 @@ async fn f36_many_clones_keep_out_of_each_others_way() {
     let mut topology = Topology::of(2);
     topology.vms = vec![VmSpec::template(9000, "k8s-node", "pve1", "ceph", 10 * GIB)];
     let lab = Lab::of(topology).await;
-    let template = lab
-        .request(101, "pve1", Placement::Shared, CloneKind::Auto)
-        .await;
+    let template = lab.request(101, "pve1", Placement::Shared, false).await;
     let clones = (101..113).map(|vmid| {
         let request = CloneRequest {
             newid: vmid,
@@ -232,7 +223,13 @@ async fn f36_many_clones_keep_out_of_each_others_way() {
             let slot = lab
                 .client
                 .limits()
-                .clone_slot(request.route.slot.clone(), "pve1")
+                .clone_slot(
+                    StorageSlot {
+                        storage: "ceph".to_owned(),
+                        hypervisor: None,
+                    },
+                    "pve1",
+                )
                 .await;
             let outcome = lab.end(lab.client.clone_vm(&request).await).await;
             drop(slot);
@@ -276,9 +273,7 @@ async fn a_token_that_may_do_too_much_is_recognized() {
         grant("/sdn/zones/localnetwork/vmbr0", "SDN.Use"),
     ]);
     assert_eq!(lab.client.excess_privileges().await.unwrap(), []);
-    let request = lab
-        .request(101, "pve1", Placement::Local, CloneKind::Auto)
-        .await;
+    let request = lab.request(101, "pve1", Placement::Local, false).await;
     let cloned = lab.end(lab.client.clone_vm(&request).await).await;
     assert_eq!(cloned, Outcome::Ok);
     assert_eq!(lab.client.excess_privileges().await.unwrap(), []);
@@ -296,9 +291,7 @@ async fn missing_privileges_come_with_their_commands() {
     let lab = Lab::of(Topology::of(1)).await;
     assert_eq!(lab.client.missing_privileges(&scope).await.unwrap(), []);
 
-    let request = lab
-        .request(101, "pve1", Placement::Local, CloneKind::Auto)
-        .await;
+    let request = lab.request(101, "pve1", Placement::Local, false).await;
     let grant = |path: &str, privileges: &[&str]| AclSpec {
         path: path.to_owned(),
         subject: "kproxide@pve".to_owned(),

@@ -1,3 +1,5 @@
+use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::ids::Vmid;
 use serde_json::{Value, json};
 
 use super::*;
@@ -28,183 +30,8 @@ fn guest(vmid: u32, hypervisor: &str, name: &str, template: u8) -> Value {
     json!({"type": "qemu", "vmid": vmid, "node": hypervisor, "name": name, "template": template, "status": "stopped"})
 }
 
-fn template(vmid: u32, hypervisor: &str, config: Value) -> Template {
-    Template {
-        vmid,
-        hypervisor: hypervisor.to_owned(),
-        config: VmConfig::from_data(&serde_json::from_value(config).unwrap()),
-    }
-}
-
 fn on(storage: &str) -> Value {
     json!({"boot": "order=scsi0", "scsi0": format!("{storage}:base-9000-disk-0,size=8G"), "ide2": format!("{storage}:vm-9000-cloudinit,media=cdrom")})
-}
-
-fn wish(kind: CloneKind, storage: Option<&str>) -> CloneWish {
-    CloneWish {
-        kind,
-        storage: storage.map(str::to_owned),
-    }
-}
-
-/// `linked|full source→target storage`, or the reason.
-fn route(templates: Vec<Template>, hypervisor: &str, wish: &CloneWish) -> String {
-    let inventory = cluster(json!([]));
-    let templates = Templates {
-        name: "tmpl".to_owned(),
-        templates,
-    };
-    match templates.route(&inventory, inventory.hypervisor(hypervisor).unwrap(), wish) {
-        Ok(route) => format!(
-            "{} {}@{}→{} {}, lock {}{}",
-            if route.full { "full" } else { "linked" },
-            route.template,
-            route.source,
-            route.target.as_deref().unwrap_or("here"),
-            route.storage.as_deref().unwrap_or("beside"),
-            route.slot.storage,
-            route
-                .slot
-                .hypervisor
-                .map(|name| format!("@{name}"))
-                .unwrap_or_default(),
-        ),
-        Err(reason) => reason.to_string(),
-    }
-}
-
-#[test]
-fn a_template_on_shared_storage_goes_everywhere() {
-    let auto = wish(CloneKind::Auto, None);
-    let shared = || vec![template(9000, "pve1", on("ceph"))];
-    assert_eq!(
-        route(shared(), "pve1", &auto),
-        "linked 9000@pve1→here beside, lock ceph"
-    );
-    assert_eq!(
-        route(shared(), "pve2", &auto),
-        "linked 9000@pve1→pve2 beside, lock ceph"
-    );
-}
-
-#[test]
-fn a_template_on_local_storage_stays() {
-    let auto = wish(CloneKind::Auto, None);
-    let local = || vec![template(9000, "pve1", on("local"))];
-    assert_eq!(
-        route(local(), "pve1", &auto),
-        "linked 9000@pve1→here beside, lock local@pve1"
-    );
-    assert_eq!(
-        route(local(), "pve2", &auto),
-        "template 9000 has ide2 on local storage local of pve1"
-    );
-    let both = vec![
-        template(9000, "pve1", on("local")),
-        template(9001, "pve2", on("local")),
-    ];
-    assert_eq!(
-        route(both, "pve2", &auto),
-        "linked 9001@pve2→here beside, lock local@pve2"
-    );
-}
-
-#[test]
-fn a_local_cd_alone_ties_a_template_down() {
-    let mut config = on("ceph");
-    config["ide3"] = json!("local:iso/x.iso,media=cdrom");
-    assert_eq!(
-        route(
-            vec![template(9000, "pve1", config)],
-            "pve2",
-            &wish(CloneKind::Auto, None)
-        ),
-        "template 9000 has ide3 on local storage local of pve1"
-    );
-}
-
-#[test]
-fn linked_or_full() {
-    let thick = || vec![template(9000, "pve1", on("thick"))];
-    let shared = || vec![template(9000, "pve1", on("ceph"))];
-    for (templates, kind, storage, expected) in [
-        (
-            thick(),
-            CloneKind::Auto,
-            None,
-            "full 9000@pve1→here beside, lock thick@pve1",
-        ),
-        (
-            thick(),
-            CloneKind::Linked,
-            None,
-            "template.clone is linked, but storage thick (lvm) cannot hold linked clones: use `full` or `auto`",
-        ),
-        (
-            shared(),
-            CloneKind::Full,
-            None,
-            "full 9000@pve1→here beside, lock ceph",
-        ),
-        (
-            shared(),
-            CloneKind::Full,
-            Some("local"),
-            "full 9000@pve1→here local, lock local@pve1",
-        ),
-        (
-            shared(),
-            CloneKind::Auto,
-            Some("local"),
-            "full 9000@pve1→here local, lock local@pve1",
-        ),
-        (
-            shared(),
-            CloneKind::Auto,
-            Some("ceph"),
-            "linked 9000@pve1→here beside, lock ceph",
-        ),
-        (
-            shared(),
-            CloneKind::Linked,
-            Some("local"),
-            "template.clone is linked and template.storage is local: a linked clone stays on the template's storage; remove one of the two",
-        ),
-    ] {
-        assert_eq!(route(templates, "pve1", &wish(kind, storage)), expected);
-    }
-}
-
-#[test]
-fn storages_that_will_not_do() {
-    let shared = || vec![template(9000, "pve1", on("ceph"))];
-    for (hypervisor, storage, expected) in [
-        (
-            "pve2",
-            "local",
-            "storage local is local, so copies can only be made on the template's own hypervisor",
-        ),
-        (
-            "pve2",
-            "isos",
-            "storage isos does not hold disk images (content `images`)",
-        ),
-        (
-            "pve2",
-            "thick",
-            "storage thick is not available on this hypervisor",
-        ),
-    ] {
-        assert_eq!(
-            route(shared(), hypervisor, &wish(CloneKind::Full, Some(storage))),
-            expected
-        );
-    }
-    let diskless = vec![template(9000, "pve1", json!({}))];
-    assert_eq!(
-        route(diskless, "pve1", &wish(CloneKind::Auto, None)),
-        "template 9000 has no disk"
-    );
 }
 
 async fn lookup(guests: Value, placement: Placement) -> Result<Vec<u32>, String> {
@@ -282,22 +109,17 @@ async fn f117_a_template_that_vanished_is_named_by_the_clone() {
         )
     });
     let request = crate::pve::machine::CloneRequest {
-        route: Route {
-            template: 9000,
-            source: "pve1".to_owned(),
-            target: None,
+        clone: CloneSpec {
+            hypervisor: "pve1".into(),
+            vmid: Vmid(9000),
             full: false,
             storage: None,
-            slot: StorageSlot {
-                storage: "ceph".to_owned(),
-                hypervisor: None,
-            },
         },
+        hypervisor: "pve1".to_owned(),
         newid: 101,
         name: "a".to_owned(),
         pool: None,
         description: String::new(),
-        format: None,
     };
     let error = client.clone_vm(&request).await.unwrap_err();
     assert!(

@@ -295,6 +295,7 @@ fn outcome(draw: &mut Draw<'_>) -> Outcome {
     let failures = [
         Failure::Retry,
         Failure::Elsewhere,
+        Failure::Outdated,
         Failure::GiveUp,
         Failure::VmidTaken,
         Failure::Freeze,

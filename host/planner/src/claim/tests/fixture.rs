@@ -184,6 +184,12 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
             vm_name: "workers-a".into(),
             hypervisor: "pve1".into(),
             storage: None,
+            clone: Some(CloneSpec {
+                hypervisor: "pve1".into(),
+                vmid: Vmid(9001),
+                full: false,
+                storage: None,
+            }),
             instance_type: "medium".into(),
             resources: ClaimResources {
                 milli_cores: 4000,
