@@ -18,7 +18,7 @@ pub(super) fn begin(
     now: Timestamp,
 ) -> Step {
     if !subject.armed(now) {
-        return unarmed(subject);
+        return warming_up(subject);
     }
     if subject.status().phase == Phase::Initialized && is_chosen(subject) {
         match obstacle(subject, observed, now) {
@@ -37,7 +37,7 @@ pub(super) fn begin_because(
     now: Timestamp,
 ) -> Step {
     if !subject.armed(now) {
-        return unarmed(subject);
+        return warming_up(subject);
     }
     let message = format!("{}: {why}", subject.name);
     let mut change = StatusChange::default()
@@ -53,7 +53,7 @@ pub(super) fn begin_because(
     change.record()
 }
 
-pub(super) fn unarmed(subject: &Subject<'_>) -> Step {
+pub(super) fn warming_up(subject: &Subject<'_>) -> Step {
     Step::wait(
         subject.settings.armed_at,
         "to be removed, once the cold start is over",

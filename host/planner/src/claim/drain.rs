@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::answers::{SOON, failed, proven_absent, refuse, soon, unread};
-use super::begin::{Obstacle, obstacle, unarmed};
+use super::begin::{Obstacle, obstacle, warming_up};
 use super::empty::empty;
 use super::node::{evicts, is_cordoned_by_us, node_ref};
 use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode};
@@ -29,7 +29,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
     match course(subject, observed, now) {
         Course::Abandon(why) => abandon(subject, observed, &why, now),
         Course::Wait(step) => step,
-        Course::GoOn(_) if !subject.armed(now) => unarmed(subject),
+        Course::GoOn(_) if !subject.armed(now) => warming_up(subject),
         Course::GoOn(reason) => empty(subject, observed, reason, now),
     }
 }

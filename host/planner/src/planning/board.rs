@@ -63,13 +63,13 @@ pub(super) struct Moves<'w>(Vec<(usize, &'w PodSpec)>);
 pub(super) struct Stuck {
     pub(super) pod: PodKey,
     /// A Node that might take it, see [`Misfit::AntiAffinePod`].
-    shunned: Option<NodeName>,
+    excluded: Option<NodeName>,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pod {} fits on no other Node", self.pod)?;
-        match &self.shunned {
+        match &self.excluded {
             Some(node) => write!(
                 f,
                 " (Node {node} is left out: a pod with {POD_ANTI_AFFINITY} stands there, which is not supported yet)"
@@ -295,12 +295,12 @@ impl<'w> Board<'w> {
     }
 
     /// A Node that would take pods of this spec if no pod with required anti-affinity stood there.
-    pub(super) fn shunned(&self, spec: &PodSpec) -> Option<NodeName> {
-        let is_shunned = |slot: &&Slot<'_>| {
+    pub(super) fn excluded(&self, spec: &PodSpec) -> Option<NodeName> {
+        let is_excluded = |slot: &&Slot<'_>| {
             slot.is_open && slot.place.misfit(spec) == Some(Misfit::AntiAffinePod)
         };
-        let shunned = self.slots.iter().find(is_shunned)?;
-        Some(shunned.node()?.name().clone())
+        let excluded = self.slots.iter().find(is_excluded)?;
+        Some(excluded.node()?.name().clone())
     }
 
     /// Pods of other Nodes will come to this one.
@@ -348,13 +348,13 @@ impl<'w> Board<'w> {
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
                 self.take_back(moves);
-                let shunned = self.shunned(pod.spec());
+                let excluded = self.excluded(pod.spec());
                 if let (Some(index), Some(was_open)) = (own, was_open) {
                     self.slots[index].is_open = was_open;
                 }
                 return Err(Stuck {
                     pod: pod.key(),
-                    shunned,
+                    excluded,
                 });
             }
         }

@@ -14,7 +14,7 @@ const MOST_NAMED: usize = 1000;
 impl Planning<'_> {
     /// One row per shape and outcome; pods of a shape are told apart by nothing but their names, so the first by name get the first outcome.
     pub(super) fn report_pending(&mut self) {
-        self.report_shunned();
+        self.report_excluded();
         let has_pools = !self.pools.is_empty();
         for need in &self.needs {
             let mut first = 0;
@@ -47,12 +47,12 @@ impl Planning<'_> {
 
 impl Planning<'_> {
     /// Says that Nodes were left out, where that decided about pods.
-    fn report_shunned(&mut self) {
-        let shunned = self.needs.iter().find_map(|need| {
+    fn report_excluded(&mut self) {
+        let excluded = self.needs.iter().find_map(|need| {
             let pod = need.pods.iter().next()?.key();
-            Some((pod, need.shunned.as_ref()?))
+            Some((pod, need.excluded.as_ref()?))
         });
-        let Some((pod, node)) = shunned else { return };
+        let Some((pod, node)) = excluded else { return };
         let message = format!(
             "no pod is counted on Nodes where pods with {POD_ANTI_AFFINITY} stand, which is not supported yet: pod {pod} might fit on Node {node}"
         );

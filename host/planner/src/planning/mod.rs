@@ -18,7 +18,7 @@ mod clone;
 mod decorate;
 mod explain;
 mod fit;
-mod in_vain;
+mod ineffective_scale_up;
 pub(crate) mod machines;
 mod orphans;
 mod packing;

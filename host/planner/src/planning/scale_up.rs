@@ -49,15 +49,15 @@ impl Planning<'_> {
 
     fn pack_pool(&mut self, index: usize, room: &Room) -> Packing {
         let pool = &self.pools[index];
-        let mut barred: Vec<(usize, Why)> = Vec::new();
+        let mut infeasible: Vec<(usize, Why)> = Vec::new();
         let mut demands: Vec<Demand<'_>> = Vec::new();
         for (number, need) in self.needs.iter().enumerate() {
             if need.left == 0 || need.unsupported.is_some() {
                 continue;
             }
-            let why = bar(&mut self.tick, pool, need);
-            match why.or_else(|| self.made_in_vain(pool, need)) {
-                Some(why) => barred.push((number, why)),
+            let why = why_infeasible(&mut self.tick, pool, need);
+            match why.or_else(|| self.why_ineffective(pool, need)) {
+                Some(why) => infeasible.push((number, why)),
                 None => demands.push(Demand {
                     need: number,
                     spec: &need.spec,
@@ -90,7 +90,7 @@ impl Planning<'_> {
                 need.whys.insert(name.clone(), why);
             }
         }
-        for (need, why) in barred {
+        for (need, why) in infeasible {
             self.needs[need].whys.insert(name.clone(), why);
         }
         for order in &packing.orders {
@@ -231,7 +231,7 @@ impl Planning<'_> {
 }
 
 /// Why no machine of this pool could ever help these pods as things stand; `None`: one could.
-fn bar(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
+fn why_infeasible(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
     if let Err(why) = &pool.class {
         return Some(Why::Unusable(why.clone()));
     }

@@ -20,7 +20,7 @@ pub(super) struct Need<'w> {
     /// A field that is not evaluated yet: nothing is done for these pods.
     pub(super) unsupported: Option<Arc<str>>,
     /// A Node that would take them if no pod with required anti-affinity stood there.
-    pub(super) shunned: Option<NodeName>,
+    pub(super) excluded: Option<NodeName>,
     /// Pods that fit an existing Node, and the first such Node.
     pub(super) on_nodes: Option<(NodeName, u32)>,
     pub(super) on_claims: Option<(ClaimName, u32)>,
@@ -54,7 +54,7 @@ impl<'w> Planning<'w> {
                 }
             }
             if need.left > 0 {
-                need.shunned = self.board.shunned(&need.spec);
+                need.excluded = self.board.excluded(&need.spec);
             }
         }
     }
@@ -68,7 +68,7 @@ impl<'w> Planning<'w> {
             .map(|(shape, pods)| Need {
                 spec: shape.spec,
                 unsupported: pods.iter().next().and_then(|pod| self.unsupported(&pod)),
-                shunned: None,
+                excluded: None,
                 left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
                 pods,
                 on_nodes: None,

@@ -14,11 +14,11 @@ use crate::report::{Misfit, Why};
 use crate::world::NodeView;
 
 /// So many idle machines that do not take what they were made for keep a pool from making more for the same pods.
-const MOST_IN_VAIN: usize = 3;
+const MOST_INEFFECTIVE: usize = 3;
 
 impl Planning<'_> {
     /// Why the pool makes no more machines for these pods, if it has made enough of them in vain.
-    pub(super) fn made_in_vain(&self, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
+    pub(super) fn why_ineffective(&self, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
         let in_pool = |row: &&ClaimState<'_>| row.claim.spec.pool == *pool.name;
         let refusals = self.rows.iter().filter(in_pool).filter_map(|row| {
             let node = row.node?;
@@ -28,7 +28,7 @@ impl Planning<'_> {
         let refusals: Vec<_> = refusals.collect();
         let machines = refusals.len();
         let (node, misfit) = refusals.into_iter().next()?;
-        (machines >= MOST_IN_VAIN).then(|| Why::MadeInVain {
+        (machines >= MOST_INEFFECTIVE).then(|| Why::MadeInVain {
             machines,
             node: node.clone(),
             misfit: Box::new(misfit),
