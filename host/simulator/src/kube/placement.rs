@@ -76,6 +76,27 @@ impl NodeView {
     }
 }
 
+/// What the pods on a node take.
+#[derive(Debug, Default)]
+pub(crate) struct Used {
+    pub(crate) amounts: Resources,
+    pods: i64,
+}
+
+impl Used {
+    pub(crate) fn put(&mut self, needs: &PodNeeds) {
+        self.pods += 1;
+        add(&mut self.amounts, &needs.requests);
+    }
+
+    pub(crate) fn take_back(&mut self, needs: &PodNeeds) {
+        self.pods -= 1;
+        for (name, amount) in &needs.requests {
+            *self.amounts.entry(name.clone()).or_default() -= amount;
+        }
+    }
+}
+
 /// What a pod asks of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodNeeds {
@@ -115,6 +136,19 @@ pub(crate) enum Misfit {
     Insufficient(String),
     NotSpread,
     NoTopology,
+}
+
+impl Misfit {
+    /// Whether other pods are in the way, whose eviction could help.
+    pub(crate) fn is_of_pods(&self) -> bool {
+        match self {
+            Self::TooManyPods | Self::Insufficient(_) | Self::NotSpread => true,
+            Self::Unschedulable
+            | Self::UntoleratedTaint
+            | Self::AffinityOrSelector
+            | Self::NoTopology => false,
+        }
+    }
 }
 
 impl fmt::Display for Misfit {
@@ -205,9 +239,8 @@ impl PodNeeds {
         (!self.spread.iter().all(holds)).then_some(Misfit::NotSpread)
     }
 
-    /// The first filter that refuses the node, in the scheduler's order, with all reasons of that filter. `used` are the
-    /// requests and `pods` the number of the pods on it.
-    pub(crate) fn misfits(&self, node: &NodeView, used: &Resources, pods: i64) -> Vec<Misfit> {
+    /// The first filter that refuses the node, in the scheduler's order, with all reasons of that filter.
+    pub(crate) fn misfits(&self, node: &NodeView, used: &Used) -> Vec<Misfit> {
         let tolerates_cordon = || {
             let cordon = Taint {
                 key: "node.kubernetes.io/unschedulable".to_owned(),
@@ -231,12 +264,12 @@ impl PodNeeds {
             return vec![Misfit::AffinityOrSelector];
         }
         let mut misfits = Vec::new();
-        if (pods + 1) * 1_000 > node.allocatable.get("pods").copied().unwrap_or(0) {
+        if (used.pods + 1) * 1_000 > node.allocatable.get("pods").copied().unwrap_or(0) {
             misfits.push(Misfit::TooManyPods);
         }
         for (name, request) in self.requests.iter().filter(|(_, request)| **request > 0) {
             let amount = |of: &Resources| of.get(name).copied().unwrap_or(0);
-            if amount(used) + request > amount(&node.allocatable) {
+            if amount(&used.amounts) + request > amount(&node.allocatable) {
                 misfits.push(Misfit::Insufficient(name.clone()));
             }
         }
@@ -478,7 +511,9 @@ mod tests {
     #[track_caller]
     fn check(spec: Value, expected: &[Misfit]) {
         let needs = PodNeeds::of(&json!({"spec": spec}));
-        assert_eq!(needs.misfits(&node(), &Resources::new(), 1), expected);
+        let mut used = Used::default();
+        used.put(&PodNeeds::of(&json!({})));
+        assert_eq!(needs.misfits(&node(), &used), expected);
     }
 
     #[test]

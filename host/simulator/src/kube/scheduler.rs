@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{
     Kube,
     object::{field_mut, items, time},
-    placement::{Misfit, NodeView, PodNeeds, Resources},
+    placement::{Misfit, NodeView, PodNeeds, Resources, Used},
     store::{Change, ChangeKind, Key, Stored},
 };
 
@@ -64,8 +64,7 @@ struct Scheduler {
 struct NodeState {
     /// None while only pods know of the node.
     view: Option<NodeView>,
-    used: Resources,
-    pods: i64,
+    used: Used,
 }
 
 struct PodState {
@@ -120,7 +119,7 @@ impl Scheduler {
         // As kube-scheduler's queueing hints: who does not fit on this node is not tried again, and keeps the message of the last time.
         let fits = |place: &Place| {
             let pod = self.pods.get(&place.key);
-            pod.is_some_and(|pod| pod.needs.misfits(&view, &state.used, state.pods).is_empty())
+            pod.is_some_and(|pod| pod.needs.misfits(&view, &state.used).is_empty())
         };
         let (mut again, parked) = std::mem::take(&mut self.parked).into_iter().partition(fits);
         self.parked = parked;
@@ -186,10 +185,7 @@ impl Scheduler {
         self.parked.remove(&state.place);
         self.parked_by_spread.remove(&state.place);
         if let Some(node) = state.node.and_then(|node| self.nodes.get_mut(&node)) {
-            node.pods -= 1;
-            for (name, amount) in &state.needs.requests {
-                *node.used.entry(name.clone()).or_default() -= amount;
-            }
+            node.used.take_back(&state.needs);
             self.queue.append(&mut self.parked);
         }
     }
@@ -200,10 +196,7 @@ impl Scheduler {
         };
         pod.node = Some(name.to_owned());
         let node = self.nodes.entry(name.to_owned()).or_default();
-        node.pods += 1;
-        for (name, amount) in &pod.needs.requests {
-            *node.used.entry(name.clone()).or_default() += amount;
-        }
+        node.used.put(&pod.needs);
     }
 
     /// One pass over the queue.
@@ -275,7 +268,7 @@ impl Scheduler {
             .filter_map(|state| Some((state.view.as_ref()?, state)));
         for (view, state) in nodes {
             total += 1;
-            let mut misfits = needs.misfits(view, &state.used, state.pods);
+            let mut misfits = needs.misfits(view, &state.used);
             if misfits.is_empty() && !needs.spread.is_empty() {
                 misfits.extend(needs.spread_misfit(&own_labels, view, &views, &pods));
             }
@@ -286,13 +279,7 @@ impl Scheduler {
                     best = Some((score, &view.name));
                 }
             }
-            let of_pods = |misfit: &Misfit| {
-                matches!(
-                    misfit,
-                    Misfit::Insufficient(_) | Misfit::TooManyPods | Misfit::NotSpread
-                )
-            };
-            short += usize::from(misfits.iter().any(of_pods));
+            short += usize::from(misfits.iter().any(Misfit::is_of_pods));
             for misfit in misfits {
                 *reasons.entry(misfit).or_default() += 1;
             }
@@ -316,7 +303,7 @@ impl Scheduler {
         let free = |name: &str| {
             let amount = |of: &Resources| of.get(name).copied().unwrap_or(0);
             let allocatable = amount(&view.allocatable).max(1);
-            let used = amount(&state.used) + amount(&needs.requests);
+            let used = amount(&state.used.amounts) + amount(&needs.requests);
             i64::try_from(i128::from(allocatable - used) * 1_000 / i128::from(allocatable))
                 .unwrap_or(0)
         };
