@@ -5,6 +5,7 @@ mod blockers;
 mod breaking;
 mod clones;
 mod drawn;
+mod fit;
 mod gates;
 mod headroom;
 mod lifecycle;
