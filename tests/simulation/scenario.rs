@@ -119,6 +119,18 @@ pub(crate) struct App {
     pub(crate) milli_cores: u32,
     /// Has a PodDisruptionBudget that lets half of its pods go.
     pub(crate) budgeted: bool,
+    /// Each of its pods takes this port of its Node, which so carries one of them.
+    pub(crate) host_port: Option<u16>,
+}
+
+impl App {
+    /// How many of its pods so much CPU carries, on one Node.
+    fn carried_by(&self, milli_cores: u32) -> u32 {
+        match self.host_port {
+            Some(_) => 1,
+            None => milli_cores / self.milli_cores,
+        }
+    }
 }
 
 /// What people do at some time after the host was started.
@@ -171,8 +183,14 @@ impl Scenario {
                     pool,
                     milli_cores: SIZES[rng.random_range(0..SIZES.len())],
                     budgeted: index == 0,
+                    host_port: None,
                 });
             }
+        }
+        let mut ports = Seed(seed).stream("simulation", "host ports");
+        if ports.random_ratio(1, 6) {
+            let app = ports.random_range(0..apps.len());
+            apps[app].host_port = Some(8080);
         }
         let mut steps = steps(&apps, &pools, &mut rng);
         keep_a_node(
@@ -221,6 +239,9 @@ impl Scenario {
                     AGENT_MILLI_CORES - ADDONS_MILLI_CORES
                 };
                 cores.sum::<u32>() > pool.max_nodes * CORES * 1000 + elsewhere
+                    || self.apps.iter().zip(load).any(|(app, count)| {
+                        app.pool == index && *count > pool.elsewhere(app) + pool.carries(app)
+                    })
             }),
             Act::Copy(_) | Act::Keep(_) | Act::Silence | Act::Mend | Act::Incident(_) => false,
         })
@@ -263,7 +284,7 @@ impl Scenario {
     #[cfg(test)]
     pub(crate) fn want_too_much(&mut self) {
         let app = &self.apps[0];
-        let a_machine = CORES * 1000 / app.milli_cores;
+        let a_machine = app.carried_by(CORES * 1000);
         let mut load = vec![0; self.apps.len()];
         // The static Node takes no more than one machine would.
         load[0] = a_machine * (self.pools[app.pool].max_nodes + 2);
@@ -290,7 +311,7 @@ impl Scenario {
             if app.pool == pool {
                 machines += count
                     .saturating_sub(self.pools[pool].elsewhere(app))
-                    .div_ceil(CORES * 1000 / app.milli_cores);
+                    .div_ceil(app.carried_by(CORES * 1000));
             }
         }
         machines
@@ -360,6 +381,10 @@ impl Scenario {
         if pool.selected {
             deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"load": pool.name});
         }
+        if let Some(port) = app.host_port {
+            deployment["spec"]["template"]["spec"]["containers"][0]["ports"] =
+                json!([{"containerPort": port, "hostPort": port, "protocol": "TCP"}]);
+        }
         deployment
     }
 }
@@ -410,13 +435,25 @@ impl Pool {
         if self.selected {
             0
         } else {
-            (AGENT_MILLI_CORES - ADDONS_MILLI_CORES) / app.milli_cores
+            app.carried_by(AGENT_MILLI_CORES - ADDONS_MILLI_CORES)
         }
     }
 
-    /// As many pods of an app as a quarter of the machines that the pool may have carry.
+    /// How many pods of an app all machines carry that the pool may have.
+    fn carries(&self, app: &App) -> u32 {
+        match app.host_port {
+            Some(_) => self.max_nodes,
+            None => self.max_nodes * CORES * 1000 / app.milli_cores,
+        }
+    }
+
+    /// As many pods of an app as a quarter of the machines that the pool may have carry; of one whose pods take a port, half of them: a quarter
+    /// would be one.
     fn a_quarter(&self, app: &App) -> u32 {
-        self.max_nodes * CORES * 1000 / app.milli_cores / 4
+        match app.host_port {
+            Some(_) => self.carries(app) / 2,
+            None => self.carries(app) / 4,
+        }
     }
 
     fn object(&self, roomy: bool) -> (&'static str, Value) {
@@ -495,7 +532,7 @@ fn steps(apps: &[App], pools: &[Pool], rng: &mut SmallRng) -> Vec<Step> {
         if rng.random_ratio(1, 20) {
             let of = rng.random_range(0..apps.len());
             let (app, pool) = (&apps[of], &pools[apps[of].pool]);
-            let room = pool.elsewhere(app) + pool.max_nodes * (CORES * 1000 / app.milli_cores);
+            let room = pool.elsewhere(app) + pool.max_nodes * app.carried_by(CORES * 1000);
             load[of] = room + rng.random_range(1..=40);
         }
         steps.push(Step {

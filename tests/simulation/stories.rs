@@ -187,6 +187,7 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
             pool: 0,
             milli_cores: POD_MILLI_CORES,
             budgeted: true,
+            host_port: None,
         }],
         steps,
         foreign: foreign(HYPERVISORS, &mut rng),

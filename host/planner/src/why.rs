@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{PolicyKind, PolicyRef, Taint};
+use crate::facts::{HostPort, PolicyKind, PolicyRef, Taint};
 use crate::ids::{ClassName, ClusterName, NodeName, PoolName};
 use crate::refusal::Refused;
 use crate::resources::{Resources, amount_text};
@@ -58,6 +58,7 @@ pub enum Misfit<'a> {
         asked: Cow<'a, Resources>,
         free: Cow<'a, Resources>,
     },
+    HostPort(Cow<'a, HostPort>),
     /// A pod with required anti-affinity stands there.
     AntiAffinePod,
 }
@@ -136,6 +137,7 @@ impl Misfit<'_> {
                 asked: Cow::Owned(asked.into_owned()),
                 free: Cow::Owned(free.into_owned()),
             },
+            Self::HostPort(port) => Misfit::HostPort(Cow::Owned(port.into_owned())),
             Self::AntiAffinePod => Misfit::AntiAffinePod,
         }
     }
@@ -160,6 +162,10 @@ impl fmt::Display for Why {
                     "no machine of this pool would carry the labels it needs: {unmatched}"
                 ),
                 Misfit::Taint(taint) => write!(f, "does not tolerate the taint {taint}"),
+                Misfit::HostPort(_) => write!(
+                    f,
+                    "{misfit} by a DaemonSet on every machine of this pool that is large enough"
+                ),
                 Misfit::Cordon | Misfit::TooLittle { .. } | Misfit::AntiAffinePod => misfit.fmt(f),
             },
             Self::Limit(limit) => limit.fmt(f),
@@ -216,6 +222,18 @@ impl fmt::Display for Misfit<'_> {
                 Some(lack) => write!(f, "it offers too little {}", lack.resource),
                 None => f.write_str("it offers too little"),
             },
+            Self::HostPort(port) => {
+                let HostPort {
+                    port,
+                    protocol,
+                    address,
+                } = &**port;
+                write!(f, "host port {port}/{protocol}")?;
+                if **address != *HostPort::EVERY_ADDRESS {
+                    write!(f, " of {address}")?;
+                }
+                f.write_str(" is taken")
+            }
             Self::AntiAffinePod => f.write_str("a pod with required podAntiAffinity stands there"),
         }
     }

@@ -26,7 +26,10 @@ impl fmt::Display for Scenario {
         for (index, pool) in self.pools.iter().enumerate() {
             let apps = self.apps.iter().filter(|app| app.pool == index);
             let apps: Vec<String> = apps
-                .map(|app| format!("{} ({}m)", app.name, app.milli_cores))
+                .map(|app| match app.host_port {
+                    Some(port) => format!("{} ({}m, host port {port})", app.name, app.milli_cores),
+                    None => format!("{} ({}m)", app.name, app.milli_cores),
+                })
                 .collect();
             writeln!(
                 out,

@@ -64,6 +64,9 @@ pub struct PodSpec {
     /// Uses `hostPath` or a local volume whose data would be lost.
     pub local_volumes: bool,
     pub empty_dir: bool,
+    /// Ports of its Node that it takes; ascending, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_ports: Vec<HostPort>,
     /// The constraints of its topology spread that must hold (`DoNotSchedule`).
     pub spread: Vec<SpreadConstraint>,
     /// Fields of the spec that the planner does not evaluate yet, such as [`POD_ANTI_AFFINITY`], or a value that could not be read. A
@@ -73,6 +76,19 @@ pub struct PodSpec {
 
 /// A pod's required anti-affinity, as [`PodSpec::unsupported`] names it. It also keeps pods away from the Node where its pod stands.
 pub const POD_ANTI_AFFINITY: &str = "spec.affinity.podAntiAffinity";
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostPort {
+    pub port: u16,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: Arc<str>,
+    /// [`HostPort::EVERY_ADDRESS`] or one of the Node's.
+    pub address: Arc<str>,
+}
+
+impl HostPort {
+    pub const EVERY_ADDRESS: &str = "0.0.0.0";
+}
 
 /// Pods that the selector selects are counted per value of the Nodes' label, and the counts must not differ by more than `maxSkew`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

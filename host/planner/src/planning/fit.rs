@@ -15,7 +15,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::facts::{Labels, NodeSelectorTerm, PodSpec, SpreadConstraint, Taint, Toleration};
+use crate::facts::{
+    HostPort, Labels, NodeSelectorTerm, PodSpec, SpreadConstraint, Taint, Toleration,
+};
 use crate::report::Misfit;
 use crate::resources::Resources;
 use crate::selector;
@@ -43,6 +45,8 @@ pub(super) struct NodeProfile<'w> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Free {
     pub(super) resources: Resources,
+    /// Ports that pods take which were put here, and how many pods take each.
+    ports: BTreeMap<HostPort, u32>,
 }
 
 impl<'w> Place<'w> {
@@ -59,6 +63,7 @@ impl<'w> Place<'w> {
     pub(super) fn misfit<'a>(&'a self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
         self.free
             .misfit(spec)
+            .or_else(|| self.taken_by_pods(spec))
             .or_else(|| self.profile.misfit(spec))
             .or_else(|| self.is_repelling().then_some(Misfit::AntiAffinePod))
     }
@@ -69,6 +74,13 @@ impl<'w> Place<'w> {
             Some(_) => 0,
             None => self.free.how_many(spec, most),
         }
+    }
+
+    /// The pods of its Node are asked only about pods that take ports: they are many, and such pods are few.
+    fn taken_by_pods<'a>(&self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
+        let node = self.node.filter(|_| !spec.host_ports.is_empty())?;
+        let alive = node.pods().filter(|pod| pod.is_alive());
+        taken(spec, alive.flat_map(|pod| &pod.spec().host_ports))
     }
 
     /// Which pods a pod with required anti-affinity keeps away is not evaluated yet, so that none is counted on its Node:
@@ -100,6 +112,26 @@ pub(super) fn is_picky(spec: &PodSpec) -> bool {
     !spec.requests.extended.is_empty()
         || !spec.node_selector.is_empty()
         || spec.node_affinity.is_some()
+        || !spec.host_ports.is_empty()
+}
+
+/// One of these ports is one that a pod of this spec wants. As kube-scheduler: of the same port and protocol, equal
+/// addresses conflict, and every address conflicts with each; `::` is an address as any other.
+fn taken<'a, 't>(
+    spec: &'a PodSpec,
+    mut ports: impl Iterator<Item = &'t HostPort>,
+) -> Option<Misfit<'a>> {
+    let conflicts = |wanted: &HostPort, taken: &HostPort| {
+        let is_every = |port: &HostPort| *port.address == *HostPort::EVERY_ADDRESS;
+        wanted.port == taken.port
+            && wanted.protocol == taken.protocol
+            && (wanted.address == taken.address || is_every(wanted) || is_every(taken))
+    };
+    ports.find_map(|taken| {
+        let mut wanted = spec.host_ports.iter();
+        let wanted = wanted.find(|wanted| conflicts(wanted, taken))?;
+        Some(Misfit::HostPort(Cow::Borrowed(wanted)))
+    })
 }
 
 impl<'w> NodeProfile<'w> {
@@ -136,7 +168,10 @@ impl<'w> NodeProfile<'w> {
 
 impl Free {
     pub(super) fn of(resources: Resources) -> Self {
-        Self { resources }
+        Self {
+            resources,
+            ports: BTreeMap::new(),
+        }
     }
 
     /// What is left of it beside a pod of each of these DaemonSets.
@@ -155,7 +190,7 @@ impl Free {
                 free: Cow::Borrowed(&self.resources),
             });
         }
-        None
+        taken(spec, self.ports.keys())
     }
 
     /// How many pods of this spec fit, `most` at most.
@@ -163,16 +198,29 @@ impl Free {
         if self.misfit(spec).is_some() {
             return 0;
         }
-        let times = spec.requests.times_in(&self.resources);
+        // A pod that takes a port keeps its own kind away.
+        let times = match spec.host_ports.is_empty() {
+            true => spec.requests.times_in(&self.resources),
+            false => 1,
+        };
         u32::try_from(times).unwrap_or(u32::MAX).min(most)
     }
 
     pub(super) fn put(&mut self, spec: &PodSpec, count: u32) {
         self.resources
             .subtract_times(&spec.requests, i64::from(count));
+        for port in spec.host_ports.iter().filter(|_| count > 0) {
+            *self.ports.entry(port.clone()).or_default() += count;
+        }
     }
 
     pub(super) fn take_back(&mut self, spec: &PodSpec, count: u32) {
         self.resources.add_times(&spec.requests, i64::from(count));
+        for port in &spec.host_ports {
+            if let Some(pods) = self.ports.get_mut(port) {
+                *pods -= count;
+            }
+        }
+        self.ports.retain(|_, pods| *pods > 0);
     }
 }

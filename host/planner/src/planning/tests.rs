@@ -13,6 +13,7 @@ mod machines;
 mod orphans;
 mod patience;
 mod placement;
+mod ports;
 mod properties;
 mod scale_down;
 mod scale_up;

@@ -81,18 +81,40 @@ impl NodeView {
 pub(crate) struct Used {
     pub(crate) amounts: Resources,
     pods: i64,
+    /// One of each for each pod that takes it.
+    ports: Vec<HostPort>,
+}
+
+/// A port of the node: protocol, number, address; `0.0.0.0` stands for all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HostPort(String, i64, String);
+
+impl HostPort {
+    fn conflicts(&self, other: &Self) -> bool {
+        let (Self(protocol, number, address), Self(protocol_2, number_2, address_2)) =
+            (self, other);
+        let all = "0.0.0.0";
+        (protocol, number) == (protocol_2, number_2)
+            && (address == address_2 || address == all || address_2 == all)
+    }
 }
 
 impl Used {
     pub(crate) fn put(&mut self, needs: &PodNeeds) {
         self.pods += 1;
         add(&mut self.amounts, &needs.requests);
+        self.ports.extend_from_slice(&needs.ports);
     }
 
     pub(crate) fn take_back(&mut self, needs: &PodNeeds) {
         self.pods -= 1;
         for (name, amount) in &needs.requests {
             *self.amounts.entry(name.clone()).or_default() -= amount;
+        }
+        for port in &needs.ports {
+            if let Some(index) = self.ports.iter().position(|taken| taken == port) {
+                self.ports.swap_remove(index);
+            }
         }
     }
 }
@@ -105,6 +127,7 @@ pub(crate) struct PodNeeds {
     selector: BTreeMap<String, String>,
     /// Alternatives; None when the pod has no required node affinity.
     affinity: Option<Vec<Term>>,
+    ports: Vec<HostPort>,
     /// The constraints that must hold.
     pub(crate) spread: Vec<Spread>,
     /// The first field that needs a filter which is not here.
@@ -132,6 +155,7 @@ pub(crate) enum Misfit {
     Unschedulable,
     UntoleratedTaint,
     AffinityOrSelector,
+    NoFreePorts,
     TooManyPods,
     Insufficient(String),
     NotSpread,
@@ -142,7 +166,7 @@ impl Misfit {
     /// Whether other pods are in the way, whose eviction could help.
     pub(crate) fn is_of_pods(&self) -> bool {
         match self {
-            Self::TooManyPods | Self::Insufficient(_) | Self::NotSpread => true,
+            Self::NoFreePorts | Self::TooManyPods | Self::Insufficient(_) | Self::NotSpread => true,
             Self::Unschedulable
             | Self::UntoleratedTaint
             | Self::AffinityOrSelector
@@ -158,6 +182,9 @@ impl fmt::Display for Misfit {
             Self::UntoleratedTaint => f.write_str("node(s) had untolerated taint(s)"),
             Self::AffinityOrSelector => {
                 f.write_str("node(s) didn't match Pod's node affinity/selector")
+            }
+            Self::NoFreePorts => {
+                f.write_str("node(s) didn't have free ports for the requested pod ports")
             }
             Self::TooManyPods => f.write_str("Too many pods"),
             Self::Insufficient(resource) => write!(f, "Insufficient {resource}"),
@@ -185,6 +212,7 @@ impl PodNeeds {
                     .map(term)
                     .collect()
             }),
+            ports: ports(spec),
             spread: items(spec, "topologySpreadConstraints")
                 .iter()
                 .filter(|constraint| must_hold(constraint))
@@ -262,6 +290,10 @@ impl PodNeeds {
         }
         if !self.selects(node) {
             return vec![Misfit::AffinityOrSelector];
+        }
+        let taken = |port: &HostPort| used.ports.iter().any(|taken| taken.conflicts(port));
+        if self.ports.iter().any(taken) {
+            return vec![Misfit::NoFreePorts];
         }
         let mut misfits = Vec::new();
         if (used.pods + 1) * 1_000 > node.allocatable.get("pods").copied().unwrap_or(0) {
@@ -445,6 +477,33 @@ fn requests(spec: &Value) -> Resources {
     running
 }
 
+/// Ports of the node: of containers and sidecars, and on the host's network all of them.
+fn ports(spec: &Value) -> Vec<HostPort> {
+    let sidecars = items(spec, "initContainers")
+        .iter()
+        .filter(|container| container["restartPolicy"] == "Always");
+    let containers = items(spec, "containers").iter().chain(sidecars);
+    let ports = containers.flat_map(|container| items(container, "ports"));
+    ports
+        .filter_map(|port| {
+            let own = port["hostPort"].as_i64().filter(|number| *number > 0);
+            let number = match spec["hostNetwork"] == true {
+                true => own.or(port["containerPort"].as_i64())?,
+                false => own?,
+            };
+            let text = |field: &str, default: &str| {
+                let text = port[field].as_str().filter(|text| !text.is_empty());
+                text.unwrap_or(default).to_owned()
+            };
+            Some(HostPort(
+                text("protocol", "TCP"),
+                number,
+                text("hostIP", "0.0.0.0"),
+            ))
+        })
+        .collect()
+}
+
 fn unsupported(spec: &Value) -> Option<String> {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     for kind in ["podAffinity", "podAntiAffinity"] {
@@ -465,15 +524,6 @@ fn unsupported(spec: &Value) -> Option<String> {
         if let Some(field) = used.filter(|_| must_hold(constraint)) {
             return Some(format!("spec.topologySpreadConstraints[*].{field}"));
         }
-    }
-    let containers = items(spec, "containers")
-        .iter()
-        .chain(items(spec, "initContainers"));
-    if containers
-        .flat_map(|container| items(container, "ports"))
-        .any(|port| port["hostPort"].as_i64().unwrap_or(0) > 0)
-    {
-        return Some("spec.containers[*].ports[*].hostPort".to_owned());
     }
     if !items(spec, "resourceClaims").is_empty() {
         return Some("spec.resourceClaims".to_owned());
@@ -533,6 +583,39 @@ mod tests {
                 Misfit::Insufficient("cpu".to_owned()),
                 Misfit::Insufficient("example.com/gpu".to_owned()),
             ],
+        );
+    }
+
+    #[test]
+    fn one_pod_has_a_port_and_address_of_the_node() {
+        let pod = |spec: Value| PodNeeds::of(&json!({"spec": spec}));
+        let on = |port: Value| {
+            pod(json!({"tolerations": [{"operator": "Exists"}], "containers": [{"ports": [port]}]}))
+        };
+        let mut used = Used::default();
+        let first = on(json!({"containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.1"}));
+        used.put(&first);
+        for (port, misfits) in [
+            (
+                json!({"hostPort": 80, "hostIP": "10.0.0.1"}),
+                &[Misfit::NoFreePorts][..],
+            ),
+            (json!({"hostPort": 80}), &[Misfit::NoFreePorts]),
+            (json!({"hostPort": 80, "hostIP": "10.0.0.2"}), &[]),
+            (json!({"hostPort": 80, "protocol": "UDP"}), &[]),
+            (json!({"hostPort": 81}), &[]),
+            (json!({"containerPort": 80}), &[]),
+        ] {
+            assert_eq!(on(port.clone()).misfits(&node(), &used), misfits, "{port}");
+        }
+        used.take_back(&first);
+        assert_eq!(on(json!({"hostPort": 80})).misfits(&node(), &used), []);
+        let on_host =
+            pod(json!({"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80}]}]}));
+        used.put(&on_host);
+        assert_eq!(
+            on(json!({"hostPort": 80})).misfits(&node(), &used),
+            [Misfit::NoFreePorts]
         );
     }
 

@@ -1,12 +1,12 @@
 //! Pods and DaemonSets: what they ask, where they may run, whether they can move.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    DaemonSetFacts, LabelSelector, NodeSelectorTerm, Operator, Owner, POD_ANTI_AFFINITY, PodFacts,
-    PodPhase, PodSpec, Requirement, SpreadConstraint, TaintEffect, Toleration,
+    DaemonSetFacts, HostPort, LabelSelector, NodeSelectorTerm, Operator, Owner, POD_ANTI_AFFINITY,
+    PodFacts, PodPhase, PodSpec, Requirement, SpreadConstraint, TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
@@ -133,7 +133,7 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         tolerations,
         priority,
         scheduler_name,
-        host_network: _,
+        host_network,
         containers,
         init_containers,
         overhead: _,
@@ -171,12 +171,6 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         .map(|one| spread_facts(one, &mut unsupported))
         .collect();
     let all_containers = || containers.iter().chain(init_containers);
-    if all_containers()
-        .flat_map(|container| &container.ports)
-        .any(|port| port.host_port.unwrap_or(0) > 0)
-    {
-        unsupported.field("spec.containers.ports.hostPort");
-    }
     let claims_devices = all_containers().any(|container| !container.resources.claims.is_empty())
         || resources
             .as_ref()
@@ -210,9 +204,42 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         scheduler_name: scheduler_name.as_deref().map(Arc::from),
         local_volumes,
         empty_dir,
+        host_ports: host_ports(containers, init_containers, *host_network == Some(true)),
         spread,
         unsupported: unsupported.sorted(),
     }
+}
+
+/// Of the init containers, only sidecars hold their ports for as long as the pod runs. On the host's network each port is one of the host: the API
+/// server says so in pods, but not in the template of a DaemonSet.
+fn host_ports(
+    containers: &[ContainerView],
+    init_containers: &[ContainerView],
+    on_host_network: bool,
+) -> Vec<HostPort> {
+    let sidecars = init_containers.iter().filter(|one| is_sidecar(one));
+    let ports = sidecars
+        .chain(containers)
+        .flat_map(|container| &container.ports);
+    let taken = ports.filter_map(|port| {
+        let of_host = port.host_port.filter(|port| *port > 0);
+        let number = of_host.or(port.container_port.filter(|_| on_host_network))?;
+        let given = |text: &Option<String>, default: &str| -> Arc<str> {
+            let text = text.as_deref().filter(|text| !text.is_empty());
+            text.unwrap_or(default).into()
+        };
+        Some(HostPort {
+            port: u16::try_from(number).ok()?,
+            protocol: given(&port.protocol, "TCP"),
+            address: given(&port.host_ip, HostPort::EVERY_ADDRESS),
+        })
+    });
+    let taken: BTreeSet<HostPort> = taken.collect();
+    taken.into_iter().collect()
+}
+
+fn is_sidecar(init_container: &ContainerView) -> bool {
+    init_container.restart_policy.as_deref() == Some("Always")
 }
 
 /// Names of fields that are not evaluated, each once.
@@ -243,7 +270,7 @@ fn requests(spec: &PodSpecView, unsupported: &mut Unsupported) -> Resources {
         .iter()
         .map(|container| InitContainer {
             requests: container_requests("spec.initContainers", container, unsupported),
-            sidecar: container.restart_policy.as_deref() == Some("Always"),
+            sidecar: is_sidecar(container),
         })
         .collect();
     let overhead =

@@ -96,7 +96,11 @@ pub(in crate::kube) struct ResourcesView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct PortView {
+    pub(in crate::kube) container_port: Option<i64>,
     pub(in crate::kube) host_port: Option<i64>,
+    #[serde(rename = "hostIP")]
+    pub(in crate::kube) host_ip: Option<String>,
+    pub(in crate::kube) protocol: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -9,35 +9,43 @@ use crate::facts::*;
 use crate::ids::*;
 use crate::question::*;
 fn any_spec() -> impl Strategy<Value = PodSpec> {
-    (0..5usize, 0..6usize, any::<bool>()).prop_map(|(size, selector, tolerant)| {
-        let mut spec = spec(
-            [
-                "cpu=100m memory=128Mi",
-                "cpu=1 memory=1Gi",
-                "cpu=2 memory=3Gi",
-                "cpu=3 memory=7Gi",
-                "cpu=9",
-            ][size],
-        );
-        spec.node_selector = labels(
-            [
-                "",
-                "",
-                "",
-                "topology.kubernetes.io/zone=beta",
-                "rack=r1",
-                "none=none",
-            ][selector],
-        );
-        if tolerant {
-            spec.tolerations = vec![Toleration {
-                key: Some("dedicated".into()),
-                exists: true,
-                ..Toleration::default()
-            }];
-        }
-        spec
-    })
+    (0..5usize, 0..6usize, any::<bool>(), 0..12usize).prop_map(
+        |(size, selector, tolerant, port)| {
+            let mut spec = spec(
+                [
+                    "cpu=100m memory=128Mi",
+                    "cpu=1 memory=1Gi",
+                    "cpu=2 memory=3Gi",
+                    "cpu=3 memory=7Gi",
+                    "cpu=9",
+                ][size],
+            );
+            spec.node_selector = labels(
+                [
+                    "",
+                    "",
+                    "",
+                    "topology.kubernetes.io/zone=beta",
+                    "rack=r1",
+                    "none=none",
+                ][selector],
+            );
+            if tolerant {
+                spec.tolerations = vec![Toleration {
+                    key: Some("dedicated".into()),
+                    exists: true,
+                    ..Toleration::default()
+                }];
+            }
+            let ports = ["80/TCP", "80/TCP 10.0.0.1", "80/TCP 10.0.0.2", "80/UDP"];
+            spec.host_ports = ports
+                .get(port)
+                .map(|port| host_port(port))
+                .into_iter()
+                .collect();
+            spec
+        },
+    )
 }
 
 #[derive(Clone, Debug)]
@@ -180,6 +188,7 @@ prop_compose! {
         last_vmid in 1000..1020u32,
         statics in 0..2usize,
         daemons in 0..3usize,
+        daemons_port in prop::option::weighted(0.3, prop::sample::select(vec!["80/TCP", "80/TCP 10.0.0.1"])),
     ) -> Scene {
         let mut scene = Scene::default();
         let names = ["alpha", "beta", "gamma"];
@@ -222,6 +231,7 @@ prop_compose! {
         for (name, selector) in [("agent", ""), ("driver", "topology.kubernetes.io/zone=beta")].into_iter().take(daemons) {
             let mut spec = spec("cpu=100m memory=64Mi");
             spec.node_selector = labels(selector);
+            spec.host_ports = daemons_port.map(host_port).into_iter().collect();
             scene.daemon_sets.insert(ObjectKey::new("kube-system", name), DaemonSetFacts { spec });
         }
         for (index, group) in groups.iter().enumerate() {

@@ -133,6 +133,9 @@ fn each_filter_has_its_reason() {
     check(&scene, &plain, None);
     check(&scene, &picky, Some("nodeSelector disk=ssd"));
     check(&scene, &spec("cpu=1600m"), Some("it offers too little cpu"));
+    let mut edge = plain.clone();
+    edge.host_ports = vec![host_port("80/TCP")];
+    check(&scene, &edge, None);
     let change = |change: fn(&mut Scene)| {
         let mut scene = scene.clone();
         change(&mut scene);
@@ -153,6 +156,13 @@ fn each_filter_has_its_reason() {
             .for_each(|node| node.taints = taints.clone());
     });
     check(&tainted, &plain, Some("taint dedicated:NoSchedule"));
+    let taken = change(|scene| {
+        scene.pod("db-00000").spec.host_ports = vec![host_port("80/TCP 10.0.0.1")];
+    });
+    check(&taken, &plain, None);
+    check(&taken, &edge, Some("host port 80/TCP is taken"));
+    edge.host_ports[0].address = "10.0.0.1".into();
+    check(&taken, &edge, Some("host port 80/TCP of 10.0.0.1 is taken"));
     let repelling = change(|scene| {
         scene.pod("db-00000").spec.unsupported = vec![crate::facts::POD_ANTI_AFFINITY.into()];
     });

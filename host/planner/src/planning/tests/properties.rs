@@ -213,10 +213,7 @@ proptest! {
 
 /// Pods that must find a place when a plan has been carried out (those of Nodes that nobody had to remove, and pending ones that it counts on Nodes
 /// for), and the Nodes that stay, with what is free on each.
-fn moving<'s>(
-    scene: &'s Scene,
-    plan: &Plan,
-) -> (Vec<&'s PodSpec>, Vec<(&'s NodeFacts, Resources)>) {
+fn moving<'s>(scene: &'s Scene, plan: &Plan) -> (Vec<&'s PodSpec>, Vec<Staying<'s>>) {
     let going = |wanted: fn(&RemovalReason) -> bool| -> Vec<&NodeName> {
         let advances = plan.advances.iter();
         advances
@@ -255,41 +252,57 @@ fn moving<'s>(
         .filter(|name| !all.contains(name));
     let free = nodes.map(|name| {
         let mut free = scene.nodes[name].allocatable.clone();
+        let mut ports = Vec::new();
         for pod in scene
             .pods
             .values()
             .filter(|pod| pod.node.as_ref() == Some(name))
         {
             free.subtract(&pod.spec.requests);
+            ports.extend(&pod.spec.host_ports);
         }
-        (&scene.nodes[name], free)
+        (&scene.nodes[name], free, ports)
     });
     (
         pods,
-        free.filter(|(node, _)| node.ready && !node.unschedulable)
+        free.filter(|(node, ..)| node.ready && !node.unschedulable)
             .collect(),
     )
 }
 
+/// A Node, with what is free on it and the ports that are not.
+type Staying<'s> = (&'s NodeFacts, Resources, Vec<&'s HostPort>);
+
+fn conflict(a: &HostPort, b: &HostPort) -> bool {
+    let addresses = [&*a.address, &*b.address];
+    (a.port, &a.protocol) == (b.port, &b.protocol)
+        && (a.address == b.address || addresses.contains(&"0.0.0.0"))
+}
+
 /// Whether some arrangement holds all pods; where the search takes too long, the answer is yes.
-fn all_fit(pods: &[&PodSpec], free: &mut [(&NodeFacts, Resources)], steps: &mut u32) -> bool {
+fn all_fit<'s>(pods: &[&'s PodSpec], free: &mut [Staying<'s>], steps: &mut u32) -> bool {
     let Some((first, rest)) = pods.split_first() else {
         return true;
     };
     *steps += 1;
     for index in 0..free.len() {
-        let (node, left) = &mut free[index];
-        if !first.requests.fits(left)
+        let (node, left, ports) = &mut free[index];
+        let is_taken = |port: &HostPort| ports.iter().any(|taken| conflict(port, taken));
+        if first.host_ports.iter().any(is_taken)
+            || !first.requests.fits(left)
             || !node_matches(first, "", &node.labels)
             || untolerated(&first.tolerations, &node.taints).is_some()
         {
             continue;
         }
         left.subtract(&first.requests);
+        ports.extend(&first.host_ports);
         if all_fit(rest, free, steps) {
             return true;
         }
-        free[index].1.add(&first.requests);
+        let (_, left, ports) = &mut free[index];
+        left.add(&first.requests);
+        ports.truncate(ports.len() - first.host_ports.len());
     }
     *steps > 100_000
 }

@@ -139,7 +139,7 @@ fn what_is_not_evaluated_is_named_by_its_field() {
     );
     assert_eq!(
         unsupported(json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]})),
-        ["spec.containers.ports.hostPort"]
+        [""; 0]
     );
     assert_eq!(
         unsupported(json!({"resourceClaims": [{"name": "gpu"}]})),
@@ -211,4 +211,40 @@ fn nulls_are_missing_fields() {
         json!({"metadata": {"name": "a", "labels": null}, "spec": {"containers": null, "affinity": null}, "status": null}),
     );
     assert_eq!(pod.phase, PodPhase::Pending);
+}
+
+fn ports(of: Value) -> Vec<String> {
+    let text = |port: &HostPort| format!("{}/{} {}", port.port, port.protocol, port.address);
+    spec(of).host_ports.iter().map(text).collect()
+}
+
+#[test]
+fn host_ports_are_those_of_containers_and_sidecars() {
+    let with = |port: u16| json!([{"containerPort": 1, "hostPort": port}]);
+    assert_eq!(
+        ports(json!({
+            "initContainers": [{"ports": with(10)}, {"ports": with(11), "restartPolicy": "Always"}],
+            "containers": [
+                {"ports": [
+                    {"containerPort": 80, "hostPort": 8080, "hostIP": "10.0.0.1", "protocol": "UDP"},
+                    {"containerPort": 81},
+                    {"containerPort": 82, "hostPort": 0},
+                    {"containerPort": 83, "hostPort": 8083, "hostIP": ""},
+                ]},
+                {"ports": with(8083)},
+            ],
+        })),
+        ["11/TCP 0.0.0.0", "8080/UDP 10.0.0.1", "8083/TCP 0.0.0.0"]
+    );
+}
+
+#[test]
+fn on_the_hosts_network_each_port_is_the_hosts() {
+    let template = |on_host: bool| json!({"hostNetwork": on_host, "containers": [{"ports": [{"containerPort": 9100}, {"containerPort": 1, "hostPort": 2}]}]});
+    assert_eq!(ports(template(false)), ["2/TCP 0.0.0.0"]);
+    assert_eq!(ports(template(true)), ["2/TCP 0.0.0.0", "9100/TCP 0.0.0.0"]);
+    let set =
+        json!({"metadata": {"name": "exporter"}, "spec": {"template": {"spec": template(true)}}});
+    let facts = daemon_set_facts(&serde_json::from_value(set).unwrap());
+    assert_eq!(facts.spec.host_ports.len(), 2);
 }
