@@ -66,10 +66,11 @@ impl<K> CustomView<K> {
 
 /// A part of an object to be written.
 pub(in crate::kube) fn fields(part: &impl Serialize) -> Map<String, Value> {
-    match serde_json::to_value(part).expect("our records are plain data") {
-        Value::Object(fields) => fields,
-        other => unreachable!("a record has fields: {other}"),
-    }
+    let value = serde_json::to_value(part).expect("our records are plain data");
+    let Value::Object(fields) = value else {
+        unreachable!("a record has fields: {value}");
+    };
+    fields
 }
 
 impl<K: kube::Resource<DynamicType = ()>> Serialize for CustomView<K> {

@@ -36,6 +36,9 @@ fn row(plan: &mut Plan, index: usize) -> &mut LedgerEntry {
     rows.find(|row| row.claim == claim).expect("it is reserved")
 }
 
+/// What a case changes of the world that the plan was made for.
+type Change = fn(&mut Scene);
+
 #[test]
 fn a_launch_is_reserved_as_it_is_in_every_respect() {
     let changes: [fn(&mut LedgerEntry); 8] = [
@@ -231,7 +234,7 @@ fn a_hypervisor_is_used_as_its_cluster_says() {
         assert_eq!(after(|scene, _| fine(scene)), None);
     }
     let minimums = "it does not meet the cluster's minimums";
-    let refused: [(fn(&mut Scene), &str); 7] = [
+    let refused: [(Change, &str); 7] = [
         (
             |scene| {
                 scene.hypervisor("alpha").cpu_usage = 0.5;
@@ -510,9 +513,10 @@ fn a_freeze_stops_all_removals_but_those_of_failed_launches() {
         };
         let word = acknowledgement(&freeze);
         ledger(&mut plan).freeze = Some(freeze);
-        let refused = match reason {
-            RemovalReason::LaunchFailed => 0,
-            _ => 3,
+        let refused = if reason == RemovalReason::LaunchFailed {
+            0
+        } else {
+            3
         };
         let frozen = removals_refused(&scene, &plan, &Violation::Frozen);
         assert_eq!(frozen, refused, "{reason}");
