@@ -11,12 +11,12 @@ mod removals;
 
 use removals::Removals;
 
-use crate::anchor;
 use crate::facts::{
     ClaimSpec, ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
     OrphanLook,
 };
-use crate::freeze::acknowledgement;
+use crate::guard::anchor;
+use crate::guard::freeze::acknowledgement;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::limits::{Limits, MOST_ENTRIES};
 use crate::mutants::{Mutant, broken};

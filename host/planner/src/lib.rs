@@ -29,9 +29,7 @@ pub mod question;
 
 pub mod planning;
 
-pub mod anchor;
-pub mod breaker;
-pub mod freeze;
+pub mod guard;
 pub mod ledger;
 pub mod limits;
 mod numbers;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::anchor::is_named;
 use crate::facts::{Anchor, EntryState, GuestFacts, InventoryFacts};
+use crate::guard::anchor::is_named;
 use crate::ids::{ClusterName, Vmid};
 use crate::world::World;
 

@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use crate::facts::{
     Backoff, ClaimFacts, Condition, EntryState, LedgerEntry, LedgerFacts, OrphanLook, PolicyKind,
 };
+use crate::guard::{anchor, breaker, freeze};
 use crate::ids::ClaimName;
 use crate::ledger::{MOST_STATES, RESERVATION_LASTS, is_absent, is_of_claim, pause_after};
 use crate::mutants::{Mutant, broken};
 use crate::report::{Finding, Severity};
 use crate::time::later;
 use crate::world::World;
-use crate::{anchor, breaker, freeze};
 
 /// For how long a number rests whose claim never appeared: longer than a request that is on its way can take.
 const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);

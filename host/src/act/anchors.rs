@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use kproxide_planner::anchor::NAME;
 use kproxide_planner::facts::{AnchorLook, Mark};
+use kproxide_planner::guard::anchor::NAME;
 use kproxide_planner::ids::{ClusterName, Vmid};
 use kproxide_planner::plan::AnchorStep;
 use tokio::time::timeout;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::anchor;
 use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Subject, looks, next,
 };
 use kproxide_planner::facts::{
     BlockedBy, ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, Join, Timeouts,
 };
+use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
 use kproxide_planner::world::World;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::Violation;
-use crate::anchor;
 use crate::claim::Phase;
 use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
+use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
 use crate::mutants::{Mutant, broken};

@@ -69,7 +69,7 @@ pub struct HostFacts {
     /// Our clock and the API server's disagree: ages are not what they seem. Nothing is removed meanwhile.
     #[serde(default)]
     pub clock_problem: Option<String>,
-    /// Random text of this process, for the marks of anchors ([`crate::anchor`]). `None`: no anchors are kept.
+    /// Random text of this process, for the marks of anchors ([`crate::guard::anchor`]). `None`: no anchors are kept.
     #[serde(default)]
     pub anchor_nonce: Option<std::sync::Arc<str>>,
     /// Of the reservations that are old enough to be given up ([`crate::ledger::overdue`]), those of which the API server said just now that there is no such

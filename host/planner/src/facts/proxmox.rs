@@ -160,7 +160,7 @@ pub enum OrphanLook {
     NotProven(String),
 }
 
-/// An anchor as it was read: see [`crate::anchor`].
+/// An anchor as it was read: see [`crate::guard::anchor`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnchorLook {
     pub mark: Mark,

@@ -3,9 +3,9 @@
 use jiff::SignedDuration;
 
 use super::{Draw, moment};
-use crate::breaker;
 use crate::facts::{Backoff, EntryState, LaunchFailure, LedgerFacts, Removal};
 use crate::fixtures::Scene;
+use crate::guard::breaker;
 use crate::ids::{ClaimName, HypervisorId, StorageName};
 use crate::ledger::{LONGEST_BACKOFF, RESERVATION_LASTS, overdue, quarantine, record_failure};
 use crate::plan::RemovalReason;

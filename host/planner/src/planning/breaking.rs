@@ -2,8 +2,8 @@
 
 use super::Planning;
 use super::claims::Stage;
-use crate::breaker::{self, Wait};
 use crate::claim::{Condition, Phase};
+use crate::guard::breaker::{self, Wait};
 use crate::ids::PoolName;
 use crate::plan::{RemovalReason, Verdict};
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
+use crate::guard::{anchor, freeze};
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
 use crate::mutants::{Mutant, broken};
@@ -16,7 +17,6 @@ use crate::report::Severity;
 use crate::taints;
 use crate::time::later;
 use crate::world::{NodeView, World};
-use crate::{anchor, freeze};
 
 /// A claim with everything that is known beside it.
 pub(super) struct ClaimState<'w> {

@@ -15,6 +15,7 @@ use crate::facts::{
     Adopts, ClaimFacts, ClaimResources, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry,
     LedgerFacts, OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
+use crate::guard::{anchor, freeze};
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::keys;
 use crate::mutants::{Mutant, broken};
@@ -24,7 +25,6 @@ use crate::question::Decoration;
 use crate::report::OrphanReport;
 use crate::time::later;
 use crate::world::{NodeView, World};
-use crate::{anchor, freeze};
 
 /// Claims made anew in one tick, at most; the rest follows in the next ticks.
 const MOST_ADOPTIONS: usize = 20;

@@ -10,11 +10,11 @@ use super::Planning;
 use super::clone::CloneWay;
 use super::machines::signed;
 use super::room::Room;
-use crate::anchor::{self, Hold};
 use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
     InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
 };
+use crate::guard::anchor::{self, Hold};
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
 use crate::mutants::{Mutant, broken};
 use crate::question::{Candidate, HypervisorDescription, Size};

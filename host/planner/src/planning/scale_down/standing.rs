@@ -6,10 +6,10 @@ use super::super::Planning;
 use super::super::claims;
 use crate::claim::{BLOCKED_BY_POD, Condition, NO_FINALIZER};
 use crate::facts::PoolFacts;
+use crate::guard::{anchor, freeze};
 use crate::plan::{Standing, Unneeded, Verdict};
 use crate::time::later;
 use crate::world::NodeView;
-use crate::{anchor, freeze};
 
 impl<'w> Planning<'w> {
     /// Whether the Node could go, and if not, why.

@@ -214,10 +214,10 @@ fn f68_f45_when_most_nodes_are_not_ready_nothing_is_removed() {
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(
         verdict(&plan, "m09"),
-        Verdict::GiveUp(crate::freeze::HELD.to_owned()),
+        Verdict::GiveUp(crate::guard::freeze::HELD.to_owned()),
         "a drain of our own choice gives its Node back"
     );
-    assert_eq!(kept(&plan, "m08").unwrap(), crate::freeze::HELD);
+    assert_eq!(kept(&plan, "m08").unwrap(), crate::guard::freeze::HELD);
     let text = plan.report.frozen.as_ref().unwrap();
     assert!(
         text.starts_with(
@@ -287,7 +287,7 @@ fn f111_claims_that_somebody_deletes_all_at_once_are_not_drained() {
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(
         verdict(&plan, "m00"),
-        Verdict::Hold(crate::freeze::HELD.to_owned())
+        Verdict::Hold(crate::guard::freeze::HELD.to_owned())
     );
     let word = acknowledgement(&plan);
     scene.ledger = plan.ledger.unwrap();
