@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 mod removals;
 
@@ -22,11 +23,12 @@ use crate::limits::{Limits, MOST_ENTRIES};
 use crate::mutants::{Mutant, broken};
 use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
+use crate::reasons::Hold;
 use crate::report::{Finding, Severity};
 use crate::world::World;
 
 /// What a plan must not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Violation {
     TooManyLaunches,
     NotReserved,
@@ -135,7 +137,7 @@ pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut
             && let Some(violation) = removals.violation(advance, reason)
         {
             findings.push(defect(&advance.claim, "removed", &violation));
-            advance.verdict = Verdict::Hold(format!("the plan's check refused it: {violation}"));
+            advance.verdict = Verdict::Hold(Hold::Check(violation));
         }
     }
     plan.report.findings.extend(findings);
@@ -337,7 +339,7 @@ impl Tally {
             tally.claimed_numbers.insert(key);
         }
         let is_foreign = |cluster: &&ClusterName| {
-            anchor::hold(world, Some(ledger), cluster).is_some_and(|hold| hold.is_foreign())
+            anchor::hold(world, Some(ledger), cluster) == Some(anchor::Hold::Foreign)
         };
         tally.foreign = world
             .clusters()

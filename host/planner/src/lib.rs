@@ -1,7 +1,7 @@
 //! The functional core of kproxide: what to do, given everything that is known. No I/O, no clock, no randomness, no failure.
 //!
 //! In reading order: what is known ([`facts`], by [`ids`], in [`resources`], kept in the [`world`]), what is asked of policies ([`question`]),
-//! how a tick is decided ([`planning`], with the [`ledger`], its [`breaker`], the [`freeze`] and the [`anchor`] beside), what is decided ([`plan`], after a last [`check`]) and why ([`report`]), and
+//! how a tick is decided ([`planning`], with the [`ledger`] and the [`guard`] beside), what is decided ([`plan`], after a last [`check`]) and why ([`report`]), and
 //! the life of one claim ([`claim`]).
 
 // What is known.
@@ -39,6 +39,8 @@ pub mod plan;
 mod upkeep;
 
 pub mod check;
+pub mod eviction;
+pub mod reasons;
 pub mod refusal;
 pub mod report;
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::eviction::Blocker;
 pub use crate::facts::RemovalReason;
 use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
-use crate::ids::{ClaimName, ClusterName, Digest, Uid, Vmid};
+use crate::ids::{ClaimName, ClusterName, Digest, PodKey, Uid, Vmid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
+use crate::reasons::{GiveUp, Hold};
 use crate::report::Report;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -94,7 +96,7 @@ pub enum Standing {
     Needed,
     CouldGo,
     /// It could go, but for a pod that must not be evicted: which one, and what forbids it.
-    Blocked(String),
+    Blocked(PodKey, Blocker),
 }
 
 /// What a label policy answered, with everything that the answer depends on: it holds until one of them changes.
@@ -125,9 +127,9 @@ pub enum Verdict {
     /// Remove it: begin the drain, or go on with it (the removal was simulated again on this tick's world).
     Remove(RemovalReason),
     /// A drain is under way that must be given up: uncordon, for this reason.
-    GiveUp(String),
+    GiveUp(GiveUp),
     /// Leave it exactly as it is (paused, cold start, no quorum, no key, frozen): no effect, for this reason.
-    Hold(String),
+    Hold(Hold),
 }
 
 impl fmt::Display for Verdict {

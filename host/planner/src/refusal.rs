@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
 use crate::limits::MOST_ENTRIES;
+use crate::reasons::Hold;
 use crate::resources::amount_text;
 
 /// No machine is made on a storage of which less is free.
@@ -14,8 +15,7 @@ pub(crate) const LEAST_FREE_PERCENT: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// What the cluster's anchor shows.
-    Anchor(String),
+    Held(Hold),
     /// The ProxmoxCluster cannot be used as it stands.
     Cluster(String),
     Unreachable {
@@ -100,7 +100,8 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = |bytes: i64| amount_text("memory", bytes);
         match self {
-            Self::Anchor(text) | Self::Cluster(text) | Self::Template(text) => f.write_str(text),
+            Self::Held(hold) => hold.fmt(f),
+            Self::Cluster(text) | Self::Template(text) => f.write_str(text),
             Self::Unreachable { cluster, problem } => {
                 write!(f, "Proxmox cluster {cluster} cannot be reached: {problem}")
             }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{PolicyRef, RemovalReason};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
+use crate::reasons::Kept;
 use crate::refusal::Refusal;
 pub use crate::why::{Limit, Misfit, NoAnswer, Unusable, Why};
 
@@ -96,7 +97,7 @@ pub struct NodeReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum NodeOutcome {
     Removing(RemovalReason),
-    Kept(String),
+    Kept(Kept),
 }
 
 /// A policy that failed its pool. One that refuses, or is asked again in the next tick, has not failed.

@@ -232,7 +232,7 @@ impl Resources {
 }
 
 /// More is asked of a resource than is offered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lack {
     pub resource: Arc<str>,
     pub asked: i64,

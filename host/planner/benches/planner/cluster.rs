@@ -12,6 +12,7 @@ use kproxide_planner::ids::{ClusterName, PodKey, Vmid};
 use kproxide_planner::plan::{Plan, Verdict};
 use kproxide_planner::planning::Limits;
 use kproxide_planner::question::Question;
+use kproxide_planner::reasons::Kept;
 use kproxide_planner::report::NodeOutcome;
 
 use crate::spread::spread;
@@ -215,7 +216,8 @@ fn check_quiet(plan: &Plan, scene: &Scene) {
             .iter()
             .all(|advance| advance.verdict == Verdict::Keep)
     );
-    let kept = |outcome: &NodeOutcome| matches!(outcome, NodeOutcome::Kept(reason) if reason.contains("loadHeadroom"));
+    let kept =
+        |outcome: &NodeOutcome| matches!(outcome, NodeOutcome::Kept(Kept::LoadHeadroom { .. }));
     assert_eq!(plan.report.nodes.len(), scene.claims.len());
     assert!(
         plan.report.nodes.iter().all(|row| kept(&row.outcome)),

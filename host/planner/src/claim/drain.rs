@@ -2,23 +2,26 @@
 //!
 //! Every error counts as "still there".
 
-use jiff::Timestamp;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{SOON, failed, proven_absent, refuse, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
 use super::empty::empty;
 use super::node::{evicts, is_cordoned_by_us, node_ref};
-use super::observed::{Did, MachineLook, NodeLook, Observed, PodOnNode};
+use super::observed::{Did, MachineLook, NodeLook, Observed};
 use super::ownership::{Mismatch, is_another};
 use super::power::is_down;
 use super::reasons::drained_for;
 use super::step::{Change, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, GIVEN_UP};
-use crate::facts::BlockedBy;
-use crate::ids::NodeName;
+use crate::eviction::{Blocker, blocker};
+use crate::ids::{NodeName, PodKey};
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::{GiveUp, Hold};
 use crate::time::later;
 
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
@@ -27,7 +30,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
     }
     match course(subject, observed, now) {
-        Course::Abandon(why) => abandon(subject, observed, &why, now),
+        Course::Abandon(why) => abandon(subject, observed, &why.to_string(), now),
         Course::Wait(step) => step,
         Course::GoOn(_) if !subject.armed(now) => warming_up(subject),
         Course::GoOn(reason) => empty(subject, observed, reason, now),
@@ -36,13 +39,38 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
 
 enum Course {
     GoOn(RemovalReason),
-    Abandon(String),
+    Abandon(Stays),
     Wait(Step),
 }
 
-/// What is told of a condemned machine whose Node serves after all.
-pub(crate) const STAYS_READY: &str =
-    "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go";
+/// Why a machine stays whose drain had begun.
+enum Stays {
+    Planned(GiveUp),
+    Unwanted,
+    Recovered,
+    Late(SignedDuration),
+    Came(PodKey),
+    Pod(PodKey, Blocker),
+    Refused(Mismatch),
+    Ready,
+    NotLost,
+}
+
+impl fmt::Display for Stays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Planned(why) => why.fmt(f),
+            Self::Unwanted => f.write_str("it is no longer to be removed"),
+            Self::Recovered => f.write_str("its Node is Ready again"),
+            Self::Late(limit) => write!(f, "it was not empty within {limit:#}"),
+            Self::Came(pod) => write!(f, "pod {pod} has come to it since it was found empty"),
+            Self::Pod(pod, by) => write!(f, "pod {pod} {by}"),
+            Self::Refused(mismatch) => mismatch.fmt(f),
+            Self::Ready => f.write_str("its Node is Ready"),
+            Self::NotLost => f.write_str("its VM is there after all"),
+        }
+    }
+}
 
 /// Is this drain still wanted? A deleted claim cannot come back, and one that was never in service has nowhere to go back to.
 fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
@@ -71,11 +99,11 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
     match subject.verdict {
         Verdict::Remove(RemovalReason::Lost) => lost(subject, observed, now),
         _ if suspect && drained_for(subject, RemovalReason::Lost) => lost(subject, observed, now),
-        Verdict::GiveUp(why) => Course::Abandon(why.clone()),
-        Verdict::Keep => Course::Abandon("it is no longer to be removed".to_owned()),
-        Verdict::Hold(why) => Course::Wait(Step::wait(None, why.clone())),
+        Verdict::GiveUp(why) => Course::Abandon(Stays::Planned(why.clone())),
+        Verdict::Keep => Course::Abandon(Stays::Unwanted),
+        Verdict::Hold(why) => Course::Wait(Step::wait(None, why.to_string())),
         Verdict::Remove(RemovalReason::Repair) if has_recovered(subject, observed) => {
-            Course::Abandon("its Node is Ready again".to_owned())
+            Course::Abandon(Stays::Recovered)
         }
         Verdict::Remove(
             reason @ (RemovalReason::Repair | RemovalReason::Deleted | RemovalReason::LaunchFailed),
@@ -85,11 +113,13 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         ) => {
             if late {
                 let limit = subject.settings.drain_timeout;
-                return Course::Abandon(format!("it was not empty within {limit:#}"));
+                return Course::Abandon(Stays::Late(limit));
             }
             match blocked(subject, observed, *reason) {
                 // Asked for, so it is asked for again at once: better to wait than to come and go.
-                Some(why) if *reason == RemovalReason::Replace => Course::Wait(soon(now, why)),
+                Some(why) if *reason == RemovalReason::Replace => {
+                    Course::Wait(soon(now, why.to_string()))
+                }
                 Some(why) => Course::Abandon(why),
                 None => last_look(subject, observed, *reason, now),
             }
@@ -100,11 +130,11 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
 /// Nobody but the plan wants it gone, and the plan must know what is seen here.
 fn condemned(subject: &Subject<'_>, observed: &Observed) -> Course {
     if is_ready(observed) {
-        return Course::Wait(Step::wait(None, STAYS_READY));
+        return Course::Wait(Step::wait(None, Hold::StaysReady.to_string()));
     }
     match &subject.verdict {
         Verdict::Remove(_) => Course::GoOn(RemovalReason::Deleted),
-        Verdict::Hold(why) => Course::Wait(Step::wait(None, why.clone())),
+        Verdict::Hold(why) => Course::Wait(Step::wait(None, why.to_string())),
         Verdict::Keep | Verdict::GiveUp(_) => {
             Course::Wait(Step::wait(None, "the plan does not remove it"))
         }
@@ -135,7 +165,7 @@ fn last_look(
     }
     match obstacle(subject, observed, now) {
         Ok(()) => Course::GoOn(reason),
-        Err(Obstacle::Refused(mismatch)) => Course::Abandon(mismatch.to_string()),
+        Err(Obstacle::Refused(mismatch)) => Course::Abandon(Stays::Refused(mismatch)),
         Err(Obstacle::Unknown(step)) => Course::Wait(step),
     }
 }
@@ -144,14 +174,14 @@ fn last_look(
 fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let gone = Course::GoOn(RemovalReason::Lost);
     if is_ready(observed) {
-        return Course::Abandon("its Node is Ready".to_owned());
+        return Course::Abandon(Stays::Ready);
     }
     if proven_absent(observed) {
         return gone;
     }
     match &observed.machine {
         Some(MachineLook::Visible(machine)) if is_another(subject, machine) => gone,
-        Some(MachineLook::Visible(_)) => Course::Abandon("its VM is there after all".to_owned()),
+        Some(MachineLook::Visible(_)) => Course::Abandon(Stays::NotLost),
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
             Course::Wait(unread(observed, "the machine", now))
         }
@@ -159,38 +189,16 @@ fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
 }
 
 /// A pod that keeps its Node, and that the simulation of this removal had not seen.
-fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<String> {
+fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<Stays> {
     let pods = observed.pods.as_deref().unwrap_or_default();
     let mut staying = pods.iter().filter(|pod| pod.must_leave() && !pod.deleting);
     // Nobody has found a place for a pod that came after its Node was found empty.
     if reason == RemovalReason::Empty {
-        return staying
-            .next()
-            .map(|pod| format!("pod {} has come to it since it was found empty", pod.key));
+        return staying.next().map(|pod| Stays::Came(pod.key.clone()));
     }
     // Whoever asks for a replacement means the pods that would block a removal nobody asked for.
     let rules = (reason != RemovalReason::Replace).then_some(&subject.settings.blocked_by);
-    staying.find_map(|pod| Some(format!("pod {} {}", pod.key, blocks(pod, rules)?)))
-}
-
-fn blocks(pod: &PodOnNode, rules: Option<&BlockedBy>) -> Option<&'static str> {
-    if pod.do_not_disrupt {
-        return Some("is not to be disrupted");
-    }
-    let rules = rules?;
-    if rules.bare_pods && pod.bare {
-        Some("has no controller that would recreate it")
-    } else if rules.unfinished_jobs && pod.unfinished_job {
-        Some("belongs to an unfinished Job")
-    } else if rules.local_volumes && pod.local_volumes {
-        Some("has local volumes")
-    } else if rules.empty_dir && pod.empty_dir {
-        Some("has an emptyDir")
-    } else if rules.kube_system && &*pod.key.namespace == "kube-system" {
-        Some("is in kube-system")
-    } else {
-        None
-    }
+    staying.find_map(|pod| Some(Stays::Pod(pod.key.clone(), blocker(&pod.ties(), rules)?)))
 }
 
 /// Give the Node back, then write that it is back. What follows is for the next plan to say: this one still wants it gone.

@@ -12,9 +12,10 @@ use super::power::is_down;
 use super::reasons::recorded_word;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, NO_FINALIZER, Op, Phase};
+use super::{Condition, Op, Phase};
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
+use crate::reasons::Hold;
 use crate::time::later;
 
 /// Between two attempts to evict the same pod.
@@ -226,7 +227,14 @@ fn detach(
 /// The claim could be deleted, and nothing would be left that knows of its machine.
 fn unguarded(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
     let unguarded = !subject.deleting() && !subject.claim.has_finalizer;
-    unguarded.then(|| tell(subject, NO_FINALIZER.to_owned(), later(now, LATER), now))
+    unguarded.then(|| {
+        tell(
+            subject,
+            Hold::NoFinalizer.to_string(),
+            later(now, LATER),
+            now,
+        )
+    })
 }
 
 /// The point of no return, and the first step after it.

@@ -67,7 +67,6 @@ mod ledger;
 pub(crate) mod tests;
 
 pub use adopt::provider_id;
-pub(crate) use drain::STAYS_READY;
 pub use ledger::{Closing, close, entry_of};
 pub use looks::{Looks, Need, looks};
 pub use next::next;
@@ -83,7 +82,3 @@ pub use crate::facts::{Condition, GIVEN_UP, Intent, Op, Phase};
 
 /// The reason of `Unneeded=False` where nothing but a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";
-
-/// What is said of a claim that is not removed before somebody has put its finalizer back.
-pub(crate) const NO_FINALIZER: &str =
-    "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked";

@@ -34,7 +34,7 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
         return Step::Done;
     }
     if let Verdict::Hold(why) = subject.verdict {
-        return Step::wait(None, why.clone());
+        return Step::wait(None, why.to_string());
     }
     // Whatever is to become of it: a machine that was there before its claim is written down first.
     if let (Phase::Pending, Some(adopts)) = (subject.status().phase, &subject.claim.spec.adopts) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::eviction::Ties;
 use crate::facts::{NodeFacts, PodFacts, PodPhase};
 use crate::ids::{NodeName, PodKey, Uid};
 
@@ -226,6 +227,17 @@ impl PodOnNode {
             do_not_disrupt: pod.do_not_disrupt,
             local_volumes: pod.spec.local_volumes,
             empty_dir: pod.spec.empty_dir,
+        }
+    }
+
+    pub(super) fn ties(&self) -> Ties<'_> {
+        Ties {
+            namespace: &self.key.namespace,
+            do_not_disrupt: self.do_not_disrupt,
+            is_bare: self.bare,
+            of_unfinished_job: self.unfinished_job,
+            local_volumes: self.local_volumes,
+            empty_dir: self.empty_dir,
         }
     }
 

@@ -9,11 +9,12 @@ use super::observed::{Machine, MachineLook, NodeLook, Observed};
 use super::ownership::{Made, Mismatch, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase, drain};
+use super::{Condition, Phase};
 use crate::facts::{Adopts, NodeFacts};
 use crate::ids::{NodeName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
+use crate::reasons::Hold;
 use crate::time::later;
 
 /// The reason of the conditions that an earlier claim had earned.
@@ -88,7 +89,7 @@ pub(super) fn pending(
     }
     match node {
         Some((_, node)) if adopts.condemned && node.ready && !subject.deleting() => {
-            Step::back_off(later(now, LATER), drain::STAYS_READY)
+            Step::back_off(later(now, LATER), Hold::StaysReady.to_string())
         }
         Some((name, node)) if adopts.condemned => {
             let mut change = condemned(now);

@@ -347,8 +347,11 @@ pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
     match standing {
         Standing::Needed => record(false, "Needed", ""),
         Standing::CouldGo => record(true, "CouldGo", ""),
-        Standing::Blocked(why) => record(false, BLOCKED_BY_POD, why)
-            .warn("ScaleDownBlocked", format!("its Node could go, but {why}")),
+        Standing::Blocked(pod, by) => {
+            let why = format!("pod {pod} {by}");
+            let message = format!("its Node could go, but {why}");
+            record(false, BLOCKED_BY_POD, &why).warn("ScaleDownBlocked", message)
+        }
     }
 }
 

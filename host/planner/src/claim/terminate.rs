@@ -15,8 +15,9 @@ use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prov
 use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, NO_FINALIZER, Op};
+use super::{Condition, Op};
 use crate::mutants::{Mutant, broken};
+use crate::reasons::Hold;
 use crate::time::later;
 
 /// A lock that nobody works under is looked at again after this long.
@@ -34,7 +35,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
                 unchanged,
                 "NoFinalizer",
                 LATER,
-                NO_FINALIZER.to_owned(),
+                Hold::NoFinalizer.to_string(),
                 now,
             );
         }

@@ -14,9 +14,11 @@
 mod sight;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{
     Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, LedgerFacts, Mark, OrphanLook,
@@ -52,50 +54,35 @@ const MOST_STRIPPED: usize = 4;
 const MOST_FORGOTTEN: usize = 50;
 
 /// Why something does not happen in a Proxmox cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hold {
     /// It has not been looked for yet: nothing is removed.
     Unseen,
     /// Nobody looked after it for a while: nothing is removed until it has stood still.
-    Watched(Timestamp),
+    Watched,
     /// It shows what we have not written: nothing is done at all.
-    Foreign(&'a ForeignMark),
+    Foreign,
 }
 
-impl Hold<'_> {
-    pub fn is_foreign(&self) -> bool {
-        match self {
-            Self::Foreign(_) => true,
-            Self::Unseen | Self::Watched(_) => false,
-        }
-    }
-
-    /// What a claim or a Node is told; the whole story is its pool's.
-    pub(crate) fn brief(&self, cluster: &ClusterName) -> String {
-        let what = match self {
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Unseen => "has not been found yet",
-            Self::Watched(_) => "is watched, because nobody moved it for a while",
-            Self::Foreign(_) => "was moved by somebody else",
-        };
-        format!(
-            "held: kproxide's anchor in Proxmox cluster {cluster} {what}; the condition Ready of its NodePool says more"
-        )
+            Self::Watched => "is watched, because nobody moved it for a while",
+            Self::Foreign => "was moved by somebody else",
+        })
     }
 }
 
 /// What these books say about a Proxmox cluster. `None`: its anchor is in order, or none is kept.
-pub fn hold<'a>(
-    world: &World,
-    ledger: Option<&'a LedgerFacts>,
-    cluster: &ClusterName,
-) -> Option<Hold<'a>> {
+pub fn hold(world: &World, ledger: Option<&LedgerFacts>, cluster: &ClusterName) -> Option<Hold> {
     keeper(world)?;
     let rows = ledger.map_or(&[][..], |ledger| &ledger.anchors);
     let Some(row) = rows.iter().find(|row| row.cluster == *cluster) else {
         return Some(Hold::Unseen);
     };
-    let foreign = row.foreign.as_ref().map(Hold::Foreign);
-    foreign.or_else(|| row.watched_since.map(Hold::Watched))
+    let foreign = row.foreign.as_ref().map(|_| Hold::Foreign);
+    foreign.or_else(|| row.watched_since.map(|_| Hold::Watched))
 }
 
 /// The annotation's value by which a person says that this very mark is to be taken for ours.

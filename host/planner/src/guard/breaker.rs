@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::Removal;
 use crate::ids::ClaimName;
@@ -35,7 +36,7 @@ fn allowed(allowance: Allowance, machines: u32) -> u32 {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Allowance {
     Repairs,
     All,
@@ -51,7 +52,7 @@ impl Allowance {
 }
 
 /// An allowance is used up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     allowance: Allowance,
     counted: u32,

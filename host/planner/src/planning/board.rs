@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 
@@ -10,10 +9,11 @@ use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines::{self, Learned};
 use super::{Planning, decorate};
-use crate::facts::{EntryState, LedgerEntry, POD_ANTI_AFFINITY, PodSpec, TemplateFacts};
-use crate::ids::{ClaimName, NodeName, PodKey, PoolName, Vmid};
+use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts};
+use crate::ids::{ClaimName, NodeName, PoolName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
+use crate::reasons::Stuck;
 use crate::report::Misfit;
 use crate::taints;
 use crate::world::{Id, NodeView, PodView};
@@ -57,27 +57,6 @@ struct Turn {
 /// Moves that can be taken back.
 #[derive(Debug, Default)]
 pub(super) struct Moves<'w>(Vec<(usize, &'w PodSpec)>);
-
-/// A pod that must move and fits on no other Node.
-#[derive(Debug)]
-pub(super) struct Stuck {
-    pub(super) pod: PodKey,
-    /// A Node that might take it, see [`Misfit::AntiAffinePod`].
-    excluded: Option<NodeName>,
-}
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pod {} fits on no other Node", self.pod)?;
-        match &self.excluded {
-            Some(node) => write!(
-                f,
-                " (Node {node} is left out: a pod with {POD_ANTI_AFFINITY} stands there, which is not supported yet)"
-            ),
-            None => Ok(()),
-        }
-    }
-}
 
 impl<'w> Slot<'w> {
     fn coming(claim: &ClaimName, pool: &PoolName, place: Place<'w>) -> Self {

@@ -6,6 +6,7 @@ use crate::claim::{Condition, Phase};
 use crate::guard::breaker::{self, Wait};
 use crate::ids::PoolName;
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::Hold;
 
 impl Planning<'_> {
     /// Removals that nobody has to choose: those that were counted before come first, then what costs least.
@@ -32,31 +33,33 @@ impl Planning<'_> {
             };
             let row = &mut self.rows[index];
             if row.claim.deleting_since.is_some() {
-                row.verdict = Verdict::Hold(wait);
+                row.verdict = Verdict::Hold(Hold::Breaker(wait));
             } else {
                 row.verdict = Verdict::Keep;
                 row.stage = Stage::InService;
-                row.waiting = Some(wait);
+                row.waiting = Some(Hold::Breaker(wait));
             }
         }
     }
 
     /// Counts a removal of a machine in service that begins with this plan; what it has to wait for, if it may not.
-    pub(super) fn count_removal(&mut self, index: usize, reason: RemovalReason) -> Option<String> {
+    pub(super) fn count_removal(&mut self, index: usize, reason: RemovalReason) -> Option<Wait> {
         let name = self.rows[index].name;
         let rows = &mut self.ledger.removals;
         let wait = breaker::count(rows, self.machines, name, reason, self.tick.now).err()?;
         let pool = self.rows[index].claim.spec.pool.clone();
-        Some(self.tell_wait(&pool, &wait))
+        self.tell_wait(&pool, &wait);
+        Some(wait)
     }
 
     /// Why none of these Nodes of a pool could begin to go.
-    pub(super) fn none_can_begin(&mut self, pool: &PoolName, rows: &[usize]) -> Option<String> {
+    pub(super) fn none_can_begin(&mut self, pool: &PoolName, rows: &[usize]) -> Option<Wait> {
         if rows.iter().any(|row| self.is_counted(*row)) {
             return None;
         }
         let wait = breaker::has_room(&self.ledger.removals, self.machines, self.tick.now).err()?;
-        Some(self.tell_wait(pool, &wait))
+        self.tell_wait(pool, &wait);
+        Some(wait)
     }
 
     fn is_counted(&self, index: usize) -> bool {
@@ -64,13 +67,11 @@ impl Planning<'_> {
         self.ledger.removals.iter().any(|row| row.claim == *name)
     }
 
-    fn tell_wait(&mut self, pool: &PoolName, wait: &Wait) -> String {
+    fn tell_wait(&mut self, pool: &PoolName, wait: &Wait) {
         self.tick.reached(wait.until);
-        let text = wait.to_string();
         let told = &mut self.report.waiting;
         if !told.iter().any(|(other, _)| other == pool) {
-            told.push((pool.clone(), text.clone()));
+            told.push((pool.clone(), wait.to_string()));
         }
-        text
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::{Planning, Tick};
-use crate::claim::{Condition, GuestHint, NO_FINALIZER, Phase, STAYS_READY};
+use crate::claim::{Condition, GuestHint, Phase};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
-use crate::guard::{anchor, freeze};
+use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::{GiveUp, Hold};
 use crate::report::Severity;
 use crate::taints;
 use crate::time::later;
@@ -30,7 +31,7 @@ pub(super) struct ClaimState<'w> {
     /// A drain that goes on only while the world still wants it; its reason.
     pub(super) reviewed: Option<RemovalReason>,
     /// It should go, and waits for the breaker: until when.
-    pub(super) waiting: Option<String>,
+    pub(super) waiting: Option<Hold>,
     /// Its removal is recorded in the claim itself, or about to be.
     has_begun: bool,
 }
@@ -81,7 +82,8 @@ impl Planning<'_> {
             }
             if is_unguarded(claim) {
                 let claim = format!("NodeClaim/{name}");
-                self.tick.found(Severity::Warning, claim, NO_FINALIZER);
+                self.tick
+                    .found(Severity::Warning, claim, Hold::NoFinalizer.to_string());
             }
             self.rows.push(row);
         }
@@ -179,40 +181,39 @@ impl Planning<'_> {
         };
         let touches_proxmox = removing || row.claim.status.phase < Phase::Launched;
         let hold = if row.claim.paused {
-            Some("paused by the annotation kproxide.dev/pause".to_owned())
+            Some(Hold::ClaimPaused)
         } else if row.is_paused(removing) {
-            Some(format!("NodePool {} is paused", row.claim.spec.pool))
+            Some(Hold::PoolPaused(row.claim.spec.pool.clone()))
         } else if removing && is_unguarded(row.claim) {
-            Some(NO_FINALIZER.to_owned())
-        } else if let Some(reason) = has_two_claims(world, row.name, row.claim) {
-            Some(reason)
+            Some(Hold::NoFinalizer)
+        } else if let Some(hold) = has_two_claims(world, row.name, row.claim) {
+            Some(hold)
         } else if let Some(hold) = anchor::hold(world, Some(&self.ledger), cluster)
-            && (removing || hold.is_foreign())
+            && (removing || hold == anchor::Hold::Foreign)
         {
-            Some(hold.brief(cluster))
-        } else if removing
-            && let Some(reason) = row.node.and_then(|node| never_removed(world, &node))
+            Some(Hold::Anchor(cluster.clone(), hold))
+        } else if removing && let Some(hold) = row.node.and_then(|node| never_removed(world, &node))
         {
-            Some(reason.to_owned())
+            Some(hold)
         } else if touches_proxmox && !world.host().key_known {
-            Some("the key for ownership proofs is missing".to_owned())
-        } else if touches_proxmox && let Some(reason) = out_of_reach(world, row.claim) {
-            Some(reason)
-        } else if removing && let Some(reason) = blind(world) {
-            Some(reason)
+            Some(Hold::NoKey)
+        } else if touches_proxmox && let Some(hold) = out_of_reach(world, row.claim) {
+            Some(hold)
+        } else if removing && let Some(hold) = not_observing(world) {
+            Some(hold)
         } else if is_condemned(row.claim)
             && row.claim.deleting_since.is_none()
             && row.node.is_some_and(|node| node.facts.ready)
         {
-            Some(STAYS_READY.to_owned())
+            Some(Hold::StaysReady)
         } else if self.tick.frozen && (freezes(&row.verdict) || is_condemned(row.claim)) {
-            Some(freeze::HELD.to_owned())
-        } else if removing && let Some(reason) = unarmed(&mut self.tick) {
-            Some(reason)
+            Some(Hold::Frozen)
+        } else if removing && let Some(hold) = warming_up(&mut self.tick) {
+            Some(hold)
         } else {
             None
         };
-        if let Some(reason) = hold {
+        if let Some(hold) = hold {
             let claim = row.claim;
             // What is held before its clone was asked for may never come.
             let is_forgotten = row.stage == Stage::Coming
@@ -225,7 +226,7 @@ impl Planning<'_> {
             if is_forgotten {
                 row.stage = Stage::Overdue;
             }
-            row.verdict = Verdict::Hold(reason);
+            row.verdict = Verdict::Hold(hold);
             row.reviewed = None;
             if row.stage == Stage::Leaving && !row.has_begun {
                 row.stage = Stage::InService;
@@ -259,30 +260,30 @@ impl Planning<'_> {
         }
     }
 
-    fn drain_problem(&mut self, index: usize) -> Option<String> {
+    fn drain_problem(&mut self, index: usize) -> Option<GiveUp> {
         if self.tick.frozen {
-            return Some(freeze::HELD.to_owned());
+            return Some(GiveUp::Frozen);
         }
         let row = &self.rows[index];
         let Some(pool) = row.pool else {
-            return Some("its pool is gone".to_owned());
+            return Some(GiveUp::PoolGone);
         };
         let node = row.node?;
         if pool.paused {
-            return Some(format!("NodePool {} is paused", row.claim.spec.pool));
+            return Some(GiveUp::PoolPaused(row.claim.spec.pool.clone()));
         }
         if !pool.scale_down.enabled {
-            return Some("scale-down was disabled".to_owned());
+            return Some(GiveUp::ScaleDownOff);
         }
         if is_protected(row) {
-            return Some("the annotation kproxide.dev/do-not-disrupt is set".to_owned());
+            return Some(GiveUp::DoNotDisrupt);
         }
         if let Some(pod) = self.pending_pod_for(&node) {
-            return Some(format!("pod {pod} is pending and fits here"));
+            return Some(GiveUp::Pending(pod));
         }
         match self.board.move_away(&node) {
             Ok(_) => None,
-            Err(stuck) => Some(stuck.to_string()),
+            Err(stuck) => Some(GiveUp::Stuck(stuck)),
         }
     }
 }
@@ -477,11 +478,11 @@ pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
 }
 
 /// Nodes that are never removed, whoever asks.
-pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<&'static str> {
+pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<Hold> {
     if world.host().own_node.as_ref() == Some(node.name()) {
-        Some("kproxide itself runs on this Node, which is therefore never drained")
+        Some(Hold::OwnNode)
     } else if is_control_plane(node) {
-        Some("control-plane Nodes are never drained")
+        Some(Hold::ControlPlane)
     } else {
         None
     }
@@ -493,26 +494,24 @@ pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
         .any(|role| node.facts.labels.contains_key(*role))
 }
 
-fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<String> {
+fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<Hold> {
     let cluster = &claim.spec.cluster;
     if !world.clusters().contains_key(cluster) {
-        return Some(format!("there is no ProxmoxCluster {cluster}"));
+        return Some(Hold::NoCluster(cluster.clone()));
     }
     match world.inventories().get(cluster) {
-        Some(inventory) if !inventory.reachable => {
-            Some(format!("Proxmox cluster {cluster} cannot be reached"))
-        }
+        Some(inventory) if !inventory.reachable => Some(Hold::Unreachable(cluster.clone())),
         Some(inventory) if !inventory.quorate && !broken(Mutant::QuorumIgnored) => {
-            Some(format!("Proxmox cluster {cluster} has no quorum"))
+            Some(Hold::NoQuorum(cluster.clone()))
         }
         Some(_) => None,
-        None => Some(format!("nothing is known of Proxmox cluster {cluster} yet")),
+        None => Some(Hold::NothingKnown(cluster.clone())),
     }
 }
 
 /// A claim that has taken a machine over yields to the one that the machine was made for, and to any other of the same VM: it was restored,
 /// or made by hand.
-fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<String> {
+fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<Hold> {
     let adopts = claim.spec.adopts.as_ref()?;
     let spec = &claim.spec;
     let mut others = world.claims().iter().filter(|(other, _)| *other != name);
@@ -520,34 +519,28 @@ fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option
         other.uid == adopts.claim_uid
             || (other.spec.vmid == spec.vmid && other.spec.cluster == spec.cluster)
     })?;
-    Some(format!(
-        "NodeClaim {other} is of the same VM {}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it",
-        spec.vmid
-    ))
+    Some(Hold::TwoClaims {
+        other: other.clone(),
+        vmid: spec.vmid,
+    })
 }
 
 /// Nobody wished for what claims say now; or which watch fails: who is on a Node, or may leave it, may be another by now.
-pub(super) fn blind(world: &World) -> Option<String> {
+pub(super) fn not_observing(world: &World) -> Option<Hold> {
     if let Some(problem) = &world.host().definition_problem {
-        return Some(problem.clone());
+        return Some(Hold::Definition(problem.clone()));
     }
     if let Some(problem) = &world.host().clock_problem {
-        return Some(problem.clone());
+        return Some(Hold::Clock(problem.clone()));
     }
     let kind = world.host().failing_watches.first()?;
-    Some(format!("the watch of {kind} is failing"))
+    Some(Hold::WatchFailing(kind.clone()))
 }
 
 /// Why nothing may be removed yet: the first lists may be those of a cluster that is itself starting.
-pub(super) fn unarmed(tick: &mut Tick<'_>) -> Option<String> {
+pub(super) fn warming_up(tick: &mut Tick<'_>) -> Option<Hold> {
     match tick.world.host().armed_at {
-        None => Some(
-            "kproxide has just started: nothing is removed before two full ticks and the time of --cold-start"
-                .to_owned(),
-        ),
         Some(moment) if tick.reached(moment) => None,
-        Some(moment) => Some(format!(
-            "kproxide has just started: nothing is removed before {moment:.0} (--cold-start)"
-        )),
+        armed_at => Some(Hold::WarmingUp(armed_at)),
     }
 }

@@ -7,7 +7,7 @@
 
 use jiff::SignedDuration;
 
-use super::claims::{blind, never_removed, unarmed};
+use super::claims::{never_removed, not_observing, warming_up};
 use super::machines::claim_labels;
 use super::{Planning, Tick};
 use crate::claim::Condition;
@@ -15,13 +15,14 @@ use crate::facts::{
     Adopts, ClaimFacts, ClaimResources, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry,
     LedgerFacts, OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
 };
-use crate::guard::{anchor, freeze};
+use crate::guard::anchor;
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::keys;
 use crate::mutants::{Mutant, broken};
 use crate::orphans::is_whole;
 use crate::plan::Adoption;
 use crate::question::Decoration;
+use crate::reasons::Hold;
 use crate::report::OrphanReport;
 use crate::time::later;
 use crate::world::{NodeView, World};
@@ -359,13 +360,13 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     let world = tick.world;
     let cluster = orphan.cluster;
     if let Some(hold) = anchor::hold(world, Some(ledger), cluster) {
-        return Some(hold.brief(cluster));
+        return Some(Hold::Anchor(cluster.clone(), hold).to_string());
     }
-    if let Some(why) = unarmed(tick).or_else(|| blind(world)) {
-        return Some(why);
+    if let Some(hold) = warming_up(tick).or_else(|| not_observing(world)) {
+        return Some(hold.to_string());
     }
     if tick.frozen {
-        return Some(freeze::HELD.to_owned());
+        return Some(Hold::Frozen.to_string());
     }
     let pool = orphan
         .pool
@@ -383,7 +384,7 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
         ));
     }
     if let Some(why) = orphan.node.and_then(|node| never_removed(world, &node)) {
-        return Some(why.to_owned());
+        return Some(why.to_string());
     }
     let Some(inventory) = world.inventories().get(cluster) else {
         return Some(format!("nothing is known of Proxmox cluster {cluster} yet"));

@@ -16,7 +16,8 @@ use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
-use crate::report::{NodeOutcome, NodeReport, Severity};
+use crate::reasons::{Hold, Kept, Moment};
+use crate::report::{NoAnswer, NodeOutcome, NodeReport, Severity};
 use crate::resources::Resources;
 use crate::time::later;
 use crate::world::PodView;
@@ -24,7 +25,7 @@ use crate::world::PodView;
 #[derive(Default)]
 pub(super) struct ScaleDown {
     /// Why a Node stays, by its row.
-    kept: BTreeMap<usize, String>,
+    kept: BTreeMap<usize, Kept>,
     /// Rows that may go now, by pool.
     removable: BTreeMap<PoolName, Vec<usize>>,
     to_ask: VecDeque<PoolName>,
@@ -160,11 +161,12 @@ impl<'w> Planning<'w> {
                 .cloned()
                 .unwrap_or_default();
             if most == 0 {
-                self.keep_all(&rows, &self.why_none_left(&pool));
+                let why = self.why_none_left(&pool);
+                self.keep_all(&rows, &why);
                 continue;
             }
             if let Some(wait) = self.none_can_begin(&pool, &rows) {
-                self.keep_all(&rows, &wait);
+                self.keep_all(&rows, &Kept::Held(Hold::Breaker(wait)));
                 continue;
             }
             if let Some(question) = self.order(&pool, &rows, most) {
@@ -188,21 +190,19 @@ impl<'w> Planning<'w> {
         facts.scale_down.budget.saturating_sub(under_way).min(spare)
     }
 
-    fn why_none_left(&self, pool: &PoolName) -> String {
+    fn why_none_left(&self, pool: &PoolName) -> Kept {
         let facts = self.tick.world.pools().get(pool);
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
         match facts {
-            Some(facts) if under_way >= facts.scale_down.budget => {
-                format!("{under_way} removals of its pool are under way (scaleDown.budget)")
-            }
-            Some(facts) => format!("its pool keeps {} machines (minNodes)", facts.min_nodes),
-            None => "its pool is gone".to_owned(),
+            Some(facts) if under_way >= facts.scale_down.budget => Kept::Budget(under_way),
+            Some(facts) => Kept::MinNodes(facts.min_nodes),
+            None => Kept::PoolGone,
         }
     }
 
-    fn keep_all(&mut self, rows: &[usize], reason: &str) {
+    fn keep_all(&mut self, rows: &[usize], why: &Kept) {
         for row in rows {
-            self.scale_down.kept.insert(*row, reason.to_owned());
+            self.scale_down.kept.insert(*row, why.clone());
         }
     }
 
@@ -274,23 +274,22 @@ impl<'w> Planning<'w> {
             .cloned()
             .unwrap_or_default();
         let policy = &question.policy.policy;
-        let refused = |text: &str| format!("scale-down policy {}: {text}", policy.name);
-        let failure = match answer.body {
+        let (no_order, has_failed) = match answer.body {
             AnswerBody::Removals(removals) => {
                 let is_fallback = answer.fallback.is_some();
                 return self.take_removals(&pool, &question, &rows, removals, is_fallback);
             }
-            AnswerBody::NoCandidate(reason) => return self.keep_all(&rows, &refused(&reason)),
-            AnswerBody::Deferred => {
-                return self.keep_all(&rows, &refused("it is asked again in the next tick"));
-            }
-            AnswerBody::Failed(reason) => format!("it failed: {reason}"),
+            AnswerBody::NoCandidate(reason) => (NoAnswer::Refused(reason), false),
+            AnswerBody::Deferred => (NoAnswer::Deferred, false),
+            AnswerBody::Failed(reason) => (NoAnswer::Failed(reason), true),
             AnswerBody::Ranking(_) | AnswerBody::Decorations(_) => {
-                "it answered another question".to_owned()
+                (NoAnswer::AnsweredAnotherQuestion, true)
             }
         };
-        self.keep_all(&rows, &refused(&failure));
-        self.policy_failed(&pool, policy, failure);
+        if has_failed {
+            self.policy_failed(&pool, policy, no_order.to_string());
+        }
+        self.keep_all(&rows, &Kept::Policy(policy.name.clone(), no_order));
     }
 
     fn take_removals(
@@ -331,7 +330,7 @@ impl<'w> Planning<'w> {
             .filter(|row| !order.contains(row))
             .collect();
         let policy = &question.policy.policy.name;
-        self.keep_all(&left_out, &format!("scale-down policy {policy} keeps it"));
+        self.keep_all(&left_out, &Kept::PolicyKeeps(policy.clone()));
         if !order.is_empty() && !is_fallback {
             self.keep_state(pool, policy, removals.state);
         }
@@ -371,7 +370,7 @@ impl<'w> Planning<'w> {
                 let problem = if *of_pool == 0 {
                     Some(self.why_none_left(pool))
                 } else if left == 0 {
-                    Some("enough Nodes for one tick are being removed".to_owned())
+                    Some(Kept::NextTick)
                 } else {
                     self.remove_one(row)
                 };
@@ -389,14 +388,14 @@ impl<'w> Planning<'w> {
     }
 
     /// Commits a removal, or says what stands against it now.
-    fn remove_one(&mut self, index: usize) -> Option<String> {
+    fn remove_one(&mut self, index: usize) -> Option<Kept> {
         let node = self.rows[index].node?;
         let pool = self.rows[index].pool?;
         if self.board.awaits_pods(&node) {
-            return Some("pods of Nodes that this tick removes will come to it".to_owned());
+            return Some(Kept::AwaitsPods(Moment::AfterThisTick));
         }
-        if let Some(reason) = self.blocking_pod(&node, pool) {
-            return Some(reason);
+        if let Some((pod, blocker)) = self.blocking_pod(&node, pool) {
+            return Some(Kept::Pod(pod, blocker));
         }
         let is_empty = node.is_empty();
         let allocatable = &node.facts.allocatable;
@@ -406,18 +405,19 @@ impl<'w> Planning<'w> {
                 .load
                 .allows_without(allocatable, pool.scale_down.load_headroom)
         {
-            return Some("after the removals of this tick the cluster would not keep its headroom (loadHeadroom)".to_owned());
+            return Some(Kept::load_headroom(pool, Moment::AfterThisTick));
         }
         let moves = match self.board.move_away(&node) {
             Ok(moves) => moves,
-            Err(stuck) => return Some(format!("after the removals of this tick {stuck}")),
+            Err(stuck) => return Some(Kept::Stuck(stuck, Moment::AfterThisTick)),
         };
         let reason = match is_empty {
             true => RemovalReason::Empty,
             false => RemovalReason::Underutilized,
         };
         let problem = self.pool_headroom_lacks(index, pool);
-        if let Some(problem) = problem.or_else(|| self.count_removal(index, reason)) {
+        let waits = |wait| Kept::Held(Hold::Breaker(wait));
+        if let Some(problem) = problem.or_else(|| self.count_removal(index, reason).map(waits)) {
             self.board.move_back(&node, moves);
             return Some(problem);
         }
@@ -440,13 +440,11 @@ impl<'w> Planning<'w> {
             let kept = self.scale_down.kept.get(&index);
             let outcome = match &row.verdict {
                 Verdict::Remove(reason) => NodeOutcome::Removing(*reason),
-                Verdict::Hold(reason) => NodeOutcome::Kept(reason.clone()),
-                Verdict::GiveUp(reason) => {
-                    NodeOutcome::Kept(format!("its drain is given up: {reason}"))
-                }
-                Verdict::Keep => NodeOutcome::Kept(match row.stage {
-                    Stage::Coming | Stage::Overdue => "it is not in service yet".to_owned(),
-                    Stage::InService | Stage::Leaving => kept.cloned().unwrap_or_default(),
+                Verdict::Hold(hold) => NodeOutcome::Kept(Kept::Held(hold.clone())),
+                Verdict::GiveUp(why) => NodeOutcome::Kept(Kept::GivenUp(why.clone())),
+                Verdict::Keep => NodeOutcome::Kept(match (row.stage, kept) {
+                    (Stage::InService | Stage::Leaving, Some(kept)) => kept.clone(),
+                    _ => Kept::NotInService,
                 }),
             };
             self.report.nodes.push(NodeReport {

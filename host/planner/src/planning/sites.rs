@@ -14,10 +14,11 @@ use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
     InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
 };
-use crate::guard::anchor::{self, Hold};
+use crate::guard::anchor;
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
 use crate::mutants::{Mutant, broken};
 use crate::question::{Candidate, HypervisorDescription, Size};
+use crate::reasons::Hold;
 use crate::refusal::{LEAST_FREE_PERCENT, Refusal};
 use crate::world::World;
 
@@ -92,8 +93,8 @@ impl<'w> Hypervisors<'w> {
                 continue;
             };
             let foreign = anchor::hold(world, Some(ledger), cluster_name)
-                .filter(Hold::is_foreign)
-                .map(|hold| Refusal::Anchor(hold.brief(cluster_name)));
+                .filter(|hold| *hold == anchor::Hold::Foreign)
+                .map(|hold| Refusal::Held(Hold::Anchor(cluster_name.clone(), hold)));
             let cluster_index = survey.clusters.len();
             survey.clusters.push(cluster_name);
             for (name, facts) in &inventory.hypervisors {

@@ -74,7 +74,7 @@ fn kept(plan: &Plan, node: &str) -> Result<String, String> {
         .iter()
         .find(|report| report.node.as_str() == node);
     match &report.expect("a report on each managed Node").outcome {
-        NodeOutcome::Kept(reason) => Ok(reason.clone()),
+        NodeOutcome::Kept(reason) => Ok(reason.to_string()),
         NodeOutcome::Removing(reason) => Err(reason.to_string()),
     }
 }

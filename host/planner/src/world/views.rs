@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::interner::Id;
 use super::pods::{NodeSlot, Pod, PodIx, Pods};
+use crate::eviction::Ties;
 use crate::facts::{Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::resources::Resources;
@@ -106,6 +107,17 @@ impl<'w> PodView<'w> {
 
     pub fn do_not_disrupt(&self) -> bool {
         self.pod.do_not_disrupt
+    }
+
+    pub(crate) fn ties(&self) -> Ties<'w> {
+        Ties {
+            namespace: self.namespace(),
+            do_not_disrupt: self.do_not_disrupt(),
+            is_bare: self.owner().is_none(),
+            of_unfinished_job: self.is_of_job(),
+            local_volumes: self.spec().local_volumes,
+            empty_dir: self.spec().empty_dir,
+        }
     }
 
     pub fn is_of_daemon_set(&self) -> bool {

@@ -10,6 +10,7 @@ use kproxide_planner::ids::Vmid;
 use kproxide_planner::plan::{
     Advance, AnchorStep, Plan, RemovalReason, Standing, Unneeded, Verdict,
 };
+use kproxide_planner::reasons::Hold;
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
 use kproxide_simulator::pve::Topology;
@@ -116,7 +117,7 @@ async fn f73_no_anchor_is_made_for_an_earlier_term() {
 #[tokio::test(start_paused = true)]
 async fn a_removal_under_way_rests_once_it_is_held() {
     let (lab, mut host, claim) = at_rest().await;
-    for verdict in [REMOVE, Verdict::Hold("it is paused".into())] {
+    for verdict in [REMOVE, Verdict::Hold(Hold::ClaimPaused)] {
         host.actor
             .start(&advance(&claim, verdict), &host.world, &host.term)
             .await;
@@ -138,7 +139,7 @@ async fn a_removal_that_is_held_while_it_looks_goes_no_further() {
     sleep(Duration::from_secs(1)).await;
     let status = lab.claim().await.expect("it is there").facts.status;
     assert_eq!(status.intent.map(|intent| intent.op), Some(Op::Tombstone));
-    let hold = advance(&claim, Verdict::Hold("it is paused".into()));
+    let hold = advance(&claim, Verdict::Hold(Hold::ClaimPaused));
     host.actor.start(&hold, &host.world, &host.term).await;
     rest(&mut host).await;
     assert_eq!(lab.asked("PUT", "/config"), 1);
@@ -159,7 +160,7 @@ async fn a_launch_that_is_held_while_it_looks_does_not_begin() {
     assert_eq!(lab.faults.happened().len(), 1);
     let all = 3 * Concurrency::default().per_hypervisor;
     assert_eq!(host.free_clone_turns().await, all - 1);
-    let hold = advance(&claim, Verdict::Hold("it is paused".into()));
+    let hold = advance(&claim, Verdict::Hold(Hold::ClaimPaused));
     host.actor.start(&hold, &host.world, &host.term).await;
     rest(&mut host).await;
     let stands = lab.claim().await.expect("nothing has touched it");
@@ -223,7 +224,7 @@ async fn keeps_its_turn_while_it_is_held(mut lab: Lab, mut host: Host) {
     let claim = lab.claim().await.expect("it is being cloned");
     assert!(host.world.claims().contains_key(&claim.name));
     let all = 3 * Concurrency::default().per_hypervisor;
-    let hold = advance(&claim, Verdict::Hold("it is paused".into()));
+    let hold = advance(&claim, Verdict::Hold(Hold::ClaimPaused));
     let minutes = |count: u64| sleep(Duration::from_secs(60 * count));
     for _ in 0..2 {
         host.actor.start(&hold, &host.world, &host.term).await;

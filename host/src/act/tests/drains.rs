@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::keys::DRAINING_TAINT;
 use kproxide_planner::plan::{RemovalReason, Verdict};
+use kproxide_planner::reasons::Hold;
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
 use serde_json::json;
@@ -89,7 +90,7 @@ async fn f69_a_refused_eviction_rests_though_its_drain_is_held_for_a_moment() {
     let asked = async |lab: &Lab| !evictions(lab).is_empty();
     assert!(turn(&mut lab, &mut host, &down, asked).await);
     let claim = lab.claim().await.expect("it is being drained");
-    let hold = Verdict::Hold("the watch of pods is failing".into());
+    let hold = Verdict::Hold(Hold::WatchFailing("pods".into()));
     let plans = [advance(&claim, down), advance(&claim, hold)];
     for late in [false, true] {
         let so_far = evictions(&lab).len();

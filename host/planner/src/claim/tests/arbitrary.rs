@@ -10,6 +10,7 @@ use crate::fuzz::Draw;
 use crate::ids::{Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::{GiveUp, Hold};
 
 /// The next step of any claim: it is none that the rules forbid, the same when asked again, and a record of it leaves a status that has a next step too.
 pub fn next(data: &[u8]) {
@@ -164,8 +165,8 @@ fn verdict(draw: &mut Draw<'_>) -> Verdict {
     match draw.byte() % 12 {
         0..4 => Verdict::Keep,
         4..10 => Verdict::Remove(*draw.pick(&RemovalReason::ALL)),
-        10 => Verdict::GiveUp("no longer".to_owned()),
-        _ => Verdict::Hold("paused".to_owned()),
+        10 => Verdict::GiveUp(GiveUp::PoolGone),
+        _ => Verdict::Hold(Hold::ClaimPaused),
     }
 }
 

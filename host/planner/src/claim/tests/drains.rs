@@ -3,6 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::GiveUp;
 
 fn draining() -> Case {
     Case::new(Phase::Draining).with(|case| {
@@ -223,7 +224,7 @@ fn f69_a_disruption_budget_is_waited_for_named_and_given_up_on() {
 
 #[test]
 fn b15_an_abandoned_drain_uncordons_and_goes_back() {
-    for verdict in [Verdict::GiveUp("pods are pending".into()), Verdict::Keep] {
+    for verdict in [Verdict::GiveUp(GiveUp::PoolGone), Verdict::Keep] {
         let case = draining().with(|case| case.verdict = verdict);
         assert!(matches!(case.next(), Step::Uncordon(_)));
         let case = case.with(|case| case.observed.node = node(|_| {}));
@@ -260,7 +261,7 @@ fn f69_a_drain_that_was_given_up_rests_ever_longer() {
     // One that was given up as soon as it had begun rests for a minute.
     let case = draining().with(|case| {
         case.now = at(5);
-        case.verdict = Verdict::GiveUp("pods are pending".into());
+        case.verdict = Verdict::GiveUp(GiveUp::PoolGone);
         case.observed.node = node(|_| {});
     });
     assert_eq!(case.recorded().rests_until(), Some(at(65)));
@@ -316,7 +317,7 @@ fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
         assert_eq!(case.recorded().phase, Phase::Draining, "{phase:?}");
     }
     let case = draining().with(|case| {
-        case.verdict = Verdict::GiveUp("no".into());
+        case.verdict = Verdict::GiveUp(GiveUp::PoolGone);
         case.claim.deleting_since = Some(at(1));
         case.observed.pods = Some(vec![pod("a")]);
     });
@@ -336,7 +337,7 @@ fn f111_a_machine_in_service_whose_claim_is_deleted_does_not_go_before_a_plan_sa
         case.observed.machine = visible(|_| {});
         case.observed.node = node(|_| {});
     });
-    for verdict in [Verdict::Keep, Verdict::GiveUp("no".into())] {
+    for verdict in [Verdict::Keep, Verdict::GiveUp(GiveUp::PoolGone)] {
         let case = case.clone().with(|case| case.verdict = verdict);
         let step = case.next();
         assert!(matches!(step, Step::Wait { .. }), "{step:?}");

@@ -4,6 +4,7 @@ use super::fixture::*;
 use super::rules::check;
 use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::{GiveUp, Hold};
 
 fn verdicts() -> Vec<Verdict> {
     vec![
@@ -11,8 +12,8 @@ fn verdicts() -> Vec<Verdict> {
         Verdict::Remove(RemovalReason::Underutilized),
         Verdict::Remove(RemovalReason::Repair),
         Verdict::Remove(RemovalReason::Lost),
-        Verdict::GiveUp("x".into()),
-        Verdict::Hold("x".into()),
+        Verdict::GiveUp(GiveUp::PoolGone),
+        Verdict::Hold(Hold::ClaimPaused),
     ]
 }
 

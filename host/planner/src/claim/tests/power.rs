@@ -3,6 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::GiveUp;
 
 fn stopped(phase: Phase) -> Case {
     Case::new(phase).with(|case| {
@@ -125,7 +126,7 @@ fn absent(phase: Phase) -> Case {
 /// The endpoint is another cluster's, or on the wrong side of a partition.
 #[test]
 fn a_machine_in_service_is_lost_only_if_the_plan_says_so() {
-    for verdict in [Verdict::Keep, Verdict::GiveUp("frozen".into())] {
+    for verdict in [Verdict::Keep, Verdict::GiveUp(GiveUp::PoolGone)] {
         let mut case = absent(Phase::Initialized).with(|case| case.verdict = verdict);
         assert!(
             matches!(case.next(), Step::BackOff { .. }),

@@ -3,6 +3,7 @@
 use super::fixture::*;
 use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::Hold;
 
 fn cloning() -> Case {
     Case::new(Phase::Launching)
@@ -329,7 +330,7 @@ fn an_absent_machine_is_lost() {
 fn hold_means_no_effect_in_any_phase() {
     for phase in PHASES {
         let case = Case::new(phase).with(|case| {
-            case.verdict = Verdict::Hold("paused".into());
+            case.verdict = Verdict::Hold(Hold::ClaimPaused);
             case.observed.machine = visible(|_| {});
         });
         assert!(matches!(case.next(), Step::Wait { .. }), "{phase:?}");

@@ -130,9 +130,9 @@ fn removes(plan: &Plan) -> bool {
     plan.advances.iter().any(|it| is_removal(&it.verdict))
 }
 
-fn held(plan: &Plan) -> Option<&str> {
+fn held(plan: &Plan) -> Option<String> {
     plan.advances.iter().find_map(|it| match &it.verdict {
-        Verdict::Hold(why) => Some(&**why),
+        Verdict::Hold(why) => Some(why.to_string()),
         Verdict::Keep | Verdict::Remove(_) | Verdict::GiveUp(_) => None,
     })
 }

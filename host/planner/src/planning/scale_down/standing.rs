@@ -4,10 +4,11 @@ use jiff::Timestamp;
 
 use super::super::Planning;
 use super::super::claims;
-use crate::claim::{BLOCKED_BY_POD, Condition, NO_FINALIZER};
+use crate::claim::{BLOCKED_BY_POD, Condition, unneeded};
 use crate::facts::PoolFacts;
-use crate::guard::{anchor, freeze};
+use crate::guard::anchor;
 use crate::plan::{Standing, Unneeded, Verdict};
+use crate::reasons::{Hold, Kept, Moment};
 use crate::time::later;
 use crate::world::NodeView;
 
@@ -17,62 +18,65 @@ impl<'w> Planning<'w> {
         &mut self,
         index: usize,
         node: &NodeView<'w>,
-    ) -> (Standing, Option<String>) {
+    ) -> (Standing, Option<Kept>) {
         if let Some(why) = self.why_needed(index, node) {
             return (Standing::Needed, Some(why));
         }
         let pool = self.rows[index].pool;
         match pool.and_then(|pool| self.blocking_pod(node, pool)) {
-            Some(why) => (Standing::Blocked(why.clone()), Some(why)),
+            Some((pod, by)) => (
+                Standing::Blocked(pod.clone(), by.clone()),
+                Some(Kept::Pod(pod, by)),
+            ),
             None => (Standing::CouldGo, None),
         }
     }
 
     /// Why the cluster needs this Node; `None`: it could go, if no pod on it forbids that.
-    fn why_needed(&mut self, index: usize, node: &NodeView<'w>) -> Option<String> {
+    fn why_needed(&mut self, index: usize, node: &NodeView<'w>) -> Option<Kept> {
         let row = &self.rows[index];
-        if row.waiting.is_some() {
-            return row.waiting.clone();
+        if let Some(hold) = &row.waiting {
+            return Some(Kept::Held(hold.clone()));
         }
         match &row.verdict {
             Verdict::Keep => {}
-            Verdict::Hold(reason) => return Some(reason.clone()),
-            Verdict::GiveUp(reason) => return Some(format!("its drain is given up: {reason}")),
-            Verdict::Remove(reason) => return Some(format!("being removed: {reason}")),
+            Verdict::Hold(hold) => return Some(Kept::Held(hold.clone())),
+            Verdict::GiveUp(why) => return Some(Kept::GivenUp(why.clone())),
+            Verdict::Remove(reason) => return Some(Kept::Removing(*reason)),
         }
         let Some(pool) = row.pool else {
-            return Some("its pool is gone".to_owned());
+            return Some(Kept::PoolGone);
         };
         if !pool.scale_down.enabled {
-            return Some("scale-down is disabled for its pool".to_owned());
+            return Some(Kept::ScaleDownOff);
         }
-        if let Some(reason) = claims::never_removed(self.tick.world, node) {
-            return Some(reason.to_owned());
+        if let Some(hold) = claims::never_removed(self.tick.world, node) {
+            return Some(Kept::Held(hold));
         }
         if claims::is_protected(row) {
-            return Some("the annotation kproxide.dev/do-not-disrupt is set".to_owned());
+            return Some(Kept::DoNotDisrupt);
         }
         if let Some(reason) = row.claim.status.refusal() {
-            return Some(reason.to_owned());
+            return Some(Kept::Refused(reason.to_owned()));
         }
         if claims::is_unguarded(row.claim) {
-            return Some(NO_FINALIZER.to_owned());
+            return Some(Kept::Held(Hold::NoFinalizer));
         }
         if claims::rests(&mut self.tick, row.claim) {
-            return Some("its drain was given up a short time ago".to_owned());
+            return Some(Kept::Rests);
         }
         if !node.facts.ready {
-            return Some("it is not Ready; it is repaired if it stays so".to_owned());
+            return Some(Kept::NotReady);
         }
         if node.facts.unschedulable {
-            return Some("somebody cordoned it".to_owned());
+            return Some(Kept::Cordoned);
         }
         let slot = self.board.slot_of(node).map(|slot| &self.board.slots[slot]);
         if slot.is_some_and(|slot| slot.promised > 0) {
-            return Some("pending pods will run on it".to_owned());
+            return Some(Kept::Promised);
         }
         if self.board.awaits_pods(node) {
-            return Some("pods of Nodes that are being removed will come to it".to_owned());
+            return Some(Kept::AwaitsPods(Moment::Now));
         }
         let is_empty = node.is_empty();
         if !is_empty
@@ -81,13 +85,10 @@ impl<'w> Planning<'w> {
                 .load
                 .allows_without(&node.facts.allocatable, pool.scale_down.load_headroom)
         {
-            return Some(format!(
-                "without it the cluster would not keep its headroom of {:.0}% (loadHeadroom)",
-                pool.scale_down.load_headroom * 100.0
-            ));
+            return Some(Kept::load_headroom(pool, Moment::Now));
         }
         match self.board.move_away(node) {
-            Err(stuck) => Some(stuck.to_string()),
+            Err(stuck) => Some(Kept::Stuck(stuck, Moment::Now)),
             Ok(moves) => {
                 let lacking = self.pool_headroom_lacks(index, pool);
                 self.board.move_back(node, moves);
@@ -97,13 +98,12 @@ impl<'w> Planning<'w> {
     }
 
     /// With the Node closed and its pods moved: whether the pool's own headroom is still free.
-    pub(super) fn pool_headroom_lacks(&self, index: usize, pool: &PoolFacts) -> Option<String> {
+    pub(super) fn pool_headroom_lacks(&self, index: usize, pool: &PoolFacts) -> Option<Kept> {
         if pool.headroom.is_zero() {
             return None;
         }
         let free = self.free_in(&self.rows[index].claim.spec.pool);
-        let lack = pool.headroom.first_lacking(&free)?;
-        Some(format!("the pool would not keep its headroom: {lack}"))
+        pool.headroom.first_lacking(&free).map(Kept::PoolHeadroom)
     }
 
     /// The claim's condition follows what was found.
@@ -116,7 +116,9 @@ impl<'w> Planning<'w> {
         let stands = match &standing {
             Standing::Needed => !could_go && !is_blocked,
             Standing::CouldGo => could_go,
-            Standing::Blocked(why) => is_blocked && recorded.is_some_and(|c| c.message == *why),
+            Standing::Blocked(..) => {
+                is_blocked && unneeded(&standing, self.tick.now).is_in(&row.claim.status)
+            }
         };
         if !stands {
             self.unneeded.push(Unneeded {
@@ -133,7 +135,7 @@ impl<'w> Planning<'w> {
         index: usize,
         node: &NodeView<'w>,
         stable_at: Option<Timestamp>,
-    ) -> Option<String> {
+    ) -> Option<Kept> {
         let row = &self.rows[index];
         let pool = row.pool?;
         let settings = &pool.scale_down;
@@ -147,29 +149,23 @@ impl<'w> Planning<'w> {
         let cluster = self.tick.world.inventories().get(name);
         let in_reach = cluster.is_some_and(|inventory| inventory.reachable && inventory.quorate);
         if !in_reach {
-            Some("its Proxmox cluster cannot be reached or has no quorum".to_owned())
+            Some(Kept::OutOfReach)
         } else if !self.tick.world.host().key_known {
-            Some("the key for ownership proofs is missing".to_owned())
-        } else if let Some(reason) = claims::blind(self.tick.world) {
-            Some(reason)
-        } else if let Some(reason) = claims::unarmed(&mut self.tick) {
-            Some(reason)
+            Some(Kept::Held(Hold::NoKey))
+        } else if let Some(hold) = claims::not_observing(self.tick.world) {
+            Some(Kept::Held(hold))
+        } else if let Some(hold) = claims::warming_up(&mut self.tick) {
+            Some(Kept::Held(hold))
         } else if let Some(hold) = anchor::hold(self.tick.world, Some(&self.ledger), name) {
-            Some(hold.brief(name))
+            Some(Kept::Held(Hold::Anchor(name.clone(), hold)))
         } else if self.tick.frozen {
-            Some(freeze::HELD.to_owned())
+            Some(Kept::Held(Hold::Frozen))
         } else if !self.tick.reached(old_at) {
-            Some(format!(
-                "it is younger than {} s (minNodeAge)",
-                settings.min_node_age.as_secs()
-            ))
+            Some(Kept::MinNodeAge(settings.min_node_age))
         } else if stable_at.is_some_and(|moment| !self.tick.reached(moment)) {
-            Some("a machine came into service a short time ago (stabilization)".to_owned())
+            Some(Kept::Stabilization)
         } else if !self.tick.reached(unneeded_at) {
-            Some(format!(
-                "it has not been unneeded for {} s (unneededTime)",
-                settings.unneeded_time.as_secs()
-            ))
+            Some(Kept::UnneededTime(settings.unneeded_time))
         } else {
             None
         }

@@ -2,6 +2,7 @@
 
 use super::scale_down::idle;
 use super::*;
+use crate::eviction::Blocker;
 use crate::facts::*;
 use crate::ids::ObjectKey;
 use crate::plan::Standing;
@@ -245,7 +246,13 @@ fn l10_a_pod_that_alone_keeps_its_node_is_told_on_the_claim() {
         noted.map(|noted| noted.standing.clone())
     };
     let standing = of_b(&scene.plan()).unwrap();
-    assert_eq!(standing, Standing::Blocked(why.to_owned()));
+    assert_eq!(
+        standing,
+        Standing::Blocked(
+            ObjectKey::new("default", "web-b-00000"),
+            Blocker::Budget("web".into())
+        )
+    );
 
     let record = crate::claim::unneeded(&standing, at(NOW));
     record.apply(&mut scene.claim("b").status, "epoch", "nonce");

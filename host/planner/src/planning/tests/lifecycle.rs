@@ -3,6 +3,7 @@ use crate::claim::{Condition, Phase};
 use crate::facts::*;
 use crate::ids::Vmid;
 use crate::plan::RemovalReason;
+use crate::reasons::{GiveUp, Hold};
 
 /// A machine whose drain has begun for this reason.
 pub(super) fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {
@@ -25,7 +26,16 @@ fn hold(plan: &Plan, claim: &str) -> String {
     let Verdict::Hold(reason) = verdict else {
         panic!("{verdict:?}");
     };
-    reason
+    reason.to_string()
+}
+
+/// Why its drain is given up.
+fn given_up(plan: &Plan, claim: &str) -> String {
+    let verdict = verdict(plan, claim);
+    let Verdict::GiveUp(why) = verdict else {
+        panic!("{verdict:?}");
+    };
+    why.to_string()
 }
 
 #[test]
@@ -51,8 +61,8 @@ fn a_drain_goes_on_while_its_pods_fit_elsewhere() {
     scene.running("web", 1, "m", spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!(
-        verdict(&plan, "m"),
-        Verdict::GiveUp("pod default/web-00000 fits on no other Node".to_owned())
+        given_up(&plan, "m"),
+        "pod default/web-00000 fits on no other Node"
     );
 
     scene.node("static", node("cpu=4 memory=8Gi"));
@@ -69,8 +79,8 @@ fn a_drain_is_given_up_when_pending_pods_can_use_the_node() {
     scene.pending("web", 2, spec("cpu=1"));
     let plan = scene.plan();
     assert_eq!(
-        verdict(&plan, "m"),
-        Verdict::GiveUp("pod default/web-00000 is pending and fits here".to_owned())
+        given_up(&plan, "m"),
+        "pod default/web-00000 is pending and fits here"
     );
     assert_eq!(plan.launches, [], "its room is counted at once");
 }
@@ -91,10 +101,7 @@ fn a_drain_is_given_up_when_the_operator_says_so() {
         let mut scene = Scene::default();
         draining(&mut scene, "m", RemovalReason::Empty);
         change(&mut scene);
-        assert_eq!(
-            verdict(&scene.plan(), "m"),
-            Verdict::GiveUp(expected.to_owned())
-        );
+        assert_eq!(given_up(&scene.plan(), "m"), expected);
     };
     check(
         |scene| scene.workers().scale_down.enabled = false,
@@ -208,13 +215,16 @@ fn a_paused_pool_begins_nothing_and_finishes_what_is_under_way() {
     scene.workers().paused = true;
     let plan = scene.plan();
     check_sound(&plan);
-    let paused = "NodePool workers is paused".to_owned();
+    let paused = Hold::PoolPaused("workers".into());
     for (claim, expected) in [
         ("new", Verdict::Hold(paused.clone())),
         ("young", Verdict::Keep),
         ("joining", Verdict::Keep),
         ("serving", Verdict::Hold(paused.clone())),
-        ("spared", Verdict::GiveUp(paused)),
+        (
+            "spared",
+            Verdict::GiveUp(GiveUp::PoolPaused("workers".into())),
+        ),
         ("broken", Verdict::Remove(RemovalReason::Repair)),
         ("going", Verdict::Remove(RemovalReason::Empty)),
     ] {

@@ -237,7 +237,7 @@ fn f111_a_condemned_claim_is_held_by_a_freeze_too() {
         let Verdict::Hold(why) = verdict(&scene.plan(), "m") else {
             panic!("{phase:?}: {:?}", verdict(&scene.plan(), "m"));
         };
-        assert!(why.contains("frozen"), "{why}");
+        assert!(why.to_string().contains("frozen"), "{why}");
     }
 }
 
@@ -396,7 +396,10 @@ fn f105_two_claims_of_one_machine_are_held() {
     let Verdict::Hold(why) = verdict(&scene.plan(), "second") else {
         panic!("it may be destroyed");
     };
-    assert!(why.contains("NodeClaim m is of the same VM"), "{why}");
+    assert!(
+        why.to_string().contains("NodeClaim m is of the same VM"),
+        "{why}"
+    );
 }
 
 #[test]

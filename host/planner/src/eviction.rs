@@ -1,0 +1,76 @@
+//! Which pods must not be evicted, and so keep their Node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::BlockedBy;
+
+/// What forbids to evict a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blocker {
+    DoNotDisrupt,
+    BarePod,
+    UnfinishedJob,
+    LocalVolume,
+    EmptyDir,
+    KubeSystem,
+    /// The planner does not evaluate this field, so it cannot say where the pod would go.
+    Unsupported(Arc<str>),
+    SeveralBudgets,
+    Budget(Arc<str>),
+}
+
+/// What of a pod bears on its eviction.
+pub(crate) struct Ties<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) do_not_disrupt: bool,
+    pub(crate) is_bare: bool,
+    pub(crate) of_unfinished_job: bool,
+    pub(crate) local_volumes: bool,
+    pub(crate) empty_dir: bool,
+}
+
+/// The first rule that keeps a pod where it is. Without `rules` only its own annotation does.
+pub(crate) fn blocker(pod: &Ties<'_>, rules: Option<&BlockedBy>) -> Option<Blocker> {
+    if pod.do_not_disrupt {
+        return Some(Blocker::DoNotDisrupt);
+    }
+    let rules = rules?;
+    if rules.bare_pods && pod.is_bare {
+        Some(Blocker::BarePod)
+    } else if rules.unfinished_jobs && pod.of_unfinished_job {
+        Some(Blocker::UnfinishedJob)
+    } else if rules.local_volumes && pod.local_volumes {
+        Some(Blocker::LocalVolume)
+    } else if rules.empty_dir && pod.empty_dir {
+        Some(Blocker::EmptyDir)
+    } else if rules.kube_system && pod.namespace == "kube-system" {
+        Some(Blocker::KubeSystem)
+    } else {
+        None
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DoNotDisrupt => f.write_str("must not be disrupted (annotation)"),
+            Self::BarePod => {
+                f.write_str("has no controller that would make it again (blockedBy.barePods)")
+            }
+            Self::UnfinishedJob => {
+                f.write_str("belongs to an unfinished Job (blockedBy.unfinishedJobs)")
+            }
+            Self::LocalVolume => f.write_str("uses a local volume (blockedBy.localVolumes)"),
+            Self::EmptyDir => f.write_str("uses an emptyDir (blockedBy.emptyDir)"),
+            Self::KubeSystem => f.write_str("is a system pod (blockedBy.kubeSystem)"),
+            Self::Unsupported(field) => write!(f, "uses {field}, which is not supported yet"),
+            Self::SeveralBudgets => {
+                f.write_str("has several PodDisruptionBudgets, which the Eviction API refuses")
+            }
+            Self::Budget(name) => write!(f, "is protected by PodDisruptionBudget {name}"),
+        }
+    }
+}

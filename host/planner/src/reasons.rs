@@ -1,0 +1,273 @@
+//! Why a claim is held, a drain given up, a Node kept. The texts are made in `Display` and nowhere else: whoever acts on a reason compares values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::check::Violation;
+use crate::eviction::Blocker;
+use crate::facts::{POD_ANTI_AFFINITY, PoolFacts, RemovalReason};
+use crate::guard::breaker::Wait;
+use crate::guard::{anchor, freeze};
+use crate::ids::{ClaimName, ClusterName, NodeName, PodKey, PoolName, Vmid};
+use crate::resources::Lack;
+use crate::why::NoAnswer;
+
+/// Why a claim is left exactly as it is, or its machine not removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hold {
+    ClaimPaused,
+    PoolPaused(PoolName),
+    /// Deleting the claim would leave nothing that knows of its machine.
+    NoFinalizer,
+    TwoClaims {
+        other: ClaimName,
+        vmid: Vmid,
+    },
+    OwnNode,
+    ControlPlane,
+    /// A condemned machine whose Node serves after all.
+    StaysReady,
+    NoKey,
+    NoCluster(ClusterName),
+    NothingKnown(ClusterName),
+    Unreachable(ClusterName),
+    NoQuorum(ClusterName),
+    /// Kubernetes deletes claims whose deletion nobody wished for; as the host tells it.
+    Definition(String),
+    /// Clocks disagree; as the host tells it.
+    Clock(String),
+    WatchFailing(String),
+    /// Until then; `None`: that is not known yet.
+    WarmingUp(Option<Timestamp>),
+    Anchor(ClusterName, anchor::Hold),
+    Frozen,
+    Breaker(Wait),
+    /// The last check of the plan found a defect of ours.
+    Check(Violation),
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClaimPaused => f.write_str("paused by the annotation kproxide.dev/pause"),
+            Self::PoolPaused(pool) => write!(f, "NodePool {pool} is paused"),
+            Self::NoFinalizer => f.write_str(
+                "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked",
+            ),
+            Self::TwoClaims { other, vmid } => write!(
+                f,
+                "NodeClaim {other} is of the same VM {vmid}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it"
+            ),
+            Self::OwnNode => {
+                f.write_str("kproxide itself runs on this Node, which is therefore never drained")
+            }
+            Self::ControlPlane => f.write_str("control-plane Nodes are never drained"),
+            Self::StaysReady => f.write_str(
+                "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go",
+            ),
+            Self::NoKey => f.write_str("the key for ownership proofs is missing"),
+            Self::NoCluster(cluster) => write!(f, "there is no ProxmoxCluster {cluster}"),
+            Self::NothingKnown(cluster) => {
+                write!(f, "nothing is known of Proxmox cluster {cluster} yet")
+            }
+            Self::Unreachable(cluster) => {
+                write!(f, "Proxmox cluster {cluster} cannot be reached")
+            }
+            Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
+            Self::Definition(problem) | Self::Clock(problem) => f.write_str(problem),
+            Self::WatchFailing(kind) => write!(f, "the watch of {kind} is failing"),
+            Self::WarmingUp(None) => f.write_str(
+                "kproxide has just started: nothing is removed before two full ticks and the time of --cold-start",
+            ),
+            Self::WarmingUp(Some(moment)) => write!(
+                f,
+                "kproxide has just started: nothing is removed before {moment:.0} (--cold-start)"
+            ),
+            Self::Anchor(cluster, hold) => write!(
+                f,
+                "held: kproxide's anchor in Proxmox cluster {cluster} {hold}; the condition Ready of its NodePool says more"
+            ),
+            Self::Frozen => f.write_str(freeze::HELD),
+            Self::Breaker(wait) => wait.fmt(f),
+            Self::Check(violation) => write!(f, "the plan's check refused it: {violation}"),
+        }
+    }
+}
+
+/// Why a drain is given up by the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GiveUp {
+    Frozen,
+    PoolGone,
+    PoolPaused(PoolName),
+    ScaleDownOff,
+    DoNotDisrupt,
+    /// It is pending, and fits on the Node.
+    Pending(PodKey),
+    Stuck(Stuck),
+}
+
+impl fmt::Display for GiveUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frozen => Hold::Frozen.fmt(f),
+            Self::PoolGone => Kept::PoolGone.fmt(f),
+            Self::PoolPaused(pool) => Hold::PoolPaused(pool.clone()).fmt(f),
+            Self::ScaleDownOff => f.write_str("scale-down was disabled"),
+            Self::DoNotDisrupt => Kept::DoNotDisrupt.fmt(f),
+            Self::Pending(pod) => write!(f, "pod {pod} is pending and fits here"),
+            Self::Stuck(stuck) => stuck.fmt(f),
+        }
+    }
+}
+
+/// A pod that must move and fits on no other Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    pub pod: PodKey,
+    /// A Node that might take it, were it not for a pod with anti-affinity there.
+    pub excluded: Option<NodeName>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pod {} fits on no other Node", self.pod)?;
+        match &self.excluded {
+            Some(node) => write!(
+                f,
+                " (Node {node} is left out: a pod with {POD_ANTI_AFFINITY} stands there, which is not supported yet)"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a managed Node stays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Kept {
+    Held(Hold),
+    GivenUp(GiveUp),
+    NotInService,
+    OutOfReach,
+    /// It goes, so that nothing else is decided of it.
+    Removing(RemovalReason),
+    PoolGone,
+    ScaleDownOff,
+    DoNotDisrupt,
+    /// What the condition says that asks for a human.
+    Refused(String),
+    /// A drain of it was given up a short time ago.
+    Rests,
+    NotReady,
+    Cordoned,
+    /// Pending pods will run on it.
+    Promised,
+    /// Pods that have to move will come to it.
+    AwaitsPods(Moment),
+    /// Of the whole cluster.
+    LoadHeadroom {
+        percent: u32,
+        moment: Moment,
+    },
+    PoolHeadroom(Lack),
+    Stuck(Stuck, Moment),
+    Pod(PodKey, Blocker),
+    MinNodeAge(SignedDuration),
+    Stabilization,
+    UnneededTime(SignedDuration),
+    /// So many removals of its pool are under way.
+    Budget(u32),
+    MinNodes(u32),
+    NextTick,
+    /// The scale-down policy of its pool has left it out.
+    PolicyKeeps(Arc<str>),
+    Policy(Arc<str>, NoAnswer),
+}
+
+/// As it is found, or as it will be once what this tick removes has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Moment {
+    Now,
+    AfterThisTick,
+}
+
+impl Kept {
+    pub(crate) fn load_headroom(pool: &PoolFacts, moment: Moment) -> Self {
+        let percent = pool.scale_down.load_headroom * 100.0;
+        Self::LoadHeadroom {
+            percent: percent.round() as u32,
+            moment,
+        }
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(hold) => hold.fmt(f),
+            Self::GivenUp(why) => write!(f, "its drain is given up: {why}"),
+            Self::NotInService => f.write_str("it is not in service yet"),
+            Self::Removing(reason) => write!(f, "being removed: {reason}"),
+            Self::OutOfReach => {
+                f.write_str("its Proxmox cluster cannot be reached or has no quorum")
+            }
+            Self::PoolGone => f.write_str("its pool is gone"),
+            Self::ScaleDownOff => f.write_str("scale-down is disabled for its pool"),
+            Self::DoNotDisrupt => f.write_str("the annotation kproxide.dev/do-not-disrupt is set"),
+            Self::Refused(message) => f.write_str(message),
+            Self::Rests => f.write_str("its drain was given up a short time ago"),
+            Self::NotReady => f.write_str("it is not Ready; it is repaired if it stays so"),
+            Self::Cordoned => f.write_str("somebody cordoned it"),
+            Self::Promised => f.write_str("pending pods will run on it"),
+            Self::AwaitsPods(Moment::Now) => {
+                f.write_str("pods of Nodes that are being removed will come to it")
+            }
+            Self::AwaitsPods(Moment::AfterThisTick) => {
+                f.write_str("pods of Nodes that this tick removes will come to it")
+            }
+            Self::LoadHeadroom {
+                percent,
+                moment: Moment::Now,
+            } => write!(
+                f,
+                "without it the cluster would not keep its headroom of {percent}% (loadHeadroom)"
+            ),
+            Self::LoadHeadroom {
+                moment: Moment::AfterThisTick,
+                ..
+            } => f.write_str(
+                "after the removals of this tick the cluster would not keep its headroom (loadHeadroom)",
+            ),
+            Self::PoolHeadroom(lack) => {
+                write!(f, "the pool would not keep its headroom: {lack}")
+            }
+            Self::Stuck(stuck, Moment::Now) => stuck.fmt(f),
+            Self::Stuck(stuck, Moment::AfterThisTick) => {
+                write!(f, "after the removals of this tick {stuck}")
+            }
+            Self::Pod(pod, blocker) => write!(f, "pod {pod} {blocker}"),
+            Self::MinNodeAge(age) => {
+                write!(f, "it is younger than {} s (minNodeAge)", age.as_secs())
+            }
+            Self::Stabilization => {
+                f.write_str("a machine came into service a short time ago (stabilization)")
+            }
+            Self::UnneededTime(time) => write!(
+                f,
+                "it has not been unneeded for {} s (unneededTime)",
+                time.as_secs()
+            ),
+            Self::Budget(under_way) => write!(
+                f,
+                "{under_way} removals of its pool are under way (scaleDown.budget)"
+            ),
+            Self::MinNodes(least) => write!(f, "its pool keeps {least} machines (minNodes)"),
+            Self::NextTick => f.write_str("enough Nodes for one tick are being removed"),
+            Self::PolicyKeeps(policy) => write!(f, "scale-down policy {policy} keeps it"),
+            Self::Policy(policy, answer) => write!(f, "scale-down policy {policy}: {answer}"),
+        }
+    }
+}
