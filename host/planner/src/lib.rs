@@ -42,6 +42,7 @@ pub mod check;
 pub mod eviction;
 pub mod reasons;
 pub mod refusal;
+mod removal;
 pub mod report;
 
 pub mod claim;

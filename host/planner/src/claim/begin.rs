@@ -45,7 +45,7 @@ pub(super) fn begin_because(
         .condition(Condition::Drained, false, reason.as_str(), why, now)
         .say(reason.event(), message);
     change.draining_since = Change::Set(now);
-    if voluntary(reason) {
+    if reason.is_voluntary() {
         // It turns when the drain is given up: the moment from which the planner waits before it tries again.
         let unneeded = super::unneeded(&Standing::CouldGo, now);
         change.conditions.extend(unneeded.conditions);
@@ -63,7 +63,7 @@ pub(super) fn warming_up(subject: &Subject<'_>) -> Step {
 /// A machine in service that goes because we, or somebody who wants another one, would rather be without it: it may as well stay.
 pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
     let is_voluntary = match subject.verdict {
-        Verdict::Remove(reason) => voluntary(*reason),
+        Verdict::Remove(reason) => reason.is_voluntary(),
         Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
     };
     is_voluntary && !subject.deleting() && subject.was_in_service()
@@ -97,16 +97,5 @@ pub(super) fn obstacle(
         (Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None, ..) => {
             Err(Obstacle::Unknown(not_visible(subject, observed, now)))
         }
-    }
-}
-
-/// Nobody forces this removal, so it is given up rather than forced.
-pub(super) fn voluntary(reason: RemovalReason) -> bool {
-    match reason {
-        RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace => true,
-        RemovalReason::Repair
-        | RemovalReason::LaunchFailed
-        | RemovalReason::Deleted
-        | RemovalReason::Lost => false,
     }
 }

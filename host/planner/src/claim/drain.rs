@@ -105,21 +105,15 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         Verdict::Remove(RemovalReason::Repair) if has_recovered(subject, observed) => {
             Course::Abandon(Stays::Recovered)
         }
-        Verdict::Remove(
-            reason @ (RemovalReason::Repair | RemovalReason::Deleted | RemovalReason::LaunchFailed),
-        ) => Course::GoOn(*reason),
-        Verdict::Remove(
-            reason @ (RemovalReason::Empty | RemovalReason::Underutilized | RemovalReason::Replace),
-        ) => {
+        Verdict::Remove(reason) if !reason.is_voluntary() => Course::GoOn(*reason),
+        Verdict::Remove(reason) => {
             if late {
                 let limit = subject.settings.drain_timeout;
                 return Course::Abandon(Stays::Late(limit));
             }
             match blocked(subject, observed, *reason) {
                 // Asked for, so it is asked for again at once: better to wait than to come and go.
-                Some(why) if *reason == RemovalReason::Replace => {
-                    Course::Wait(soon(now, why.to_string()))
-                }
+                Some(why) if !reason.scales_down() => Course::Wait(soon(now, why.to_string())),
                 Some(why) => Course::Abandon(why),
                 None => last_look(subject, observed, *reason, now),
             }
@@ -196,8 +190,8 @@ fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) ->
     if reason == RemovalReason::Empty {
         return staying.next().map(|pod| Stays::Came(pod.key.clone()));
     }
-    // Whoever asks for a replacement means the pods that would block a removal nobody asked for.
-    let rules = (reason != RemovalReason::Replace).then_some(&subject.settings.blocked_by);
+    // What blocks scale-down does not block a replacement.
+    let rules = reason.scales_down().then_some(&subject.settings.blocked_by);
     staying.find_map(|pod| Some(Stays::Pod(pod.key.clone(), blocker(&pod.ties(), rules)?)))
 }
 

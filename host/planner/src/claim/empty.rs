@@ -5,7 +5,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{LATER, SOON, failed, soon, unread};
-use super::begin::voluntary;
 use super::node::{evicts, is_cordoned, node_ref};
 use super::observed::{Did, NodeLook, Observed, Outcome, PodOnNode, Refusal};
 use super::power::is_down;
@@ -69,7 +68,7 @@ pub(super) fn empty(
         .last
         .as_ref()
         .is_some_and(|last| last.did == Did::Cordon);
-    if just_cordoned && voluntary(reason) && !broken(Mutant::NoBarrier) {
+    if just_cordoned && reason.is_voluntary() && !broken(Mutant::NoBarrier) {
         return Step::wait(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted; its removal is simulated again",
@@ -95,7 +94,7 @@ fn none_was_refused(observed: &Observed) -> bool {
 
 /// Pods of a dead kubelet that were evicted and cannot finish: their budgets have agreed already.
 fn stuck(reason: RemovalReason, leaving: &[&PodOnNode]) -> bool {
-    !voluntary(reason) && leaving.iter().all(|pod| pod.deleting)
+    !reason.is_voluntary() && leaving.iter().all(|pod| pod.deleting)
 }
 
 fn evict(
@@ -177,7 +176,7 @@ fn detach(
         return unread(observed, "the volumes of its Node", now);
     };
     let late = now >= subject.drain_deadline();
-    let must_go = subject.deleting() || !voluntary(reason);
+    let must_go = subject.deleting() || !reason.is_voluntary();
     // Kubernetes keeps the volumes of a dead Node attached as long as there is the Node. A machine that does not run writes to none of them.
     let forced = late && (subject.deleting() || (must_go && is_down(subject, observed)));
     if !attachments.is_empty() && !forced {

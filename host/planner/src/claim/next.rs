@@ -106,17 +106,8 @@ fn to_be_removed(subject: &Subject<'_>) -> Option<RemovalReason> {
         {
             None
         }
-        Verdict::Remove(RemovalReason::Lost)
-        | Verdict::Keep
-        | Verdict::GiveUp(_)
-        | Verdict::Hold(_) => None,
-        Verdict::Remove(
-            reason @ (RemovalReason::Empty
-            | RemovalReason::Underutilized
-            | RemovalReason::Replace
-            | RemovalReason::Repair
-            | RemovalReason::LaunchFailed
-            | RemovalReason::Deleted),
-        ) => Some(*reason),
+        Verdict::Remove(RemovalReason::Lost) => None,
+        Verdict::Remove(reason) => Some(*reason),
+        Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => None,
     }
 }

@@ -1,7 +1,5 @@
 //! The words that our own records are written in: of a claim's status and of the Ledger.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
@@ -77,7 +75,7 @@ pub enum Op {
 /// The reason of `Drained` and `Unneeded` once a drain was given up.
 pub const GIVEN_UP: &str = "GivenUp";
 
-/// Why a machine is removed.
+/// Why a machine is removed; what follows from that is in [`crate::removal`]. Of two, the later one goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RemovalReason {
     /// No pods that would have to move.
@@ -93,69 +91,4 @@ pub enum RemovalReason {
     Deleted,
     /// The VM is gone.
     Lost,
-}
-
-impl RemovalReason {
-    pub const ALL: [Self; 7] = [
-        Self::Empty,
-        Self::Underutilized,
-        Self::Replace,
-        Self::Repair,
-        Self::LaunchFailed,
-        Self::Deleted,
-        Self::Lost,
-    ];
-
-    /// One word, as conditions and Events carry it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Empty => "Empty",
-            Self::Underutilized => "Underutilized",
-            Self::Replace => "Replace",
-            Self::Repair => "Repair",
-            Self::LaunchFailed => "LaunchFailed",
-            Self::Deleted => "Deleted",
-            Self::Lost => "Lost",
-        }
-    }
-
-    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
-    pub fn event(self) -> &'static str {
-        match self {
-            Self::Empty => "ScaleDownEmpty",
-            Self::Underutilized
-            | Self::Replace
-            | Self::Repair
-            | Self::LaunchFailed
-            | Self::Deleted
-            | Self::Lost => "ScaleDown",
-        }
-    }
-
-    /// The reason that a condition's word stands for.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
-
-    /// Kept up only as long as the world still wants it: a drain for such a reason is given up when it no longer holds.
-    pub fn is_voluntary(self) -> bool {
-        match self {
-            Self::Empty | Self::Underutilized => true,
-            Self::Replace | Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
-        }
-    }
-}
-
-impl fmt::Display for RemovalReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "no pod needs it",
-            Self::Underutilized => "its pods fit on other Nodes",
-            Self::Replace => "its replacement was asked for",
-            Self::Repair => "it has not been Ready for too long",
-            Self::LaunchFailed => "its launch failed",
-            Self::Deleted => "its claim was deleted",
-            Self::Lost => "its VM is gone",
-        })
-    }
 }

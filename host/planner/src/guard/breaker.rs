@@ -37,7 +37,7 @@ fn allowed(allowance: Allowance, machines: u32) -> u32 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Allowance {
+pub(crate) enum Allowance {
     Repairs,
     All,
 }
@@ -45,7 +45,7 @@ enum Allowance {
 impl Allowance {
     fn covers(self, row: &Removal) -> bool {
         match self {
-            Self::Repairs => row.reason == RemovalReason::Repair,
+            Self::Repairs => row.reason.allowance() == Self::Repairs,
             Self::All => true,
         }
     }
@@ -124,7 +124,7 @@ pub fn count(
     match known {
         Some(index) => {
             let row = &mut removals[index];
-            if row.reason != RemovalReason::Repair {
+            if row.reason.allowance() != Allowance::Repairs {
                 row.reason = reason;
             }
             if now >= later(row.at, SAME) {

@@ -15,7 +15,6 @@ use crate::facts::{
 use crate::ids::ClaimName;
 use crate::ledger::is_of_claim;
 use crate::mutants::{Mutant, broken};
-use crate::plan::RemovalReason;
 use crate::world::World;
 
 /// Machines that may be bad at once without a freeze, however few there are.
@@ -29,6 +28,12 @@ struct Mass {
     all: usize,
     /// How many of each kind, for people.
     kinds: [(usize, &'static str); 4],
+}
+
+/// Why a machine that was removed a short time ago counts as gone bad.
+pub(crate) enum Loss {
+    Deleted,
+    NoVm,
 }
 
 /// What a claim or a Node is told that the freeze keeps; the whole story is its pool's.
@@ -92,14 +97,10 @@ impl Mass {
         }
         // Those that went a short time ago belong to it: a hundred claims are not deleted in one instant.
         for row in &ledger.removals {
-            let kind = match row.reason {
-                RemovalReason::Deleted => &mut *deleted,
-                RemovalReason::Lost => &mut *no_vm,
-                RemovalReason::Empty
-                | RemovalReason::Underutilized
-                | RemovalReason::Replace
-                | RemovalReason::Repair
-                | RemovalReason::LaunchFailed => continue,
+            let kind = match row.reason.loss() {
+                Some(Loss::Deleted) => &mut *deleted,
+                Some(Loss::NoVm) => &mut *no_vm,
+                None => continue,
             };
             all.insert(&row.claim);
             kind.insert(&row.claim);

@@ -116,7 +116,7 @@ impl Planning<'_> {
                 continue;
             };
             let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
-            if reason == RemovalReason::Lost {
+            if !reason.is_budgeted() {
                 // It goes whatever the budget, and takes its part of it.
                 *count += u32::from(row.claim.status.node_name.is_some());
                 row.remove(reason);
@@ -307,7 +307,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         row.remove(recorded.unwrap_or(RemovalReason::Deleted));
     } else if row.has_begun {
         match recorded.unwrap_or(RemovalReason::Underutilized) {
-            reason if reason.is_voluntary() => {
+            reason if reason.scales_down() => {
                 row.stage = Stage::Leaving;
                 row.reviewed = Some(reason);
             }
@@ -375,10 +375,10 @@ fn is_condemned(claim: &ClaimFacts) -> bool {
     claim.spec.is_condemned() && claim.status.phase < Phase::Terminating
 }
 
-/// What a freeze stops where it is. A drain that can be undone is given up instead, and what a failed launch left was never in service.
+/// What a freeze stops where it is. A drain that can be undone is given up instead.
 fn freezes(verdict: &Verdict) -> bool {
     match verdict {
-        Verdict::Remove(reason) => *reason != RemovalReason::LaunchFailed,
+        Verdict::Remove(reason) => reason.is_frozen(),
         Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
     }
 }
