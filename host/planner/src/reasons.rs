@@ -151,7 +151,6 @@ pub enum Kept {
     Held(Hold),
     GivenUp(GiveUp),
     NotInService,
-    OutOfReach,
     /// It goes, so that nothing else is decided of it.
     Removing(RemovalReason),
     PoolGone,
@@ -211,9 +210,6 @@ impl fmt::Display for Kept {
             Self::GivenUp(why) => write!(f, "its drain is given up: {why}"),
             Self::NotInService => f.write_str("it is not in service yet"),
             Self::Removing(reason) => write!(f, "being removed: {reason}"),
-            Self::OutOfReach => {
-                f.write_str("its Proxmox cluster cannot be reached or has no quorum")
-            }
             Self::PoolGone => f.write_str("its pool is gone"),
             Self::ScaleDownOff => f.write_str("scale-down is disabled for its pool"),
             Self::DoNotDisrupt => f.write_str("the annotation kproxide.dev/do-not-disrupt is set"),

@@ -9,7 +9,7 @@ use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, Phase};
 use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
 use crate::guard::anchor;
-use crate::ids::{ClaimName, PoolName};
+use crate::ids::{ClaimName, ClusterName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
@@ -197,7 +197,7 @@ impl Planning<'_> {
             Some(hold)
         } else if touches_proxmox && !world.host().key_known {
             Some(Hold::NoKey)
-        } else if touches_proxmox && let Some(hold) = out_of_reach(world, row.claim) {
+        } else if touches_proxmox && let Some(hold) = out_of_reach(world, cluster) {
             Some(hold)
         } else if removing && let Some(hold) = not_observing(world) {
             Some(hold)
@@ -494,8 +494,8 @@ pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
         .any(|role| node.facts.labels.contains_key(*role))
 }
 
-fn out_of_reach(world: &World, claim: &ClaimFacts) -> Option<Hold> {
-    let cluster = &claim.spec.cluster;
+/// Why nothing can be done in this Proxmox cluster.
+pub(super) fn out_of_reach(world: &World, cluster: &ClusterName) -> Option<Hold> {
     if !world.clusters().contains_key(cluster) {
         return Some(Hold::NoCluster(cluster.clone()));
     }

@@ -7,7 +7,7 @@
 
 use jiff::SignedDuration;
 
-use super::claims::{never_removed, not_observing, warming_up};
+use super::claims::{never_removed, not_observing, out_of_reach, warming_up};
 use super::machines::claim_labels;
 use super::{Planning, Tick};
 use crate::claim::Condition;
@@ -386,8 +386,11 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     if let Some(why) = orphan.node.and_then(|node| never_removed(world, &node)) {
         return Some(why.to_string());
     }
+    if let Some(hold) = out_of_reach(world, cluster) {
+        return Some(hold.to_string());
+    }
     let Some(inventory) = world.inventories().get(cluster) else {
-        return Some(format!("nothing is known of Proxmox cluster {cluster} yet"));
+        return Some(Hold::NothingKnown(cluster.clone()).to_string());
     };
     if is_whole(inventory) || broken(Mutant::GcPartialList) {
         return None;
@@ -398,16 +401,13 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
         .filter(|(_, hypervisor)| !hypervisor.online)
         .map(|(name, _)| &**name)
         .collect();
-    Some(
-        if inventory.reachable && inventory.quorate && !off.is_empty() {
-            format!(
-                "not every hypervisor of Proxmox cluster {cluster} answers: {}",
-                off.join(", ")
-            )
-        } else {
-            format!("Proxmox cluster {cluster} does not answer in full, or has no quorum")
-        },
-    )
+    Some(match off.is_empty() {
+        false => format!(
+            "not every hypervisor of Proxmox cluster {cluster} answers: {}",
+            off.join(", ")
+        ),
+        true => format!("Proxmox cluster {cluster} does not answer in full"),
+    })
 }
 
 /// What it would serve in, or why it cannot.

@@ -146,10 +146,8 @@ impl<'w> Planning<'w> {
             settings.unneeded_time,
         );
         let name = &row.claim.spec.cluster;
-        let cluster = self.tick.world.inventories().get(name);
-        let in_reach = cluster.is_some_and(|inventory| inventory.reachable && inventory.quorate);
-        if !in_reach {
-            Some(Kept::OutOfReach)
+        if let Some(hold) = claims::out_of_reach(self.tick.world, name) {
+            Some(Kept::Held(hold))
         } else if !self.tick.world.host().key_known {
             Some(Kept::Held(Hold::NoKey))
         } else if let Some(hold) = claims::not_observing(self.tick.world) {

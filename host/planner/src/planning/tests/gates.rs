@@ -606,40 +606,40 @@ cold start         k2     k2     H2     H2     H2     H2     H2     H2     H2   
 definition         k3     k3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     k3     H3     +      +
 clock              k4     k4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     k4     H4     +      +
 watch              k5     k5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     k5     H5     +      +
-no ProxmoxCluster  b      b      H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     k7     H6     H6     +
-no inventory       k8     k8     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     k9     H9     H9     +
-unreachable        k8     k8     H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    k11    H10    H10    +
-no quorum          k8     k8     H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    H12    k11    H12    H12    +
-list not whole     b      b      b      b      b13    b      b      b      g      g      g      g      g      g      g      g      k11    g      +      +
-another one is off b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      k14    g      +      +
-no key             k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    H15    +
-anchor unseen      k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
-anchor watched     k17    k17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    +      +
-anchor foreign     H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    H18    k18    H18    H18    H18
-frozen             k19    k19    k19    k20    k20    H19    b      H19    U19    U19    H19    H19    H19    g      H19    H19    k19    H19    +      +
-allowance used up  k21    k21    k21    k22    k21    H21    b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pool paused        H23    H23    H23    H23    H23    H23    H23    H23    U23    U23    g      g      g      g      g      g      k23    g      H23    +
-pool gone          k24    k24    k24    k24    k24    b      b      b      U24    U24    g      g      g      g      g      g      b      g      +      +
-claim paused       H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    b      H25    H25    H25
-no finalizer       k26    k26    H26    H26    H26    b      +      b      H26    H26    H26    H26    H26    H26    g      g      b      H26    +      +
-two claims         H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    H27    b      H27    H27    H27
-own Node           k28    k28    H28    H28    H28    H28    b      b      H28    H28    H28    H28    H28    H28    H28    H28    k28    H28    +      +
-control plane      k29    k29    H29    H29    H29    H29    b      b      H29    H29    H29    H29    H29    H29    H29    H29    k29    H29    +      +
-keep, on the claim k30    k30    k30    b      b      b      b      b      U30    U30    g      g      g      g      g      g      b      g      +      +
-keep, on the Node  k30    k30    k30    b      b      b      b      b      U30    U30    g      g      g      g      g      g      b      g      +      +
-VM protected       k31    k31    k31    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-drain given up     k32    k32    k32    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-scale-down off     k33    k33    b      b      b      b      b      b      U34    U34    g      g      g      g      g      g      b      g      +      +
-budget used up     k35    k35    k35    k20    b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-minNodes           k36    k36    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-minNodeAge         k37    k37    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-stabilization      k38    k38    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-unneededTime       k39    k39    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-cordoned           k40    k40    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pod that stays     k41    k41    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pending pod        k42    k42    b      b      b      b      b      b      U43    U43    g      g      g      g      g      g      b      g      +      +
-no room for a pod  k44    k45    b      b      b      b      b      b      U44    U44    g      g      g      g      g      g      b      g      +      +
-Node Ready again   b      b      b      b46    b46    b      b      b      g      g      g      g      g      g      g      g      k47    H48    +      +
+no ProxmoxCluster  k6     k6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     k7     H6     H6     +
+no inventory       k8     k8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     k8     H8     H8     +
+unreachable        k9     k9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     k9     H9     H9     +
+no quorum          k10    k10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    k10    H10    H10    +
+list not whole     b      b      b      b      b11    b      b      b      g      g      g      g      g      g      g      g      k12    g      +      +
+another one is off b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      k13    g      +      +
+no key             k14    k14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    k14    H14    H14    +
+anchor unseen      k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    +      +
+anchor watched     k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
+anchor foreign     H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    H17    H17
+frozen             k18    k18    k18    k19    k19    H18    b      H18    U18    U18    H18    H18    H18    g      H18    H18    k18    H18    +      +
+allowance used up  k20    k20    k20    k21    k20    H20    b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pool paused        H22    H22    H22    H22    H22    H22    H22    H22    U22    U22    g      g      g      g      g      g      k22    g      H22    +
+pool gone          k23    k23    k23    k23    k23    b      b      b      U23    U23    g      g      g      g      g      g      b      g      +      +
+claim paused       H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    b      H24    H24    H24
+no finalizer       k25    k25    H25    H25    H25    b      +      b      H25    H25    H25    H25    H25    H25    g      g      b      H25    +      +
+two claims         H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    b      H26    H26    H26
+own Node           k27    k27    H27    H27    H27    H27    b      b      H27    H27    H27    H27    H27    H27    H27    H27    k27    H27    +      +
+control plane      k28    k28    H28    H28    H28    H28    b      b      H28    H28    H28    H28    H28    H28    H28    H28    k28    H28    +      +
+keep, on the claim k29    k29    k29    b      b      b      b      b      U29    U29    g      g      g      g      g      g      b      g      +      +
+keep, on the Node  k29    k29    k29    b      b      b      b      b      U29    U29    g      g      g      g      g      g      b      g      +      +
+VM protected       k30    k30    k30    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+drain given up     k31    k31    k31    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+scale-down off     k32    k32    b      b      b      b      b      b      U33    U33    g      g      g      g      g      g      b      g      +      +
+budget used up     k34    k34    k34    k19    b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+minNodes           k35    k35    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+minNodeAge         k36    k36    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+stabilization      k37    k37    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+unneededTime       k38    k38    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+cordoned           k39    k39    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pod that stays     k40    k40    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pending pod        k41    k41    b      b      b      b      b      b      U42    U42    g      g      g      g      g      g      b      g      +      +
+no room for a pod  k43    k44    b      b      b      b      b      b      U43    U43    g      g      g      g      g      g      b      g      +      +
+Node Ready again   b      b      b      b45    b45    b      b      b      g      g      g      g      g      g      g      g      k46    H47    +      +
 
 check              Empty  Underu Replac Repair Lost   Delete Withdr Cancel Empty  Underu Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
 nothing            -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
@@ -690,47 +690,46 @@ Node Ready again   -      -      -      -      -      -      -      -      -    
  5 the watch of pods is failing
  6 there is no ProxmoxCluster pve
  7 its number is not one of spec.vmidRange of the ProxmoxCluster, so nothing touches it: widen that, or remove the VM by hand
- 8 its Proxmox cluster cannot be reached or has no quorum
- 9 nothing is known of Proxmox cluster pve yet
-10 Proxmox cluster pve cannot be reached
-11 Proxmox cluster pve does not answer in full, or has no quorum
-12 Proxmox cluster pve has no quorum
-13 (as Repair)
-14 not every hypervisor of Proxmox cluster pve answers: beta
-15 the key for ownership proofs is missing
-16 held: kproxide's anchor in Proxmox cluster pve has not been found yet; the condition Ready of its NodePool says more
-17 held: kproxide's anchor in Proxmox cluster pve is watched, because nobody moved it for a while; the condition Ready of its NodePool says more
-18 held: kproxide's anchor in Proxmox cluster pve was moved by somebody else; the condition Ready of its NodePool says more
-19 frozen: too many machines went bad at once; the condition Ready of its NodePool says more
-20 it is not Ready; it is repaired if it stays so
-21 waiting: 100 machines were removed in the last 10 minutes, 50 are allowed; next at 2027-01-16T08:09:50Z
-22 waiting: 100 machines were repaired in the last 10 minutes, 10 are allowed; next at 2027-01-16T08:09:50Z
-23 NodePool workers is paused
-24 its pool is gone
-25 paused by the annotation kproxide.dev/pause
-26 its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked
-27 NodeClaim other is of the same VM 1000: take the finalizer kproxide.dev/machine off the one that is too many, and delete it
-28 kproxide itself runs on this Node, which is therefore never drained
-29 control-plane Nodes are never drained
-30 the annotation kproxide.dev/do-not-disrupt is set
-31 somebody protects VM 1000
-32 its drain was given up a short time ago
-33 scale-down is disabled for its pool
-34 scale-down was disabled
-35 0 removals of its pool are under way (scaleDown.budget)
-36 its pool keeps 5 machines (minNodes)
-37 it is younger than 600 s (minNodeAge)
-38 a machine came into service a short time ago (stabilization)
-39 it has not been unneeded for 60 s (unneededTime)
-40 somebody cordoned it
-41 pod default/keep-00000 must not be disrupted (annotation)
-42 pending pods will run on it
-43 pod default/waits-00000 is pending and fits here
-44 pod default/web-00000 fits on no other Node
-45 pod default/moved-00000 fits on no other Node
-46 (as Empty)
-47 its removal had begun when its claim disappeared, and its Node m is Ready. It is left as it is: take the tombstone line out of its description to have it taken over again, or drain the Node and remove the VM by hand
-48 its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go
+ 8 nothing is known of Proxmox cluster pve yet
+ 9 Proxmox cluster pve cannot be reached
+10 Proxmox cluster pve has no quorum
+11 (as Repair)
+12 Proxmox cluster pve does not answer in full
+13 not every hypervisor of Proxmox cluster pve answers: beta
+14 the key for ownership proofs is missing
+15 held: kproxide's anchor in Proxmox cluster pve has not been found yet; the condition Ready of its NodePool says more
+16 held: kproxide's anchor in Proxmox cluster pve is watched, because nobody moved it for a while; the condition Ready of its NodePool says more
+17 held: kproxide's anchor in Proxmox cluster pve was moved by somebody else; the condition Ready of its NodePool says more
+18 frozen: too many machines went bad at once; the condition Ready of its NodePool says more
+19 it is not Ready; it is repaired if it stays so
+20 waiting: 100 machines were removed in the last 10 minutes, 50 are allowed; next at 2027-01-16T08:09:50Z
+21 waiting: 100 machines were repaired in the last 10 minutes, 10 are allowed; next at 2027-01-16T08:09:50Z
+22 NodePool workers is paused
+23 its pool is gone
+24 paused by the annotation kproxide.dev/pause
+25 its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked
+26 NodeClaim other is of the same VM 1000: take the finalizer kproxide.dev/machine off the one that is too many, and delete it
+27 kproxide itself runs on this Node, which is therefore never drained
+28 control-plane Nodes are never drained
+29 the annotation kproxide.dev/do-not-disrupt is set
+30 somebody protects VM 1000
+31 its drain was given up a short time ago
+32 scale-down is disabled for its pool
+33 scale-down was disabled
+34 0 removals of its pool are under way (scaleDown.budget)
+35 its pool keeps 5 machines (minNodes)
+36 it is younger than 600 s (minNodeAge)
+37 a machine came into service a short time ago (stabilization)
+38 it has not been unneeded for 60 s (unneededTime)
+39 somebody cordoned it
+40 pod default/keep-00000 must not be disrupted (annotation)
+41 pending pods will run on it
+42 pod default/waits-00000 is pending and fits here
+43 pod default/web-00000 fits on no other Node
+44 pod default/moved-00000 fits on no other Node
+45 (as Empty)
+46 its removal had begun when its claim disappeared, and its Node m is Ready. It is left as it is: take the tombstone line out of its description to have it taken over again, or drain the Node and remove the VM by hand
+47 its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go
 ";
 
 #[test]
