@@ -30,7 +30,7 @@ pub(super) struct ClaimState<'w> {
     pub(super) verdict: Verdict,
     /// A drain that goes on only while the world still wants it; its reason.
     pub(super) reviewed: Option<RemovalReason>,
-    /// It should go, and waits for the breaker: until when.
+    /// It should go, and waits for this.
     pub(super) waiting: Option<Hold>,
     /// Its removal is recorded in the claim itself, or about to be.
     has_begun: bool,
@@ -105,6 +105,9 @@ impl Planning<'_> {
             }
         }
         if self.tick.frozen {
+            for (_, index) in wanted.iter().filter(|(reason, _)| !reason.is_voluntary()) {
+                self.rows[*index].waiting = Some(Hold::Frozen);
+            }
             return;
         }
         // Lost machines first: they cost nothing to remove.

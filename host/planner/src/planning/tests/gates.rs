@@ -616,21 +616,21 @@ no key             k14    k14    H14    H14    H14    H14    H14    H14    H14  
 anchor unseen      k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    +      +
 anchor watched     k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
 anchor foreign     H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    H17    H17
-frozen             k18    k18    k18    k19    k19    H18    b      H18    U18    U18    H18    H18    H18    g      H18    H18    k18    H18    +      +
-allowance used up  k20    k20    k20    k21    k20    H20    b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pool paused        H22    H22    H22    H22    H22    H22    H22    H22    U22    U22    g      g      g      g      g      g      k22    g      H22    +
-pool gone          k23    k23    k23    k23    k23    b      b      b      U23    U23    g      g      g      g      g      g      b      g      +      +
-claim paused       H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    H24    b      H24    H24    H24
-no finalizer       k25    k25    H25    H25    H25    b      +      b      H25    H25    H25    H25    H25    H25    g      g      b      H25    +      +
-two claims         H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    H26    b      H26    H26    H26
-own Node           k27    k27    H27    H27    H27    H27    b      b      H27    H27    H27    H27    H27    H27    H27    H27    k27    H27    +      +
-control plane      k28    k28    H28    H28    H28    H28    b      b      H28    H28    H28    H28    H28    H28    H28    H28    k28    H28    +      +
-keep, on the claim k29    k29    k29    b      b      b      b      b      U29    U29    g      g      g      g      g      g      b      g      +      +
-keep, on the Node  k29    k29    k29    b      b      b      b      b      U29    U29    g      g      g      g      g      g      b      g      +      +
-VM protected       k30    k30    k30    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-drain given up     k31    k31    k31    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-scale-down off     k32    k32    b      b      b      b      b      b      U33    U33    g      g      g      g      g      g      b      g      +      +
-budget used up     k34    k34    k34    k19    b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+frozen             k18    k18    k18    k18    k18    H18    b      H18    U18    U18    H18    H18    H18    g      H18    H18    k18    H18    +      +
+allowance used up  k19    k19    k19    k20    k19    H19    b      b      g      g      g      g      g      g      g      g      b      g      +      +
+pool paused        H21    H21    H21    H21    H21    H21    H21    H21    U21    U21    g      g      g      g      g      g      k21    g      H21    +
+pool gone          k22    k22    k22    k22    k22    b      b      b      U22    U22    g      g      g      g      g      g      b      g      +      +
+claim paused       H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    b      H23    H23    H23
+no finalizer       k24    k24    H24    H24    H24    b      +      b      H24    H24    H24    H24    H24    H24    g      g      b      H24    +      +
+two claims         H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    b      H25    H25    H25
+own Node           k26    k26    H26    H26    H26    H26    b      b      H26    H26    H26    H26    H26    H26    H26    H26    k26    H26    +      +
+control plane      k27    k27    H27    H27    H27    H27    b      b      H27    H27    H27    H27    H27    H27    H27    H27    k27    H27    +      +
+keep, on the claim k28    k28    k28    b      b      b      b      b      U28    U28    g      g      g      g      g      g      b      g      +      +
+keep, on the Node  k28    k28    k28    b      b      b      b      b      U28    U28    g      g      g      g      g      g      b      g      +      +
+VM protected       k29    k29    k29    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+drain given up     k30    k30    k30    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
+scale-down off     k31    k31    b      b      b      b      b      b      U32    U32    g      g      g      g      g      g      b      g      +      +
+budget used up     k33    k33    k33    k34    b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
 minNodes           k35    k35    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
 minNodeAge         k36    k36    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
 stabilization      k37    k37    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
@@ -701,22 +701,22 @@ Node Ready again   -      -      -      -      -      -      -      -      -    
 16 held: kproxide's anchor in Proxmox cluster pve is watched, because nobody moved it for a while; the condition Ready of its NodePool says more
 17 held: kproxide's anchor in Proxmox cluster pve was moved by somebody else; the condition Ready of its NodePool says more
 18 frozen: too many machines went bad at once; the condition Ready of its NodePool says more
-19 it is not Ready; it is repaired if it stays so
-20 waiting: 100 machines were removed in the last 10 minutes, 50 are allowed; next at 2027-01-16T08:09:50Z
-21 waiting: 100 machines were repaired in the last 10 minutes, 10 are allowed; next at 2027-01-16T08:09:50Z
-22 NodePool workers is paused
-23 its pool is gone
-24 paused by the annotation kproxide.dev/pause
-25 its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked
-26 NodeClaim other is of the same VM 1000: take the finalizer kproxide.dev/machine off the one that is too many, and delete it
-27 kproxide itself runs on this Node, which is therefore never drained
-28 control-plane Nodes are never drained
-29 the annotation kproxide.dev/do-not-disrupt is set
-30 somebody protects VM 1000
-31 its drain was given up a short time ago
-32 scale-down is disabled for its pool
-33 scale-down was disabled
-34 0 removals of its pool are under way (scaleDown.budget)
+19 waiting: 100 machines were removed in the last 10 minutes, 50 are allowed; next at 2027-01-16T08:09:50Z
+20 waiting: 100 machines were repaired in the last 10 minutes, 10 are allowed; next at 2027-01-16T08:09:50Z
+21 NodePool workers is paused
+22 its pool is gone
+23 paused by the annotation kproxide.dev/pause
+24 its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked
+25 NodeClaim other is of the same VM 1000: take the finalizer kproxide.dev/machine off the one that is too many, and delete it
+26 kproxide itself runs on this Node, which is therefore never drained
+27 control-plane Nodes are never drained
+28 the annotation kproxide.dev/do-not-disrupt is set
+29 somebody protects VM 1000
+30 its drain was given up a short time ago
+31 scale-down is disabled for its pool
+32 scale-down was disabled
+33 0 removals of its pool are under way (scaleDown.budget)
+34 it is not Ready; it is repaired if it stays so
 35 its pool keeps 5 machines (minNodes)
 36 it is younger than 600 s (minNodeAge)
 37 a machine came into service a short time ago (stabilization)
