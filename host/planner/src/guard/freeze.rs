@@ -45,6 +45,12 @@ pub fn acknowledgement(freeze: &Freeze) -> String {
     format!("{}@{:.0}", freeze.machines, freeze.since)
 }
 
+/// Too many machines are bad at once, and nobody has said that it is meant.
+pub(crate) fn is_frozen(ledger: &LedgerFacts) -> bool {
+    let freeze = ledger.freeze.as_ref();
+    freeze.is_some_and(|freeze| ledger.acknowledged.as_deref() != Some(&*acknowledgement(freeze)))
+}
+
 /// Brings the Ledger's freeze in line with what is bad now. What a person has to know of it; `None`: there is none, or it is acknowledged.
 ///
 /// More machines than were counted when it began, or last, make another freeze: what was acknowledged was fewer.
@@ -66,9 +72,8 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
         },
     };
     let wanted = acknowledgement(&freeze);
-    let is_acknowledged = ledger.acknowledged.as_deref() == Some(&*wanted);
     ledger.freeze = Some(freeze);
-    (!is_acknowledged).then(|| mass.message(&wanted))
+    is_frozen(ledger).then(|| mass.message(&wanted))
 }
 
 impl Mass {

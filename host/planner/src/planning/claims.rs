@@ -5,12 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, Phase};
-use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, NodeFacts, PoolFacts, Taint};
-use crate::guard::anchor;
-use crate::ids::{ClaimName, ClusterName, PoolName};
-use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
+use crate::facts::{
+    ClaimFacts, ClaimSpec, EntryState, Join, LedgerFacts, NodeFacts, PoolFacts, Taint,
+};
+use crate::guard::{self, Deed, freeze};
+use crate::ids::{ClaimName, PoolName};
+use crate::keys::DO_NOT_DISRUPT;
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::{GiveUp, Hold};
@@ -53,14 +56,20 @@ impl ClaimState<'_> {
         (self.stage == Stage::Leaving || self.has_begun) && self.claim.status.node_name.is_some()
     }
 
-    /// Its pool is paused, and what would be done is no part of what was under way: a clone not yet asked for, or a removal not yet begun.
-    fn is_paused(&self, removing: bool) -> bool {
-        let would_begin = match self.claim.status.phase {
-            Phase::Pending | Phase::Initialized => true,
-            Phase::Launching | Phase::Launched | Phase::Registered => removing,
-            Phase::Draining | Phase::Terminating => false,
-        };
-        would_begin && self.pool.is_some_and(|pool| pool.paused)
+    /// What the claim itself says against whatever would be done with it.
+    fn own_hold(&self, world: &World, removing: bool) -> Option<Hold> {
+        let is_ready = self.node.is_some_and(|node| node.facts.ready);
+        if self.claim.paused {
+            Some(Hold::ClaimPaused)
+        } else if removing && is_unguarded(self.claim) {
+            Some(Hold::NoFinalizer)
+        } else if let Some(hold) = has_two_claims(world, self.name, self.claim) {
+            Some(hold)
+        } else if is_condemned(self.claim) && self.claim.deleting_since.is_none() && is_ready {
+            Some(Hold::StaysReady)
+        } else {
+            None
+        }
     }
 }
 
@@ -104,7 +113,7 @@ impl Planning<'_> {
                 wanted.push((reason, index));
             }
         }
-        if self.tick.frozen {
+        if freeze::is_frozen(&self.ledger) {
             for (_, index) in wanted.iter().filter(|(reason, _)| !reason.is_voluntary()) {
                 self.rows[*index].waiting = Some(Hold::Frozen);
             }
@@ -177,45 +186,30 @@ impl Planning<'_> {
         let row = &self.rows[index];
         let cluster = &row.claim.spec.cluster;
         let removing = match row.verdict {
-            Verdict::Remove(_) => true,
-            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => {
-                row.reviewed.is_some() || is_condemned(row.claim)
-            }
+            Verdict::Remove(reason) => Some(reason),
+            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => row
+                .reviewed
+                .or(is_condemned(row.claim).then_some(RemovalReason::Deleted)),
         };
-        let touches_proxmox = removing || row.claim.status.phase < Phase::Launched;
-        let hold = if row.claim.paused {
-            Some(Hold::ClaimPaused)
-        } else if row.is_paused(removing) {
-            Some(Hold::PoolPaused(row.claim.spec.pool.clone()))
-        } else if removing && is_unguarded(row.claim) {
-            Some(Hold::NoFinalizer)
-        } else if let Some(hold) = has_two_claims(world, row.name, row.claim) {
-            Some(hold)
-        } else if let Some(hold) = anchor::hold(world, Some(&self.ledger), cluster)
-            && (removing || hold == anchor::Hold::Foreign)
-        {
-            Some(Hold::Anchor(cluster.clone(), hold))
-        } else if removing && let Some(hold) = row.node.and_then(|node| never_removed(world, &node))
-        {
-            Some(hold)
-        } else if touches_proxmox && !world.host().key_known {
-            Some(Hold::NoKey)
-        } else if touches_proxmox && let Some(hold) = out_of_reach(world, cluster) {
-            Some(hold)
-        } else if removing && let Some(hold) = not_observing(world) {
-            Some(hold)
-        } else if is_condemned(row.claim)
-            && row.claim.deleting_since.is_none()
-            && row.node.is_some_and(|node| node.facts.ready)
-        {
-            Some(Hold::StaysReady)
-        } else if self.tick.frozen && (freezes(&row.verdict) || is_condemned(row.claim)) {
-            Some(Hold::Frozen)
-        } else if removing && let Some(hold) = warming_up(&mut self.tick) {
-            Some(hold)
-        } else {
-            None
-        };
+        let hold = row.own_hold(world, removing.is_some()).or_else(|| {
+            let asked = match removing {
+                Some(reason) => {
+                    let removal = Removal {
+                        reason,
+                        has_begun: row.claim.status.phase > Phase::Initialized,
+                        cluster,
+                        pool: Some(&row.claim.spec.pool),
+                        node: row.node,
+                    };
+                    may_remove(&mut self.tick, &self.ledger, &removal)
+                }
+                None => may_stay(world, &self.ledger, row.claim),
+            };
+            asked.err()
+        });
+        // A drain that can be undone is given up in a freeze, when drains are looked at again. A condemned machine has nothing to go back to.
+        let can_go_back = row.reviewed.is_some() && !is_condemned(row.claim);
+        let hold = hold.filter(|hold| !can_go_back || *hold != Hold::Frozen);
         if let Some(hold) = hold {
             let claim = row.claim;
             // What is held before its clone was asked for may never come.
@@ -264,7 +258,7 @@ impl Planning<'_> {
     }
 
     fn drain_problem(&mut self, index: usize) -> Option<GiveUp> {
-        if self.tick.frozen {
+        if freeze::is_frozen(&self.ledger) {
             return Some(GiveUp::Frozen);
         }
         let row = &self.rows[index];
@@ -378,14 +372,6 @@ fn is_condemned(claim: &ClaimFacts) -> bool {
     claim.spec.is_condemned() && claim.status.phase < Phase::Terminating
 }
 
-/// What a freeze stops where it is. A drain that can be undone is given up instead.
-fn freezes(verdict: &Verdict) -> bool {
-    match verdict {
-        Verdict::Remove(reason) => reason.is_frozen(),
-        Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => false,
-    }
-}
-
 /// Somebody has yet to remove a taint that keeps the Node out of service, which may never happen.
 fn awaits_startup(pool: Option<&PoolFacts>, node: &NodeFacts) -> bool {
     let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
@@ -480,35 +466,19 @@ pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
     (row.claim.do_not_disrupt || node_is) && !broken(Mutant::KeepIgnored)
 }
 
-/// Nodes that are never removed, whoever asks.
-pub(crate) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<Hold> {
-    if world.host().own_node.as_ref() == Some(node.name()) {
-        Some(Hold::OwnNode)
-    } else if is_control_plane(node) {
-        Some(Hold::ControlPlane)
-    } else {
-        None
+/// Whether a machine that nobody wants to remove may go on: being made, or in service.
+fn may_stay(world: &World, ledger: &LedgerFacts, claim: &ClaimFacts) -> Result<(), Hold> {
+    let ClaimSpec { pool, cluster, .. } = &claim.spec;
+    let would_begin = matches!(claim.status.phase, Phase::Pending | Phase::Initialized);
+    if would_begin && is_paused(world, pool) {
+        return Err(Hold::PoolPaused(pool.clone()));
     }
-}
-
-pub(crate) fn is_control_plane(node: &NodeView<'_>) -> bool {
-    CONTROL_PLANE_ROLES
-        .iter()
-        .any(|role| node.facts.labels.contains_key(*role))
-}
-
-/// Why nothing can be done in this Proxmox cluster.
-pub(super) fn out_of_reach(world: &World, cluster: &ClusterName) -> Option<Hold> {
-    if !world.clusters().contains_key(cluster) {
-        return Some(Hold::NoCluster(cluster.clone()));
+    if let Some(hold) = guard::hold(world, ledger, cluster, Deed::Launch) {
+        return Err(hold);
     }
-    match world.inventories().get(cluster) {
-        Some(inventory) if !inventory.reachable => Some(Hold::Unreachable(cluster.clone())),
-        Some(inventory) if !inventory.quorate && !broken(Mutant::QuorumIgnored) => {
-            Some(Hold::NoQuorum(cluster.clone()))
-        }
-        Some(_) => None,
-        None => Some(Hold::NothingKnown(cluster.clone())),
+    match claim.status.phase < Phase::Launched {
+        true => may_touch(world, cluster),
+        false => Ok(()),
     }
 }
 
@@ -526,24 +496,4 @@ fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option
         other: other.clone(),
         vmid: spec.vmid,
     })
-}
-
-/// Nobody wished for what claims say now; or which watch fails: who is on a Node, or may leave it, may be another by now.
-pub(super) fn not_observing(world: &World) -> Option<Hold> {
-    if let Some(problem) = &world.host().definition_problem {
-        return Some(Hold::Definition(problem.clone()));
-    }
-    if let Some(problem) = &world.host().clock_problem {
-        return Some(Hold::Clock(problem.clone()));
-    }
-    let kind = world.host().failing_watches.first()?;
-    Some(Hold::WatchFailing(kind.clone()))
-}
-
-/// Why nothing may be removed yet: the first lists may be those of a cluster that is itself starting.
-pub(super) fn warming_up(tick: &mut Tick<'_>) -> Option<Hold> {
-    match tick.world.host().armed_at {
-        Some(moment) if tick.reached(moment) => None,
-        armed_at => Some(Hold::WarmingUp(armed_at)),
-    }
 }

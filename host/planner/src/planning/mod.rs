@@ -25,6 +25,7 @@ mod packing;
 mod placement;
 mod pools;
 mod room;
+mod safety;
 mod scale_down;
 mod scale_up;
 mod schedule;
@@ -93,8 +94,6 @@ struct Tick<'w> {
     limits: Limits,
     wake_at: Option<Timestamp>,
     findings: Vec<Finding>,
-    /// Nothing is removed.
-    frozen: bool,
 }
 
 impl Tick<'_> {
@@ -126,7 +125,6 @@ impl<'w> Planning<'w> {
                 limits,
                 wake_at: None,
                 findings: Vec::new(),
-                frozen: false,
             },
             // Nothing has changed since the last plan, which holds: there is nothing to ask or to decide.
             step: match world.settled_plan(now) {
@@ -281,7 +279,6 @@ impl<'w> Planning<'w> {
             wake_at,
         } = upkeep::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
         self.ledger = ledger;
-        self.tick.frozen = frozen.is_some();
         self.report.frozen = frozen;
         self.report.anchors = anchors.reports;
         self.anchors = anchors.steps;

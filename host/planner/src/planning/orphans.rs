@@ -7,22 +7,20 @@
 
 use jiff::SignedDuration;
 
-use super::claims::{never_removed, not_observing, out_of_reach, warming_up};
 use super::machines::claim_labels;
+use super::safety::{Removal, may_remove};
 use super::{Planning, Tick};
 use crate::claim::Condition;
 use crate::facts::{
     Adopts, ClaimFacts, ClaimResources, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry,
-    LedgerFacts, OrphanFacts, OrphanLook, OrphanSeen, PoolFacts,
+    LedgerFacts, OrphanFacts, OrphanLook, OrphanSeen, PoolFacts, RemovalReason,
 };
-use crate::guard::anchor;
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::keys;
 use crate::mutants::{Mutant, broken};
 use crate::orphans::is_whole;
 use crate::plan::Adoption;
 use crate::question::Decoration;
-use crate::reasons::Hold;
 use crate::report::OrphanReport;
 use crate::time::later;
 use crate::world::{NodeView, World};
@@ -357,23 +355,16 @@ fn is_off(world: &World, seen: &OrphanSeen) -> bool {
 
 /// Why nothing may be removed for want of a claim: something that could know better has not been heard.
 fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> Option<String> {
-    let world = tick.world;
     let cluster = orphan.cluster;
-    if let Some(hold) = anchor::hold(world, Some(ledger), cluster) {
-        return Some(Hold::Anchor(cluster.clone(), hold).to_string());
-    }
-    if let Some(hold) = warming_up(tick).or_else(|| not_observing(world)) {
+    let removal = Removal {
+        reason: RemovalReason::Deleted,
+        has_begun: false,
+        cluster,
+        pool: orphan.pool.as_ref(),
+        node: orphan.node,
+    };
+    if let Err(hold) = may_remove(tick, ledger, &removal) {
         return Some(hold.to_string());
-    }
-    if tick.frozen {
-        return Some(Hold::Frozen.to_string());
-    }
-    let pool = orphan
-        .pool
-        .as_ref()
-        .and_then(|name| world.pools().get(name));
-    if let (Some(name), true) = (&orphan.pool, pool.is_some_and(|pool| pool.paused)) {
-        return Some(format!("NodePool {name} is paused"));
     }
     if orphan.facts.protected {
         return Some("its protection flag is set; clear it if the VM may go".to_owned());
@@ -383,21 +374,13 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
             "it has a snapshot, {snapshot}; delete its snapshots if the VM may go"
         ));
     }
-    if let Some(why) = orphan.node.and_then(|node| never_removed(world, &node)) {
-        return Some(why.to_string());
-    }
-    if let Some(hold) = out_of_reach(world, cluster) {
-        return Some(hold.to_string());
-    }
-    let Some(inventory) = world.inventories().get(cluster) else {
-        return Some(Hold::NothingKnown(cluster.clone()).to_string());
-    };
-    if is_whole(inventory) || broken(Mutant::GcPartialList) {
+    let inventory = tick.world.inventories().get(cluster);
+    if inventory.is_some_and(is_whole) || broken(Mutant::GcPartialList) {
         return None;
     }
     let off: Vec<&str> = inventory
-        .hypervisors
-        .iter()
+        .into_iter()
+        .flat_map(|inventory| &inventory.hypervisors)
         .filter(|(_, hypervisor)| !hypervisor.online)
         .map(|(name, _)| &**name)
         .collect();

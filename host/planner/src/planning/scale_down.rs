@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 
-use super::claims::{self, Stage};
+use super::claims::Stage;
+use super::safety::is_control_plane;
 use super::{Planning, pools};
 use crate::claim::Condition;
 use crate::facts::PolicyKind;
@@ -114,7 +115,7 @@ impl<'w> Planning<'w> {
                 Some(Stage::Coming | Stage::Overdue) => continue,
                 Some(Stage::InService) | None => {}
             }
-            if node.facts.ready && !node.facts.unschedulable && !claims::is_control_plane(&node) {
+            if node.facts.ready && !node.facts.unschedulable && !is_control_plane(&node) {
                 load.allocatable.add(&node.facts.allocatable);
                 load.requested.add(&node.requested());
             }

@@ -14,11 +14,10 @@ use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
     InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
 };
-use crate::guard::anchor;
+use crate::guard::{self, Deed};
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
 use crate::mutants::{Mutant, broken};
 use crate::question::{Candidate, HypervisorDescription, Size};
-use crate::reasons::Hold;
 use crate::refusal::{LEAST_FREE_PERCENT, Refusal};
 use crate::world::World;
 
@@ -92,9 +91,8 @@ impl<'w> Hypervisors<'w> {
             let Some(inventory) = world.inventories().get(cluster_name) else {
                 continue;
             };
-            let foreign = anchor::hold(world, Some(ledger), cluster_name)
-                .filter(|hold| *hold == anchor::Hold::Foreign)
-                .map(|hold| Refusal::Held(Hold::Anchor(cluster_name.clone(), hold)));
+            let foreign = guard::hold(world, ledger, cluster_name, Deed::Launch);
+            let foreign = foreign.map(Refusal::Held);
             let cluster_index = survey.clusters.len();
             survey.clusters.push(cluster_name);
             for (name, facts) in &inventory.hypervisors {

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 
 use super::super::Planning;
 use super::super::claims;
+use super::super::safety::{Removal, may_remove, never_removed};
 use crate::claim::{BLOCKED_BY_POD, Condition, unneeded};
-use crate::facts::PoolFacts;
-use crate::guard::anchor;
+use crate::facts::{PoolFacts, RemovalReason};
 use crate::plan::{Standing, Unneeded, Verdict};
 use crate::reasons::{Hold, Kept, Moment};
 use crate::time::later;
@@ -50,7 +50,7 @@ impl<'w> Planning<'w> {
         if !pool.scale_down.enabled {
             return Some(Kept::ScaleDownOff);
         }
-        if let Some(hold) = claims::never_removed(self.tick.world, node) {
+        if let Some(hold) = never_removed(self.tick.world, node) {
             return Some(Kept::Held(hold));
         }
         if claims::is_protected(row) {
@@ -145,19 +145,15 @@ impl<'w> Planning<'w> {
             unneeded_since.unwrap_or(self.tick.now),
             settings.unneeded_time,
         );
-        let name = &row.claim.spec.cluster;
-        if let Some(hold) = claims::out_of_reach(self.tick.world, name) {
+        let removal = Removal {
+            reason: RemovalReason::Empty,
+            has_begun: false,
+            cluster: &row.claim.spec.cluster,
+            pool: Some(&row.claim.spec.pool),
+            node: Some(*node),
+        };
+        if let Err(hold) = may_remove(&mut self.tick, &self.ledger, &removal) {
             Some(Kept::Held(hold))
-        } else if !self.tick.world.host().key_known {
-            Some(Kept::Held(Hold::NoKey))
-        } else if let Some(hold) = claims::not_observing(self.tick.world) {
-            Some(Kept::Held(hold))
-        } else if let Some(hold) = claims::warming_up(&mut self.tick) {
-            Some(Kept::Held(hold))
-        } else if let Some(hold) = anchor::hold(self.tick.world, Some(&self.ledger), name) {
-            Some(Kept::Held(Hold::Anchor(name.clone(), hold)))
-        } else if self.tick.frozen {
-            Some(Kept::Held(Hold::Frozen))
         } else if !self.tick.reached(old_at) {
             Some(Kept::MinNodeAge(settings.min_node_age))
         } else if stable_at.is_some_and(|moment| !self.tick.reached(moment)) {

@@ -252,7 +252,9 @@ fn f50_nothing_is_condemned_before_everyone_has_answered() {
             scene.inventory.complete = false;
         }),
         ("has no quorum", |scene| scene.inventory.quorate = false),
-        ("cannot be reached", |scene| scene.inventory.reachable = false),
+        ("cannot be reached", |scene| {
+            scene.inventory.reachable = false
+        }),
         ("just started", |scene| scene.host.armed_at = None),
         ("the watch of pods", |scene| {
             scene.host.failing_watches = vec!["pods".to_owned()];
