@@ -100,7 +100,7 @@ impl<'w> Removals<'w> {
                 .get(&claim.spec.pool)
                 .is_some_and(|pool| pool.paused);
         // Once the claim is deleted there is nothing left to protect: half a termination would only stay half.
-        let is_protected = reason.scales_down()
+        let is_protected = reason.is_voluntary()
             && (claim.do_not_disrupt || self.is_node_protected(claim))
             && claim.deleting_since.is_none();
         if claim.paused || is_paused || is_protected {

@@ -234,17 +234,23 @@ impl Planning<'_> {
     /// Drains that go on only while the world still wants them, looked at again on this tick's board: the pods must still fit elsewhere, and no
     /// pending pod may have use for the Node.
     pub(super) fn review_drains(&mut self) {
+        self.review_each(|reason| !reason.scales_down());
         // Those that go in any case first: their pods must not meet others in the same room.
         for row in &self.rows {
             if let (Verdict::Remove(_), Some(node)) = (&row.verdict, &row.node) {
                 self.board.make_room_for(node);
             }
         }
+        self.review_each(RemovalReason::scales_down);
+    }
+
+    fn review_each(&mut self, is_meant: impl Fn(RemovalReason) -> bool) {
         for index in 0..self.rows.len() {
-            let Some(reason) = self.rows[index].reviewed.take() else {
+            let reviewed = &mut self.rows[index].reviewed;
+            let Some(reason) = reviewed.take_if(|reason| is_meant(*reason)) else {
                 continue;
             };
-            match self.drain_problem(index) {
+            match self.drain_problem(index, reason) {
                 None => self.rows[index].remove(reason),
                 Some(problem) => {
                     let row = &mut self.rows[index];
@@ -257,7 +263,7 @@ impl Planning<'_> {
         }
     }
 
-    fn drain_problem(&mut self, index: usize) -> Option<GiveUp> {
+    fn drain_problem(&mut self, index: usize, reason: RemovalReason) -> Option<GiveUp> {
         if freeze::is_frozen(&self.ledger) {
             return Some(GiveUp::Frozen);
         }
@@ -269,11 +275,14 @@ impl Planning<'_> {
         if pool.paused {
             return Some(GiveUp::PoolPaused(row.claim.spec.pool.clone()));
         }
-        if !pool.scale_down.enabled {
-            return Some(GiveUp::ScaleDownOff);
-        }
         if is_protected(row) {
             return Some(GiveUp::DoNotDisrupt);
+        }
+        if !reason.scales_down() {
+            return None;
+        }
+        if !pool.scale_down.enabled {
+            return Some(GiveUp::ScaleDownOff);
         }
         if let Some(pod) = self.pending_pod_for(&node) {
             return Some(GiveUp::Pending(pod));
@@ -304,7 +313,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         row.remove(recorded.unwrap_or(RemovalReason::Deleted));
     } else if row.has_begun {
         match recorded.unwrap_or(RemovalReason::Underutilized) {
-            reason if reason.scales_down() => {
+            reason if reason.is_voluntary() => {
                 row.stage = Stage::Leaving;
                 row.reviewed = Some(reason);
             }

@@ -538,7 +538,7 @@ fn who_asks_that_a_machine_stays_is_heard_against_our_own_choice() {
         let refused = removals_refused(&scene, &plan, &Violation::Protected);
         assert_eq!(
             refused,
-            if reason.scales_down() { 2 } else { 0 },
+            if reason.is_voluntary() { 2 } else { 0 },
             "{reason}"
         );
         // A word that says nothing.

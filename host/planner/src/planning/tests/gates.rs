@@ -616,17 +616,17 @@ no key             k14    k14    H14    H14    H14    H14    H14    H14    H14  
 anchor unseen      k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    +      +
 anchor watched     k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
 anchor foreign     H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    H17    H17
-frozen             k18    k18    k18    k18    k18    H18    b      H18    U18    U18    H18    H18    H18    g      H18    H18    k18    H18    +      +
+frozen             k18    k18    k18    k18    k18    H18    b      H18    U18    U18    U18    H18    H18    g      H18    H18    k18    H18    +      +
 allowance used up  k19    k19    k19    k20    k19    H19    b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pool paused        H21    H21    H21    H21    H21    H21    H21    H21    U21    U21    g      g      g      g      g      g      k21    g      H21    +
-pool gone          k22    k22    k22    k22    k22    b      b      b      U22    U22    g      g      g      g      g      g      b      g      +      +
+pool paused        H21    H21    H21    H21    H21    H21    H21    H21    U21    U21    U21    g      g      g      g      g      k21    g      H21    +
+pool gone          k22    k22    k22    k22    k22    b      b      b      U22    U22    U22    g      g      g      g      g      b      g      +      +
 claim paused       H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    b      H23    H23    H23
 no finalizer       k24    k24    H24    H24    H24    b      +      b      H24    H24    H24    H24    H24    H24    g      g      b      H24    +      +
 two claims         H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    b      H25    H25    H25
 own Node           k26    k26    H26    H26    H26    H26    b      b      H26    H26    H26    H26    H26    H26    H26    H26    k26    H26    +      +
 control plane      k27    k27    H27    H27    H27    H27    b      b      H27    H27    H27    H27    H27    H27    H27    H27    k27    H27    +      +
-keep, on the claim k28    k28    k28    b      b      b      b      b      U28    U28    g      g      g      g      g      g      b      g      +      +
-keep, on the Node  k28    k28    k28    b      b      b      b      b      U28    U28    g      g      g      g      g      g      b      g      +      +
+keep, on the claim k28    k28    k28    b      b      b      b      b      U28    U28    U28    g      g      g      g      g      b      g      +      +
+keep, on the Node  k28    k28    k28    b      b      b      b      b      U28    U28    U28    g      g      g      g      g      b      g      +      +
 VM protected       k29    k29    k29    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
 drain given up     k30    k30    k30    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
 scale-down off     k31    k31    b      b      b      b      b      b      U32    U32    g      g      g      g      g      g      b      g      +      +
@@ -667,8 +667,8 @@ no finalizer       -      -      -      -      -      -      -      -      -    
 two claims         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
 own Node           OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      -      OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      OwnNod -      -
 control plane      Contro Contro Contro Contro Contro Contro -      -      Contro Contro Contro Contro Contro Contro Contro Contro -      Contro -      -
-keep, on the claim Protec Protec -      -      -      -      -      -      Protec Protec -      -      -      -      -      -      -      -      -      -
-keep, on the Node  Protec Protec -      -      -      -      -      -      Protec Protec -      -      -      -      -      -      -      -      -      -
+keep, on the claim Protec Protec Protec -      -      -      -      -      Protec Protec Protec -      -      -      -      -      -      -      -      -
+keep, on the Node  Protec Protec Protec -      -      -      -      -      Protec Protec Protec -      -      -      -      -      -      -      -      -
 VM protected       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
 drain given up     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
 scale-down off     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
