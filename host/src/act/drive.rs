@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::{
-    Attempted, Change, Did, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
+    Attempted, Change, Effect, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
 };
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::{ClaimName, StorageName};
@@ -124,21 +124,21 @@ impl Drive {
             let wanted = looks(&self.subject(), last.as_ref());
             let observed = self.observe(&wanted, last.take()).await;
             let now = self.context.clock.now();
-            let step = next(&self.subject(), &observed, now);
+            let step = match Pause::of(next(&self.subject(), &observed, now)) {
+                Ok(pause) => return pause,
+                Err(step) => step,
+            };
             // What was decided on a look that a plan has overtaken is not done. It may be written down: who knows what came of a clone must not forget it, and a
             // record that every plan overtook would never be made. What leads to a clone is left to the next drive: it begins a machine, and no step back undoes it.
             let is_told =
                 matches!(&step, Step::Record { change, then } if !is_clone_next(change, then));
-            if self.stopping.is_cancelled() && step.did().is_some() && !is_told {
+            if self.stopping.is_cancelled() && !is_told {
                 return self.recalled(observed.last.as_ref());
             }
-            let Some(did) = step.did() else {
-                return Pause::of(step).unwrap_or(Pause::Done);
-            };
             tracing::debug!(claim = %self.name(), ?step, "step");
-            if let Step::Follow { upid, .. } = &step {
+            if let Step::Follow { upid, op } = &step {
                 match self.follow(upid).await {
-                    Ok(outcome) => last = Some(self.attempted(did, outcome)),
+                    Ok(outcome) => last = Some(self.attempted(Some(*op), outcome)),
                     Err(pause) => return pause,
                 }
                 continue;
@@ -158,7 +158,7 @@ impl Drive {
                 match (recorded, then) {
                     (Recorded::Written, Then::Continue) => {
                         self.give_back_clone_turn();
-                        last = Some(self.attempted(did, Outcome::Done));
+                        last = Some(self.attempted(None, Outcome::Done));
                     }
                     // Somebody else wrote: it is decided anew, on the same outcome if nobody else knows that one.
                     (Recorded::Changed, Then::Continue) => {
@@ -175,30 +175,34 @@ impl Drive {
                 }
                 continue;
             }
+            let Step::Do(effect) = step else {
+                continue;
+            };
             // As late as possible: what was observed may have taken a while.
             if !self.leads() {
                 return self.wait("somebody else leads, or did in between");
             }
             self.acted = true;
-            let outcome = self.perform(step).await;
-            self.cloning |= did == Did::Clone && matches!(outcome, Outcome::Running(_));
+            let op = effect.op();
+            let outcome = self.perform(effect).await;
+            self.cloning |= op == Op::Clone && matches!(outcome, Outcome::Running(_));
             if !matches!(outcome, Outcome::Done | Outcome::Running(_)) {
-                tracing::info!(claim = %self.name(), ?did, ?outcome, "step ended");
+                tracing::info!(claim = %self.name(), did = ?op, ?outcome, "step ended");
             }
-            if self.claim_changed(did) {
+            if op.changes_claim() {
                 match read_claim(&self.context, &self.claim.name, &self.claim.facts.uid).await {
                     Ok(claim) => self.claim = claim,
                     Err(pause) => return pause,
                 }
             }
-            last = Some(self.attempted(did, outcome));
+            last = Some(self.attempted(Some(op), outcome));
         }
         tracing::error!(claim = %self.name(), "a drive took too many steps; it goes on with the next tick");
         self.wait("too many steps at once")
     }
 
     /// Counts the step, if it has ended.
-    fn attempted(&self, did: Did, outcome: Outcome) -> Attempted {
+    fn attempted(&self, op: Option<Op>, outcome: Outcome) -> Attempted {
         let result = match &outcome {
             Outcome::Running(_) => None,
             Outcome::Done | Outcome::Warnings(_) | Outcome::Evicted { .. } => Some("done"),
@@ -206,39 +210,32 @@ impl Drive {
             Outcome::Unknown(_) => Some("unknown"),
         };
         if let Some(result) = result {
-            self.context
-                .metrics
-                .steps
-                .with_label_values(&[&format!("{did:?}"), result])
-                .inc();
+            let step = op.map_or_else(|| "Record".to_owned(), |op| format!("{op:?}"));
+            let steps = &self.context.metrics.steps;
+            steps.with_label_values(&[step.as_str(), result]).inc();
         }
-        Attempted { did, outcome }
+        Attempted { op, outcome }
     }
 
-    async fn perform(&mut self, step: Step) -> Outcome {
-        match step {
-            Step::Clone => self.clone_machine().await,
-            Step::Configure(proven) => self.configure(&proven).await,
-            Step::Resize(proven, bytes) => self.resize(&proven, bytes).await,
-            Step::Start(proven) => self.start(&proven).await,
-            Step::Join(proven) => self.join(&proven).await,
-            Step::PatchNode(node, patch) => self.patch_node(&node, &patch).await,
-            Step::Cordon(node) => self.cordon(&node).await,
-            Step::Uncordon(node) => self.uncordon(&node).await,
-            Step::Evict(pods) => self.evict(&pods).await,
-            Step::DeleteClaim => self.delete_claim().await,
-            Step::Tombstone(proven) => self.tombstone(&proven).await,
-            Step::Shutdown(proven, grace) => self.shutdown(&proven, grace).await,
-            Step::Stop(proven) => self.stop(&proven).await,
-            Step::Destroy(proven) => self.destroy(&proven).await,
-            Step::DeleteNode(node) => self.delete_node(&node).await,
-            Step::Quarantine { until, failure } => self.quarantine(until, failure).await,
-            Step::RemoveFinalizer => self.remove_finalizer().await,
-            Step::Record { .. }
-            | Step::Follow { .. }
-            | Step::Wait { .. }
-            | Step::BackOff { .. }
-            | Step::Done => Outcome::Done,
+    async fn perform(&mut self, effect: Effect) -> Outcome {
+        match effect {
+            Effect::Clone => self.clone_machine().await,
+            Effect::Configure(proven) => self.configure(&proven).await,
+            Effect::Resize(proven, bytes) => self.resize(&proven, bytes).await,
+            Effect::Start(proven) => self.start(&proven).await,
+            Effect::Join(proven) => self.join(&proven).await,
+            Effect::PatchNode(node, patch) => self.patch_node(&node, &patch).await,
+            Effect::Cordon(node) => self.cordon(&node).await,
+            Effect::Uncordon(node) => self.uncordon(&node).await,
+            Effect::Evict(pods) => self.evict(&pods).await,
+            Effect::DeleteClaim => self.delete_claim().await,
+            Effect::Tombstone(proven) => self.tombstone(&proven).await,
+            Effect::Shutdown(proven, grace) => self.shutdown(&proven, grace).await,
+            Effect::Stop(proven) => self.stop(&proven).await,
+            Effect::Destroy(proven) => self.destroy(&proven).await,
+            Effect::DeleteNode(node) => self.delete_node(&node).await,
+            Effect::Quarantine { until, failure } => self.quarantine(until, failure).await,
+            Effect::RemoveFinalizer => self.remove_finalizer().await,
         }
     }
 
@@ -285,35 +282,11 @@ impl Drive {
     /// Once the claim is past its clone, or given up, others may clone.
     fn give_back_clone_turn(&mut self) {
         let status = &self.facts().status;
-        let cloning = status.phase == Phase::Launching
-            && status
-                .intent
-                .as_ref()
-                .is_some_and(|intent| intent.op == Op::Clone);
+        let intent = status.intent.as_ref();
+        let cloning =
+            status.phase == Phase::Launching && intent.is_some_and(|intent| intent.op == Op::Clone);
         if !cloning {
             self.clone_turn = CloneTurn::default();
-        }
-    }
-
-    fn claim_changed(&self, did: Did) -> bool {
-        match did {
-            Did::DeleteClaim | Did::RemoveFinalizer => true,
-            Did::Record
-            | Did::Clone
-            | Did::Configure
-            | Did::Resize
-            | Did::Start
-            | Did::Join
-            | Did::PatchNode
-            | Did::Cordon
-            | Did::Uncordon
-            | Did::Evict
-            | Did::Tombstone
-            | Did::Shutdown
-            | Did::Stop
-            | Did::Destroy
-            | Did::DeleteNode
-            | Did::Quarantine => false,
         }
     }
 
@@ -382,7 +355,7 @@ impl Drive {
 
 /// A task has begun whose name is known only here: it is written down before anything else. Without it nobody knows that a clone goes on, or what a destroy warned of.
 fn is_unrecorded(last: &Attempted) -> bool {
-    matches!(last.did, Did::Clone | Did::Destroy) && matches!(last.outcome, Outcome::Running(_))
+    last.op.is_some_and(Op::is_uncertain_after_loss) && matches!(last.outcome, Outcome::Running(_))
 }
 
 /// The clone is asked for directly after this record.

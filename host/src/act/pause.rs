@@ -51,31 +51,13 @@ impl Driven {
 }
 
 impl Pause {
-    /// `None`: the step asks for something to be done.
-    pub(super) fn of(step: Step) -> Option<Self> {
+    /// The step, if it asks for something to be done.
+    pub(super) fn of(step: Step) -> Result<Self, Step> {
         match step {
-            Step::Wait { until, why } => Some(Self::Wait { until, why }),
-            Step::BackOff { until, why } => Some(Self::BackOff { until, why }),
-            Step::Done => Some(Self::Done),
-            Step::Record { .. }
-            | Step::Clone
-            | Step::Follow { .. }
-            | Step::Configure(_)
-            | Step::Resize(..)
-            | Step::Start(_)
-            | Step::Join(_)
-            | Step::PatchNode(..)
-            | Step::Cordon(_)
-            | Step::Uncordon(_)
-            | Step::Evict(_)
-            | Step::DeleteClaim
-            | Step::Tombstone(_)
-            | Step::Shutdown(..)
-            | Step::Stop(_)
-            | Step::Destroy(_)
-            | Step::DeleteNode(_)
-            | Step::Quarantine { .. }
-            | Step::RemoveFinalizer => None,
+            Step::Wait { until, why } => Ok(Self::Wait { until, why }),
+            Step::BackOff { until, why } => Ok(Self::BackOff { until, why }),
+            Step::Done => Ok(Self::Done),
+            step @ (Step::Record { .. } | Step::Do(_) | Step::Follow { .. }) => Err(step),
         }
     }
 

@@ -157,5 +157,5 @@ pub(super) fn without_looking(
     if wanted != kproxide_planner::claim::Looks::default() {
         return None;
     }
-    Pause::of(next(&subject, &observed, now))
+    Pause::of(next(&subject, &observed, now)).ok()
 }

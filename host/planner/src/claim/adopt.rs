@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 
 use super::answers::failed;
-use super::observed::{Did, Observed};
+use super::observed::Observed;
+use super::op::{Effect, Op};
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
 use super::subject::{ProviderId, Subject};
 use super::{Condition, Phase};
@@ -36,9 +37,7 @@ pub(super) fn adopt(
     let Some(patch) = patch(subject, node) else {
         return Adoption::Complete;
     };
-    if let Some(last) = &observed.last
-        && last.did == Did::PatchNode
-    {
+    if let Some(last) = observed.tried(Op::PatchNode) {
         return Adoption::Lacking(match failed(Some(last)) {
             Some((_, text)) => format!("Node {name} could not be labelled: {text}"),
             None => format!("Node {name} does not keep {}", named(&patch)),
@@ -48,7 +47,7 @@ pub(super) fn adopt(
         name: name.clone(),
         uid: node.uid.clone(),
     };
-    Adoption::Patch(Step::PatchNode(node, Box::new(patch)))
+    Adoption::Patch(Step::Do(Effect::PatchNode(node, Box::new(patch))))
 }
 
 /// What is in a patch, for people.

@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Condition;
 use super::observed::{Attempted, Failure, MachineLook, Observed, Outcome, Presence};
+use super::op::Op;
 use super::ownership::Mismatch;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
@@ -133,6 +134,25 @@ pub(super) fn settled(subject: &Subject<'_>, kinds: &[Condition], now: Timestamp
             change.condition(*kind, false, "Settled", "", now)
         });
     Some(change.record())
+}
+
+/// The task of the last step is under way.
+pub(super) fn follow(last: &Attempted) -> Option<Step> {
+    match (&last.outcome, last.op) {
+        (Outcome::Running(upid), Some(op)) => Some(Step::Follow {
+            upid: upid.clone(),
+            op,
+        }),
+        (_, _) => None,
+    }
+}
+
+/// What was last done to the VM has failed; says what, and why.
+pub(super) fn failed_on_vm(subject: &Subject<'_>, last: &Attempted) -> Option<(Failure, String)> {
+    let doing = last.op.and_then(Op::doing)?;
+    let (failure, text) = failed(Some(last))?;
+    let vmid = subject.claim.spec.vmid;
+    Some((failure, format!("{doing} VM {vmid} failed: {text}")))
 }
 
 /// The text of a failed or unknown outcome of the last step.

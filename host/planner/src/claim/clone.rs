@@ -2,14 +2,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::Condition;
 use super::answers::{proven_absent, soon, unread};
 use super::failing::{fail, failed_launch, taken_by_another, too_late};
-use super::observed::{Did, EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
+use super::observed::{EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
+use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op};
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
@@ -34,7 +35,7 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
                 }
                 Step::Follow {
                     upid: upid.clone(),
-                    did: Did::Clone,
+                    op: Op::Clone,
                 }
             }
             Some(Outcome::Failed { failure, text }) => {
@@ -48,7 +49,7 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
             ) => cloned(subject, observed, now),
         };
     }
-    match observed.last.as_ref().filter(|last| last.did == Did::Clone) {
+    match observed.tried(Op::Clone) {
         Some(last) => match &last.outcome {
             Outcome::Failed { failure, text } => {
                 clone_failed(subject, observed, *failure, text, now)
@@ -93,14 +94,14 @@ fn ask_for_clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> 
         && observed
             .last
             .as_ref()
-            .is_some_and(|last| last.did == Did::Record && last.outcome == Outcome::Done);
+            .is_some_and(|last| last.op.is_none() && last.outcome == Outcome::Done);
     if !just_written && !broken(Mutant::CloneOnOldIntent) {
         return again(subject).record();
     }
     match observed.entry {
-        None if broken(Mutant::CloneOnOldIntent) => Step::Clone,
+        None if broken(Mutant::CloneOnOldIntent) => Step::Do(Effect::Clone),
         None => unread(observed, "the Ledger", now),
-        Some(EntryLook::Ours) => Step::Clone,
+        Some(EntryLook::Ours) => Step::Do(Effect::Clone),
         Some(EntryLook::Quarantined | EntryLook::Missing) => fail(
             Condition::Launched,
             "ReservationLost",
@@ -162,11 +163,7 @@ fn pause(subject: &Subject<'_>) -> SignedDuration {
 
 /// The first intent was written a moment ago, by ourselves: whatever has our number is no clone of ours.
 fn nobody_has_asked(subject: &Subject<'_>, observed: &Observed) -> bool {
-    let just_written = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Record);
-    (just_written && attempt(subject) == 1 || broken(Mutant::OwnCloneDisowned))
+    (observed.has_just_recorded() && attempt(subject) == 1 || broken(Mutant::OwnCloneDisowned))
         && subject.status().upid.is_none()
 }
 

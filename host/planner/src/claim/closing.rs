@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use super::Condition;
 use super::answers::{failed, refuse, soon, unread};
 use super::node::node_ref;
-use super::observed::{Did, EntryLook, NodeLook, Observed};
+use super::observed::{EntryLook, NodeLook, Observed};
+use super::op::{Effect, Op};
 use super::ownership::Mismatch;
 use super::reasons::{OUTDATED, VMID_TAKEN};
 use super::step::Step;
@@ -16,13 +17,9 @@ use crate::time::later;
 
 /// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
 pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    let last = observed.last.as_ref();
-    if let Some((_, text)) = failed(last.filter(|last| {
-        matches!(
-            last.did,
-            Did::DeleteNode | Did::Quarantine | Did::RemoveFinalizer
-        )
-    })) {
+    let closing = [Op::DeleteNode, Op::Quarantine, Op::RemoveFinalizer];
+    let last = closing.into_iter().find_map(|op| observed.tried(op));
+    if let Some((_, text)) = failed(last) {
         return soon(now, format!("the claim could not be closed: {text}"));
     }
     match &observed.node {
@@ -35,26 +32,28 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
         Some(NodeLook::One(name, node)) if node.deleting => {
             return soon(now, format!("Node {name} is being deleted"));
         }
-        Some(NodeLook::One(name, node)) => return Step::DeleteNode(node_ref(name, node)),
+        Some(NodeLook::One(name, node)) => {
+            return Step::Do(Effect::DeleteNode(node_ref(name, node)));
+        }
         Some(NodeLook::Absent) => {}
     }
     match observed.entry {
         None => unread(observed, "the Ledger", now),
-        Some(EntryLook::Quarantined) => Step::RemoveFinalizer,
+        Some(EntryLook::Quarantined) => Step::Do(Effect::RemoveFinalizer),
         // An entry that is missing is made: the number and the address must rest either way.
         Some(EntryLook::Ours | EntryLook::Missing) => quarantine(subject, now),
     }
 }
 
 pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
-    Step::Quarantine {
+    Step::Do(Effect::Quarantine {
         until: if broken(Mutant::NoQuarantine) {
             now
         } else {
             later(now, subject.settings.quarantine)
         },
         failure: launch_failure(subject),
-    }
+    })
 }
 
 /// What ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.

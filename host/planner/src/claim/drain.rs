@@ -10,7 +10,8 @@ use super::answers::{SOON, failed, proven_absent, refuse, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
 use super::empty::empty;
 use super::node::{evicts, is_cordoned_by_us, node_ref};
-use super::observed::{Did, MachineLook, NodeLook, Observed};
+use super::observed::{MachineLook, NodeLook, Observed};
+use super::op::{Effect, Op};
 use super::ownership::{Mismatch, is_another};
 use super::power::is_down;
 use super::reasons::drained_for;
@@ -202,13 +203,10 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
         Some(NodeLook::One(name, node))
             if is_cordoned_by_us(node) && !broken(Mutant::TaintLeft) =>
         {
-            if let Some(last) = &observed.last
-                && last.did == Did::Uncordon
-                && let Some((_, text)) = failed(Some(last))
-            {
+            if let Some((_, text)) = failed(observed.tried(Op::Uncordon)) {
                 return soon(now, format!("Node {name} could not be uncordoned: {text}"));
             }
-            return Step::Uncordon(node_ref(name, node));
+            return Step::Do(Effect::Uncordon(node_ref(name, node)));
         }
         Some(NodeLook::One(..) | NodeLook::Absent | NodeLook::Several(_)) => {}
     }

@@ -6,12 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{LATER, SOON, failed, soon, unread};
 use super::node::{evicts, is_cordoned, node_ref};
-use super::observed::{Did, NodeLook, Observed, Outcome, PodOnNode, Refusal};
+use super::observed::{NodeLook, Observed, Outcome, PodOnNode, Refusal};
+use super::op::{Effect, Op};
 use super::power::is_down;
 use super::reasons::recorded_word;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, Phase};
+use super::{Condition, Phase};
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 use crate::reasons::Hold;
@@ -38,11 +39,11 @@ pub(super) fn empty(
         Some(NodeLook::One(name, node)) => {
             let is_passed_over = broken(Mutant::EmptyNotTainted) && seems_empty(observed);
             if !is_cordoned(node) && !is_passed_over {
-                return match failed(observed.last.as_ref().filter(|l| l.did == Did::Cordon)) {
+                return match failed(observed.tried(Op::Cordon)) {
                     Some((_, text)) => {
                         soon(now, format!("Node {name} could not be cordoned: {text}"))
                     }
-                    None => Step::Cordon(node_ref(name, node)),
+                    None => Step::Do(Effect::Cordon(node_ref(name, node))),
                 };
             }
         }
@@ -64,11 +65,7 @@ pub(super) fn empty(
         return detach(subject, observed, reason, &leaving, now);
     }
     // The removal is simulated again with the Node tainted, before the first pod has to go.
-    let just_cordoned = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Cordon);
-    if just_cordoned && reason.is_voluntary() && !broken(Mutant::NoBarrier) {
+    if observed.tried(Op::Cordon).is_some() && reason.is_voluntary() && !broken(Mutant::NoBarrier) {
         return Step::wait(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted; its removal is simulated again",
@@ -105,7 +102,7 @@ fn evict(
 ) -> Step {
     let again = later(now, EVICTION_PAUSE);
     let staying: Vec<_> = leaving.iter().filter(|pod| !pod.deleting).collect();
-    let last = observed.last.as_ref().filter(|last| last.did == Did::Evict);
+    let last = observed.tried(Op::Evict);
     if let Some((_, text)) = failed(last) {
         return soon(now, format!("its pods could not be evicted: {text}"));
     }
@@ -125,7 +122,7 @@ fn evict(
         key: pod.key.clone(),
         uid: pod.uid.clone(),
     });
-    Step::Evict(pods.collect())
+    Step::Do(Effect::Evict(pods.collect()))
 }
 
 /// Some pods may not leave yet. Said once per pod that holds the drain up.
@@ -238,18 +235,14 @@ fn unguarded(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
 
 /// The point of no return, and the first step after it.
 fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    let last = observed
-        .last
-        .as_ref()
-        .filter(|last| last.did == Did::DeleteClaim);
-    if let Some((_, text)) = failed(last) {
+    if let Some((_, text)) = failed(observed.tried(Op::DeleteClaim)) {
         return soon(now, format!("the claim could not be deleted: {text}"));
     }
     if let Some(step) = unguarded(subject, now) {
         return step;
     }
     if !subject.deleting() {
-        return Step::DeleteClaim;
+        return Step::Do(Effect::DeleteClaim);
     }
     StatusChange::default()
         .phase(Phase::Terminating)

@@ -3,15 +3,16 @@
 use jiff::Timestamp;
 
 use super::answers::{
-    failed, no_quorum, not_visible, proven_absent, refuse, settled, soon, unread,
+    failed_on_vm, follow, not_visible, proven_absent, refuse, settled, soon, unread,
 };
 use super::clone::clone;
 use super::failing::{fail, taken_by_another, too_late};
-use super::observed::{Did, Failure, MachineLook, Observed, Outcome, Power, Presence};
+use super::observed::{Failure, MachineLook, Observed, Outcome, Power, Presence};
+use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, Phase};
+use super::{Condition, Phase};
 
 /// Nothing was asked of Proxmox: write down that it is about to be. But not for a number that somebody has whom our credentials do not show: once the
 /// intent stands, nothing tells his VM from a clone of ours that was interrupted.
@@ -39,24 +40,14 @@ pub(super) fn pending(subject: &Subject<'_>, observed: &Observed, now: Timestamp
 }
 
 pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
-    match subject.status().intent.as_ref().map(|intent| intent.op) {
+    match subject.intent() {
         None | Some(Op::Clone) => clone(subject, observed, now),
-        Some(
-            Op::Configure
-            | Op::Resize
-            | Op::Start
-            | Op::Join
-            | Op::Evict
-            | Op::Shutdown
-            | Op::Stop
-            | Op::Tombstone
-            | Op::Destroy,
-        ) => prepare(subject, observed, now),
+        Some(op) => prepare(subject, observed, op, now),
     }
 }
 
 /// The clone is ours and complete: make it what the claim asks for, and start it.
-fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+fn prepare(subject: &Subject<'_>, observed: &Observed, intent: Op, now: Timestamp) -> Step {
     let machine = match &observed.machine {
         Some(MachineLook::Visible(machine)) => machine,
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None => {
@@ -77,13 +68,11 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if is_another(subject, machine) {
         return taken_by_another(subject, now);
     }
-    let intent = subject.status().intent.as_ref().map(|intent| intent.op);
     // Writing a configuration twice does no harm; the next intent says that it was written.
-    let configured = intent != Some(Op::Configure)
+    let configured = intent != Op::Configure
         || observed
-            .last
-            .as_ref()
-            .is_some_and(|last| last.did == Did::Configure && last.outcome == Outcome::Done);
+            .tried(Op::Configure)
+            .is_some_and(|last| last.outcome == Outcome::Done);
     let made = if configured {
         Made::Configured
     } else {
@@ -109,70 +98,28 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if now >= subject.provision_deadline() {
         return too_late(subject, "its start", now);
     }
-    if let Some(lock) = &machine.lock {
-        return soon(now, format!("the VM is locked ({lock})"));
-    }
-    if let Some(step) = no_quorum(observed, now) {
-        return step;
-    }
-    if !configured {
-        return Step::Configure(proven);
-    }
     // Proxmox: a disk that grew while its configuration could not be written has its size, and no later resize writes that down. Whose resize is done is believed.
-    let last = observed.last.as_ref();
-    let is_grown = intent == Some(Op::Start)
-        || last.is_some_and(|last| {
-            let is_done = matches!(last.outcome, Outcome::Done | Outcome::Warnings(_));
-            last.did == Did::Resize && is_done
-        });
-    if let Some(bytes) = machine.grow_to.filter(|_| !is_grown) {
-        return if intent == Some(Op::Resize) {
-            Step::Resize(proven, bytes)
-        } else {
-            StatusChange::default().intent(Op::Resize, 1).record()
-        };
-    }
-    if intent == Some(Op::Start) {
-        Step::Start(proven)
-    } else {
-        StatusChange::default().intent(Op::Start, 1).record()
-    }
+    let is_grown = intent == Op::Start
+        || observed
+            .tried(Op::Resize)
+            .is_some_and(|last| matches!(last.outcome, Outcome::Done | Outcome::Warnings(_)));
+    Step::Do(match machine.grow_to {
+        _ if !configured => Effect::Configure(proven),
+        Some(bytes) if !is_grown => Effect::Resize(proven, bytes),
+        Some(_) | None => Effect::Start(proven),
+    })
 }
 
 /// What came of the last configuration, resize or start, if that decides what follows.
 fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
     let last = observed.last.as_ref()?;
-    if let Outcome::Running(upid) = &last.outcome {
-        return Some(Step::Follow {
-            upid: upid.clone(),
-            did: last.did,
-        });
+    if let Some(step) = follow(last) {
+        return Some(step);
     }
-    if last.did == Did::Start && last.outcome == Outcome::Done {
+    if last.op == Some(Op::Start) && last.outcome == Outcome::Done {
         return Some(soon(now, "the VM was started and does not run"));
     }
-    let (failure, text) = failed(Some(last))?;
-    let doing = match last.did {
-        Did::Configure => "configuring",
-        Did::Resize => "growing the disk of",
-        Did::Start => "starting",
-        Did::Record
-        | Did::Clone
-        | Did::Join
-        | Did::PatchNode
-        | Did::Cordon
-        | Did::Uncordon
-        | Did::Evict
-        | Did::DeleteClaim
-        | Did::Tombstone
-        | Did::Shutdown
-        | Did::Stop
-        | Did::Destroy
-        | Did::DeleteNode
-        | Did::Quarantine
-        | Did::RemoveFinalizer => return None,
-    };
-    let message = format!("{doing} VM {} failed: {text}", subject.claim.spec.vmid);
+    let (failure, message) = failed_on_vm(subject, last)?;
     let late = now >= subject.provision_deadline();
     Some(match failure {
         Failure::Elsewhere | Failure::Outdated | Failure::GiveUp => {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::begin::is_chosen;
-use super::observed::{Attempted, Did};
+use super::observed::Attempted;
+use super::op::Op;
 use super::subject::{GuestHint, Subject};
-use super::{Condition, Op, Phase, overdue, service};
+use super::{Condition, Phase, overdue, service};
 use crate::facts::Join;
 use crate::plan::{RemovalReason, Verdict};
 
@@ -35,7 +36,7 @@ pub struct Looks {
     pub attachments: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     #[default]
     No,
@@ -44,7 +45,25 @@ pub enum Need {
     Always,
 }
 
-/// What the next decision about this claim needs to know.
+impl Looks {
+    /// What either of them asks for.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            definition: self.definition || other.definition,
+            entry: self.entry || other.entry,
+            task: self.task.or(other.task),
+            presence: self.presence.max(other.presence),
+            machine: self.machine.max(other.machine),
+            quorum: self.quorum.max(other.quorum),
+            node: self.node || other.node,
+            join: self.join || other.join,
+            pods: self.pods || other.pods,
+            attachments: self.attachments || other.attachments,
+        }
+    }
+}
+
+/// What the next decision about this claim needs to know: what the operations need that may follow.
 pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
     match subject.verdict {
         Verdict::Hold(_) => return Looks::default(),
@@ -67,54 +86,33 @@ fn of_phase(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
             presence: Need::Always,
             ..Looks::default()
         },
-        Phase::Launching => match status.intent.as_ref().map(|intent| intent.op) {
+        Phase::Launching => match subject.intent() {
             None | Some(Op::Clone) => cloning(subject, last),
-            Some(
-                Op::Configure
-                | Op::Resize
-                | Op::Start
-                | Op::Join
-                | Op::Evict
-                | Op::Shutdown
-                | Op::Stop
-                | Op::Tombstone
-                | Op::Destroy,
-            ) => machine(),
+            Some(op) => op.needs(),
         },
         Phase::Launched | Phase::Registered | Phase::Initialized => in_service(subject),
-        Phase::Draining => Looks {
-            node: true,
-            pods: true,
-            attachments: true,
-            ..if vm_is_suspect(subject) || is_about_to_be_deleted(subject) {
-                machine()
-            } else {
-                Looks::default()
-            }
-        },
+        Phase::Draining if vm_is_suspect(subject) || is_about_to_be_deleted(subject) => {
+            Op::DeleteClaim.needs().and(machine())
+        }
+        Phase::Draining => Op::DeleteClaim.needs(),
         Phase::Terminating => Looks {
-            entry: true,
             task: status.upid.clone(),
-            node: true,
-            quorum: Need::Always,
-            ..machine()
+            ..Op::Destroy.needs().and(Op::RemoveFinalizer.needs())
         },
     }
 }
 
 fn cloning(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
-    let about_to_clone = last.is_some_and(|attempted| attempted.did == Did::Record);
+    let about_to_clone = last.is_some_and(|attempted| attempted.op.is_none());
     Looks {
         entry: about_to_clone,
         task: subject.status().upid.clone(),
-        presence: Need::Always,
-        machine: Need::IfNeeded,
         // A task that cannot be read has ended, if the VMID is certainly free.
         quorum: match &subject.status().upid {
             Some(_) => Need::Always,
             None => Need::No,
         },
-        ..Looks::default()
+        ..Op::Clone.needs()
     }
 }
 
@@ -125,19 +123,24 @@ fn in_service(subject: &Subject<'_>) -> Looks {
         status.phase == Phase::Launched && subject.settings.join == Join::GuestExec;
     let unsettled = service::restarted(subject);
     let missing = subject.hint.node_changed || status.since(Condition::NodeMissing).is_some();
-    Looks {
-        node: !initialized || unsettled || missing,
-        join: joins_by_guest,
+    let mut looks = Looks {
         pods: !initialized && overdue::is_overdue(subject),
-        ..if vm_is_suspect(subject) || joins_by_guest || unsettled || ownership_is_asked(subject) {
-            machine()
-        } else {
-            Looks::default()
-        }
+        ..Looks::default()
+    };
+    if !initialized || unsettled || missing {
+        looks = looks.and(Op::PatchNode.needs());
     }
+    if joins_by_guest {
+        looks = looks.and(Op::Join.needs());
+    }
+    if vm_is_suspect(subject) || unsettled || ownership_is_asked(subject) {
+        looks = looks.and(Op::Start.needs());
+    }
+    looks
 }
 
-fn machine() -> Looks {
+/// The VM, and whether its VMID is taken if it is not visible.
+pub(super) fn machine() -> Looks {
     Looks {
         machine: Need::Always,
         presence: Need::IfNeeded,

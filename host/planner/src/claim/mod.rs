@@ -23,6 +23,8 @@ mod looks;
 
 mod step;
 
+mod op;
+
 mod reasons;
 
 mod answers;
@@ -71,14 +73,15 @@ pub use ledger::{Closing, close, entry_of};
 pub use looks::{Looks, Need, looks};
 pub use next::next;
 pub use observed::{
-    Attempted, ClaimLook, Did, EntryLook, Failure, JoinLook, Machine, MachineLook, Marker,
-    NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
+    Attempted, ClaimLook, EntryLook, Failure, JoinLook, Machine, MachineLook, Marker, NodeLook,
+    Observed, Outcome, PodOnNode, Power, Presence, Refusal,
 };
+pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
 pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, ProviderId, Settings, Subject};
 
-pub use crate::facts::{Condition, GIVEN_UP, Intent, Op, Phase};
+pub use crate::facts::{Condition, GIVEN_UP, Intent, Phase};
 
 /// The reason of `Unneeded=False` where nothing but a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";

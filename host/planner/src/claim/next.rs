@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use super::answers::{soon, unread};
 use super::begin::begin;
-use super::observed::{Attempted, ClaimLook, Did, Observed, Outcome};
+use super::observed::{ClaimLook, Observed, Outcome};
+use super::op::Op;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Phase, drain, launch, orphan, register, service, terminate};
@@ -17,6 +18,19 @@ const SWEPT_AWAY: &str = "Kubernetes deletes this claim because its CustomResour
 ///
 /// What could not be read is waited for; nothing is concluded from its absence.
 pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
+    let step = decide(subject, observed, now);
+    if let Step::Do(effect) = &step
+        && let op = effect.op()
+        && let Some(first) = op
+            .held(subject, observed, now)
+            .or_else(|| op.intent(subject))
+    {
+        return first;
+    }
+    step
+}
+
+fn decide(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if observed.claim == ClaimLook::Gone {
         return Step::Done;
     }
@@ -70,10 +84,13 @@ pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step 
 /// A task has begun whose name is known only here. Whatever becomes of the claim, it is written down before anything else: without it nobody knows that a clone
 /// goes on, or what a destroy warned of.
 fn new_task(subject: &Subject<'_>, observed: &Observed) -> Option<Step> {
-    let Attempted { did, outcome } = observed.last.as_ref()?;
-    let (Did::Clone | Did::Destroy, Outcome::Running(upid)) = (did, outcome) else {
+    let last = observed.last.as_ref()?;
+    let Outcome::Running(upid) = &last.outcome else {
         return None;
     };
+    if !last.op.is_some_and(Op::is_uncertain_after_loss) {
+        return None;
+    }
     // Who is held from the beginning has begun none, and who has no finalizer is gone.
     let is_held = matches!(subject.verdict, Verdict::Hold(_));
     let is_gone = subject.deleting() && !subject.claim.has_finalizer;

@@ -32,6 +32,5 @@ pub(super) fn node_ref(name: &NodeName, node: &NodeFacts) -> NodeRef {
 
 /// Its pods have been asked to leave: from here on its drain goes on.
 pub(super) fn evicts(subject: &Subject<'_>) -> bool {
-    let intent = subject.status().intent.as_ref();
-    intent.is_some_and(|intent| intent.op == Op::Evict)
+    subject.intent() == Some(Op::Evict)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::op::Op;
 use crate::eviction::Ties;
 use crate::facts::{NodeFacts, PodFacts, PodPhase};
 use crate::ids::{NodeName, PodKey, Uid};
@@ -155,31 +156,21 @@ pub struct Refusal {
 /// What the last step of this drive was, and what came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempted {
-    pub did: Did,
+    /// `None`: the status was written.
+    pub op: Option<Op>,
     pub outcome: Outcome,
 }
 
-/// The kinds of steps, as far as the next decision needs them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Did {
-    Record,
-    Clone,
-    Configure,
-    Resize,
-    Start,
-    Join,
-    PatchNode,
-    Cordon,
-    Uncordon,
-    Evict,
-    DeleteClaim,
-    Tombstone,
-    Shutdown,
-    Stop,
-    Destroy,
-    DeleteNode,
-    Quarantine,
-    RemoveFinalizer,
+impl Observed {
+    /// What came of that operation, if it was the last step of this drive.
+    pub(super) fn tried(&self, op: Op) -> Option<&Attempted> {
+        self.last.as_ref().filter(|last| last.op == Some(op))
+    }
+
+    /// The last step of this drive has written the status.
+    pub(super) fn has_just_recorded(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| last.op.is_none())
+    }
 }
 
 /// The Kubernetes Node whose `systemUUID` is the machine's SMBIOS UUID.

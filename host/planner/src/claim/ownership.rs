@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::observed::{Machine, Marker};
+use super::op::Op;
 use super::reasons::VMID_TAKEN;
 use super::subject::Subject;
-use super::{Condition, Op, Phase};
+use super::{Condition, Phase};
 use crate::ids::{Uid, Vmid};
 use crate::mutants::{Mutant, broken};
 
@@ -186,10 +187,13 @@ pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
 /// Mistakes: that it is the claim's is taken from the number, or from what was seen a while ago. Never, in a build without them.
 pub(super) fn believed_unseen(subject: &Subject<'_>) -> bool {
     let status = subject.status();
-    let op = status.intent.as_ref().map(|intent| intent.op);
     let mut conditions = status.conditions.iter();
     broken(Mutant::DestroyByVmid)
-        || broken(Mutant::StaleProof) && matches!(op, Some(Op::Shutdown | Op::Stop | Op::Destroy))
+        || broken(Mutant::StaleProof)
+            && matches!(
+                subject.intent(),
+                Some(Op::Shutdown | Op::Stop | Op::Destroy)
+            )
         || broken(Mutant::EexistCleanedUp)
             && status.phase == Phase::Terminating
             && conditions.any(|c| c.kind == Condition::Launched && c.reason == VMID_TAKEN)

@@ -3,14 +3,17 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::answers::{failed, no_quorum, not_visible, proven_absent, refuse, settled, soon};
+use super::answers::{
+    failed, follow, no_quorum, not_visible, proven_absent, refuse, settled, soon,
+};
 use super::begin::begin_because;
 use super::failing::fail;
-use super::observed::{Did, Machine, MachineLook, NodeLook, Observed, Outcome, Power};
+use super::observed::{Machine, MachineLook, NodeLook, Observed, Power};
+use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
 use super::step::{StatusChange, Step};
 use super::subject::{GuestHint, Subject};
-use super::{Condition, Op, Phase};
+use super::{Condition, Phase};
 use crate::plan::{RemovalReason, Verdict};
 use crate::time::later;
 
@@ -76,10 +79,7 @@ fn runs(
             return Some(step);
         }
     }
-    let just_started = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Start);
+    let just_started = observed.tried(Op::Start).is_some();
     // From here its deadlines count anew.
     (just_started && status.started_at != Some(now)).then(|| {
         let change = StatusChange {
@@ -94,14 +94,9 @@ fn runs(
 /// pool's budget, and a launch has its deadline.
 fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Timestamp) -> Step {
     let starts = starts(subject);
-    if let Some(last) = &observed.last
-        && last.did == Did::Start
-    {
-        if let Outcome::Running(upid) = &last.outcome {
-            return Step::Follow {
-                upid: upid.clone(),
-                did: Did::Start,
-            };
+    if let Some(last) = observed.tried(Op::Start) {
+        if let Some(step) = follow(last) {
+            return step;
         }
         let why = match failed(Some(last)) {
             Some((_, text)) => format!("the stopped VM could not be started: {text}"),
@@ -120,12 +115,8 @@ fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Tim
         return step;
     }
     let ran_at = subject.started_at();
-    let just_written = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Record);
-    if starts > 0 && just_written && now >= later(ran_at, START_PAUSE) {
-        return Step::Start(proven);
+    if starts > 0 && observed.has_just_recorded() && now >= later(ran_at, START_PAUSE) {
+        return Step::Do(Effect::Start(proven));
     }
     let rested_at = later(ran_at, pause(starts));
     if now < rested_at {

@@ -5,13 +5,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::adopt::{Adoption, adopt, has, registered_as};
 use super::answers::{failed, refuse, settled, soon, unread};
 use super::failing::fail;
-use super::observed::{Did, JoinLook, MachineLook, NodeLook, Observed};
+use super::observed::{JoinLook, MachineLook, NodeLook, Observed};
+use super::op::{Effect, Op};
 use super::overdue::{NOT_READY, broken, is_broken, overdue};
 use super::ownership::{Made, Mismatch, prove};
 use super::power::check_power;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op, Phase, service};
+use super::{Condition, Phase, service};
 use crate::facts::Join;
 use crate::ids::NodeName;
 use crate::taints::delays_service;
@@ -162,28 +163,21 @@ fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp) -> Step {
 /// The join command runs once per claim: a lock and a result file in the guest, by claim UID, say whether it did.
 fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let again = later(now, AGENT_PAUSE);
-    if let Some(last) = &observed.last
-        && last.did == Did::Join
-        && let Some((_, text)) = failed(Some(last))
-    {
+    let last = observed.tried(Op::Join);
+    if let Some((_, text)) = failed(last) {
         return soon(
             now,
             format!("the join command could not be started: {text}"),
         );
     }
-    let begun = observed
-        .last
-        .as_ref()
-        .is_some_and(|last| last.did == Did::Join);
-    let intent = subject.status().intent.as_ref().map(|intent| intent.op);
     match &observed.join {
-        Some(JoinLook::NotRun) if begun => {
+        Some(JoinLook::NotRun) if last.is_some() => {
             Step::back_off(again, "the join command is about to run")
         }
         None => unread(observed, "the join command's result", now),
         // An agent that answered once may be silent while the command takes the whole machine.
         Some(JoinLook::AgentSilent(why))
-            if now >= subject.agent_deadline() && intent != Some(Op::Join) =>
+            if now >= subject.agent_deadline() && subject.intent() != Some(Op::Join) =>
         {
             fail(
                 Condition::Registered,
@@ -200,13 +194,13 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         }
         Some(JoinLook::Booting) => Step::back_off(again, "cloud-init has not finished"),
         Some(JoinLook::NotRun) => {
-            if intent != Some(Op::Join) {
-                return StatusChange::default().intent(Op::Join, 1).record();
+            if let Some(step) = Op::Join.intent(subject) {
+                return step;
             }
             match &observed.machine {
                 Some(MachineLook::Visible(machine)) => {
                     match prove(subject, machine, Made::Configured) {
-                        Ok(proven) => Step::Join(proven),
+                        Ok(proven) => Step::Do(Effect::Join(proven)),
                         Err(mismatch) => refuse(subject, &mismatch, now),
                     }
                 }

@@ -87,8 +87,7 @@ pub(super) fn is_refused(subject: &Subject<'_>) -> bool {
 
 /// The machine was found stopped and started again, and has yet to prove itself.
 pub(super) fn restarted(subject: &Subject<'_>) -> bool {
-    let intent = subject.status().intent.as_ref();
-    intent.is_some_and(|intent| intent.op == Op::Start)
+    subject.intent() == Some(Op::Start)
 }
 
 fn recovery(subject: &Subject<'_>) -> Timestamp {

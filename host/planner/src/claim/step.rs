@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::observed::{Did, Failure};
-use super::ownership::Proven;
+use super::observed::Failure;
+use super::op::{Effect, Op};
 use super::reasons::OUTDATED;
-use super::{BLOCKED_BY_POD, Condition, Intent, Op, Phase};
-use crate::facts::{ClaimCondition, ClaimStatus, Labels, LaunchFailure, Taint};
+use super::{BLOCKED_BY_POD, Condition, Intent, Phase};
+use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::plan::Standing;
 
 /// What is to be done now for one claim.
-///
-/// A step that changes a VM carries the [`Proven`] that the VM is the claim's: there is no other way to get one.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a step is an order, not an effect"]
 pub enum Step {
@@ -23,45 +21,12 @@ pub enum Step {
         change: Box<StatusChange>,
         then: Then,
     },
-    /// Ask for the clone, into the claim's VMID.
-    Clone,
-    /// Wait for a task's end, at most half a minute, then look again.
+    Do(Effect),
+    /// Wait for the end of an operation's task, at most half a minute, then look again.
     Follow {
         upid: Arc<str>,
-        did: Did,
+        op: Op,
     },
-    /// Write the configuration, if its digest is still the proven one.
-    Configure(Proven),
-    /// Grow the boot disk to so many bytes.
-    Resize(Proven, u64),
-    Start(Proven),
-    /// Run the join command in the guest, unless it has run there.
-    Join(Proven),
-    PatchNode(NodeRef, Box<NodePatch>),
-    /// Put our drain taint on the Node and mark it unschedulable.
-    Cordon(NodeRef),
-    /// Undo [`Step::Cordon`].
-    Uncordon(NodeRef),
-    /// Through the Eviction API, each with its UID as precondition.
-    Evict(Vec<PodRef>),
-    /// The point of no return; with the UID as precondition.
-    DeleteClaim,
-    /// Mark the VM as condemned, if its digest is still the proven one.
-    Tombstone(Proven),
-    Shutdown(Proven, SignedDuration),
-    Stop(Proven),
-    /// With `purge`, and never with the removal of unreferenced disks.
-    Destroy(Proven),
-    /// With the UID as precondition.
-    DeleteNode(NodeRef),
-    /// Take the VMID and the address out of use until then, and out of the limits; note the failure, if it was one, against its
-    /// hypervisor and storage.
-    Quarantine {
-        until: Timestamp,
-        failure: Option<LaunchFailure>,
-    },
-    /// The claim is closed.
-    RemoveFinalizer,
     /// Nothing until something changes, or that moment.
     Wait {
         until: Option<Timestamp>,
@@ -293,32 +258,6 @@ impl Step {
         Self::BackOff {
             until,
             why: why.into(),
-        }
-    }
-
-    /// The kind of step, for what it attempts; `None` for those that only wait.
-    pub fn did(&self) -> Option<Did> {
-        match self {
-            Self::Record { .. } => Some(Did::Record),
-            Self::Clone => Some(Did::Clone),
-            Self::Follow { did, .. } => Some(*did),
-            Self::Configure(_) => Some(Did::Configure),
-            Self::Resize(..) => Some(Did::Resize),
-            Self::Start(_) => Some(Did::Start),
-            Self::Join(_) => Some(Did::Join),
-            Self::PatchNode(..) => Some(Did::PatchNode),
-            Self::Cordon(_) => Some(Did::Cordon),
-            Self::Uncordon(_) => Some(Did::Uncordon),
-            Self::Evict(_) => Some(Did::Evict),
-            Self::DeleteClaim => Some(Did::DeleteClaim),
-            Self::Tombstone(_) => Some(Did::Tombstone),
-            Self::Shutdown(..) => Some(Did::Shutdown),
-            Self::Stop(_) => Some(Did::Stop),
-            Self::Destroy(_) => Some(Did::Destroy),
-            Self::DeleteNode(_) => Some(Did::DeleteNode),
-            Self::Quarantine { .. } => Some(Did::Quarantine),
-            Self::RemoveFinalizer => Some(Did::RemoveFinalizer),
-            Self::Wait { .. } | Self::BackOff { .. } | Self::Done => None,
         }
     }
 }

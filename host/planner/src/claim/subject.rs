@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::op::Op;
 use super::{Condition, Phase};
 use crate::facts::{
     BlockedBy, ClaimFacts, ClaimStatus, GuestStatus, HypervisorFacts, InventoryFacts, Join, Taint,
@@ -109,6 +110,11 @@ impl GuestHint {
 impl<'a> Subject<'a> {
     pub(super) fn status(&self) -> &'a ClaimStatus {
         &self.claim.status
+    }
+
+    /// The operation that was about to be done when the status was last written.
+    pub(super) fn intent(&self) -> Option<Op> {
+        self.status().intent.as_ref().map(|intent| intent.op)
     }
 
     pub(super) fn deleting(&self) -> bool {

@@ -2,20 +2,21 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::Condition;
 use super::answers::{
-    LATER, ask_for_a_human, failed, not_visible, proven_absent, refuse, settled, soon, unread,
+    LATER, ask_for_a_human, failed_on_vm, follow, not_visible, proven_absent, refuse, settled,
+    soon, unread,
 };
 use super::closing::{close, quarantine};
 use super::node::{is_cordoned, node_ref};
 use super::observed::{
-    Did, EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power,
-    Presence,
+    EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power, Presence,
 };
+use super::op::{Effect, Op};
 use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prove, same_uuid};
 use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op};
 use crate::mutants::{Mutant, broken};
 use crate::reasons::Hold;
 use crate::time::later;
@@ -39,7 +40,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
                 now,
             );
         }
-        return Step::DeleteClaim;
+        return Step::Do(Effect::DeleteClaim);
     }
     // A task that is still under way is let finish: what it leaves is looked at then.
     if subject.status().upid.is_some()
@@ -88,11 +89,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
 
 /// The recorded task. `None`: it has ended, and the VM says the rest.
 fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
-    let destroying = subject
-        .status()
-        .intent
-        .as_ref()
-        .is_some_and(|intent| intent.op == Op::Destroy);
+    let destroying = subject.intent() == Some(Op::Destroy);
     let ended = StatusChange {
         upid: Change::Clear,
         ..StatusChange::default()
@@ -121,7 +118,7 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
         None => unread(observed, "its task", now),
         Some(Outcome::Running(upid)) => Step::Follow {
             upid: upid.clone(),
-            did: if destroying { Did::Destroy } else { Did::Clone },
+            op: if destroying { Op::Destroy } else { Op::Clone },
         },
         Some(Outcome::Warnings(count)) if destroying => ended
             .warn("LeakedVolume", leaked(subject, observed, *count))
@@ -228,15 +225,12 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     if let Some(NodeLook::One(name, node)) = &observed.node
         && !is_cordoned(node)
         && !node.deleting
-        && !attempted(observed, Did::Cordon)
+        && observed.tried(Op::Cordon).is_none()
     {
-        return Step::Cordon(node_ref(name, node));
+        return Step::Do(Effect::Cordon(node_ref(name, node)));
     }
-    if !subject.armed(now) {
-        return Step::wait(
-            subject.settings.armed_at,
-            "to be destroyed, once the cold start is over",
-        );
+    if let Some(step) = Op::Destroy.held(subject, observed, now) {
+        return step;
     }
     if let Some(step) = outcome(subject, observed, now) {
         return step;
@@ -245,13 +239,13 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
         && let Some(NodeLook::One(name, node)) = &observed.node
         && !node.deleting
     {
-        return Step::DeleteNode(node_ref(name, node));
+        return Step::Do(Effect::DeleteNode(node_ref(name, node)));
     }
     let is_marked = machine.marker == Marker::Tombstoned
         || broken(Mutant::NoTombstone)
         || broken(Mutant::StaleProof) && believed_unseen(subject);
     if !is_marked {
-        return with_intent(subject, Op::Tombstone, Step::Tombstone(proven));
+        return Step::Do(Effect::Tombstone(proven));
     }
     match machine.power {
         Power::Unknown => soon(now, "whether the VM runs is not known"),
@@ -260,9 +254,9 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
         }
         Power::On if now < subject.stop_deadline() => {
             let grace = subject.stop_deadline().duration_since(now);
-            with_intent(subject, Op::Shutdown, Step::Shutdown(proven, grace))
+            Step::Do(Effect::Shutdown(proven, grace))
         }
-        Power::On => with_intent(subject, Op::Stop, Step::Stop(proven)),
+        Power::On => Step::Do(Effect::Stop(proven)),
         Power::Off => destroy(subject, observed, machine, proven, now),
     }
 }
@@ -279,9 +273,9 @@ fn destroy(
         if is_long(subject, now)
             && let Some(NodeLook::One(name, node)) = &observed.node
             && !node.deleting
-            && !attempted(observed, Did::DeleteNode)
+            && observed.tried(Op::DeleteNode).is_none()
         {
-            return Step::DeleteNode(node_ref(name, node));
+            return Step::Do(Effect::DeleteNode(node_ref(name, node)));
         }
         return soon(
             now,
@@ -291,57 +285,20 @@ fn destroy(
             ),
         );
     }
-    with_intent(subject, Op::Destroy, Step::Destroy(proven))
-}
-
-/// The effect, or first its intent.
-fn with_intent(subject: &Subject<'_>, op: Op, effect: Step) -> Step {
-    match &subject.status().intent {
-        Some(intent) if intent.op == op => effect,
-        Some(_) | None if broken(Mutant::IntentAfterEffect) => effect,
-        Some(_) | None => StatusChange::default().intent(op, 1).record(),
-    }
-}
-
-fn attempted(observed: &Observed, did: Did) -> bool {
-    observed.last.as_ref().is_some_and(|last| last.did == did)
+    Step::Do(Effect::Destroy(proven))
 }
 
 /// What came of the last effect on the VM, if that decides what follows.
 fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
     let last = observed.last.as_ref()?;
-    let doing = match last.did {
-        Did::Tombstone => "marking",
-        Did::Shutdown => "shutting down",
-        Did::Stop => "stopping",
-        Did::Destroy => "destroying",
-        Did::Record
-        | Did::Clone
-        | Did::Configure
-        | Did::Resize
-        | Did::Start
-        | Did::Join
-        | Did::PatchNode
-        | Did::Cordon
-        | Did::Uncordon
-        | Did::Evict
-        | Did::DeleteClaim
-        | Did::DeleteNode
-        | Did::Quarantine
-        | Did::RemoveFinalizer => return None,
-    };
+    last.op.and_then(Op::doing)?;
     // What the others come to shows in the VM; a destroy's task stands in the claim by now.
-    if let Outcome::Running(upid) = &last.outcome {
-        return Some(Step::Follow {
-            upid: upid.clone(),
-            did: last.did,
-        });
+    if let Some(step) = follow(last) {
+        return Some(step);
     }
-    let (failure, text) = failed(Some(last))?;
-    let vmid = subject.claim.spec.vmid;
-    let why = format!("{doing} VM {vmid} failed: {text}");
+    let (failure, why) = failed_on_vm(subject, last)?;
     // A guest that does not react to a shutdown is stopped when its time is over.
-    if last.did == Did::Shutdown {
+    if last.op == Some(Op::Shutdown) {
         return Some(soon(now, why));
     }
     Some(match failure {
@@ -460,7 +417,7 @@ fn is_interrupted_clone(subject: &Subject<'_>) -> bool {
 fn stuck(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
     let message = format!("VM {}: {why}", subject.claim.spec.vmid);
     match observed.entry {
-        Some(EntryLook::Ours) if !attempted(observed, Did::Quarantine) => {
+        Some(EntryLook::Ours) if observed.tried(Op::Quarantine).is_none() => {
             return quarantine(subject, now);
         }
         Some(EntryLook::Ours | EntryLook::Quarantined | EntryLook::Missing) | None => {}

@@ -57,6 +57,7 @@ pub struct Intent {
     pub epoch: String,
 }
 
+// What is done to a machine, its Node and its claim: see `claim/op.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Op {
@@ -70,6 +71,21 @@ pub enum Op {
     Stop,
     Tombstone,
     Destroy,
+    // Of these no intent is written, so they are never stored.
+    #[serde(skip)]
+    PatchNode,
+    #[serde(skip)]
+    Cordon,
+    #[serde(skip)]
+    Uncordon,
+    #[serde(skip)]
+    DeleteClaim,
+    #[serde(skip)]
+    DeleteNode,
+    #[serde(skip)]
+    Quarantine,
+    #[serde(skip)]
+    RemoveFinalizer,
 }
 
 /// The reason of `Drained` and `Unneeded` once a drain was given up.

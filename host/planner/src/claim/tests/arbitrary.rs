@@ -19,7 +19,7 @@ pub fn next(data: &[u8]) {
     check(&case);
     let step = case.next();
     assert_eq!(step, case.next(), "the same input, another step");
-    let _ = looks(&case.subject(), case.observed.last.as_ref());
+    is_looked_for(&case);
     if let Step::Record { change, .. } = step {
         let before = case.claim.status.phase;
         change.apply(&mut case.claim.status, "1", "nonce");
@@ -28,9 +28,35 @@ pub fn next(data: &[u8]) {
             after >= before || before == Phase::Draining,
             "{before:?} became {after:?}"
         );
-        case.observed.last = did(Did::Record, Outcome::Done);
+        case.observed.last = wrote(Outcome::Done);
         check(&case);
     }
+}
+
+/// Of what was not looked for nothing is known; and an operation that is then asked for needs no more than was.
+fn is_looked_for(case: &Case) {
+    let wanted = looks(&case.subject(), case.observed.last.as_ref());
+    let mut case = case.clone();
+    let seen = &mut case.observed;
+    seen.entry = seen.entry.filter(|_| wanted.entry);
+    seen.task = seen.task.take().filter(|_| wanted.task.is_some());
+    seen.presence = seen.presence.filter(|_| wanted.presence != Need::No);
+    seen.machine = seen.machine.take().filter(|_| wanted.machine != Need::No);
+    seen.quorate = seen.quorate.filter(|_| wanted.quorum != Need::No);
+    seen.node = seen.node.take().filter(|_| wanted.node);
+    seen.join = seen.join.take().filter(|_| wanted.join);
+    seen.pods = seen.pods.take().filter(|_| wanted.pods);
+    seen.attachments = seen.attachments.take().filter(|_| wanted.attachments);
+    let Step::Do(effect) = case.next() else {
+        return;
+    };
+    // Past the point of no return nobody asks for pods any more.
+    let is_passed = case.claim.status.phase == Phase::Terminating && effect.op() == Op::DeleteClaim;
+    let needs = effect.op().needs();
+    assert!(
+        is_passed || wanted.clone().and(needs.clone()) == wanted,
+        "{effect:?} needs {needs:?}, looked for {wanted:?}"
+    );
 }
 
 fn case(draw: &mut Draw<'_>) -> Case {
@@ -45,7 +71,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
         _ => case.claim.deleting_since,
     };
     case.claim.status.intent = optional(draw, |draw| Intent {
-        op: *draw.pick(&OPS),
+        op: *draw.pick(&Op::ALL),
         attempt: draw.number() as u32,
         epoch: "1".to_owned(),
     });
@@ -79,19 +105,6 @@ fn case(draw: &mut Draw<'_>) -> Case {
     case
 }
 
-const OPS: [Op; 10] = [
-    Op::Clone,
-    Op::Configure,
-    Op::Resize,
-    Op::Start,
-    Op::Join,
-    Op::Evict,
-    Op::Shutdown,
-    Op::Stop,
-    Op::Tombstone,
-    Op::Destroy,
-];
-
 const CONDITIONS: [Condition; 12] = [
     Condition::Reserved,
     Condition::Launched,
@@ -105,27 +118,6 @@ const CONDITIONS: [Condition; 12] = [
     Condition::StuckLocked,
     Condition::OwnershipMismatch,
     Condition::ProtectedVM,
-];
-
-const DIDS: [Did; 18] = [
-    Did::Record,
-    Did::Clone,
-    Did::Configure,
-    Did::Resize,
-    Did::Start,
-    Did::Join,
-    Did::PatchNode,
-    Did::Cordon,
-    Did::Uncordon,
-    Did::Evict,
-    Did::DeleteClaim,
-    Did::Tombstone,
-    Did::Shutdown,
-    Did::Stop,
-    Did::Destroy,
-    Did::DeleteNode,
-    Did::Quarantine,
-    Did::RemoveFinalizer,
 ];
 
 /// As recorded, in other letters, in the other byte order, another's, none at all.
@@ -241,7 +233,7 @@ fn observed(draw: &mut Draw<'_>, case: &mut Case) {
         *draw.pick(&[EntryLook::Ours, EntryLook::Quarantined, EntryLook::Missing])
     });
     observed.last = optional(draw, |draw| Attempted {
-        did: *draw.pick(&DIDS),
+        op: optional(draw, |draw| *draw.pick(&Op::ALL)),
         outcome: outcome(draw),
     });
 }

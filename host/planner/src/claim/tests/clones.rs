@@ -27,9 +27,9 @@ fn a_clone_of_a_protected_template_is_configured_and_refused_only_if_it_stays_pr
     case.claim.status = case.recorded();
     let intent = case.claim.status.intent.as_ref();
     assert_eq!(intent.map(|intent| intent.op), Some(Op::Configure));
-    assert!(matches!(case.next(), Step::Configure(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Configure(_))));
 
-    let configured = did(Did::Configure, Outcome::Done);
+    let configured = did(Op::Configure, Outcome::Done);
     for case in [
         case.clone().with(|case| case.observed.last = configured),
         case.clone().intent(Op::Start),
@@ -55,7 +55,7 @@ fn a_hidden_vm_that_had_the_number_before_the_clone_was_asked_for_is_somebody_el
     let hidden = cloning().with(|case| {
         case.observed.presence = Some(Presence::Taken);
         case.observed.machine = Some(MachineLook::Invisible);
-        case.observed.last = did(Did::Record, Outcome::Done);
+        case.observed.last = wrote(Outcome::Done);
     });
     let launched = hidden.recorded();
     assert_eq!(launched.phase, Phase::Draining);
@@ -97,7 +97,7 @@ fn f43_a_task_that_cannot_be_read_has_ended_if_its_machine_is_certainly_absent()
 fn a_clone_whose_begin_is_not_known_is_repeated_ever_more_slowly() {
     let mut case = cloning().with(|case| {
         case.observed.presence = Some(Presence::Free);
-        case.observed.last = did(Did::Clone, Outcome::Unknown("596".into()));
+        case.observed.last = did(Op::Clone, Outcome::Unknown("596".into()));
     });
     let mut pauses = Vec::new();
     for attempt in [1, 2, 20] {
@@ -169,10 +169,10 @@ fn a_clone_is_not_asked_for_on_the_record_of_the_one_before() {
             case.observed.task = upid.map(|_| Outcome::Done);
             case.observed.presence = Some(Presence::Free);
             case.observed.entry = Some(EntryLook::Ours);
-            case.observed.last = did(Did::Record, record);
+            case.observed.last = wrote(record);
         })
     };
-    assert_eq!(free(None, Outcome::Done).next(), Step::Clone);
+    assert_eq!(free(None, Outcome::Done).next(), Step::Do(Effect::Clone));
     for case in [
         free(Some("UPID:1"), Outcome::Done),
         free(None, Outcome::Unknown("lost".into())),

@@ -80,7 +80,7 @@ fn the_machine_is_looked_at_once_more_before_the_claim_is_deleted() {
     case.claim.status = case.recorded();
     assert_eq!(looks(&case.subject(), None).machine, Need::Always);
     case.observed.machine = visible(|m| m.protected = true);
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
     case.observed.machine = Some(MachineLook::Unreachable("pve1 is offline".into()));
     assert!(matches!(case.next(), Step::BackOff { .. }));
 }
@@ -91,7 +91,7 @@ fn f18_a_pod_that_came_after_its_node_was_found_empty_ends_the_drain() {
         case.verdict = Verdict::Remove(RemovalReason::Empty);
         case.observed.pods = Some(vec![pod("late")]);
     });
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
     let case = case.with(|case| case.observed.node = node(|_| {}));
     let Step::Record { change, then } = case.next() else {
         panic!("{:?}", case.next());
@@ -118,17 +118,17 @@ fn a_removal_is_written_then_the_node_is_tainted_then_pods_go() {
         case.observed.node = node(|_| {});
         case.observed.pods = Some(vec![pod("a")]);
     });
-    assert!(matches!(case.next(), Step::Cordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Cordon(_))));
 
     // Simulated again before the first pod has to go.
     let case = case.with(|case| {
         case.observed.node = cordoned();
-        case.observed.last = did(Did::Cordon, Outcome::Done);
+        case.observed.last = did(Op::Cordon, Outcome::Done);
     });
     assert!(matches!(case.next(), Step::Wait { .. }));
 
     let case = case.with(|case| case.observed.last = None);
-    let Step::Evict(pods) = case.next() else {
+    let Step::Do(Effect::Evict(pods)) = case.next() else {
         panic!("{:?}", case.next());
     };
     assert_eq!(pods.len(), 1);
@@ -139,10 +139,10 @@ fn f20_an_empty_node_is_written_down_looked_at_again_and_its_claim_deleted() {
     let mut case = draining();
     case.claim.status = case.recorded();
     assert!(case.claim.status.since(Condition::Drained).is_some());
-    assert_eq!(case.next(), Step::DeleteClaim);
+    assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
     // Somebody slipped in.
     case.observed.pods = Some(vec![pod("a")]);
-    assert!(matches!(case.next(), Step::Evict(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(_))));
     case.observed.pods = Some(vec![]);
     case.claim.deleting_since = Some(case.now);
     let status = case.recorded();
@@ -165,7 +165,7 @@ fn f119_b1_a_bare_pod_ends_a_voluntary_drain_and_crashes_nothing() {
     let mut bare = pod("bare");
     bare.bare = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![bare]));
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn b16_an_error_is_never_an_empty_node() {
         draining().with(|case| case.observed.attachments = Some(vec!["pvc-1".into()])),
         draining().with(|case| {
             case.observed.pods = Some(vec![pod("a")]);
-            case.observed.last = did(Did::Evict, failure(Failure::Retry));
+            case.observed.last = did(Op::Evict, failure(Failure::Retry));
         }),
     ] {
         assert!(
@@ -195,7 +195,7 @@ fn f69_a_disruption_budget_is_waited_for_named_and_given_up_on() {
             case.now = at(seconds);
             case.observed.pods = Some(vec![pod("a")]);
             case.observed.last = did(
-                Did::Evict,
+                Op::Evict,
                 Outcome::Evicted {
                     refused: vec![Refusal {
                         pod: pod("a").key,
@@ -219,14 +219,14 @@ fn f69_a_disruption_budget_is_waited_for_named_and_given_up_on() {
     assert!(matches!(then, Then::BackOff { .. }));
     told.claim.status = told.recorded();
     assert!(matches!(told.next(), Step::BackOff { .. }));
-    assert!(matches!(case(901).next(), Step::Uncordon(_)));
+    assert!(matches!(case(901).next(), Step::Do(Effect::Uncordon(_))));
 }
 
 #[test]
 fn b15_an_abandoned_drain_uncordons_and_goes_back() {
     for verdict in [Verdict::GiveUp(GiveUp::PoolGone), Verdict::Keep] {
         let case = draining().with(|case| case.verdict = verdict);
-        assert!(matches!(case.next(), Step::Uncordon(_)));
+        assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
         let case = case.with(|case| case.observed.node = node(|_| {}));
         let status = case.recorded();
         assert_eq!(
@@ -272,12 +272,15 @@ fn f18_a_pod_that_the_simulation_had_not_seen_stops_a_voluntary_drain_only() {
     let mut precious = pod("a");
     precious.do_not_disrupt = true;
     let case = draining().with(|case| case.observed.pods = Some(vec![precious]));
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
     let case = case.with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Repair);
         case.observed.node = broken();
     });
-    assert!(matches!(case.intent(Op::Evict).next(), Step::Evict(_)));
+    assert!(matches!(
+        case.intent(Op::Evict).next(),
+        Step::Do(Effect::Evict(_))
+    ));
 }
 
 fn broken() -> Option<NodeLook> {
@@ -297,14 +300,14 @@ fn a_repair_is_given_up_while_no_pod_was_asked_to_leave() {
     let evicting = case.recorded();
     assert_eq!(evicting.intent.as_ref().map(|i| i.op), Some(Op::Evict));
     case.observed.node = cordoned();
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
     case.observed.node = node(|_| {});
     assert_eq!(case.recorded().phase, Phase::Initialized);
 
     // From the first eviction on there is no way back.
     case.claim.status = evicting;
     case.observed.node = cordoned();
-    assert!(matches!(case.next(), Step::Evict(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(_))));
 }
 
 #[test]
@@ -321,7 +324,7 @@ fn a_claim_deleted_by_hand_drains_first_and_goes_on_in_the_end() {
         case.claim.deleting_since = Some(at(1));
         case.observed.pods = Some(vec![pod("a")]);
     });
-    assert!(matches!(case.next(), Step::Evict(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(_))));
     let mut case = case.with(|case| case.now = at(901));
     let status = case.recorded();
     assert!(status.since(Condition::Drained).is_some());
@@ -369,7 +372,7 @@ fn f70_pods_of_a_dead_kubelet_are_not_waited_for_forever() {
     assert!(case.recorded().since(Condition::Drained).is_some());
     // Never one that its budget keeps.
     let case = case.with(|case| case.observed.pods = Some(vec![leaving, pod("kept")]));
-    assert!(matches!(case.next(), Step::Evict(pods) if pods.len() == 1));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(pods)) if pods.len() == 1));
 }
 
 #[test]
@@ -381,12 +384,12 @@ fn the_pods_of_a_lost_machine_are_not_waited_for() {
         case.observed.machine = Some(MachineLook::Invisible);
         case.observed.presence = Some(Presence::Free);
     });
-    assert_eq!(case.next(), Step::DeleteClaim);
+    assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
     let case = case.with(|case| {
         case.observed.presence = Some(Presence::Taken);
         case.observed.machine = visible(|_| {});
     });
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn f71_volumes_of_a_dead_node_are_given_up_past_the_deadline_if_its_machine_is_o
         };
         assert!(change.note.is_some_and(|note| note.reason == "DrainForced"));
         case.claim.status = case.recorded();
-        assert_eq!(case.next(), Step::DeleteClaim);
+        assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
     }
 }
 
@@ -92,7 +92,7 @@ fn f71_a_node_that_keeps_the_volumes_of_a_machine_that_is_off_is_deleted_first()
         });
     assert!(matches!(case.next(), Step::BackOff { .. }));
     case.now = at(600);
-    assert!(matches!(case.next(), Step::DeleteNode(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::DeleteNode(_))));
     case.observed.node = Some(NodeLook::Absent);
     assert!(matches!(case.next(), Step::BackOff { .. }));
 }
@@ -110,7 +110,7 @@ fn a_lost_machine_does_not_wait_for_its_pods_once_its_claim_is_deleted() {
     // One that is there after all is emptied like any other.
     case.observed.presence = Some(Presence::Taken);
     case.observed.machine = visible(|_| {});
-    assert!(matches!(case.next(), Step::Evict(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(_))));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_claim_without_its_finalizer_is_not_deleted() {
     let mut empty = draining(RemovalReason::Repair);
     empty.claim.status = empty.recorded();
     for mut case in [terminating, empty] {
-        assert_eq!(case.next(), Step::DeleteClaim);
+        assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
         case.claim.has_finalizer = false;
         let Step::Record { change, .. } = case.next() else {
             panic!("{:?}", case.next());

@@ -237,8 +237,14 @@ pub(in crate::claim) fn visible(change: impl FnOnce(&mut Machine)) -> Option<Mac
     Some(MachineLook::Visible(Box::new(machine)))
 }
 
-pub(in crate::claim) fn did(did: Did, outcome: Outcome) -> Option<Attempted> {
-    Some(Attempted { did, outcome })
+pub(in crate::claim) fn did(op: Op, outcome: Outcome) -> Option<Attempted> {
+    let op = Some(op);
+    Some(Attempted { op, outcome })
+}
+
+/// The status was written.
+pub(in crate::claim) fn wrote(outcome: Outcome) -> Option<Attempted> {
+    Some(Attempted { op: None, outcome })
 }
 
 pub(in crate::claim) fn failure(failure: Failure) -> Outcome {

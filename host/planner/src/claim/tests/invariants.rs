@@ -81,13 +81,13 @@ fn nodes() -> Vec<Option<NodeLook>> {
 fn lasts() -> Vec<Option<Attempted>> {
     vec![
         None,
-        did(Did::Record, Outcome::Done),
-        did(Did::Clone, failure(Failure::VmidTaken)),
-        did(Did::Clone, Outcome::Unknown("x".into())),
-        did(Did::Start, failure(Failure::GiveUp)),
-        did(Did::Cordon, Outcome::Done),
-        did(Did::Destroy, failure(Failure::Retry)),
-        did(Did::Destroy, Outcome::Running("x".into())),
+        wrote(Outcome::Done),
+        did(Op::Clone, failure(Failure::VmidTaken)),
+        did(Op::Clone, Outcome::Unknown("x".into())),
+        did(Op::Start, failure(Failure::GiveUp)),
+        did(Op::Cordon, Outcome::Done),
+        did(Op::Destroy, failure(Failure::Retry)),
+        did(Op::Destroy, Outcome::Running("x".into())),
     ]
 }
 

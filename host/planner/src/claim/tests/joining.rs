@@ -16,7 +16,7 @@ fn launched(change: impl FnOnce(&mut NodeFacts)) -> Case {
 }
 
 fn patch(case: &Case) -> NodePatch {
-    let Step::PatchNode(_, patch) = case.next() else {
+    let Step::Do(Effect::PatchNode(_, patch)) = case.next() else {
         panic!("{:?}", case.next());
     };
     *patch
@@ -193,9 +193,9 @@ fn the_join_command_runs_once_after_its_intent() {
     let case = by_guest(JoinLook::NotRun);
     assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Join));
     let case = case.intent(Op::Join);
-    assert!(matches!(case.next(), Step::Join(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Join(_))));
     // It was asked for a moment ago, and has left no trace in the guest yet.
-    let begun = case.with(|case| case.observed.last = did(Did::Join, Outcome::Done));
+    let begun = case.with(|case| case.observed.last = did(Op::Join, Outcome::Done));
     assert!(matches!(begun.next(), Step::BackOff { .. }));
     for look in [JoinLook::Running, JoinLook::Booting] {
         let case = by_guest(look).intent(Op::Join);
@@ -355,7 +355,7 @@ fn hindered() -> [(Case, &'static str); 4] {
             case.now = at(600);
             case.observed.node = node(|node| node.labels.clear());
             case.observed.last = did(
-                Did::PatchNode,
+                Op::PatchNode,
                 Outcome::Failed {
                     failure: Failure::GiveUp,
                     text: "label rack: invalid value".into(),
@@ -364,7 +364,7 @@ fn hindered() -> [(Case, &'static str); 4] {
         })
     };
     let unkept =
-        late(Phase::Launched).with(|case| case.observed.last = did(Did::PatchNode, Outcome::Done));
+        late(Phase::Launched).with(|case| case.observed.last = did(Op::PatchNode, Outcome::Done));
     let tainted = late(Phase::Registered)
         .with(|case| case.observed.node = node(|node| node.taints.push(taint("cni"))))
         .with(|case| case.settings.startup_taints = vec![taint("cni")]);

@@ -134,7 +134,7 @@ impl World {
             let observed = self.observe(&looks(&subject, last.as_ref()), last, &claim);
             let step = next(&subject, &observed, self.now);
             self.trace.push(format!("{}: {step:?}", self.now));
-            let Some(did) = step.did() else {
+            if let Step::Wait { .. } | Step::BackOff { .. } | Step::Done = step {
                 if let Step::BackOff { until, .. } = step {
                     return Drive::Wait(until);
                 }
@@ -143,12 +143,12 @@ impl World {
                 };
                 let soon = self.now + SignedDuration::from_secs(5);
                 return Drive::Wait(until.map_or(soon, |at| at.min(soon)));
-            };
-            if let Step::Follow { upid, did } = step {
+            }
+            if let Step::Follow { upid, op } = step {
                 self.now += SignedDuration::from_secs(5);
                 self.physics();
                 let outcome = self.task(&upid);
-                last = Some(Attempted { did, outcome });
+                last = fixture::did(op, outcome);
                 continue;
             }
             self.effects += 1;
@@ -175,7 +175,11 @@ impl World {
                     return Drive::Wait(*until);
                 }
             }
-            last = Some(Attempted { did, outcome });
+            last = if let Step::Do(effect) = &step {
+                fixture::did(effect.op(), outcome)
+            } else {
+                fixture::wrote(outcome)
+            };
         }
         panic!("a drive without end: {:#?}", self.trace);
     }
@@ -268,7 +272,7 @@ impl World {
                 let claim = self.claim.as_mut().expect("a claim");
                 change.apply(&mut claim.status, &epoch, "nonce");
             }
-            Step::Clone => {
+            Step::Do(Effect::Clone) => {
                 if self.vm.is_some() {
                     return fixture::failure(Failure::VmidTaken);
                 }
@@ -285,12 +289,12 @@ impl World {
                 });
                 return Outcome::Running("clone".into());
             }
-            Step::Configure(_) => self.vm_mut().configured = true,
-            Step::Resize(..) => {
+            Step::Do(Effect::Configure(_)) => self.vm_mut().configured = true,
+            Step::Do(Effect::Resize(..)) => {
                 self.vm_mut().machine.grow_to = None;
                 return Outcome::Running("resize".into());
             }
-            Step::Start(_) => {
+            Step::Do(Effect::Start(_)) => {
                 let now = self.now;
                 let vm = self.vm_mut();
                 assert!(vm.configured && vm.machine.grow_to.is_none());
@@ -298,7 +302,7 @@ impl World {
                 vm.started_at = Some(now);
                 return Outcome::Running("start".into());
             }
-            Step::PatchNode(_, patch) => {
+            Step::Do(Effect::PatchNode(_, patch)) => {
                 let NodePatch {
                     labels,
                     annotations: _,
@@ -317,41 +321,41 @@ impl World {
                     node.provider_id = Some(id.into());
                 }
             }
-            Step::Cordon(_) => fixture::cordon(self.node_mut()),
-            Step::Uncordon(_) => {
+            Step::Do(Effect::Cordon(_)) => fixture::cordon(self.node_mut()),
+            Step::Do(Effect::Uncordon(_)) => {
                 let node = self.node_mut();
                 node.unschedulable = false;
                 node.taints.retain(|taint| &*taint.key != DRAINING_TAINT);
             }
-            Step::Evict(pods) => {
+            Step::Do(Effect::Evict(pods)) => {
                 for pod in &mut self.pods {
                     pod.deleting |= pods.iter().any(|evicted| evicted.uid == pod.uid);
                 }
                 return Outcome::Evicted { refused: vec![] };
             }
-            Step::DeleteClaim => {
+            Step::Do(Effect::DeleteClaim) => {
                 let now = self.now;
                 let claim = self.claim.as_mut().expect("a claim");
                 claim.deleting_since.get_or_insert(now);
             }
-            Step::Tombstone(_) => self.vm_mut().machine.marker = Marker::Tombstoned,
-            Step::Shutdown(..) | Step::Stop(_) => {
+            Step::Do(Effect::Tombstone(_)) => self.vm_mut().machine.marker = Marker::Tombstoned,
+            Step::Do(Effect::Shutdown(..)) | Step::Do(Effect::Stop(_)) => {
                 self.vm_mut().machine.power = Power::Off;
                 return Outcome::Running("stop".into());
             }
-            Step::Destroy(_) => {
+            Step::Do(Effect::Destroy(_)) => {
                 assert_eq!(self.vm_mut().machine.power, Power::Off);
                 self.vm = None;
                 self.destroys += 1;
                 return Outcome::Running("destroy".into());
             }
-            Step::DeleteNode(_) => {
+            Step::Do(Effect::DeleteNode(_)) => {
                 assert!(self.vm.is_none(), "a Node was deleted before its VM");
                 self.node = None;
             }
-            Step::Quarantine { .. } => self.entry = EntryLook::Quarantined,
-            Step::RemoveFinalizer => self.claim = None,
-            Step::Join(_)
+            Step::Do(Effect::Quarantine { .. }) => self.entry = EntryLook::Quarantined,
+            Step::Do(Effect::RemoveFinalizer) => self.claim = None,
+            Step::Do(Effect::Join(_))
             | Step::Follow { .. }
             | Step::Wait { .. }
             | Step::BackOff { .. }

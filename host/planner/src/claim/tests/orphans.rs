@@ -64,7 +64,7 @@ fn a_drain_that_had_begun_is_for_the_plan_to_review() {
     let mut case = case.with(|case| case.claim.status = case.recorded());
     assert_eq!(case.claim.status.phase, Phase::Draining);
     case.verdict = crate::plan::Verdict::GiveUp(crate::reasons::GiveUp::PoolGone);
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
 }
 
 #[test]
@@ -97,12 +97,12 @@ fn f27_one_that_is_condemned_is_drained_and_destroyed_as_any_other() {
     case.verdict = crate::plan::Verdict::Keep;
     assert!(matches!(case.next(), Step::Wait { .. }));
     case.verdict = crate::plan::Verdict::Remove(crate::plan::RemovalReason::Deleted);
-    assert!(matches!(case.next(), Step::Cordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Cordon(_))));
     // Its Node serves after all, until somebody deletes the claim.
     case.observed.node = serving();
     assert!(matches!(case.next(), Step::Wait { .. }));
     case.claim.deleting_since = Some(at(1));
-    assert!(matches!(case.next(), Step::Cordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Cordon(_))));
     case.claim.deleting_since = None;
     case.observed.node = silent();
     // Nothing goes on before the cold start is over.
@@ -144,7 +144,7 @@ fn f104_f106_f107_nothing_is_written_of_a_vm_that_is_not_proven() {
         case.claim.status.phase = Phase::Terminating;
         case.claim.deleting_since = Some(at(1));
         case.observed.entry = Some(EntryLook::Ours);
-        assert!(matches!(case.next(), Step::Quarantine { .. }));
+        assert!(matches!(case.next(), Step::Do(Effect::Quarantine { .. })));
     }
 }
 

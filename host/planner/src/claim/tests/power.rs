@@ -21,9 +21,13 @@ fn intent(case: &Case) -> Option<(Op, u32)> {
 fn start(case: &mut Case, outcome: Outcome) {
     case.observed.last = None;
     case.claim.status = case.recorded();
-    case.observed.last = did(Did::Record, Outcome::Done);
-    assert!(matches!(case.next(), Step::Start(_)), "{:?}", case.next());
-    case.observed.last = did(Did::Start, outcome);
+    case.observed.last = wrote(Outcome::Done);
+    assert!(
+        matches!(case.next(), Step::Do(Effect::Start(_))),
+        "{:?}",
+        case.next()
+    );
+    case.observed.last = did(Op::Start, outcome);
 }
 
 #[test]
@@ -52,7 +56,7 @@ fn a_machine_that_stops_as_often_as_it_is_started_is_not_started_without_pause()
     assert_eq!(case.claim.status.started_at, Some(at(60)));
 
     case.observed.machine = off;
-    for last in [None, did(Did::Record, Outcome::Done)] {
+    for last in [None, wrote(Outcome::Done)] {
         case.observed.last = last;
         assert!(matches!(case.next(), Step::BackOff { until, .. } if until == at(70)));
     }
@@ -102,7 +106,7 @@ fn f35_nothing_is_configured_grown_or_started_without_quorum() {
     });
     let starting = stopped(Phase::Initialized)
         .intent(Op::Start)
-        .with(|case| case.observed.last = did(Did::Record, Outcome::Done));
+        .with(|case| case.observed.last = wrote(Outcome::Done));
     for case in [
         launching(Op::Configure),
         growing,
@@ -158,9 +162,9 @@ fn a_ready_node_is_believed_more_than_the_absence_of_its_machine() {
         case.verdict = Verdict::Remove(RemovalReason::Lost);
         case.observed.node = cordoned();
     });
-    assert!(matches!(case.next(), Step::Uncordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Uncordon(_))));
     case.observed.node = node(cordon_broken);
-    assert_eq!(case.next(), Step::DeleteClaim);
+    assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
 }
 
 fn cordon_broken(node: &mut crate::facts::NodeFacts) {

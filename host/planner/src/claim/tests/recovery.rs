@@ -69,9 +69,9 @@ fn free_and_the_intent_just_written_clones() {
     let case = cloning().with(|case| {
         case.observed.presence = Some(Presence::Free);
         case.observed.entry = Some(EntryLook::Ours);
-        case.observed.last = did(Did::Record, Outcome::Done);
+        case.observed.last = wrote(Outcome::Done);
     });
-    assert_eq!(case.next(), Step::Clone);
+    assert_eq!(case.next(), Step::Do(Effect::Clone));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_lost_reservation_ends_the_launch() {
     let case = cloning().with(|case| {
         case.observed.presence = Some(Presence::Free);
         case.observed.entry = Some(EntryLook::Quarantined);
-        case.observed.last = did(Did::Record, Outcome::Done);
+        case.observed.last = wrote(Outcome::Done);
     });
     failed_launch(&case, "ReservationLost");
 }
@@ -102,7 +102,7 @@ fn b18_a_running_clone_is_followed() {
     });
     let follow = Step::Follow {
         upid: "UPID:1".into(),
-        did: Did::Clone,
+        op: Op::Clone,
     };
     assert_eq!(case.next(), follow);
 }
@@ -157,7 +157,7 @@ fn f38_b23_a_refusal_of_the_only_clone_says_that_ours_was_never_made() {
             case.observed.own_intent = own;
             case.observed.presence = Some(Presence::Taken);
             case.observed.machine = Some(MachineLook::Invisible);
-            case.observed.last = did(Did::Clone, failure(Failure::VmidTaken));
+            case.observed.last = did(Op::Clone, failure(Failure::VmidTaken));
         })
     };
     failed_launch(&refused(true), "VmidTaken");
@@ -171,7 +171,7 @@ fn f38_a_refused_clone_that_turns_out_to_be_ours_is_continued() {
         case.observed.own_intent = true;
         case.observed.presence = Some(Presence::Taken);
         case.observed.machine = visible(|m| m.power = Power::Off);
-        case.observed.last = did(Did::Clone, failure(Failure::VmidTaken));
+        case.observed.last = did(Op::Clone, failure(Failure::VmidTaken));
     });
     assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Configure));
 }
@@ -180,7 +180,7 @@ fn f38_a_refused_clone_that_turns_out_to_be_ours_is_continued() {
 fn f31_an_unknown_outcome_is_looked_at_before_anything_is_repeated() {
     let case = cloning().with(|case| {
         case.observed.presence = Some(Presence::Free);
-        case.observed.last = did(Did::Clone, Outcome::Unknown("596".into()));
+        case.observed.last = did(Op::Clone, Outcome::Unknown("596".into()));
     });
     assert!(matches!(case.next(), Step::BackOff { .. }));
 }
@@ -245,12 +245,12 @@ fn a_launch_goes_on_from_configure_to_start() {
     let off =
         |case: Case| case.with(|case| case.observed.machine = visible(|m| m.power = Power::Off));
     let case = off(launching(Op::Configure));
-    assert!(matches!(case.next(), Step::Configure(_)));
-    let case = case.with(|case| case.observed.last = did(Did::Configure, Outcome::Done));
+    assert!(matches!(case.next(), Step::Do(Effect::Configure(_))));
+    let case = case.with(|case| case.observed.last = did(Op::Configure, Outcome::Done));
     assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
 
     let case = launching(Op::Configure).with(|case| {
-        case.observed.last = did(Did::Configure, Outcome::Done);
+        case.observed.last = did(Op::Configure, Outcome::Done);
         case.observed.machine = visible(|m| {
             m.power = Power::Off;
             m.grow_to = Some(1 << 35);
@@ -258,17 +258,20 @@ fn a_launch_goes_on_from_configure_to_start() {
     });
     assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Resize));
     let case = case.intent(Op::Resize);
-    assert!(matches!(case.next(), Step::Resize(_, size) if size == 1 << 35));
+    assert!(matches!(case.next(), Step::Do(Effect::Resize(_, size)) if size == 1 << 35));
 
     let case = launching(Op::Resize)
         .with(|case| case.observed.machine = visible(|m| m.power = Power::Off));
     assert_eq!(case.recorded().intent.map(|i| i.op), Some(Op::Start));
-    assert!(matches!(case.intent(Op::Start).next(), Step::Start(_)));
+    assert!(matches!(
+        case.intent(Op::Start).next(),
+        Step::Do(Effect::Start(_))
+    ));
 
     // F35: without quorum the disk grew, and its configuration never says so.
     for outcome in [Outcome::Done, Outcome::Warnings(1)] {
         let case = launching(Op::Resize).with(|case| {
-            case.observed.last = did(Did::Resize, outcome.clone());
+            case.observed.last = did(Op::Resize, outcome.clone());
             case.observed.machine = visible(|m| {
                 m.power = Power::Off;
                 m.grow_to = Some(1 << 35);
@@ -278,7 +281,7 @@ fn a_launch_goes_on_from_configure_to_start() {
         let case = case
             .intent(Op::Start)
             .with(|case| case.observed.last = None);
-        assert!(matches!(case.next(), Step::Start(_)));
+        assert!(matches!(case.next(), Step::Do(Effect::Start(_))));
     }
 
     // The start took effect, and its answer or we were lost.

@@ -19,7 +19,7 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
     };
     assert!(matches!(
         case(|_| {}).intent(Op::Tombstone).next(),
-        Step::Tombstone(_)
+        Step::Do(Effect::Tombstone(_))
     ));
     let condemned = |m: &mut Machine| m.marker = Marker::Tombstoned;
     assert_eq!(
@@ -28,30 +28,33 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
     );
     assert!(matches!(
         case(condemned).intent(Op::Shutdown).next(),
-        Step::Shutdown(..)
+        Step::Do(Effect::Shutdown(..))
     ));
     let hung = case(condemned).with(|case| case.now = at(61));
-    assert!(matches!(hung.intent(Op::Stop).next(), Step::Stop(_)));
+    assert!(matches!(
+        hung.intent(Op::Stop).next(),
+        Step::Do(Effect::Stop(_))
+    ));
     let off = |m: &mut Machine| {
         m.marker = Marker::Tombstoned;
         m.power = Power::Off;
     };
     assert!(matches!(
         case(off).intent(Op::Destroy).next(),
-        Step::Destroy(_)
+        Step::Do(Effect::Destroy(_))
     ));
 
     let mut gone = case(|_| {});
     gone.observed.machine = Some(MachineLook::Invisible);
     gone.observed.presence = Some(Presence::Free);
-    assert!(matches!(gone.next(), Step::DeleteNode(_)));
+    assert!(matches!(gone.next(), Step::Do(Effect::DeleteNode(_))));
     gone.observed.node = Some(NodeLook::Absent);
     assert!(matches!(
         gone.next(),
-        Step::Quarantine { failure: None, .. }
+        Step::Do(Effect::Quarantine { failure: None, .. })
     ));
     gone.observed.entry = Some(EntryLook::Quarantined);
-    assert_eq!(gone.next(), Step::RemoveFinalizer);
+    assert_eq!(gone.next(), Step::Do(Effect::RemoveFinalizer));
 }
 
 /// The answer came late, or somebody deleted the claim meanwhile: what its task warns of, or that it goes on, would be forgotten.
@@ -59,9 +62,9 @@ fn terminating_goes_from_proof_to_proof_of_absence() {
 fn f36_f42_a_task_is_written_down_whatever_else_is_seen() {
     let locked = visible(|machine| machine.lock = Some("destroyed".into()));
     for (phase, op, task) in [
-        (Phase::Launching, Op::Clone, Did::Clone),
-        (Phase::Draining, Op::Clone, Did::Clone),
-        (Phase::Terminating, Op::Destroy, Did::Destroy),
+        (Phase::Launching, Op::Clone, Op::Clone),
+        (Phase::Draining, Op::Clone, Op::Clone),
+        (Phase::Terminating, Op::Destroy, Op::Destroy),
     ] {
         let mut case = Case::new(phase).intent(op);
         case.claim.deleting_since = Some(case.now);
@@ -95,7 +98,7 @@ fn f106_a_vmid_that_is_another_vms_by_now_is_closed_without_touching_it() {
             case.observed.node = Some(NodeLook::Absent);
             case.observed.entry = Some(EntryLook::Quarantined);
         });
-        assert_eq!(case.next(), Step::RemoveFinalizer);
+        assert_eq!(case.next(), Step::Do(Effect::RemoveFinalizer));
     }
 }
 
@@ -201,7 +204,7 @@ fn f37_a_backup_is_waited_for_as_long_as_it_takes() {
 #[test]
 fn f30_a_machine_that_somebody_migrated_is_destroyed_where_it_is() {
     let case = about_to_destroy(|m| m.hypervisor = "pve2".into());
-    let Step::Destroy(proven) = case.next() else {
+    let Step::Do(Effect::Destroy(proven)) = case.next() else {
         panic!("{:?}", case.next());
     };
     assert_eq!(
@@ -216,7 +219,7 @@ fn f46_a_machine_that_cannot_be_started_where_it_is_goes_with_the_reason() {
         case.claim.status.smbios_uuid = Some(UUID.into());
         case.claim.status.disks = vec![DISK.into()];
         case.observed.machine = visible(|m| m.power = Power::Off);
-        case.observed.last = did(Did::Start, failure(Failure::Elsewhere));
+        case.observed.last = did(Op::Start, failure(Failure::Elsewhere));
     });
     failed_launch(&case, "HypervisorUnfit");
     // Nothing of it is in the way of the next: it is removed with proof, and its hypervisor rests.
@@ -238,7 +241,7 @@ fn f46_a_machine_that_cannot_be_started_where_it_is_goes_with_the_reason() {
         entry: Some(EntryLook::Ours),
         ..Observed::default()
     };
-    let Step::Quarantine { failure, .. } = case.next() else {
+    let Step::Do(Effect::Quarantine { failure, .. }) = case.next() else {
         panic!("{:?}", case.next());
     };
     assert_eq!(
@@ -267,7 +270,7 @@ fn f33_a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
     let terminating = about_to_destroy(|_| {});
     // At once, or by the task.
     let at_once = terminating.clone().with(|case| {
-        case.observed.last = did(Did::Destroy, failure(Failure::GiveUp));
+        case.observed.last = did(Op::Destroy, failure(Failure::GiveUp));
     });
     let by_task = terminating.clone().with(|case| {
         case.claim.status.upid = Some("UPID:9".into());
@@ -286,7 +289,7 @@ fn f33_a_refused_destroy_is_told_once_and_never_an_ownership_mismatch() {
         // The next drive tries again, and takes nothing back before.
         let mut again = terminating.clone();
         again.claim.status = status.clone();
-        assert!(matches!(again.next(), Step::Destroy(_)));
+        assert!(matches!(again.next(), Step::Do(Effect::Destroy(_))));
         case.claim.status.conditions = status.conditions;
         let step = case.next();
         if let Step::Record { change, .. } = step {
@@ -306,11 +309,11 @@ fn f41_a_stuck_clone_frees_its_place_and_waits_for_a_human() {
         case.observed.entry = Some(EntryLook::Ours);
         case.observed.node = Some(NodeLook::Absent);
     });
-    assert!(matches!(case.next(), Step::Quarantine { .. }));
+    assert!(matches!(case.next(), Step::Do(Effect::Quarantine { .. })));
     case.observed.entry = Some(EntryLook::Quarantined);
     assert!(case.recorded().since(Condition::StuckLocked).is_some());
     case.observed.presence = Some(Presence::Free);
-    assert_eq!(case.next(), Step::RemoveFinalizer);
+    assert_eq!(case.next(), Step::Do(Effect::RemoveFinalizer));
 }
 
 #[test]
@@ -319,5 +322,5 @@ fn f101_a_late_node_is_kept_empty_while_its_machine_goes() {
         case.observed.machine = visible(|_| {});
         case.observed.node = node(|_| {});
     });
-    assert!(matches!(case.next(), Step::Cordon(_)));
+    assert!(matches!(case.next(), Step::Do(Effect::Cordon(_))));
 }

@@ -59,40 +59,40 @@ pub(super) fn check(case: &Case) {
         assert!(case.settings.armed_at.is_some_and(|at| at <= case.now));
     };
     match &step {
-        Step::Clone => {
+        Step::Do(Effect::Clone) => {
             assert_eq!(observed.presence, Some(Presence::Free));
             assert_eq!(observed.entry, Some(EntryLook::Ours));
             assert_eq!(case.claim.status.upid, None);
-            assert_eq!(observed.last, did(Did::Record, Outcome::Done));
+            assert_eq!(observed.last, wrote(Outcome::Done));
         }
         // A clone inherits its template's protection, which this takes off.
-        Step::Configure(_) => {
+        Step::Do(Effect::Configure(_)) => {
             proven_but_for_protection();
             assert!(case.claim.deleting_since.is_none() && observed.quorate != Some(false));
         }
-        Step::Resize(..) | Step::Start(_) => {
+        Step::Do(Effect::Resize(..)) | Step::Do(Effect::Start(_)) => {
             proven();
             assert!(case.claim.deleting_since.is_none() && observed.quorate != Some(false));
         }
-        Step::Join(_) => {
+        Step::Do(Effect::Join(_)) => {
             proven();
             assert!(case.claim.deleting_since.is_none());
         }
-        Step::Tombstone(_) => condemned(Op::Tombstone),
-        Step::Shutdown(..) => {
+        Step::Do(Effect::Tombstone(_)) => condemned(Op::Tombstone),
+        Step::Do(Effect::Shutdown(..)) => {
             condemned(Op::Shutdown);
             assert_eq!(machine.map(|m| m.marker), Some(Marker::Tombstoned));
         }
-        Step::Stop(_) => {
+        Step::Do(Effect::Stop(_)) => {
             condemned(Op::Stop);
             assert_eq!(machine.map(|m| m.marker), Some(Marker::Tombstoned));
         }
-        Step::Destroy(_) => {
+        Step::Do(Effect::Destroy(_)) => {
             condemned(Op::Destroy);
             assert_eq!(machine.map(|m| m.marker), Some(Marker::Tombstoned));
             assert_eq!(machine.map(|m| m.power), Some(Power::Off));
         }
-        Step::DeleteClaim => {
+        Step::Do(Effect::DeleteClaim) => {
             let empty = observed
                 .pods
                 .as_ref()
@@ -109,7 +109,7 @@ pub(super) fn check(case: &Case) {
                 proven();
             }
         }
-        Step::Evict(pods) => {
+        Step::Do(Effect::Evict(pods)) => {
             assert!(!pods.is_empty());
             assert!(case.settings.armed_at.is_some_and(|at| at <= case.now));
             match &observed.node {
@@ -118,28 +118,28 @@ pub(super) fn check(case: &Case) {
                 None | Some(NodeLook::Several(_)) => panic!("evicted from an unknown Node"),
             }
         }
-        Step::DeleteNode(_) | Step::RemoveFinalizer => {
+        Step::Do(Effect::DeleteNode(_)) | Step::Do(Effect::RemoveFinalizer) => {
             assert_eq!(case.claim.status.phase, Phase::Terminating);
             // The volumes of a Node that does not answer are detached only when it is gone, and its machine is off.
             let holds_volumes = machine
                 .is_some_and(|m| m.power == Power::Off && !m.persistent.is_empty() && !m.protected);
             let is_invisible = observed.machine == Some(MachineLook::Invisible);
-            if step != Step::RemoveFinalizer && holds_volumes && !another && !absent {
+            if step != Step::Do(Effect::RemoveFinalizer) && holds_volumes && !another && !absent {
                 proven();
                 assert_eq!(machine.map(|m| m.marker), Some(Marker::Tombstoned));
             } else {
                 let is_closed = absent || another || (never_made && is_invisible);
                 assert!(is_closed, "closed without proof of absence");
             }
-            if step == Step::RemoveFinalizer {
+            if step == Step::Do(Effect::RemoveFinalizer) {
                 assert_eq!(observed.entry, Some(EntryLook::Quarantined));
                 assert_eq!(observed.node, Some(NodeLook::Absent));
             }
         }
-        Step::Cordon(_)
-        | Step::Uncordon(_)
-        | Step::PatchNode(..)
-        | Step::Quarantine { .. }
+        Step::Do(Effect::Cordon(_))
+        | Step::Do(Effect::Uncordon(_))
+        | Step::Do(Effect::PatchNode(..))
+        | Step::Do(Effect::Quarantine { .. })
         | Step::Record { .. }
         | Step::Follow { .. }
         | Step::Wait { .. }
