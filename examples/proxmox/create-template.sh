@@ -3,7 +3,7 @@
 # guest agent installed, cloud-init drive attached, no machine identity in it.
 #
 # How a clone becomes a Node is one of:
-#   - kproxide runs your script in it through the guest agent (nodeClass.join.guestExec, and a token made
+#   - kproxide runs your script in it through the guest agent (nodeClass.joinScript, and a token made
 #     with create-token.sh --guest-exec). The template needs no secret then. This is the default here.
 #   - --first-boot FILE: the template runs that script at its first boot. A join token in it can be read
 #     by everybody who can read the template's disk.
@@ -19,7 +19,7 @@ usage: create-template.sh --image URL|FILE --vmid VMID --name NAME --storage NAM
   --image URL|FILE    a cloud image (qcow2 or raw)
   --sha256 HEX        its checksum; strongly advised for a URL
   --vmid VMID         the template's number; outside kproxide's vmidRange
-  --name NAME         the template's name: nodeClass.template.name
+  --name NAME         the template's name: nodeClass.spec.template.name
   --storage NAME      a storage for its disk. A shared one lets every server clone it (placement: shared);
                       with a local one each server needs a template of this name (placement: local)
   --pool NAME         put it into this pool; whoever may destroy its VMs may then destroy the template
@@ -131,7 +131,7 @@ qm set "$vmid" --scsi1 "$storage:cloudinit" --ipconfig0 ip=dhcp --boot order=scs
 qm template "$vmid"
 made=false
 
-echo "Template $name ($vmid) is ready: nodeClass.template.name=$name"
+echo "Template $name ($vmid) is ready: nodeClass.spec.template.name=$name"
 if [[ -z $first_boot ]]; then
-  echo "Its clones do not join by themselves: set nodeClass.join.guestExec, and give create-token.sh --guest-exec"
+  echo "Its clones do not join by themselves: set nodeClass.joinScript, and give create-token.sh --guest-exec"
 fi

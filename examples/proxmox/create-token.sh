@@ -18,7 +18,7 @@ usage: create-token.sh --template VMID --storage NAME --bridge NAME [options]
   --pool NAME       the pool of the machines; made if it does not exist (default: kproxide)
   --user USER       the user, without a password (default: kproxide@pve)
   --token NAME      the token's name (default: autoscaler)
-  --guest-exec      machines join by a script through the guest agent (nodeClass.join.guestExec): needed
+  --guest-exec      machines join by a script through the guest agent (nodeClass.joinScript): needed
                     unless the template was made with --first-boot
 TEXT
 }

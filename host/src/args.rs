@@ -33,7 +33,11 @@ pub enum Command {
     #[command(subcommand)]
     Simulate(Simulate),
     /// Print the CustomResourceDefinitions as YAML
-    Crds,
+    Crds {
+        /// Print the JSON Schema of the Helm chart's values, which is made from them, instead
+        #[arg(long)]
+        values_schema: bool,
+    },
     /// List the built-in policies, or write them to a folder
     #[command(subcommand)]
     Policy(Policy),

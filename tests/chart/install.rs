@@ -8,7 +8,7 @@ use kproxide_testkit::controlplane::{CONTROL_PLANE_NODE, condition};
 use kproxide_testkit::{ControlPlane, Options, PodLauncher, eventually, require_controlplane};
 use serde_json::{Value, json};
 
-use crate::render::{chart, repository, values, values_file};
+use crate::render::{chart, commented_examples, repository, values, values_file};
 
 const NAMESPACE: &str = "autoscaling";
 
@@ -247,7 +247,7 @@ async fn a_scaled_pool_survives_an_upgrade() {
         .unwrap();
     helm(
         "upgrade",
-        json!({ "nodePool": { "limits": { "maxNodes": 7 } } }),
+        json!({ "nodePool": { "spec": { "limits": { "maxNodes": 7 } } } }),
     )
     .await;
     let pool = cluster
@@ -287,8 +287,20 @@ async fn the_api_server_accepts_each_example() {
         ])
         .await
         .unwrap();
+    let mut files = Vec::new();
     for entry in fs::read_dir(repository("examples/values")).unwrap() {
-        let path = entry.unwrap().path().display().to_string();
+        files.push(entry.unwrap().path());
+    }
+    let commented = values_file(&values(commented_examples()));
+    files.push(commented.path().to_owned());
+    // Helm might write them as 1e+08.
+    let large = values_file(&values(json!({
+        "proxmox": { "spec": { "vmidRange": { "first": 100000000, "last": 100000999 } } },
+        "nodePool": { "spec": { "limits": { "memoryMiB": 1000000 } } },
+    })));
+    files.push(large.path().to_owned());
+    for file in files {
+        let path = file.display().to_string();
         let objects = cluster
             .helm(&["template", "kproxide", &chart(), "--values", &path])
             .await

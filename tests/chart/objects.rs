@@ -1,7 +1,7 @@
 use kproxide_testkit::require_controlplane;
 use serde_json::{Value, json};
 
-use crate::render::{render, required_values, the, values};
+use crate::render::{OBJECTS, commented_examples, render, required_values, the, values};
 
 #[tokio::test]
 async fn defaults_leave_the_decision_to_the_api() {
@@ -12,18 +12,55 @@ async fn defaults_leave_the_decision_to_the_api() {
     let pool = &the(&objects, "NodePool")["spec"];
     assert_eq!(pool["nodeClass"], "default");
     assert_eq!(pool["clusters"], json!(["proxmox"]));
-    // Without minNodes, so that `kubectl scale` can own the field.
-    assert_eq!(pool["limits"], json!({ "maxNodes": 3 }));
-    assert_eq!(pool["scaleDown"], Value::Null);
+    // Without limits.minNodes, so that `kubectl scale` can own the field.
+    assert_eq!(fields(pool), ["clusters", "nodeClass"]);
     let class = &the(&objects, "NodeClass")["spec"];
-    assert_eq!(
-        class["template"],
-        json!({ "name": "k8s-node", "placement": "shared", "clone": "auto" })
-    );
-    assert_eq!(class["join"], json!({ "template": {} }));
+    assert_eq!(fields(class), ["instanceTypes", "template"]);
+    assert_eq!(class["template"], json!({ "name": "k8s-node" }));
     let cluster = &the(&objects, "ProxmoxCluster")["spec"];
+    assert_eq!(fields(cluster), ["credentials", "endpoints", "vmidRange"]);
     assert_eq!(cluster["credentials"], "proxmox");
-    assert_eq!(cluster["tls"], Value::Null);
+}
+
+fn fields(spec: &Value) -> Vec<&String> {
+    spec.as_object().unwrap().keys().collect()
+}
+
+/// Nothing is read into them, and nothing is lost.
+#[tokio::test]
+async fn specs_are_handed_through_as_they_are() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let mut given = values(commented_examples());
+    given["nodePool"]["spec"]["limits"]["minNodes"] = json!(0);
+    given["nodePool"]["spec"]["paused"] = json!(false);
+    let objects = render(&programs, &given).await.unwrap();
+    for (object, kind, _) in OBJECTS {
+        let mut spec = the(&objects, kind)["spec"].clone();
+        for reference in ["credentials", "nodeClass", "clusters"] {
+            spec.as_object_mut().unwrap().remove(reference);
+        }
+        let mut expected = given[object]["spec"].clone();
+        if kind == "ProxmoxCluster" {
+            expected["vmidRange"] = json!({ "first": 20000, "last": 20999 });
+        }
+        assert_eq!(spec, expected, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_reference_that_is_given_wins_over_the_charts() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    for clusters in [json!([]), json!(["proxmox", "another"])] {
+        let more = json!({ "nodePool": { "spec": { "clusters": clusters } } });
+        let objects = render(&programs, &values(more)).await.unwrap();
+        let pool = &the(&objects, "NodePool")["spec"];
+        assert_eq!(pool["clusters"], clusters);
+        assert_eq!(pool["nodeClass"], "default");
+    }
 }
 
 #[tokio::test]
@@ -32,7 +69,7 @@ async fn a_limit_of_zero_is_a_limit() {
         return;
     };
     let limits = json!({ "maxNodes": 5, "cpuCores": 0, "memoryMiB": 0 });
-    let more = json!({ "nodePool": { "limits": limits, "repairAfter": "1h" } });
+    let more = json!({ "nodePool": { "spec": { "limits": limits, "repairAfter": "1h" } } });
     let objects = render(&programs, &values(more)).await.unwrap();
     let pool = &the(&objects, "NodePool")["spec"];
     assert_eq!(pool["limits"], limits);
@@ -74,7 +111,7 @@ async fn templates_for_labels_are_not_rendered_by_helm() {
         json!({ "zone": "{{ .TargetHost }}", "both": "{{ .Cluster }}-{{ .TargetHost }}" });
     let objects = render(
         &programs,
-        &values(json!({ "nodePool": { "labelTemplates": templates } })),
+        &values(json!({ "nodePool": { "spec": { "labelTemplates": templates } } })),
     )
     .await
     .unwrap();
@@ -82,33 +119,6 @@ async fn templates_for_labels_are_not_rendered_by_helm() {
         the(&objects, "NodePool")["spec"]["labelTemplates"],
         templates
     );
-}
-
-#[tokio::test]
-async fn extra_fields_reach_the_objects_and_win() {
-    let Some(programs) = require_controlplane() else {
-        return;
-    };
-    let more = json!({
-        "proxmox": { "pool": "a", "extraSpec": { "pool": "b", "future": [1] } },
-        "nodeClass": { "extraSpec": { "template": { "storage": "ceph" } } },
-        "nodePool": { "extraSpec": { "limits": { "maxNodes": 9 } } },
-    });
-    let objects = render(&programs, &values(more)).await.unwrap();
-    let cluster = &the(&objects, "ProxmoxCluster")["spec"];
-    assert_eq!(
-        (&cluster["pool"], &cluster["future"]),
-        (&json!("b"), &json!([1]))
-    );
-    assert_eq!(
-        the(&objects, "NodeClass")["spec"]["template"]["storage"],
-        "ceph"
-    );
-    assert_eq!(
-        the(&objects, "NodeClass")["spec"]["template"]["name"],
-        "k8s-node"
-    );
-    assert_eq!(the(&objects, "NodePool")["spec"]["limits"]["maxNodes"], 9);
 }
 
 #[tokio::test]
@@ -179,7 +189,7 @@ async fn a_join_script_keeps_its_lines() {
         return;
     };
     let script = "#!/bin/sh\nset -e\necho \"$(hostname)\"\n";
-    let more = json!({ "nodeClass": { "join": { "guestExec": { "command": script } } } });
+    let more = json!({ "nodeClass": { "joinScript": { "command": script } } });
     let objects = render(&programs, &values(more)).await.unwrap();
     let secret = the(&objects, "Secret");
     assert_eq!(secret["metadata"]["name"], "kproxide-join");

@@ -100,8 +100,8 @@ async fn the_flags_and_mounts_follow_the_values() {
     assert_eq!(mounted(container), ["/etc/kproxide/credentials"]);
 
     let full = values(json!({
-        "proxmox": { "tls": { "caConfigMap": { "name": "pve-ca" } } },
-        "nodeClass": { "join": { "guestExec": { "existingSecret": "join" } } },
+        "proxmox": { "caConfigMap": { "name": "pve-ca" } },
+        "nodeClass": { "joinScript": { "existingSecret": "join" } },
         "policies": { "configMaps": [{ "name": "mine" }, { "name": "ours", "optional": false }] },
         "admin": { "address": "[::]", "port": 9090 },
         "dryRun": true,

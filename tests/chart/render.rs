@@ -1,11 +1,12 @@
 //! Rendering the chart and finding things in what comes out.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use kproxide_testkit::Programs;
 use kproxide_testkit::controlplane::CommandError;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A file or folder of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
@@ -21,11 +22,32 @@ pub(crate) fn chart() -> String {
 pub(crate) fn required_values() -> Value {
     json!({
         "proxmox": {
-            "endpoints": ["https://pve1.example:8006"],
             "credentials": { "existingSecret": "proxmox" },
+            "spec": { "endpoints": ["https://pve1.example:8006"] },
         },
-        "nodeClass": { "template": { "name": "k8s-node" } },
+        "nodeClass": { "spec": { "template": { "name": "k8s-node" } } },
     })
+}
+
+/// The three objects in the values, with their kind and the file of its definition.
+pub(crate) const OBJECTS: [(&str, &str, &str); 3] = [
+    ("proxmox", "ProxmoxCluster", "proxmoxclusters"),
+    ("nodeClass", "NodeClass", "nodeclasses"),
+    ("nodePool", "NodePool", "nodepools"),
+];
+
+/// What the comments of `values.yaml` show as examples of the three specs.
+pub(crate) fn commented_examples() -> Value {
+    let text = fs::read_to_string(repository("charts/kproxide/values.yaml")).unwrap();
+    let mut examples = Map::new();
+    for (object, _, _) in OBJECTS {
+        let (_, after) = text.split_once(&format!("\n{object}:\n")).unwrap();
+        let (_, after) = after.split_once("  # Example:\n").unwrap();
+        let lines = after.lines().map_while(|line| line.strip_prefix("  #   "));
+        let spec: Value = serde_saphyr::from_str(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+        examples.insert(object.to_owned(), json!({ "spec": spec }));
+    }
+    Value::Object(examples)
 }
 
 /// The required values with `more` merged into them.

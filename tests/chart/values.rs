@@ -1,7 +1,7 @@
 use kproxide_testkit::require_controlplane;
 use serde_json::{Value, json};
 
-use crate::render::{chart, refusal, render, repository, required_values, values};
+use crate::render::{OBJECTS, chart, refusal, render, repository, required_values, values};
 
 #[tokio::test]
 async fn the_chart_lints_strictly_with_and_without_values() {
@@ -28,19 +28,19 @@ async fn everything_that_is_missing_is_named_at_once() {
     };
     let reason = refusal(&programs, &json!({})).await;
     for missing in [
-        "proxmox.endpoints:",
+        "proxmox.spec.endpoints:",
         "proxmox.credentials:",
-        "nodeClass.template.name:",
+        "nodeClass.spec.template.name:",
     ] {
         assert!(reason.contains(missing), "{missing} is not in: {reason}");
     }
     let reason = refusal(
         &programs,
-        &values(json!({ "nodeClass": { "template": { "name": "" } } })),
+        &json!({ "proxmox": required_values()["proxmox"] }),
     )
     .await;
     assert!(
-        reason.contains("nodeClass.template.name:") && !reason.contains("proxmox."),
+        reason.contains("nodeClass.spec.template.name:") && !reason.contains("proxmox."),
         "{reason}"
     );
 }
@@ -54,27 +54,27 @@ async fn a_value_that_nobody_knows_is_refused_by_name() {
         ("kpNodeCores", json!({ "kpNodeCores": 2 })),
         (
             "endpoint",
-            json!({ "proxmox": { "endpoint": "https://pve1.example:8006" } }),
+            json!({ "proxmox": { "spec": { "endpoint": "https://pve1.example:8006" } } }),
         ),
         (
             "insecure",
-            json!({ "proxmox": { "tls": { "insecure": true } } }),
+            json!({ "proxmox": { "spec": { "tls": { "insecure": true } } } }),
         ),
         (
             "memory",
-            json!({ "nodeClass": { "instanceTypes": [{ "name": "a", "cores": 1, "memoryMiB": 1024, "memory": 1 }] } }),
+            json!({ "nodeClass": { "spec": { "instanceTypes": [{ "name": "a", "cores": 1, "memoryMiB": 1024, "memory": 1 }] } } }),
         ),
         (
             "maxKpNodes",
-            json!({ "nodePool": { "limits": { "maxKpNodes": 3 } } }),
+            json!({ "nodePool": { "spec": { "limits": { "maxKpNodes": 3 } } } }),
         ),
         (
             "onError",
-            json!({ "nodePool": { "policies": { "hostSelection": { "use": "spread", "onError": "fail" } } } }),
+            json!({ "nodePool": { "spec": { "policies": { "hostSelection": { "use": "spread", "onError": "fail" } } } } }),
         ),
         (
             "barePod",
-            json!({ "nodePool": { "scaleDown": { "blockedBy": { "barePod": false } } } }),
+            json!({ "nodePool": { "spec": { "scaleDown": { "blockedBy": { "barePod": false } } } } }),
         ),
     ];
     for (name, more) in unknown {
@@ -86,6 +86,36 @@ async fn a_value_that_nobody_knows_is_refused_by_name() {
     }
 }
 
+/// As they stood beside `name` in an earlier chart.
+#[tokio::test]
+async fn a_key_at_its_old_place_is_refused_with_the_new_one() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let old = json!({
+        "proxmox": {
+            "endpoints": ["https://pve1.example:8006"],
+            "tls": { "caConfigMap": { "name": "pve-ca" } },
+            "extraSpec": { "pool": "k8s" },
+        },
+        "nodeClass": { "template": { "name": "k8s-node" }, "join": { "guestExec": { "command": "true" } } },
+        "nodePool": { "limits": { "maxNodes": 5 }, "scaleDown": {} },
+    });
+    let reason = refusal(&programs, &values(old)).await;
+    for expected in [
+        "proxmox.endpoints: not a key of this chart. Write proxmox.spec.endpoints",
+        "proxmox.tls: not a key of this chart. Write proxmox.spec.tls, and tls.caConfigMap is proxmox.caConfigMap",
+        "proxmox.extraSpec: not a key of this chart. Write proxmox.spec",
+        "nodeClass.template: not a key of this chart. Write nodeClass.spec.template",
+        "nodeClass.join: not a key of this chart. Write nodeClass.joinScript",
+        "nodePool.limits: not a key of this chart. Write nodePool.spec.limits",
+        "nodePool.scaleDown: not a key of this chart. Write nodePool.spec.scaleDown",
+    ] {
+        assert!(reason.contains(expected), "{expected} is not in: {reason}");
+    }
+    assert!(!reason.contains("proxmox.credentials"), "{reason}");
+}
+
 #[tokio::test]
 async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
     let Some(programs) = require_controlplane() else {
@@ -93,41 +123,41 @@ async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
     };
     let wrong = [
         (
-            "/proxmox/endpoints/0",
-            json!({ "proxmox": { "endpoints": ["https://pve1.example:8006/api2/json"] } }),
+            "/proxmox/spec/endpoints/0",
+            json!({ "proxmox": { "spec": { "endpoints": ["https://pve1.example:8006/api2/json"] } } }),
         ),
         (
-            "/proxmox/endpoints/0",
-            json!({ "proxmox": { "endpoints": ["http://pve1.example:8006"] } }),
+            "/proxmox/spec/endpoints/0",
+            json!({ "proxmox": { "spec": { "endpoints": ["http://pve1.example:8006"] } } }),
         ),
         (
             "/proxmox/credentials/tokenId",
             json!({ "proxmox": { "credentials": { "tokenId": "kproxide@pve" } } }),
         ),
         (
-            "/proxmox/tls/fingerprints/0",
-            json!({ "proxmox": { "tls": { "fingerprints": ["AA:BB"] } } }),
+            "/proxmox/spec/tls/fingerprints/0",
+            json!({ "proxmox": { "spec": { "tls": { "fingerprints": ["AA:BB"] } } } }),
         ),
         (
-            "/nodeClass/template/clone",
-            json!({ "nodeClass": { "template": { "clone": "copy" } } }),
+            "/nodeClass/spec/template/clone",
+            json!({ "nodeClass": { "spec": { "template": { "clone": "copy" } } } }),
         ),
         (
-            "/nodePool/limits/maxNodes",
-            json!({ "nodePool": { "limits": { "maxNodes": "many" } } }),
+            "/nodePool/spec/limits/maxNodes",
+            json!({ "nodePool": { "spec": { "limits": { "maxNodes": "many" } } } }),
         ),
         (
-            "/nodePool/drainTimeout",
-            json!({ "nodePool": { "drainTimeout": 15 } }),
+            "/nodePool/spec/drainTimeout",
+            json!({ "nodePool": { "spec": { "drainTimeout": 15 } } }),
         ),
         (
-            "/nodePool/repairAfter",
-            json!({ "nodePool": { "repairAfter": "soon" } }),
+            "/nodePool/spec/repairAfter",
+            json!({ "nodePool": { "spec": { "repairAfter": "soon" } } }),
         ),
         // The API server takes a fraction as text only.
         (
-            "/nodePool/headroom/cpu",
-            json!({ "nodePool": { "headroom": { "cpu": 0.5 } } }),
+            "/nodePool/spec/headroom/cpu",
+            json!({ "nodePool": { "spec": { "headroom": { "cpu": 0.5 } } } }),
         ),
         (
             "/admin/address",
@@ -203,12 +233,16 @@ async fn values_that_contradict_each_other_are_refused() {
             json!({ "extraArgs": ["--dry-run"] }),
         ),
         (
-            "proxmox.tls: at most one",
-            json!({ "proxmox": { "tls": { "fingerprints": [fingerprint], "insecureSkipVerify": true } } }),
+            "proxmox: either caConfigMap or spec.tls",
+            json!({ "proxmox": { "caConfigMap": { "name": "ca" }, "spec": { "tls": { "fingerprints": [fingerprint] } } } }),
         ),
         (
-            "nodeClass.join.guestExec: either",
-            json!({ "nodeClass": { "join": { "guestExec": { "existingSecret": "join", "command": "true" } } } }),
+            "nodeClass.joinScript: either",
+            json!({ "nodeClass": { "joinScript": { "existingSecret": "join", "command": "true" } } }),
+        ),
+        (
+            "nodeClass: either joinScript or spec.join",
+            json!({ "nodeClass": { "joinScript": { "command": "true" }, "spec": { "join": { "template": {} } } } }),
         ),
     ];
     for (problem, more) in contradictions {
@@ -230,15 +264,7 @@ fn each_default_is_read_by_a_template() {
         .split(|letter: char| !letter.is_ascii_alphanumeric())
         .collect();
     // These are taken over with the object that holds them.
-    let whole = [
-        "vmidRange",
-        "hypervisors",
-        "overcommit",
-        "systemReserved",
-        "concurrency",
-        "instanceTypes",
-        "overhead",
-    ];
+    let whole = ["spec", "policies", "resources"];
     let mut unread = Vec::new();
     let mut keys = vec![(String::new(), &defaults)];
     while let Some((path, value)) = keys.pop() {
@@ -247,13 +273,32 @@ fn each_default_is_read_by_a_template() {
             if !words.contains(key.as_str()) {
                 unread.push(path.clone());
             }
-            if !whole.contains(&key.as_str()) && !["policies", "resources"].contains(&key.as_str())
-            {
+            if !whole.contains(&key.as_str()) {
                 keys.push((path, value));
             }
         }
     }
     assert!(unread.is_empty(), "no template reads {unread:?}");
+}
+
+/// A default stands in the API and nowhere else: the chart proposes a value only where the API has none.
+#[test]
+fn no_default_of_the_api_is_repeated() {
+    let text = std::fs::read_to_string(repository("charts/kproxide/values.yaml")).unwrap();
+    let values: Value = serde_saphyr::from_str(&text).unwrap();
+    for (object, _, plural) in OBJECTS {
+        let path = repository(&format!("charts/kproxide/crds/{plural}.yaml"));
+        let definition: Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let required = schema["properties"]["spec"]["required"].as_array().unwrap();
+        for field in values[object]["spec"].as_object().unwrap().keys() {
+            assert!(
+                required.contains(&json!(field)),
+                "{object}.spec.{field} has a default"
+            );
+        }
+    }
 }
 
 #[tokio::test]

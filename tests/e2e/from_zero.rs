@@ -24,7 +24,7 @@ fn machines_needed(reserved_cpu_milli: u64) -> usize {
 
 /// Nothing is removed, so that one machine too many would stay and be seen.
 fn scene() -> Scene {
-    Scene::with(json!({ "nodePool": { "scaleDown": { "enabled": false } } }))
+    Scene::with(json!({ "nodePool": { "spec": { "scaleDown": { "enabled": false } } } }))
 }
 
 async fn create(stage: &Stage<'_>) {
@@ -100,7 +100,7 @@ fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
         let overhead = json!({ "cpu": format!("{OVERHEAD_CPU_MILLI}m") });
         merge(
             &mut scene.values,
-            json!({ "nodeClass": { "overhead": overhead } }),
+            json!({ "nodeClass": { "spec": { "overhead": overhead } } }),
         );
         let stage = Stage::set(bench, scene).await;
         for _ in 0..10 {
@@ -145,8 +145,11 @@ fn machines_that_join_by_a_script_run_it_once_each() {
         scene.guests.join = Join::OnExec;
         scene.guests.taints =
             vec![json!({ "key": "kproxide.dev/unregistered", "effect": "NoExecute" })];
-        let join = json!({ "guestExec": { "command": SCRIPT } });
-        merge(&mut scene.values, json!({ "nodeClass": { "join": join } }));
+        let script = json!({ "command": SCRIPT });
+        merge(
+            &mut scene.values,
+            json!({ "nodeClass": { "joinScript": script } }),
+        );
         let stage = Stage::set(bench, scene).await;
         // Each pod needs a machine of its own.
         stage.deploy("wide", 2, "3", "1Gi", json!({})).await;

@@ -15,20 +15,22 @@ pub(crate) fn values(served: &Served) -> Value {
     json!({
         "proxmox": {
             "name": "lab",
-            "endpoints": [served.pve_wire.url()],
             "credentials": { "tokenId": token.id, "tokenSecret": token.secret },
-            "tls": { "fingerprints": [served.pve_wire.fingerprint()] },
-            "pool": "k8s",
+            "spec": {
+                "endpoints": [served.pve_wire.url()],
+                "tls": { "fingerprints": [served.pve_wire.fingerprint()] },
+                "pool": "k8s",
+            },
         },
-        "nodeClass": {
+        "nodeClass": { "spec": {
             "template": { "name": "k8s-node", "placement": "local" },
             "instanceTypes": [{ "name": "medium", "cores": CORES, "memoryMiB": MEMORY_MIB }],
             "overhead": { "cpu": "0", "memory": format!("{OVERHEAD_MIB}Mi") },
-        },
-        "nodePool": {
+        }},
+        "nodePool": { "spec": {
             "limits": { "maxNodes": 10 },
             "scaleDown": { "stabilization": "1s", "minNodeAge": "1s", "unneededTime": "1s" },
-        },
+        }},
         "admin": { "port": free_port().unwrap() },
         "log": "info,kproxide=debug",
         "logFormat": "text",

@@ -54,7 +54,7 @@ fn scene() -> Scene {
     let mut scene = Scene::with(json!({
         "log": "trace",
         "policies": { "configMaps": [{ "name": "mine" }] },
-        "nodeClass": { "join": { "guestExec": { "command": format!("k3s agent --token {JOIN}\n") } } },
+        "nodeClass": { "joinScript": { "command": format!("k3s agent --token {JOIN}\n") } },
     }));
     scene.guests.join = Join::OnExec;
     scene

@@ -35,9 +35,9 @@ fn permissions() -> Option<BTreeSet<Permission>> {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/kproxide");
     let chart = chart.display().to_string();
     let given = [
-        "proxmox.endpoints={https://pve1.example:8006}",
+        "proxmox.spec.endpoints={https://pve1.example:8006}",
         "proxmox.credentials.existingSecret=proxmox",
-        "nodeClass.template.name=k8s-node",
+        "nodeClass.spec.template.name=k8s-node",
     ]
     .join(",");
     let args = [

@@ -53,12 +53,24 @@ token
 
 {{/* The Secret with the join script, or nothing if the template joins by itself. */}}
 {{- define "kproxide.joinSecret" -}}
-{{- $exec := .Values.nodeClass.join.guestExec -}}
-{{- if $exec.existingSecret -}}
-{{- $exec.existingSecret -}}
-{{- else if $exec.command -}}
+{{- $script := .Values.nodeClass.joinScript -}}
+{{- if $script.existingSecret -}}
+{{- $script.existingSecret -}}
+{{- else if $script.command -}}
 {{- printf "%s-join" (include "kproxide.fullname" .) -}}
 {{- end -}}
+{{- end -}}
+
+{{/*
+The spec of an object, from a list of two: the spec in the values, and the references to other objects that the chart
+adds. A field that the values give wins.
+*/}}
+{{- define "kproxide.spec" -}}
+{{- $spec := deepCopy (last .) -}}
+{{- range $field, $value := first . -}}
+{{- $_ := set $spec $field $value -}}
+{{- end -}}
+{{- toYaml $spec -}}
 {{- end -}}
 
 {{- define "kproxide.image" -}}
@@ -85,16 +97,44 @@ The flags that the chart sets, each with the value to use in its place: `kproxid
 {{- end -}}
 
 {{/*
-Fails with all that is missing or contradictory at once, so that nobody has to run into one after the other.
-What a value may look like is said by values.schema.json; this is about values that depend on each other.
+What the chart itself understands below proxmox, nodeClass and nodePool. Everything else belongs into their spec.
+*/}}
+{{- define "kproxide.ownKeys" -}}
+proxmox: [name, credentials, caConfigMap, spec]
+nodeClass: [name, joinScript, spec]
+nodePool: [name, spec]
+{{- end -}}
+
+{{/* Keys of an earlier chart that became something else than a field of the spec by the same name. */}}
+{{- define "kproxide.movedKeys" -}}
+proxmox.tls: proxmox.spec.tls, and tls.caConfigMap is proxmox.caConfigMap
+nodeClass.join: nodeClass.joinScript in place of join.guestExec
+proxmox.extraSpec: proxmox.spec
+nodeClass.extraSpec: nodeClass.spec
+nodePool.extraSpec: nodePool.spec
+{{- end -}}
+
+{{/*
+Fails with all that is missing or contradictory at once, so that you see every problem in one run.
+values.schema.json says what a single value may look like. This is about values that depend on each other.
 */}}
 {{- define "kproxide.check" -}}
 {{- $problems := list -}}
+{{- $moved := include "kproxide.movedKeys" . | fromYaml -}}
+{{- range $object, $own := include "kproxide.ownKeys" . | fromYaml -}}
+{{- range $key := keys (index $.Values $object) | sortAlpha -}}
+{{- if not (has $key $own) -}}
+{{- $old := printf "%s.%s" $object $key -}}
+{{- $new := get $moved $old | default (printf "%s.spec.%s (fields of the object stand below spec)" $object $key) -}}
+{{- $problems = append $problems (printf "%s: not a key of this chart. Write %s" $old $new) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $credentials := .Values.proxmox.credentials -}}
 {{- $token := or $credentials.tokenId $credentials.tokenSecret -}}
 {{- $password := or $credentials.username $credentials.password -}}
-{{- if not .Values.proxmox.endpoints -}}
-{{- $problems = append $problems "proxmox.endpoints: where Proxmox VE answers, such as {https://pve1.example:8006}" -}}
+{{- if not (.Values.proxmox.spec).endpoints -}}
+{{- $problems = append $problems "proxmox.spec.endpoints: where Proxmox VE answers, such as {https://pve1.example:8006}" -}}
 {{- end -}}
 {{- if and $credentials.existingSecret (or $token $password) -}}
 {{- $problems = append $problems "proxmox.credentials: either existingSecret or the credentials themselves, not both" -}}
@@ -111,15 +151,18 @@ What a value may look like is said by values.schema.json; this is about values t
 {{- else if not $credentials.existingSecret -}}
 {{- $problems = append $problems "proxmox.credentials: an API token, as existingSecret (keys token-id and token-secret) or as tokenId and tokenSecret" -}}
 {{- end -}}
-{{- if not .Values.nodeClass.template.name -}}
-{{- $problems = append $problems "nodeClass.template.name: the name of the VM template to clone" -}}
+{{- if not ((.Values.nodeClass.spec).template).name -}}
+{{- $problems = append $problems "nodeClass.spec.template.name: the name of the VM template to clone" -}}
 {{- end -}}
-{{- $tls := .Values.proxmox.tls -}}
-{{- if or (and $tls.fingerprints $tls.caConfigMap.name) (and $tls.insecureSkipVerify (or $tls.fingerprints $tls.caConfigMap.name)) -}}
-{{- $problems = append $problems "proxmox.tls: at most one of fingerprints, caConfigMap.name and insecureSkipVerify" -}}
+{{- if and .Values.proxmox.caConfigMap.name (.Values.proxmox.spec).tls -}}
+{{- $problems = append $problems "proxmox: either caConfigMap or spec.tls, not both" -}}
 {{- end -}}
-{{- if and .Values.nodeClass.join.guestExec.existingSecret .Values.nodeClass.join.guestExec.command -}}
-{{- $problems = append $problems "nodeClass.join.guestExec: either existingSecret or command, not both" -}}
+{{- $script := .Values.nodeClass.joinScript -}}
+{{- if and $script.existingSecret $script.command -}}
+{{- $problems = append $problems "nodeClass.joinScript: either existingSecret or command, not both" -}}
+{{- end -}}
+{{- if and (include "kproxide.joinSecret" .) (.Values.nodeClass.spec).join -}}
+{{- $problems = append $problems "nodeClass: either joinScript or spec.join, not both" -}}
 {{- end -}}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
 {{- $problems = append $problems "serviceAccount.name: needed with create: false; otherwise every pod of the namespace that names no ServiceAccount would get kproxide's rights" -}}

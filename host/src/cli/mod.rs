@@ -34,7 +34,12 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         Command::Demo(args) => return demo::run(&args, &mut out),
         #[cfg(feature = "simulator")]
         Command::Simulate(Simulate::Serve(args)) => return simulate::serve(&args, &mut out),
-        Command::Crds => write!(out, "{}", crate::kube::crd::crds_yaml())?,
+        Command::Crds {
+            values_schema: false,
+        } => write!(out, "{}", crate::kube::crd::crds_yaml())?,
+        Command::Crds {
+            values_schema: true,
+        } => write!(out, "{}", crate::kube::crd::values_schema())?,
         Command::Policy(Policy::List) => policy::list(&mut out)?,
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
     }

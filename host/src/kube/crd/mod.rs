@@ -1,5 +1,6 @@
 //! The five custom resources of group `kproxide.dev/v1alpha1`, all cluster-scoped: the API that operators write and the records that
-//! kproxide keeps. The schema that the API server enforces is generated from these types; `kproxide crds` prints it and the chart ships it.
+//! kproxide keeps. The schema that the API server enforces is generated from these types; `kproxide crds` prints it and the chart ships it,
+//! as CustomResourceDefinitions and as the schema of the chart's values.
 //!
 //! A field exists here only if it has an effect. Unknown fields are refused by the API server (kubectl asks for strict validation);
 //! objects read back are read leniently (see [`super::convert`]).
@@ -16,6 +17,7 @@ mod common;
 mod ledger;
 mod pool;
 mod schema;
+mod values;
 
 pub use claim::*;
 pub use class::*;
@@ -24,6 +26,7 @@ pub use common::*;
 pub use ledger::*;
 pub use pool::*;
 pub use schema::{crds, crds_yaml};
+pub use values::values_schema;
 
 /// The only version so far.
 pub const VERSION: &str = "v1alpha1";

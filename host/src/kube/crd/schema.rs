@@ -28,6 +28,21 @@ pub fn crds_yaml() -> String {
         .collect()
 }
 
+/// The schema of a kind's specification.
+pub(super) fn spec_of(kind: &str) -> Value {
+    schema_of(kind)["properties"]["spec"].take()
+}
+
+fn schema_of(kind: &str) -> Value {
+    let crd = crds()
+        .into_iter()
+        .find(|crd| crd.spec.names.kind == kind)
+        .expect("a kind of ours");
+    serde_json::to_value(crd).expect("a definition is plain data")["spec"]["versions"][0]["schema"]
+        ["openAPIV3Schema"]
+        .take()
+}
+
 /// One definition as YAML.
 pub(super) fn crd_yaml(crd: &CustomResourceDefinition) -> String {
     // By way of a value, whose keys are sorted.
@@ -105,16 +120,7 @@ fn tidy_schema(schema: &mut Value) {
 mod tests {
     use super::*;
 
-    fn schema(kind: &str) -> Value {
-        let crd = crds()
-            .into_iter()
-            .find(|crd| crd.spec.names.kind == kind)
-            .expect("a kind of ours");
-        serde_json::to_value(crd).unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-            .take()
-    }
-
-    /// The chart ships what the types say. After a change of the types: `KPROXIDE_UPDATE=1 cargo test -p kproxide --lib crds`.
+    /// The chart ships what the types say. After a change of the types: `KPROXIDE_UPDATE=1 cargo test -p kproxide --lib crd`.
     #[test]
     fn the_chart_ships_these_crds() {
         let folder =
@@ -168,7 +174,7 @@ mod tests {
         }
         for crd in crds() {
             let kind = &crd.spec.names.kind;
-            let schema = schema(kind);
+            let schema = schema_of(kind);
             walk(&format!("{kind}.spec"), &schema["properties"]["spec"]);
             if let Some(status) = schema["properties"].get("status") {
                 walk(&format!("{kind}.status"), status);
@@ -178,7 +184,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_design() {
-        let pool = schema("NodePool");
+        let pool = schema_of("NodePool");
         let spec = &pool["properties"]["spec"]["properties"];
         assert_eq!(
             spec["limits"]["default"],
@@ -197,13 +203,13 @@ mod tests {
             spec["policies"]["properties"]["hostSelection"]["default"],
             json!({"use": "spread"})
         );
-        let cluster = schema("ProxmoxCluster");
+        let cluster = schema_of("ProxmoxCluster");
         let spec = &cluster["properties"]["spec"]["properties"];
         assert_eq!(
             spec["overcommit"]["default"],
             json!({"cpu": 4.0, "memory": 1.0})
         );
-        let class = schema("NodeClass");
+        let class = schema_of("NodeClass");
         let spec = &class["properties"]["spec"]["properties"];
         assert_eq!(
             spec["timeouts"]["default"],
@@ -214,12 +220,12 @@ mod tests {
 
     #[test]
     fn a_claims_specification_is_immutable_and_the_ledgers_lists_are_atomic() {
-        let claim = schema("NodeClaim");
+        let claim = schema_of("NodeClaim");
         assert_eq!(
             claim["properties"]["spec"]["x-kubernetes-validations"][0]["rule"],
             json!("self == oldSelf")
         );
-        let ledger = schema("Ledger");
+        let ledger = schema_of("Ledger");
         for list in ["entries", "policyState", "backoff"] {
             assert_eq!(
                 ledger["properties"]["spec"]["properties"][list]["x-kubernetes-list-type"],
