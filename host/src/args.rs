@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::period::parse_period;
+
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
 #[command(
@@ -44,7 +46,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "A DURATION is written like 10s, 5m, 24h or 250ms.")]
+#[command(after_help = "A DURATION is written like 10s, 5m, 24h, 7d or 250ms.")]
 pub struct Run {
     /// Kubernetes credentials; default: those of the pod, else ~/.kube/config
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
@@ -226,15 +228,13 @@ pub enum Policy {
 const DURATION_MAX: std::time::Duration = std::time::Duration::from_hours(365 * 24);
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let parsed: jiff::SignedDuration = text
-        .parse()
-        .map_err(|_| format!("{text:?} is not a duration: write it like 10s, 5m or 250ms"))?;
-    let parsed =
-        std::time::Duration::try_from(parsed).map_err(|_| format!("{text:?} is negative"))?;
-    if parsed > DURATION_MAX {
-        return Err(format!("{text:?} is more than a year (8760h)"));
-    }
-    Ok(parsed)
+    parse_period(text)
+        .ok()
+        .and_then(|period| std::time::Duration::try_from(period).ok())
+        .filter(|duration| *duration <= DURATION_MAX)
+        .ok_or_else(|| {
+            format!("{text:?} is not a duration: write it like 10s, 5m, 250ms or 7d, and not more than a year (8760h)")
+        })
 }
 
 #[cfg(test)]
@@ -264,6 +264,15 @@ mod tests {
             error.contains("--poll-interval") && error.contains("write it like 10s"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_duration_may_be_in_days_as_in_objects() {
+        let cli = Cli::try_parse_from(["kproxide", "run", "--quarantine", "7d"]).unwrap();
+        let Command::Run(run) = cli.command else {
+            panic!("{cli:?}");
+        };
+        assert_eq!(run.timing.quarantine.as_secs(), 7 * 24 * 60 * 60);
     }
 
     #[test]

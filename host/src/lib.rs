@@ -38,6 +38,7 @@ pub mod telemetry;
 pub mod chain;
 pub mod hex;
 mod labels;
+pub mod period;
 
 #[cfg(feature = "lab")]
 pub mod lab;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::{Draw, mutated, mutated_text};
 use crate::args::{Cli, Command};
 use crate::config::Config;
-use crate::kube::convert::{class_facts, cluster_facts, parse_period, pool_facts};
+use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
+use crate::period::parse_period;
 use crate::pve::auth::Credentials;
 
 /// One kind of setting, chosen by the first byte.
@@ -68,10 +69,7 @@ fn flags(draw: &mut Draw<'_>) {
 fn period(draw: &mut Draw<'_>) {
     let text = mutated_text(draw.word(&["90s", "1h30m", "7d", "1500ms", "36600d"]), draw);
     match parse_period(&text) {
-        Ok(period) => {
-            assert!(!period.is_negative() && period.as_hours() <= 100 * 366 * 24);
-            assert!(text.starts_with(|c: char| c.is_ascii_digit()));
-        }
+        Ok(period) => assert!(!period.is_negative() && period.as_hours() <= 100 * 366 * 24),
         Err(problem) => assert!(problem.contains(&format!("{text:?}"))),
     }
 }

@@ -9,7 +9,6 @@ mod class;
 mod cluster;
 mod ledger;
 mod node;
-mod period;
 mod pod;
 mod pool;
 
@@ -19,7 +18,6 @@ pub use class::{
 };
 pub use cluster::{ClusterConnection, TrustSettings, cluster_facts};
 pub(crate) use ledger::{ledger_facts, ledger_object};
-pub use period::parse_period;
 pub use pool::pool_facts;
 
 #[cfg(test)]
@@ -39,6 +37,7 @@ use serde_json::{Map, Value};
 use super::crd::{Amount, Period};
 use super::view::CustomView;
 use crate::labels::{check_key, check_value};
+use crate::period::parse_period;
 
 /// Our records are unreadable: written by another version, or by hand. Nothing is done with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

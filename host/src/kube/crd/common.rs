@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use kproxide_planner::facts::{Taint, TaintEffect};
 
-/// A length of time as people write it: `90s`, `5m`, `1h30m`, `7d`, `0s`. Read by [`crate::kube::convert`].
+/// A length of time as people write it: `90s`, `5m`, `1h30m`, `7d`, `0s`. Read by [`crate::period`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Period(pub String);
