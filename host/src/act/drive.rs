@@ -325,6 +325,7 @@ impl Drive {
             claim: &self.claim.facts,
             verdict: &self.verdict,
             settings: &self.surroundings.settings,
+            pool: &self.surroundings.pool,
             hint: &self.surroundings.hint,
         }
     }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kproxide_planner::claim::{
     GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Subject, looks, next,
 };
-use kproxide_planner::facts::{
-    BlockedBy, ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, Join, Timeouts,
-};
+use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, PoolFacts};
 use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
@@ -16,29 +14,13 @@ use kproxide_planner::world::World;
 
 use super::Context;
 use super::pause::Pause;
-use crate::kube::convert::{MachineSettings, ProviderIdWriter};
-
-/// For claims whose class is gone: as the class's defaults.
-const TIMEOUTS: Timeouts = Timeouts {
-    provision: SignedDuration::from_mins(5),
-    agent: SignedDuration::from_mins(3),
-    join: SignedDuration::from_mins(10),
-};
-
-/// For claims whose pool is gone: as the pool's defaults.
-const DRAIN_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
-const REPAIR_AFTER: SignedDuration = SignedDuration::from_mins(10);
-const BLOCKED_BY: BlockedBy = BlockedBy {
-    local_volumes: true,
-    bare_pods: true,
-    unfinished_jobs: true,
-    empty_dir: false,
-    kube_system: false,
-};
+use crate::kube::convert::{MachineSettings, ProviderIdWriter, defaults};
 
 /// Everything that a drive needs and that does not change while it runs.
 pub(super) struct Surroundings {
     pub(super) settings: Settings,
+    /// The API's defaults, if it is gone.
+    pub(super) pool: PoolFacts,
     pub(super) hint: Hint,
     /// The Node that the world matches with the claim; its name is a hint for where to look.
     pub(super) node: Option<NodeName>,
@@ -75,28 +57,21 @@ impl Surroundings {
     fn of_spec(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
         let cluster = world.clusters().get(&spec.cluster)?;
         let class = world.classes().get(&spec.class);
-        let pool = world.pools().get(&spec.pool);
         let machine = context.machines.get(&spec.class);
+        let (default_class, default_machine) = &*defaults::CLASS;
+        let rules = class.unwrap_or(default_class);
         let settings = Settings {
             vmid_first: cluster.vmid_first,
             vmid_last: cluster.vmid_last,
             pool: cluster.pool.clone(),
-            timeouts: class.map_or(TIMEOUTS, |class| class.timeouts),
-            join: class.map_or(Join::Template, |class| class.join),
-            provider_id: machine.as_ref().map_or(ProviderId::Auto, |machine| {
-                match machine.provider_id {
-                    ProviderIdWriter::Auto => ProviderId::Auto,
-                    ProviderIdWriter::Kubelet => ProviderId::Kubelet,
-                    ProviderIdWriter::CloudControllerManager => ProviderId::Ccm,
-                    ProviderIdWriter::Nobody => ProviderId::None,
-                }
-            }),
-            startup_taints: pool
-                .map(|pool| pool.startup_taints.clone())
-                .unwrap_or_default(),
-            blocked_by: pool.map_or(BLOCKED_BY, |pool| pool.scale_down.blocked_by),
-            drain_timeout: pool.map_or(DRAIN_TIMEOUT, |pool| pool.drain_timeout),
-            repair_after: pool.map_or(REPAIR_AFTER, |pool| pool.repair_after),
+            timeouts: rules.timeouts,
+            join: rules.join,
+            provider_id: match machine.as_deref().unwrap_or(default_machine).provider_id {
+                ProviderIdWriter::Auto => ProviderId::Auto,
+                ProviderIdWriter::Kubelet => ProviderId::Kubelet,
+                ProviderIdWriter::CloudControllerManager => ProviderId::Ccm,
+                ProviderIdWriter::Nobody => ProviderId::None,
+            },
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
             armed_at: match anchor::hold(world, world.ledger(), &spec.cluster) {
@@ -106,6 +81,11 @@ impl Surroundings {
         };
         Some(Self {
             settings,
+            pool: world
+                .pools()
+                .get(&spec.pool)
+                .unwrap_or(&defaults::POOL)
+                .clone(),
             hint: Hint::default(),
             node: None,
             class: class.cloned(),
@@ -143,6 +123,7 @@ pub(super) fn without_looking(
         claim,
         verdict,
         settings: &surroundings.settings,
+        pool: &surroundings.pool,
         hint: &surroundings.hint,
     };
     let mut wanted = looks(&subject, None);

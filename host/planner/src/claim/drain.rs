@@ -109,7 +109,7 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         Verdict::Remove(reason) if !reason.is_voluntary() => Course::GoOn(*reason),
         Verdict::Remove(reason) => {
             if late {
-                let limit = subject.settings.drain_timeout;
+                let limit = subject.pool.drain_timeout;
                 return Course::Abandon(Stays::Late(limit));
             }
             match blocked(subject, observed, *reason) {
@@ -192,7 +192,9 @@ fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) ->
         return staying.next().map(|pod| Stays::Came(pod.key.clone()));
     }
     // What blocks scale-down does not block a replacement.
-    let rules = reason.scales_down().then_some(&subject.settings.blocked_by);
+    let rules = reason
+        .scales_down()
+        .then_some(&subject.pool.scale_down.blocked_by);
     staying.find_map(|pod| Some(Stays::Pod(pod.key.clone(), blocker(&pod.ties(), rules)?)))
 }
 

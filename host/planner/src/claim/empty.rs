@@ -200,7 +200,7 @@ fn detach(
             let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
             let message = format!(
                 "not empty within {:#}, and goes on: {} pods ({}), volumes: {}",
-                subject.settings.drain_timeout,
+                subject.pool.drain_timeout,
                 left.len(),
                 pods.join(", "),
                 attachments.join(", ")

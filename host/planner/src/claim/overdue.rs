@@ -67,14 +67,14 @@ pub(super) fn is_broken(subject: &Subject<'_>, observed: &Observed, now: Timesta
         Some(NodeLook::Absent) => subject.status().since(Condition::NodeMissing),
         Some(NodeLook::One(..) | NodeLook::Several(_)) | None => None,
     };
-    let repaired_at = since.map(|since| later(since, subject.settings.repair_after));
+    let repaired_at = since.map(|since| later(since, subject.pool.repair_after));
     now >= subject.join_deadline() && repaired_at.is_some_and(|at| now >= at)
 }
 
 pub(super) fn broken(subject: &Subject<'_>, kind: Condition, now: Timestamp) -> Step {
     let message = format!(
         "its Node was not Ready within {:#} of its start, nor for {:#} by now",
-        subject.settings.timeouts.join, subject.settings.repair_after
+        subject.settings.timeouts.join, subject.pool.repair_after
     );
     fail(kind, NOT_READY, message, now)
 }

@@ -132,7 +132,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     let startup = node
         .taints
         .iter()
-        .find(|taint| has(&subject.settings.startup_taints, taint) || delays_service(taint));
+        .find(|taint| has(&subject.pool.startup_taints, taint) || delays_service(taint));
     if let Some(taint) = startup {
         let why = format!("Node {name} still has the taint {}", taint.key);
         return if late {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::op::Op;
 use super::{Condition, Phase};
 use crate::facts::{
-    BlockedBy, ClaimFacts, ClaimStatus, GuestStatus, HypervisorFacts, InventoryFacts, Join, Taint,
+    ClaimFacts, ClaimStatus, GuestStatus, HypervisorFacts, InventoryFacts, Join, PoolFacts,
     Timeouts,
 };
 use crate::ids::{ClaimName, Vmid};
@@ -23,10 +23,12 @@ pub struct Subject<'a> {
     pub claim: &'a ClaimFacts,
     pub verdict: &'a Verdict,
     pub settings: &'a Settings,
+    /// The API's defaults, if its pool is gone.
+    pub pool: &'a PoolFacts,
     pub hint: &'a Hint,
 }
 
-/// What its class, pool and cluster say.
+/// What its class and cluster say, and the flags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub vmid_first: Vmid,
@@ -37,12 +39,6 @@ pub struct Settings {
     pub timeouts: Timeouts,
     pub join: Join,
     pub provider_id: ProviderId,
-    /// The pool's: awaited to go before a Node counts as Initialized.
-    pub startup_taints: Vec<Taint>,
-    pub blocked_by: BlockedBy,
-    pub drain_timeout: SignedDuration,
-    /// The pool's: a Node that is not Ready for so long is replaced.
-    pub repair_after: SignedDuration,
     /// From the tombstone to a hard stop.
     pub shutdown_timeout: SignedDuration,
     /// For how long the VMID and address of a closed claim are not used again.
@@ -161,10 +157,7 @@ impl<'a> Subject<'a> {
     /// By when its Node must be empty.
     pub(super) fn drain_deadline(&self) -> Timestamp {
         let began = self.status().draining_since;
-        later(
-            began.unwrap_or(self.claim.created),
-            self.settings.drain_timeout,
-        )
+        later(began.unwrap_or(self.claim.created), self.pool.drain_timeout)
     }
 
     /// From when the VM is stopped hard.

@@ -7,6 +7,7 @@
 mod claim;
 mod class;
 mod cluster;
+pub mod defaults;
 mod ledger;
 mod node;
 mod pod;

@@ -4,11 +4,11 @@ use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PoolName};
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Change, Kind};
 use crate::kube::convert::{
-    claim_facts, class_facts, cluster_facts, daemon_set_facts, disruption_budget_facts,
+    claim_facts, class_facts, cluster_facts, daemon_set_facts, defaults, disruption_budget_facts,
     ledger_facts, node_facts, object_key, pod_facts, pool_facts, volume_attachment_facts,
 };
 use crate::kube::crd::{
@@ -139,10 +139,8 @@ impl Watched for CustomView<ProxmoxCluster> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClusterName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) = read_spec::<ProxmoxClusterSpec>(
-            &self.spec,
-            json!({"endpoints": [], "credentials": "", "vmidRange": {"first": 100, "last": 100}}),
-        );
+        let (spec, problem) =
+            read_spec::<ProxmoxClusterSpec>(&self.spec, defaults::least_cluster());
         let (mut facts, connection) = cluster_facts(&spec);
         let unreadable = problem.is_some();
         facts.problem = problem.or(facts.problem);
@@ -164,10 +162,7 @@ impl Watched for CustomView<NodeClass> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClassName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) = read_spec::<NodeClassSpec>(
-            &self.spec,
-            json!({"template": {"name": ""}, "instanceTypes": []}),
-        );
+        let (spec, problem) = read_spec::<NodeClassSpec>(&self.spec, defaults::least_class());
         let (mut facts, machines) = class_facts(&spec);
         facts.problem = problem.or(facts.problem);
         changes.push(Change::Machines(name.clone(), Some(Box::new(machines))));
@@ -185,7 +180,7 @@ impl Watched for CustomView<NodePool> {
 
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = PoolName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) = read_spec::<NodePoolSpec>(&self.spec, json!({"nodeClass": ""}));
+        let (spec, problem) = read_spec::<NodePoolSpec>(&self.spec, defaults::least_pool());
         let mut facts = pool_facts(&self.metadata, &spec);
         facts.problem = problem.or(facts.problem);
         changes.push(Change::Delta(Delta::Pool(name, Some(Box::new(facts)))));
@@ -258,6 +253,8 @@ fn read_spec<S: DeserializeOwned>(spec: &Map<String, Value>, least: Value) -> (S
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn object(spec: Value) -> Map<String, Value> {

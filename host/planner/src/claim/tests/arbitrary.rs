@@ -202,8 +202,8 @@ fn settings(draw: &mut Draw<'_>, case: &mut Case) {
     settings.timeouts.provision = duration(draw);
     settings.timeouts.agent = duration(draw);
     settings.timeouts.join = duration(draw);
-    settings.drain_timeout = duration(draw);
-    settings.repair_after = duration(draw);
+    case.pool.drain_timeout = duration(draw);
+    case.pool.repair_after = duration(draw);
     settings.shutdown_timeout = duration(draw);
     settings.quarantine = duration(draw);
     settings.join = *draw.pick(&[Join::Template, Join::GuestExec]);
@@ -214,7 +214,7 @@ fn settings(draw: &mut Draw<'_>, case: &mut Case) {
         ProviderId::None,
     ]);
     if draw.flag() {
-        settings.startup_taints.push(taint("startup"));
+        case.pool.startup_taints.push(taint("startup"));
     }
 }
 

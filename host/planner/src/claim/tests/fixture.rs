@@ -36,6 +36,7 @@ pub(in crate::claim) struct Case {
     pub claim: ClaimFacts,
     pub verdict: Verdict,
     pub settings: Settings,
+    pub pool: PoolFacts,
     pub hint: Hint,
     pub observed: Observed,
     pub now: Timestamp,
@@ -48,6 +49,7 @@ impl Case {
             claim: claim(phase),
             verdict: Verdict::Keep,
             settings: settings(),
+            pool: crate::fixtures::pool(),
             hint: Hint::default(),
             observed: Observed {
                 own_intent: true,
@@ -78,6 +80,7 @@ impl Case {
             claim: &self.claim,
             verdict: &self.verdict,
             settings: &self.settings,
+            pool: &self.pool,
             hint: &self.hint,
         }
     }
@@ -109,16 +112,6 @@ pub(in crate::claim) fn settings() -> Settings {
         },
         join: Join::Template,
         provider_id: ProviderId::Auto,
-        startup_taints: vec![],
-        blocked_by: BlockedBy {
-            local_volumes: true,
-            bare_pods: true,
-            unfinished_jobs: true,
-            empty_dir: false,
-            kube_system: false,
-        },
-        drain_timeout: SignedDuration::from_mins(15),
-        repair_after: SignedDuration::from_mins(10),
         shutdown_timeout: SignedDuration::from_secs(60),
         quarantine: SignedDuration::from_hours(24),
         armed_at: Some(t0()),

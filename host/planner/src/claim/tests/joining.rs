@@ -109,7 +109,7 @@ fn taints_are_given_once() {
 fn in_service_is_ready_and_free_of_startup_taints() {
     let registered = |change: fn(&mut NodeFacts)| {
         Case::new(Phase::Registered).with(|case| {
-            case.settings.startup_taints = vec![taint("cni")];
+            case.pool.startup_taints = vec![taint("cni")];
             case.observed.node = node(change);
         })
     };
@@ -367,7 +367,7 @@ fn hindered() -> [(Case, &'static str); 4] {
         late(Phase::Launched).with(|case| case.observed.last = did(Op::PatchNode, Outcome::Done));
     let tainted = late(Phase::Registered)
         .with(|case| case.observed.node = node(|node| node.taints.push(taint("cni"))))
-        .with(|case| case.settings.startup_taints = vec![taint("cni")]);
+        .with(|case| case.pool.startup_taints = vec![taint("cni")]);
     [
         (late(Phase::Launched), "label rack: invalid value"),
         (late(Phase::Registered), "label rack: invalid value"),

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fixture;
 use crate::claim::*;
-use crate::facts::ClaimFacts;
+use crate::facts::{ClaimFacts, PoolFacts};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::Verdict;
 
@@ -34,6 +34,7 @@ pub(super) struct World {
     pub claim: Option<ClaimFacts>,
     pub verdict: Verdict,
     pub settings: Settings,
+    pub pool: PoolFacts,
     pub vm: Option<Vm>,
     pub node: Option<NodeLook>,
     pub pods: Vec<PodOnNode>,
@@ -69,6 +70,7 @@ impl World {
             claim: Some(fixture::claim(Phase::Pending)),
             verdict: Verdict::Keep,
             settings: fixture::settings(),
+            pool: crate::fixtures::pool(),
             vm: None,
             node: None,
             pods: vec![],
@@ -129,6 +131,7 @@ impl World {
                 claim: &claim,
                 verdict: &self.verdict,
                 settings: &self.settings,
+                pool: &self.pool,
                 hint: &hint,
             };
             let observed = self.observe(&looks(&subject, last.as_ref()), last, &claim);

@@ -1,0 +1,55 @@
+//! Specifications that leave out everything that they may: what the defaults of the API make of them.
+
+use std::sync::LazyLock;
+
+use kproxide_planner::facts::{ClassFacts, PoolFacts};
+use kube::api::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{MachineSettings, class_facts, pool_facts};
+
+/// For machines whose class is gone.
+pub static CLASS: LazyLock<(ClassFacts, MachineSettings)> =
+    LazyLock::new(|| class_facts(&read(least_class())));
+
+/// For machines whose pool is gone.
+pub static POOL: LazyLock<PoolFacts> =
+    LazyLock::new(|| pool_facts(&ObjectMeta::default(), &read(least_pool())));
+
+pub fn least_cluster() -> Value {
+    json!({"endpoints": [], "credentials": "", "vmidRange": {"first": 100, "last": 100}})
+}
+
+pub fn least_class() -> Value {
+    json!({"template": {"name": ""}, "instanceTypes": []})
+}
+
+pub fn least_pool() -> Value {
+    json!({"nodeClass": ""})
+}
+
+fn read<S: DeserializeOwned>(least: Value) -> S {
+    serde_json::from_value(least).expect("all that is required is there")
+}
+
+#[cfg(test)]
+mod tests {
+    use kproxide_planner::facts::Join;
+
+    use super::*;
+
+    /// A machine is not given up, and its Node not emptied, faster because somebody deleted its pool or class.
+    #[test]
+    fn a_machine_without_its_class_and_pool_keeps_the_times_of_the_api() {
+        assert_eq!(POOL.drain_timeout.as_secs(), 15 * 60);
+        assert_eq!(POOL.repair_after.as_secs(), 10 * 60);
+        assert!(POOL.scale_down.blocked_by.bare_pods && POOL.startup_taints.is_empty());
+        let (class, machine) = &*CLASS;
+        let timeouts = class.timeouts;
+        let seconds =
+            [timeouts.provision, timeouts.agent, timeouts.join].map(|time| time.as_secs());
+        assert_eq!((seconds, class.join), ([300, 180, 600], Join::Template));
+        assert_eq!(machine.provider_id, super::super::ProviderIdWriter::Auto);
+    }
+}
