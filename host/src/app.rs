@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Actor, Context, Fence as ActFence, Identity, Machines, Rules};
+use crate::act::{Actor, Context, Fence as ActFence, Identity, Rules};
 use crate::admin::Vitals;
 use crate::autoscaler::{Autoscaler, Inputs, Reloading, Term};
 use crate::clock::Clock;
@@ -217,7 +217,6 @@ impl App {
 
         let (notes, notes_taken) = mpsc::channel(NOTES_MAX);
         let clusters = Clusters::new(connect);
-        let machines = Machines::default();
         let key_fingerprint = key.as_ref().map(Key::fingerprint);
         let host_facts = HostFacts {
             cluster_id: cluster_id.clone(),
@@ -248,7 +247,6 @@ impl App {
                 ..Rules::default()
             },
             notes,
-            machines: machines.clone(),
             join_dir: config.join_dir.clone(),
             metrics: metrics.clone(),
         });
@@ -270,7 +268,6 @@ impl App {
             },
             world: World::default(),
             clusters,
-            machines,
             policies,
             actor,
             reporter,

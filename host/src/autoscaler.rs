@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Actor, ClaimNote, Machines, Started};
+use crate::act::{Actor, ClaimNote, Started};
 use crate::chain::chain;
 use crate::clock::Clock;
 use crate::kube::lease::Fence;
@@ -67,7 +67,6 @@ pub struct Autoscaler {
     pub limits: Limits,
     pub world: World,
     pub clusters: Clusters,
-    pub machines: Machines,
     pub policies: Library,
     pub actor: Actor,
     pub reporter: Reporter,
@@ -478,11 +477,6 @@ impl Autoscaler {
                     self.world.apply(Delta::Inventory(cluster.clone(), None));
                 }
                 self.clusters.configure(&cluster, connection);
-                true
-            }
-            Change::Machines(class, settings) => {
-                self.machines
-                    .configure(&class, settings.map(|settings| *settings));
                 true
             }
             Change::Unreadable(problem) => {

@@ -1,17 +1,15 @@
-//! What drives share: the clients, who we are, whether we may act, and what each class says about its machines.
+//! What drives share: the clients, who we are, and whether we may act.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kproxide_planner::claim::Note;
-use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, Uid};
+use kproxide_planner::ids::{ClaimName, ClusterName, Uid};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
-use crate::kube::convert::MachineSettings;
 use crate::metrics::Metrics;
 use crate::observe::Clusters;
 use crate::pve::client::Client as PveClient;
@@ -88,9 +86,7 @@ pub struct Context {
     pub rules: Rules,
     /// Notes that find it full are dropped: the claim's conditions say the same.
     pub notes: mpsc::Sender<ClaimNote>,
-    /// How machines of each class are configured and join.
-    pub machines: Machines,
-    /// Where scripts for [`crate::kube::convert::JoinMethod::GuestExec`] are read from.
+    /// Where scripts for [`Join::GuestExec`](kproxide_planner::facts::Join::GuestExec) are read from.
     pub join_dir: PathBuf,
     pub metrics: Metrics,
 }
@@ -102,28 +98,5 @@ impl Context {
         let client = self.clusters.client(cluster)?;
         let fence = self.fence.clone();
         Some(client.writing_only_while(Arc::new(move || fence.leads_in(&term))))
-    }
-}
-
-/// What each class says about its machines beyond the planner's facts. Clones share it.
-#[derive(Clone, Default)]
-pub struct Machines(Arc<Mutex<BTreeMap<ClassName, Arc<MachineSettings>>>>);
-
-impl Machines {
-    /// Takes over a class's settings; `None`: the class is gone.
-    pub fn configure(&self, class: &ClassName, settings: Option<MachineSettings>) {
-        let mut classes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match settings {
-            Some(settings) => classes.insert(class.clone(), Arc::new(settings)),
-            None => classes.remove(class),
-        };
-    }
-
-    pub(super) fn get(&self, class: &ClassName) -> Option<Arc<MachineSettings>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(class)
-            .cloned()
     }
 }

@@ -12,7 +12,6 @@ use tokio::time::sleep;
 
 use super::drive::Drive;
 use super::launch::{failed, no_client, refused};
-use crate::kube::convert::JoinMethod;
 use crate::pve::client::Client;
 use crate::pve::error::Error;
 
@@ -53,29 +52,18 @@ impl Drive {
         let Some(client) = self.proxmox() else {
             return no_client();
         };
-        let script = match self
-            .surroundings
-            .machine
-            .as_ref()
-            .map(|machine| &machine.join)
-        {
-            Some(JoinMethod::GuestExec { script_file }) => {
-                match read_script(&self.context.join_dir, script_file) {
-                    Ok(script) => script,
-                    Err(problem) => {
-                        let text = format!(
-                            "join.guestExec.commandSecretFile {}: {problem}",
-                            script_file.display()
-                        );
-                        return failed(Failure::Retry, text);
-                    }
-                }
-            }
-            Some(JoinMethod::Template) | None => {
-                return failed(
-                    Failure::Retry,
-                    "its class no longer joins through the guest agent".to_owned(),
-                );
+        let class = self.surroundings.class.as_ref();
+        let Some(file) = class.and_then(|class| class.join_script.as_deref()) else {
+            return failed(
+                Failure::Retry,
+                "its class no longer joins through the guest agent".to_owned(),
+            );
+        };
+        let script = match read_script(&self.context.join_dir, Path::new(file)) {
+            Ok(script) => script,
+            Err(problem) => {
+                let text = format!("join.guestExec.commandSecretFile {file}: {problem}");
+                return failed(Failure::Retry, text);
             }
         };
         let command = [

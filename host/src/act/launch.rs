@@ -1,16 +1,15 @@
 //! Steps on the way up: clone, configure, grow, start.
 
 use kproxide_planner::claim::{Failure, Outcome, Proven};
-use kproxide_planner::facts::{ClaimSpec, CloneSpec};
+use kproxide_planner::facts::{ClaimSpec, CloneSpec, Join};
 use kproxide_planner::ids::Uid;
 use kproxide_planner::mutants::{Mutant, broken};
 
 use super::clone_turn::CloneTurn;
 use super::drive::Drive;
 use super::outcome::of_proxmox;
-use crate::kube::convert::{Addressing, CloudInitSettings, JoinMethod, MachineSettings};
 use crate::pve::client::Client;
-use crate::pve::cloudinit::{Address, CloudInit, MachineConfig};
+use crate::pve::cloudinit::MachineConfig;
 use crate::pve::convert::configuration_digest;
 use crate::pve::error::{Error, Meaning};
 use crate::pve::limits::StorageSlot;
@@ -152,12 +151,21 @@ impl Drive {
             return no_client();
         };
         let spec = &self.facts().spec;
-        let Some(settings) = &self.surroundings.machine else {
+        let class = self.surroundings.class.as_deref();
+        // Written down by a version before, it says nothing of its own.
+        let machine = spec
+            .machine
+            .as_deref()
+            .or(class.map(|class| &class.machine));
+        let Some(machine) = machine else {
             return failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class));
         };
-        let config = match machine_config(spec, settings) {
-            Ok(config) => config,
-            Err(problem) => return failed(Failure::GiveUp, problem),
+        let config = MachineConfig {
+            cores: spec.resources.milli_cores.div_ceil(1000),
+            memory_mib: spec.resources.memory_bytes / MIB,
+            address: spec.address,
+            tags: class.map_or(&[], |class| &class.tags),
+            machine,
         };
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
         let clone = match client.read_config(hypervisor, vmid).await {
@@ -214,10 +222,10 @@ impl Drive {
 
     /// What we need to do on the claim's own VM. Proxmox names the path of the VM itself, which ends with it: the privileges belong on its pool's.
     pub(super) fn scope(&self) -> Scope {
-        let join = self.surroundings.machine.as_ref().map(|class| &class.join);
+        let settings = &self.surroundings.settings;
         Scope {
-            pool: Some(self.surroundings.settings.pool.to_string()),
-            guest_exec: matches!(join, Some(JoinMethod::GuestExec { .. })),
+            pool: Some(settings.pool.to_string()),
+            guest_exec: settings.join == Join::GuestExec,
             ..Scope::default()
         }
     }
@@ -243,61 +251,6 @@ impl Drive {
         let adopts = claim.spec.adopts.as_ref();
         adopts.map_or(&claim.uid, |adopts| &adopts.claim_uid)
     }
-}
-
-/// What the claim and its class make of a clone.
-fn machine_config(spec: &ClaimSpec, settings: &MachineSettings) -> Result<MachineConfig, String> {
-    let MachineSettings {
-        cloud_init,
-        join: _,
-        tags,
-        provider_id: _,
-    } = settings;
-    let cloud_init = match cloud_init {
-        Some(settings) => Some(cloud_init_of(spec, settings)?),
-        None => None,
-    };
-    Ok(MachineConfig {
-        cores: u32::try_from(spec.resources.milli_cores.div_ceil(1000))
-            .map_err(|_| "too many cores".to_owned())?,
-        memory_mib: spec.resources.memory_bytes / MIB,
-        tags: tags.clone(),
-        cloud_init,
-    })
-}
-
-fn cloud_init_of(spec: &ClaimSpec, settings: &CloudInitSettings) -> Result<CloudInit, String> {
-    let CloudInitSettings {
-        user,
-        ssh_keys,
-        addressing,
-        nameservers,
-        search_domain,
-    } = settings;
-    let address = match addressing {
-        Addressing::Template => None,
-        Addressing::Dhcp => Some(Address::Dhcp),
-        Addressing::Pool {
-            prefix_length,
-            gateway,
-        } => {
-            let ip = spec
-                .address
-                .ok_or("its class takes addresses from cloudInit.ipPool, but the claim has none")?;
-            Some(Address::Static {
-                ip,
-                prefix: *prefix_length,
-                gateway: *gateway,
-            })
-        }
-    };
-    Ok(CloudInit {
-        ssh_keys: ssh_keys.clone(),
-        address,
-        nameservers: nameservers.clone(),
-        search_domain: search_domain.clone(),
-        user: user.clone(),
-    })
 }
 
 /// A call that starts a task.

@@ -66,7 +66,7 @@ mod tests;
 
 pub use anchors::RefusedAnchor;
 use clone_turn::CloneTurn;
-pub use context::{ClaimNote, Context, Fence, Identity, Machines, Nonces, Rules};
+pub use context::{ClaimNote, Context, Fence, Identity, Nonces, Rules};
 use drive::Drive;
 use leftovers::Asked;
 pub use leftovers::Leftover;

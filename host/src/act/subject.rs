@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{
-    GuestHint, Hint, NodeLook, Observed, ProviderId, Settings, Subject, looks, next,
+    GuestHint, Hint, NodeLook, Observed, Settings, Subject, looks, next,
 };
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, PoolFacts};
 use kproxide_planner::guard::anchor;
@@ -14,7 +14,7 @@ use kproxide_planner::world::World;
 
 use super::Context;
 use super::pause::Pause;
-use crate::kube::convert::{MachineSettings, ProviderIdWriter, defaults};
+use crate::kube::convert::defaults;
 
 /// Everything that a drive needs and that does not change while it runs.
 pub(super) struct Surroundings {
@@ -24,9 +24,8 @@ pub(super) struct Surroundings {
     pub(super) hint: Hint,
     /// The Node that the world matches with the claim; its name is a hint for where to look.
     pub(super) node: Option<NodeName>,
-    /// `None`: the class is gone; nothing is configured then.
-    pub(super) class: Option<ClassFacts>,
-    pub(super) machine: Option<Arc<MachineSettings>>,
+    /// `None`: the class is gone.
+    pub(super) class: Option<Arc<ClassFacts>>,
 }
 
 impl Surroundings {
@@ -57,21 +56,14 @@ impl Surroundings {
     fn of_spec(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
         let cluster = world.clusters().get(&spec.cluster)?;
         let class = world.classes().get(&spec.class);
-        let machine = context.machines.get(&spec.class);
-        let (default_class, default_machine) = &*defaults::CLASS;
-        let rules = class.unwrap_or(default_class);
+        let rules = class.map_or(&*defaults::CLASS, |class| class);
         let settings = Settings {
             vmid_first: cluster.vmid_first,
             vmid_last: cluster.vmid_last,
             pool: cluster.pool.clone(),
             timeouts: rules.timeouts,
             join: rules.join,
-            provider_id: match machine.as_deref().unwrap_or(default_machine).provider_id {
-                ProviderIdWriter::Auto => ProviderId::Auto,
-                ProviderIdWriter::Kubelet => ProviderId::Kubelet,
-                ProviderIdWriter::CloudControllerManager => ProviderId::Ccm,
-                ProviderIdWriter::Nobody => ProviderId::None,
-            },
+            provider_id: rules.provider_id,
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
             armed_at: match anchor::hold(world, world.ledger(), &spec.cluster) {
@@ -89,7 +81,6 @@ impl Surroundings {
             hint: Hint::default(),
             node: None,
             class: class.cloned(),
-            machine,
         })
     }
 }

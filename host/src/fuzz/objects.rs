@@ -125,6 +125,11 @@ fn seeds() -> &'static [Value; 2] {
                 "clone": {"hypervisor": "pve2", "vmid": 9000, "full": true, "storage": "ceph"},
                 "instanceType": "m",
                 "resources": {"milliCores": 4000, "memoryBytes": 8589934592u64, "diskBytes": 1},
+                "machine": {"cloudInit": {
+                    "user": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "dhcp": false,
+                    "network": {"prefixLength": 24, "gateway": "10.0.0.1"},
+                    "nameservers": ["10.0.0.53"], "searchDomain": "lab.example",
+                }},
                 "address": "10.0.0.10", "labels": {"a": "b"}, "annotations": {"c": "d"},
                 "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                 "templateDigest": "t1", "policyDigest": "p1",

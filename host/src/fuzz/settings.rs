@@ -121,7 +121,7 @@ fn object(kind: usize, draw: &mut Draw<'_>) {
             let Ok(spec) = serde_json::from_value(spec) else {
                 return;
             };
-            let (facts, _) = class_facts(&spec);
+            let facts = class_facts(&spec);
             if facts.problem.is_none() {
                 let sized = |one: &kproxide_planner::facts::InstanceType| {
                     one.cores > 0 && one.memory_bytes > 0
@@ -205,7 +205,7 @@ mod tests {
     fn the_seeds_are_without_a_problem() {
         let [cluster, class, pool] = seeds().clone();
         let (cluster, _) = cluster_facts(&serde_json::from_value(cluster).unwrap());
-        let (class, _) = class_facts(&serde_json::from_value(class).unwrap());
+        let class = class_facts(&serde_json::from_value(class).unwrap());
         let pool = pool_facts(
             &ObjectMeta::default(),
             &serde_json::from_value(pool).unwrap(),

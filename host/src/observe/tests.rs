@@ -20,7 +20,7 @@ fn class(name: &str, template: &str) -> Delta {
     let spec = json!({
         "template": {"name": template}, "instanceTypes": [{"name": "small", "cores": 2, "memoryMiB": 2048}],
     });
-    let (facts, _) = class_facts(&serde_json::from_value(spec).unwrap());
+    let facts = class_facts(&serde_json::from_value(spec).unwrap());
     Delta::Class(ClassName::from(name), Some(Box::new(facts)))
 }
 

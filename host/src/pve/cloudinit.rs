@@ -5,81 +5,59 @@
 
 use std::net::IpAddr;
 
+use kproxide_planner::facts::{CloudInit, MachineSpec, Network};
 use sha2::{Digest as _, Sha256};
 
 use super::request::{Params, percent_encode};
 use super::vm_config::{VmConfig, split_options};
 
 /// What a machine shall be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MachineConfig {
+#[derive(Debug, Clone, Copy)]
+pub struct MachineConfig<'a> {
     /// CPU cores, on one socket.
-    pub cores: u32,
+    pub cores: u64,
     /// Memory, without ballooning: what Kubernetes counts on must be there.
     pub memory_mib: u64,
+    /// The claim's own address, if it has one.
+    pub address: Option<IpAddr>,
     /// For people; compared as lower-case sets, and never evidence of ownership.
-    pub tags: Vec<String>,
-    /// First-boot configuration; `None` leaves the template's.
-    pub cloud_init: Option<CloudInit>,
+    pub tags: &'a [String],
+    /// What the class says.
+    pub machine: &'a MachineSpec,
 }
 
-/// NodeClass's `cloudInit`, with the claim's own address.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CloudInit {
-    /// Public keys, one per element, as in `authorized_keys`.
-    pub ssh_keys: Vec<String>,
-    /// Of the first network interface; none leaves the template's.
-    pub address: Option<Address>,
-    /// Name servers; none leaves the hypervisor's.
-    pub nameservers: Vec<IpAddr>,
-    /// DNS search domain.
-    pub search_domain: Option<String>,
-    /// The user to create; none leaves the image's.
-    pub user: Option<String>,
-}
-
-/// Where a machine's address comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Address {
-    /// DHCP.
-    Dhcp,
-    /// One of a pool's, recorded in the claim.
-    Static {
-        /// The machine's address.
-        ip: IpAddr,
-        /// Length of the network's prefix.
-        prefix: u8,
-        /// The way out.
-        gateway: Option<IpAddr>,
-    },
-}
-
-/// Which bridge it should be on, only the template can say.
+/// Why a clone cannot be made what it shall be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the template has no network interface net0, but cloudInit.dhcp or cloudInit.ipPool gives it an address: add a network device to the template, or leave both out"
-)]
-pub struct NoInterface;
+pub enum Unfit {
+    /// Which bridge it should be on, only the template can say.
+    #[error(
+        "the template has no network interface net0, but cloudInit.dhcp or cloudInit.ipPool gives it an address: add a network device to the template, or leave both out"
+    )]
+    NoInterface,
+    /// The claim was made when its class had no pool.
+    #[error("its class takes addresses from cloudInit.ipPool, but the claim has none")]
+    NoAddress,
+}
 
-impl MachineConfig {
+impl MachineConfig<'_> {
     /// The parameters that turn the clone with configuration `clone` into this machine.
     ///
     /// `cluster_id` and `vmid` make its MAC address, so that a machine has the same one however often this is done.
     ///
     /// # Errors
-    /// The machine is to have an address, but no interface.
-    pub fn params(
-        &self,
-        clone: &VmConfig,
-        cluster_id: &str,
-        vmid: u32,
-    ) -> Result<Params, NoInterface> {
+    /// See [`Unfit`].
+    pub fn params(&self, clone: &VmConfig, cluster_id: &str, vmid: u32) -> Result<Params, Unfit> {
         let MachineConfig {
             cores,
             memory_mib,
+            address,
             tags,
-            cloud_init,
+            machine: MachineSpec { cloud_init },
         } = self;
+        let address = match cloud_init {
+            Some(cloud_init) => address_of(cloud_init, *address)?,
+            None => None,
+        };
         let mut params = Params::new()
             .with("cores", cores)
             .with("sockets", 1)
@@ -96,9 +74,7 @@ impl MachineConfig {
         }
         match clone.raw.get("net0") {
             Some(template) => params.push("net0", net0(template, cluster_id, vmid)),
-            None if cloud_init.as_ref().is_some_and(|it| it.address.is_some()) => {
-                return Err(NoInterface);
-            }
+            None if address.is_some() => return Err(Unfit::NoInterface),
             None => {}
         }
         for disk in clone.disks.iter().filter(|disk| disk.is_data()) {
@@ -108,61 +84,54 @@ impl MachineConfig {
             params.push(disk.key.clone(), disk.value());
         }
         if let Some(cloud_init) = cloud_init {
-            cloud_init.add_to(&mut params);
+            add_cloud_init(cloud_init, address, &mut params);
         }
         Ok(params)
     }
 }
 
-impl CloudInit {
-    fn add_to(&self, params: &mut Params) {
-        let CloudInit {
-            ssh_keys,
-            address,
-            nameservers,
-            search_domain,
-            user,
-        } = self;
-        // Proxmox's default upgrades every package at first boot: minutes of delay, and machines that differ.
-        params.push("ciupgrade", 0);
-        if let Some(address) = address {
-            params.push("ipconfig0", address);
-        }
-        if !ssh_keys.is_empty() {
-            params.push("sshkeys", encoded_keys(ssh_keys));
-        }
-        if let Some(user) = user {
-            params.push("ciuser", user);
-        }
-        if !nameservers.is_empty() {
-            let servers: Vec<String> = nameservers.iter().map(IpAddr::to_string).collect();
-            params.push("nameserver", servers.join(" "));
-        }
-        if let Some(domain) = search_domain {
-            params.push("searchdomain", domain);
-        }
+fn add_cloud_init(cloud_init: &CloudInit, ipconfig: Option<String>, params: &mut Params) {
+    let CloudInit {
+        user,
+        ssh_keys,
+        dhcp: _,
+        network: _,
+        nameservers,
+        search_domain,
+    } = cloud_init;
+    // Proxmox's default upgrades every package at first boot: minutes of delay, and machines that differ.
+    params.push("ciupgrade", 0);
+    if let Some(ipconfig) = ipconfig {
+        params.push("ipconfig0", ipconfig);
+    }
+    if !ssh_keys.is_empty() {
+        params.push("sshkeys", encoded_keys(ssh_keys));
+    }
+    if let Some(user) = user {
+        params.push("ciuser", user);
+    }
+    if !nameservers.is_empty() {
+        let servers: Vec<String> = nameservers.iter().map(IpAddr::to_string).collect();
+        params.push("nameserver", servers.join(" "));
+    }
+    if let Some(domain) = search_domain {
+        params.push("searchdomain", domain);
     }
 }
 
-impl std::fmt::Display for Address {
-    /// As `ipconfig0` has it.
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Dhcp => out.write_str("ip=dhcp"),
-            Address::Static {
-                ip,
-                prefix,
-                gateway,
-            } => {
-                let six = if ip.is_ipv6() { "6" } else { "" };
-                write!(out, "ip{six}={ip}/{prefix}")?;
-                match gateway {
-                    Some(gateway) => write!(out, ",gw{six}={gateway}"),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
+/// As `ipconfig0` has it; `None`: as the template has it.
+fn address_of(cloud_init: &CloudInit, claimed: Option<IpAddr>) -> Result<Option<String>, Unfit> {
+    let Some(Network {
+        prefix_length,
+        gateway,
+    }) = cloud_init.network
+    else {
+        return Ok(cloud_init.dhcp.then(|| "ip=dhcp".to_owned()));
+    };
+    let ip = claimed.ok_or(Unfit::NoAddress)?;
+    let six = if ip.is_ipv6() { "6" } else { "" };
+    let gateway = gateway.map_or_else(String::new, |gateway| format!(",gw{six}={gateway}"));
+    Ok(Some(format!("ip{six}={ip}/{prefix_length}{gateway}")))
 }
 
 /// Proxmox: the value of `sshkeys` is itself percent-encoded, a blank as `%20` and never as `+` (which is part of most
@@ -234,20 +203,27 @@ mod tests {
         VmConfig::from_data(&serde_json::from_str(json).unwrap())
     }
 
-    fn machine(cloud_init: impl Into<Option<CloudInit>>) -> MachineConfig {
-        MachineConfig {
+    /// The parameters of a machine on this clone.
+    fn configured(
+        clone: &VmConfig,
+        cloud_init: impl Into<Option<CloudInit>>,
+    ) -> Result<Params, Unfit> {
+        let machine = MachineSpec {
+            cloud_init: cloud_init.into(),
+        };
+        let config = MachineConfig {
             cores: 4,
             memory_mib: 8192,
-            tags: vec!["kproxide".to_owned(), "pool-a".to_owned()],
-            cloud_init: cloud_init.into(),
-        }
+            address: Some("10.0.0.5".parse().unwrap()),
+            tags: &["kproxide".to_owned(), "pool-a".to_owned()],
+            machine: &machine,
+        };
+        config.params(clone, "cluster", 101)
     }
 
     #[test]
     fn a_machine_is_configured_completely() {
-        let params = machine(CloudInit::default())
-            .params(&clone(), "cluster", 101)
-            .unwrap();
+        let params = configured(&clone(), CloudInit::default()).unwrap();
         let mac = mac_address("cluster", 101);
         let expected = [
             ("cores", "4"),
@@ -274,33 +250,27 @@ mod tests {
     #[test]
     fn the_agent_is_enabled_where_the_template_forgot_it() {
         let bare = VmConfig::default();
-        let params = machine(None::<CloudInit>)
-            .params(&bare, "cluster", 101)
-            .unwrap();
+        let params = configured(&bare, None).unwrap();
         assert_eq!(params.get("agent"), Some("1"));
     }
 
     #[test]
     fn without_cloud_init_a_template_keeps_its_own() {
-        let params = machine(None::<CloudInit>)
-            .params(&clone(), "cluster", 101)
-            .unwrap();
+        let params = configured(&clone(), None).unwrap();
         assert_eq!(params.get("ciupgrade"), None);
     }
 
     #[test]
     fn an_interface_is_never_made_up() {
         let bare = VmConfig::default();
-        let params = machine(None::<CloudInit>)
-            .params(&bare, "cluster", 101)
-            .unwrap();
+        let params = configured(&bare, None).unwrap();
         assert_eq!(params.get("net0"), None);
         let wants_address = CloudInit {
-            address: Some(Address::Dhcp),
+            dhcp: true,
             ..CloudInit::default()
         };
-        let refused = machine(wants_address).params(&bare, "cluster", 101);
-        assert_eq!(refused.unwrap_err(), NoInterface);
+        let refused = configured(&bare, wants_address);
+        assert_eq!(refused.unwrap_err(), Unfit::NoInterface);
     }
 
     /// kproximate's B10: a key with a comment, `+`, `/` and `=` broke every scale-up.
@@ -311,9 +281,7 @@ mod tests {
             ssh_keys: vec![key.to_owned(), "\nssh-ed25519 AAAA b\n".to_owned()],
             ..CloudInit::default()
         };
-        let params = machine(cloud_init)
-            .params(&clone(), "cluster", 101)
-            .unwrap();
+        let params = configured(&clone(), cloud_init).unwrap();
         let value = params.get("sshkeys").unwrap();
         assert_eq!(
             value,
@@ -332,35 +300,45 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert_eq!(Address::Dhcp.to_string(), "ip=dhcp");
-        let address = |ip: &str, prefix, gateway: Option<&str>| Address::Static {
-            ip: ip.parse().unwrap(),
-            prefix,
-            gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+        let address = |network: Option<(u8, Option<&str>)>, claimed: Option<&str>| {
+            let cloud_init = CloudInit {
+                dhcp: network.is_none(),
+                network: network.map(|(prefix_length, gateway)| Network {
+                    prefix_length,
+                    gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+                }),
+                ..CloudInit::default()
+            };
+            address_of(&cloud_init, claimed.map(|ip| ip.parse().unwrap()))
         };
+        let is = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(address(None, None), is("ip=dhcp"));
         assert_eq!(
-            address("10.0.0.5", 24, Some("10.0.0.1")).to_string(),
-            "ip=10.0.0.5/24,gw=10.0.0.1"
+            address(Some((24, Some("10.0.0.1"))), Some("10.0.0.5")),
+            is("ip=10.0.0.5/24,gw=10.0.0.1")
         );
-        assert_eq!(address("10.0.0.5", 24, None).to_string(), "ip=10.0.0.5/24");
         assert_eq!(
-            address("fd00::5", 64, Some("fd00::1")).to_string(),
-            "ip6=fd00::5/64,gw6=fd00::1"
+            address(Some((24, None)), Some("10.0.0.5")),
+            is("ip=10.0.0.5/24")
         );
+        assert_eq!(
+            address(Some((64, Some("fd00::1"))), Some("fd00::5")),
+            is("ip6=fd00::5/64,gw6=fd00::1")
+        );
+        assert_eq!(address(Some((24, None)), None), Err(Unfit::NoAddress));
+        assert_eq!(address_of(&CloudInit::default(), None), Ok(None));
     }
 
     #[test]
     fn cloud_init_names_what_is_set() {
         let cloud_init = CloudInit {
-            address: Some(Address::Dhcp),
+            dhcp: true,
             nameservers: vec!["10.0.0.53".parse().unwrap(), "fd00::53".parse().unwrap()],
             search_domain: Some("lab.example".to_owned()),
             user: Some("ops".to_owned()),
             ..CloudInit::default()
         };
-        let params = machine(cloud_init)
-            .params(&clone(), "cluster", 101)
-            .unwrap();
+        let params = configured(&clone(), cloud_init).unwrap();
         assert_eq!(params.get("ipconfig0"), Some("ip=dhcp"));
         assert_eq!(params.get("nameserver"), Some("10.0.0.53 fd00::53"));
         assert_eq!(params.get("searchdomain"), Some("lab.example"));

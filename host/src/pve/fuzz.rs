@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::facts::{CloneSpec, MachineSpec};
 use kproxide_planner::ids::Vmid;
 use serde_json::{Value, json};
 
@@ -295,8 +295,9 @@ fn config_is_sound(config: &VmConfig) {
     let machine = MachineConfig {
         cores: 2,
         memory_mib: 2048,
-        tags: vec![],
-        cloud_init: None,
+        address: None,
+        tags: &[],
+        machine: &MachineSpec::default(),
     };
     let params = machine
         .params(config, "cluster", VMID)

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
+use kproxide_planner::facts::{CloudInit, MachineSpec, Network};
 use serde_json::{Value, json};
 
 use super::canned::{data, decoded, endpoint};
 use super::client::Client;
-use super::cloudinit::{Address, CloudInit, MachineConfig};
+use super::cloudinit::MachineConfig;
 use super::conformance::clone_request;
 use super::limits::Concurrency;
 use super::machine::CloneRequest;
@@ -117,31 +118,39 @@ fn configurations() -> Vec<Params> {
     let clone = json!({"net0": "virtio=BC:24:11:65:78:28,bridge=vmbr0,tag=7", "scsi0": "local:vm-101-disk-0,size=8G",
         "virtio1": "local:vm-101-disk-1,size=8G", "boot": "order=scsi0"});
     let clone = VmConfig::from_data(&serde_json::from_value(clone).unwrap());
-    let address = |ip: &str, gateway: &str| Address::Static {
-        ip: ip.parse().unwrap(),
-        prefix: 24,
-        gateway: Some(gateway.parse().unwrap()),
+    let network = |ip: &str, gateway: &str| {
+        let gateway = Some(gateway.parse().unwrap());
+        let network = Network {
+            prefix_length: 24,
+            gateway,
+        };
+        (Some(network), Some(ip.parse().unwrap()))
     };
     [
-        Address::Dhcp,
-        address("10.0.0.5", "10.0.0.1"),
-        address("fd00::5", "fd00::1"),
+        (None, None),
+        network("10.0.0.5", "10.0.0.1"),
+        network("fd00::5", "fd00::1"),
     ]
     .into_iter()
-    .map(|address| {
-        let machine = MachineConfig {
-            cores: 4,
-            memory_mib: 8192,
-            tags: vec!["kproxide".to_owned()],
+    .map(|(network, address)| {
+        let machine = MachineSpec {
             cloud_init: Some(CloudInit {
                 ssh_keys: vec!["ssh-ed25519 AAAA a@b".to_owned()],
-                address: Some(address),
+                dhcp: network.is_none(),
+                network,
                 nameservers: vec!["10.0.0.53".parse().unwrap()],
                 search_domain: Some("lab.example".to_owned()),
                 user: Some("ops".to_owned()),
             }),
         };
-        machine.params(&clone, "cluster", 101).unwrap()
+        let config = MachineConfig {
+            cores: 4,
+            memory_mib: 8192,
+            address,
+            tags: &["kproxide".to_owned()],
+            machine: &machine,
+        };
+        config.params(&clone, "cluster", 101).unwrap()
     })
     .collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::CloneSpec;
+use kproxide_planner::facts::{CloneSpec, CloudInit, MachineSpec};
 use kproxide_planner::ids::Vmid;
 use kproxide_simulator::clock::Clock;
 use kproxide_simulator::pve::topology::{StorageKind, StorageSpec, VmSpec};
@@ -13,15 +13,17 @@ use tokio::time::sleep;
 
 use super::auth::{CredentialSource, Credentials};
 use super::client::Client;
-use super::cloudinit::{Address, CloudInit, MachineConfig};
+use super::cloudinit::MachineConfig;
 use super::error::{Error, Executed, Meaning};
 use super::inventory::GuestStatus;
 use super::limits::Concurrency;
 use super::machine::CloneRequest;
 use super::ownership::{Key, Marker, prove, with_line};
+use super::request::Params;
 use super::task::{Outcome, Upid};
 use super::template::{Placement, Templates};
 use super::transport::Endpoint;
+use super::vm_config::VmConfig;
 
 mod faults;
 
@@ -113,18 +115,23 @@ fn marker(vmid: u32) -> Marker {
     }
 }
 
-fn machine() -> MachineConfig {
-    MachineConfig {
-        cores: 4,
-        memory_mib: 8192,
-        tags: vec!["kproxide".to_owned()],
+fn configuration(clone: &VmConfig, vmid: u32) -> Params {
+    let machine = MachineSpec {
         cloud_init: Some(CloudInit {
             ssh_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDpUuWdL7yBRmbJ/A+KxwoOBA6qS7tQCKG5QGPn5Jofz ops team".to_owned()],
-            address: Some(Address::Dhcp),
+            dhcp: true,
             user: Some("ops".to_owned()),
             ..CloudInit::default()
         }),
-    }
+    };
+    let config = MachineConfig {
+        cores: 4,
+        memory_mib: 8192,
+        address: None,
+        tags: &["kproxide".to_owned()],
+        machine: &machine,
+    };
+    config.params(clone, "cluster", vmid).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +145,7 @@ async fn a_machine_lives_and_dies() {
     let clone = client.read_config("pve2", 101).await.unwrap();
     assert_eq!(prove(&clone.description, &[key()], &marker(101)), Ok(()));
     assert_eq!(clone.name.as_deref(), Some("node-101"));
-    let params = machine().params(&clone, "cluster", 101).unwrap();
+    let params = configuration(&clone, 101);
     client
         .configure("pve2", 101, params.clone(), clone.digest.as_deref())
         .await

@@ -308,7 +308,7 @@ mod tests {
     fn said(change: impl FnOnce(&mut Value)) -> String {
         let mut world = World::default();
         let class = json!({"template": {"name": "t"}, "instanceTypes": [{"name": "m", "cores": 1, "memoryMiB": 1024}]});
-        let (class, _) = class_facts(&serde_json::from_value(class).unwrap());
+        let class = class_facts(&serde_json::from_value(class).unwrap());
         world.apply(Delta::Class("standard".into(), Some(Box::new(class))));
         let cluster = json!({"endpoints": ["https://pve1"], "credentials": "c", "pool": "p", "vmidRange": {"first": 200, "last": 299}});
         let (cluster, _) = cluster_facts(&serde_json::from_value(cluster).unwrap());

@@ -6,9 +6,9 @@ use super::answers::failed;
 use super::observed::Observed;
 use super::op::{Effect, Op};
 use super::step::{Change, NodePatch, NodeRef, StatusChange, Step};
-use super::subject::{ProviderId, Subject};
+use super::subject::Subject;
 use super::{Condition, Phase};
-use crate::facts::{ClaimSpec, Labels, NodeFacts, Taint};
+use crate::facts::{ClaimSpec, Labels, NodeFacts, ProviderId, Taint};
 use crate::ids::NodeName;
 use crate::keys::{self, UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 

@@ -8,7 +8,7 @@ use super::op::Op;
 use super::{Condition, Phase};
 use crate::facts::{
     ClaimFacts, ClaimStatus, GuestStatus, HypervisorFacts, InventoryFacts, Join, PoolFacts,
-    Timeouts,
+    ProviderId, Timeouts,
 };
 use crate::ids::{ClaimName, Vmid};
 use crate::mutants::{Mutant, broken};
@@ -45,20 +45,6 @@ pub struct Settings {
     pub quarantine: SignedDuration,
     /// Nothing destructive is done before this moment; `None`: not at all.
     pub armed_at: Option<Timestamp>,
-}
-
-/// Who writes a Node's provider ID.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProviderId {
-    /// We, where it is empty and no cloud controller manager is expected to do it.
-    #[default]
-    Auto,
-    /// The kubelet, by its own configuration.
-    Kubelet,
-    /// Proxmox's cloud controller manager.
-    Ccm,
-    /// Nobody.
-    None,
 }
 
 /// What the last inventory said of the machine and the watch of its Node: up to 15 s old, so a reason to look, never evidence.

@@ -4,6 +4,7 @@
 //! [`objects`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that changes arrives as a [`Delta`].
 
 mod kubernetes;
+mod machine;
 mod objects;
 mod proxmox;
 mod record;
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 pub use kubernetes::*;
+pub use machine::*;
 pub use objects::*;
 pub use proxmox::*;
 pub use record::*;

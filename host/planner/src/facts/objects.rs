@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{Labels, Taint};
+use super::machine::{MachineSpec, ProviderId};
 use super::record::{Condition, Intent, Phase, RemovalReason};
 use crate::base64;
 use crate::ids::{
@@ -60,6 +61,14 @@ pub struct ClassFacts {
     pub timeouts: Timeouts,
     /// How a started machine becomes a Node.
     pub join: Join,
+    /// Path of the script for [`Join::GuestExec`].
+    pub join_script: Option<Arc<str>>,
+    /// What its VMs are made to be.
+    #[serde(default)]
+    pub machine: MachineSpec,
+    /// Proxmox tags, for people.
+    pub tags: Vec<String>,
+    pub provider_id: ProviderId,
     /// Changes when the class changes in a way that new machines would show: with the template's digest, what drift is measured by.
     pub digest: Digest,
     pub problem: Option<String>,
@@ -274,6 +283,9 @@ pub struct ClaimSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub address: Option<std::net::IpAddr>,
+    /// What its VM is made to be, as its class had it when it was planned. Not given: as `clone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Box<MachineSpec>>,
     /// Labels that its Node gets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,

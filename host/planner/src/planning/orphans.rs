@@ -535,6 +535,7 @@ impl<'w> Orphan<'w> {
                     .filter(|bytes| *bytes > 0),
             },
             address: entry.and_then(|entry| entry.address),
+            machine: None,
             labels: Labels::new(),
             annotations: Labels::new(),
             taints: Vec::new(),

@@ -320,6 +320,7 @@ impl<'w> Planning<'w> {
                 disk_bytes: offer.instance_type.disk_bytes,
             },
             address,
+            machine: Some(Box::new(class.machine.clone())),
             labels,
             annotations: decoration.annotations.clone(),
             taints: machines::claim_taints(pool.facts, &decoration),

@@ -36,7 +36,7 @@ pub struct World {
     budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
     attachments: BTreeMap<String, VolumeAttachmentFacts>,
     clusters: BTreeMap<ClusterName, ClusterFacts>,
-    classes: BTreeMap<ClassName, ClassFacts>,
+    classes: BTreeMap<ClassName, Arc<ClassFacts>>,
     pools: BTreeMap<PoolName, PoolFacts>,
     claims: BTreeMap<ClaimName, ClaimFacts>,
     ledger: Option<LedgerFacts>,
@@ -67,7 +67,10 @@ impl World {
                 set(&mut self.attachments, name, facts.map(Box::new));
             }
             Delta::Cluster(name, facts) => set(&mut self.clusters, name, facts),
-            Delta::Class(name, facts) => set(&mut self.classes, name, facts),
+            Delta::Class(name, facts) => {
+                let shared = facts.map(|facts| Box::new(Arc::from(facts)));
+                set(&mut self.classes, name, shared);
+            }
             Delta::Pool(name, facts) => {
                 if facts.is_none() {
                     self.decorations.retain(|(pool, _), _| *pool != name);
@@ -230,7 +233,7 @@ impl World {
         &self.clusters
     }
 
-    pub fn classes(&self) -> &BTreeMap<ClassName, ClassFacts> {
+    pub fn classes(&self) -> &BTreeMap<ClassName, Arc<ClassFacts>> {
         &self.classes
     }
 

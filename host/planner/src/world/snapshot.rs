@@ -23,7 +23,7 @@ use crate::plan::DecorationMemo;
 struct Snapshot {
     host: HostFacts,
     clusters: BTreeMap<ClusterName, ClusterFacts>,
-    classes: BTreeMap<ClassName, ClassFacts>,
+    classes: BTreeMap<ClassName, Arc<ClassFacts>>,
     pools: BTreeMap<PoolName, PoolFacts>,
     policies: BTreeMap<PolicyRef, PolicyFacts>,
     claims: BTreeMap<ClaimName, ClaimFacts>,

@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::guest::Guest;
-use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Leftover, Machines, Rules};
+use crate::act::{Actor, ClaimNote, Context, Fence, Identity, Leftover, Rules};
 use crate::clock::Clock;
 use crate::kube::client::Client as KubeClient;
 use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
@@ -122,6 +122,7 @@ pub(super) fn spec() -> ClaimSpec {
             disk_bytes: Some(20 << 30),
         },
         address: None,
+        machine: None,
         labels: [("rack".to_owned(), "a".to_owned())].into(),
         annotations: [(
             "example.com/made-by".to_owned(),
@@ -180,7 +181,7 @@ impl Host {
 
     /// What is planned for so many pods, with this template in the class.
     pub(super) async fn plan(&mut self, template: &Value, pods: usize) -> Plan {
-        let (class, _) = class_facts(&from_json(json!({
+        let class = class_facts(&from_json(json!({
             "template": template,
             "instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20}],
         })));
@@ -288,10 +289,9 @@ impl Lab {
                 }
             },
         )));
-        let machines = Machines::default();
         let mut world = World::default();
         let script = self.guest.as_ref().map(Guest::script);
-        configure(&mut world, &clusters, &machines, script);
+        configure(&mut world, &clusters, script);
         let (notes, told) = mpsc::channel(100);
         let drawn = AtomicU32::new(0);
         let leadership: Arc<str> = format!("epoch-{number}").into();
@@ -312,7 +312,6 @@ impl Lab {
             }),
             rules: Rules::default(),
             notes,
-            machines,
             join_dir: self
                 .guest
                 .as_ref()
@@ -506,7 +505,7 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
     host.actor.start(&plan, &host.world, &host.term).await;
 }
 
-fn configure(world: &mut World, clusters: &Clusters, machines: &Machines, script: Option<PathBuf>) {
+fn configure(world: &mut World, clusters: &Clusters, script: Option<PathBuf>) {
     let (cluster, connection) = cluster_facts(&from_json(json!({
         "endpoints": ["https://pve1:8006"], "credentials": "home", "pool": "k8s",
         "vmidRange": {"first": 200, "last": 299},
@@ -516,7 +515,7 @@ fn configure(world: &mut World, clusters: &Clusters, machines: &Machines, script
     clusters.configure(&name, connection);
     world.apply(Delta::Cluster(name, Some(Box::new(cluster))));
 
-    let (class, settings) = class_facts(&from_json(json!({
+    let class = class_facts(&from_json(json!({
         "template": {"name": "k8s-node", "placement": "local"},
         "instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 20}],
         "cloudInit": {"dhcp": true, "user": "ops"},
@@ -528,7 +527,6 @@ fn configure(world: &mut World, clusters: &Clusters, machines: &Machines, script
     })));
     assert_eq!(class.problem, None);
     let name = ClassName::from("standard");
-    machines.configure(&name, Some(settings));
     world.apply(Delta::Class(name, Some(Box::new(class))));
 
     let pool = pool_facts(

@@ -73,7 +73,8 @@ pub(in crate::kube) mod tests {
     use jiff::Timestamp;
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
     use kproxide_planner::facts::{
-        Adopts, ClaimCondition, ClaimResources, CloneSpec, Taint, TaintEffect,
+        Adopts, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec, Network, Taint,
+        TaintEffect,
     };
     use kproxide_planner::ids::Vmid;
     use serde_json::json;
@@ -95,6 +96,22 @@ pub(in crate::kube) mod tests {
         (Condition::OwnershipMismatch, "OwnershipMismatch"),
         (Condition::ProtectedVM, "ProtectedVM"),
     ];
+
+    fn full_machine() -> MachineSpec {
+        MachineSpec {
+            cloud_init: Some(CloudInit {
+                user: Some("ops".to_owned()),
+                ssh_keys: vec!["ssh-ed25519 AAAA".to_owned()],
+                dhcp: false,
+                network: Some(Network {
+                    prefix_length: 24,
+                    gateway: Some("10.0.0.1".parse().unwrap()),
+                }),
+                nameservers: vec!["10.0.0.53".parse().unwrap()],
+                search_domain: Some("lab.example".to_owned()),
+            }),
+        }
+    }
 
     /// A claim's specification with every field set.
     pub(in crate::kube) fn full_spec() -> ClaimSpec {
@@ -119,6 +136,7 @@ pub(in crate::kube) mod tests {
                 disk_bytes: Some(32 << 30),
             },
             address: Some("10.0.0.10".parse().unwrap()),
+            machine: Some(Box::new(full_machine())),
             labels: [("a".to_owned(), "b".to_owned())].into(),
             annotations: [("c".to_owned(), "d".to_owned())].into(),
             taints: vec![Taint {
@@ -202,6 +220,11 @@ pub(in crate::kube) mod tests {
                     "instanceType": "m",
                     "resources": {"milliCores": 4000, "memoryBytes": 8589934592u64, "diskBytes": 34359738368u64},
                     "address": "10.0.0.10",
+                    "machine": {"cloudInit": {
+                        "user": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "dhcp": false,
+                        "network": {"prefixLength": 24, "gateway": "10.0.0.1"},
+                        "nameservers": ["10.0.0.53"], "searchDomain": "lab.example",
+                    }},
                     "labels": {"a": "b"}, "annotations": {"c": "d"},
                     "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                     "templateDigest": "t1", "policyDigest": "p1",

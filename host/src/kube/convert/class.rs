@@ -1,72 +1,21 @@
-//! NodeClass: facts for the planner, and the settings of machines for whoever makes them.
+//! NodeClass: what machines are made from, checked and in plain units.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
-use kproxide_planner::facts::{AddressRange, ClassFacts, InstanceType, Join, Timeouts};
+use kproxide_planner::facts::{
+    AddressRange, ClassFacts, CloudInit, InstanceType, Join, MachineSpec, Network, Timeouts,
+};
 use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
 use kproxide_planner::keys;
 use kproxide_planner::resources::Resources;
+use serde::Serialize;
 use sha2::Digest as _;
 
 use super::{Problems, unsigned};
-use crate::kube::crd::{
-    self, CloneMode, CloudInit, IpPool, NodeClassSpec, ProviderId, TemplatePlacement,
-};
+use crate::kube::crd::{self, CloneMode, IpPool, NodeClassSpec, TemplatePlacement};
 
-/// What a machine is configured with and how it joins; the planner has no use for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineSettings {
-    /// `None`: the template's stay.
-    pub cloud_init: Option<CloudInitSettings>,
-    pub join: JoinMethod,
-    pub tags: Vec<String>,
-    pub provider_id: ProviderIdWriter,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CloudInitSettings {
-    pub user: Option<String>,
-    pub ssh_keys: Vec<String>,
-    pub addressing: Addressing,
-    pub nameservers: Vec<IpAddr>,
-    pub search_domain: Option<String>,
-}
-
-/// Where the first interface's address comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Addressing {
-    /// As the template says.
-    Template,
-    Dhcp,
-    /// The claim's own address, in a network of this shape.
-    Pool {
-        prefix_length: u8,
-        gateway: Option<IpAddr>,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JoinMethod {
-    Template,
-    /// The script in this file, through the guest agent.
-    GuestExec {
-        script_file: PathBuf,
-    },
-}
-
-/// Who writes `spec.providerID`, which can be written only once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderIdWriter {
-    /// kproxide, where it is empty and no cloud controller manager will.
-    Auto,
-    Kubelet,
-    CloudControllerManager,
-    Nobody,
-}
-
-/// The settings are as far as they could be read; nothing is launched while the facts have a problem.
-pub fn class_facts(spec: &NodeClassSpec) -> (ClassFacts, MachineSettings) {
+/// As far as it could be read; nothing is launched while the facts have a problem.
+pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
     let NodeClassSpec {
         template,
         instance_types,
@@ -87,6 +36,69 @@ pub fn class_facts(spec: &NodeClassSpec) -> (ClassFacts, MachineSettings) {
         );
     }
     problems.label_value("spec.template.name", keys::TEMPLATE, &template.name);
+    check_sizes(instance_types, &mut problems);
+    let pool = cloud_init
+        .as_ref()
+        .and_then(|settings| settings.ip_pool.as_ref());
+    let (network, ranges) = pool.and_then(|pool| network(pool, &mut problems)).unzip();
+    let join_script = match (&join.template, &join.guest_exec) {
+        (Some(_), None) => None,
+        (None, Some(exec)) => Some(exec.command_secret_file.as_str().into()),
+        (Some(_), Some(_)) | (None, None) => {
+            problems.add("join", "set exactly one of template and guestExec");
+            None
+        }
+    };
+    let overhead_milli_cores = unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu));
+    let overhead_memory_bytes = unsigned(problems.bytes("overhead.memory", &overhead.memory));
+    let timeouts = Timeouts {
+        provision: problems.period("timeouts.provision", &timeouts.provision),
+        agent: problems.period("timeouts.agent", &timeouts.agent),
+        join: problems.period("timeouts.join", &timeouts.join),
+    };
+    let cloud_init = cloud_init.as_ref();
+    let machine = MachineSpec {
+        cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
+    };
+    ClassFacts {
+        template: template.name.as_str().into(),
+        local_template: match template.placement {
+            TemplatePlacement::Local => true,
+            TemplatePlacement::Shared => false,
+        },
+        storage: template.storage.as_deref().map(StorageName::from),
+        linked: match template.clone {
+            CloneMode::Auto => None,
+            CloneMode::Linked => Some(true),
+            CloneMode::Full => Some(false),
+        },
+        instance_types: instance_types.iter().map(instance_type).collect(),
+        arch: match arch {
+            crd::Arch::Amd64 => "amd64".into(),
+            crd::Arch::Arm64 => "arm64".into(),
+        },
+        os: match os {
+            crd::Os::Linux => "linux".into(),
+        },
+        overhead_milli_cores,
+        overhead_memory_bytes,
+        addresses: pool.map(|_| ranges.unwrap_or_default()),
+        timeouts,
+        join: match join_script {
+            None => Join::Template,
+            Some(_) => Join::GuestExec,
+        },
+        join_script,
+        tags: tags.clone(),
+        provider_id: *provider_id,
+        // Of what a machine shows: not of how long things may take, of sizes on offer (each claim records its own), of addresses on offer, or of tags.
+        digest: digest(&(template, arch, os, join, &machine)),
+        machine,
+        problem: problems.text(),
+    }
+}
+
+fn check_sizes(instance_types: &[crd::InstanceType], problems: &mut Problems) {
     if instance_types.is_empty() {
         problems.add("instanceTypes", "is empty: give at least one size");
     }
@@ -107,82 +119,6 @@ pub fn class_facts(spec: &NodeClassSpec) -> (ClassFacts, MachineSettings) {
             );
         }
     }
-    let pool = cloud_init
-        .as_ref()
-        .and_then(|settings| settings.ip_pool.as_ref());
-    let network = pool.and_then(|pool| network(pool, &mut problems));
-    let join = match (&join.template, &join.guest_exec) {
-        (Some(_), None) => JoinMethod::Template,
-        (None, Some(exec)) => JoinMethod::GuestExec {
-            script_file: PathBuf::from(&exec.command_secret_file),
-        },
-        (Some(_), Some(_)) | (None, None) => {
-            problems.add("join", "set exactly one of template and guestExec");
-            JoinMethod::Template
-        }
-    };
-
-    let facts = ClassFacts {
-        template: template.name.as_str().into(),
-        local_template: match template.placement {
-            TemplatePlacement::Local => true,
-            TemplatePlacement::Shared => false,
-        },
-        storage: template.storage.as_deref().map(StorageName::from),
-        linked: match template.clone {
-            CloneMode::Auto => None,
-            CloneMode::Linked => Some(true),
-            CloneMode::Full => Some(false),
-        },
-        instance_types: instance_types.iter().map(instance_type).collect(),
-        arch: match arch {
-            crd::Arch::Amd64 => "amd64".into(),
-            crd::Arch::Arm64 => "arm64".into(),
-        },
-        os: match os {
-            crd::Os::Linux => "linux".into(),
-        },
-        overhead_milli_cores: unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu)),
-        overhead_memory_bytes: unsigned(problems.bytes("overhead.memory", &overhead.memory)),
-        addresses: pool.map(|_| {
-            network
-                .as_ref()
-                .map(|network| network.ranges.clone())
-                .unwrap_or_default()
-        }),
-        timeouts: Timeouts {
-            provision: problems.period("timeouts.provision", &timeouts.provision),
-            agent: problems.period("timeouts.agent", &timeouts.agent),
-            join: problems.period("timeouts.join", &timeouts.join),
-        },
-        join: match join {
-            JoinMethod::Template => Join::Template,
-            JoinMethod::GuestExec { .. } => Join::GuestExec,
-        },
-        digest: digest(spec),
-        problem: None,
-    };
-    let cloud_init = cloud_init
-        .as_ref()
-        .map(|settings| cloud_init_settings(settings, network, &mut problems));
-    let settings = MachineSettings {
-        cloud_init,
-        join,
-        tags: tags.clone(),
-        provider_id: match provider_id {
-            ProviderId::Auto => ProviderIdWriter::Auto,
-            ProviderId::Kubelet => ProviderIdWriter::Kubelet,
-            ProviderId::Ccm => ProviderIdWriter::CloudControllerManager,
-            ProviderId::None => ProviderIdWriter::Nobody,
-        },
-    };
-    (
-        ClassFacts {
-            problem: problems.text(),
-            ..facts
-        },
-        settings,
-    )
 }
 
 fn instance_type(one: &crd::InstanceType) -> InstanceType {
@@ -211,13 +147,7 @@ fn instance_type(one: &crd::InstanceType) -> InstanceType {
     }
 }
 
-struct Network {
-    prefix_length: u8,
-    gateway: Option<IpAddr>,
-    ranges: Vec<AddressRange>,
-}
-
-fn network(pool: &IpPool, problems: &mut Problems) -> Option<Network> {
+fn network(pool: &IpPool, problems: &mut Problems) -> Option<(Network, Vec<AddressRange>)> {
     let parsed = pool.cidr.split_once('/').and_then(|(address, length)| {
         let address: IpAddr = address.parse().ok()?;
         let length: u8 = length.parse().ok()?;
@@ -283,11 +213,11 @@ fn network(pool: &IpPool, problems: &mut Problems) -> Option<Network> {
             problems.add(&field, "overlaps an earlier range");
         }
     }
-    Some(Network {
+    let network = Network {
         prefix_length,
         gateway,
-        ranges,
-    })
+    };
+    Some((network, ranges))
 }
 
 /// The first and the last address of an IPv4 network that has more than two: no machine can have them.
@@ -329,12 +259,12 @@ fn contains(network: IpAddr, prefix_length: u8, address: IpAddr) -> bool {
     }
 }
 
-fn cloud_init_settings(
-    settings: &CloudInit,
+fn settings_of(
+    settings: &crd::CloudInit,
     network: Option<Network>,
     problems: &mut Problems,
-) -> CloudInitSettings {
-    let CloudInit {
+) -> CloudInit {
+    let crd::CloudInit {
         user,
         ssh_keys,
         dhcp,
@@ -345,21 +275,11 @@ fn cloud_init_settings(
     if *dhcp == Some(true) && ip_pool.is_some() {
         problems.add("cloudInit", "dhcp: true and ipPool exclude each other");
     }
-    CloudInitSettings {
+    CloudInit {
         user: user.clone(),
         ssh_keys: ssh_keys.clone(),
-        addressing: match network {
-            Some(Network {
-                prefix_length,
-                gateway,
-                ranges: _,
-            }) => Addressing::Pool {
-                prefix_length,
-                gateway,
-            },
-            None if *dhcp == Some(true) => Addressing::Dhcp,
-            None => Addressing::Template,
-        },
+        dhcp: *dhcp == Some(true),
+        network,
         nameservers: nameservers(nameserver.as_deref().unwrap_or_default(), problems),
         search_domain: search_domain.clone(),
     }
@@ -380,32 +300,19 @@ fn nameservers(text: &str, problems: &mut Problems) -> Vec<IpAddr> {
     servers
 }
 
-/// Of what a machine would show: not of how long things may take, of sizes on offer (each claim records its own), or of tags.
-fn digest(spec: &NodeClassSpec) -> Digest {
-    let NodeClassSpec {
-        template,
-        arch,
-        os,
-        cloud_init,
-        join,
-        instance_types: _,
-        overhead: _,
-        tags: _,
-        provider_id: _,
-        timeouts: _,
-    } = spec;
-    let shown = serde_json::to_vec(&(template, arch, os, cloud_init, join))
-        .expect("a specification is plain data");
+fn digest(shown: &impl Serialize) -> Digest {
+    let shown = serde_json::to_vec(shown).expect("a specification is plain data");
     Digest::from(crate::hex::hex(&sha2::Sha256::digest(shown)))
 }
 
 #[cfg(test)]
 mod tests {
+    use kproxide_planner::facts::ProviderId;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn read(change: impl FnOnce(&mut Value)) -> (ClassFacts, MachineSettings) {
+    fn read(change: impl FnOnce(&mut Value)) -> ClassFacts {
         let mut spec = json!({
             "template": {"name": "debian-13-k3s"},
             "instanceTypes": [{"name": "m", "cores": 4, "memoryMiB": 8192}],
@@ -415,7 +322,7 @@ mod tests {
     }
 
     fn problem(change: impl FnOnce(&mut Value)) -> String {
-        read(change).0.problem.expect("a problem")
+        read(change).problem.expect("a problem")
     }
 
     fn with_pool(pool: Value) -> impl FnOnce(&mut Value) {
@@ -424,30 +331,30 @@ mod tests {
 
     #[test]
     fn a_template_and_a_size_are_enough() {
-        let (facts, settings) = read(|_| {});
+        let facts = read(|_| {});
         assert_eq!(facts.problem, None);
         assert_eq!(facts.instance_types[0].memory_bytes, 8 << 30);
         assert_eq!(facts.instance_types[0].max_pods, 110);
         assert_eq!(facts.timeouts.join.as_secs(), 600);
         assert_eq!(facts.join, Join::Template);
         assert_eq!(facts.addresses, None);
-        assert_eq!(settings.cloud_init, None);
-        assert_eq!(settings.provider_id, ProviderIdWriter::Auto);
+        assert_eq!(facts.machine, MachineSpec::default());
+        assert_eq!(facts.provider_id, ProviderId::Auto);
     }
 
     #[test]
     fn an_address_pool_is_read_and_checked() {
-        let (facts, settings) = read(with_pool(json!({
+        let facts = read(with_pool(json!({
             "cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "ranges": [{"first": "10.0.0.10", "last": "10.0.0.19"}],
         })));
         assert_eq!(facts.problem, None);
         assert_eq!(facts.addresses.unwrap()[0].last.to_string(), "10.0.0.19");
         assert_eq!(
-            settings.cloud_init.unwrap().addressing,
-            Addressing::Pool {
+            facts.machine.cloud_init.unwrap().network,
+            Some(Network {
                 prefix_length: 24,
                 gateway: Some("10.0.0.1".parse().unwrap())
-            }
+            })
         );
 
         let check = |pool: Value, expected: &str| {
@@ -494,7 +401,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_of_what_machines_show() {
-        let digest = |change: fn(&mut Value)| read(change).0.digest;
+        let digest = |change: fn(&mut Value)| read(change).digest;
         let base = digest(|_| {});
         assert_eq!(
             base,

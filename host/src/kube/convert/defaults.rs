@@ -7,11 +7,10 @@ use kube::api::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{MachineSettings, class_facts, pool_facts};
+use super::{class_facts, pool_facts};
 
 /// For machines whose class is gone.
-pub static CLASS: LazyLock<(ClassFacts, MachineSettings)> =
-    LazyLock::new(|| class_facts(&read(least_class())));
+pub static CLASS: LazyLock<ClassFacts> = LazyLock::new(|| class_facts(&read(least_class())));
 
 /// For machines whose pool is gone.
 pub static POOL: LazyLock<PoolFacts> =
@@ -35,7 +34,7 @@ fn read<S: DeserializeOwned>(least: Value) -> S {
 
 #[cfg(test)]
 mod tests {
-    use kproxide_planner::facts::Join;
+    use kproxide_planner::facts::{Join, ProviderId};
 
     use super::*;
 
@@ -45,11 +44,10 @@ mod tests {
         assert_eq!(POOL.drain_timeout.as_secs(), 15 * 60);
         assert_eq!(POOL.repair_after.as_secs(), 10 * 60);
         assert!(POOL.scale_down.blocked_by.bare_pods && POOL.startup_taints.is_empty());
-        let (class, machine) = &*CLASS;
-        let timeouts = class.timeouts;
+        let timeouts = CLASS.timeouts;
         let seconds =
             [timeouts.provision, timeouts.agent, timeouts.join].map(|time| time.as_secs());
-        assert_eq!((seconds, class.join), ([300, 180, 600], Join::Template));
-        assert_eq!(machine.provider_id, super::super::ProviderIdWriter::Auto);
+        assert_eq!((seconds, CLASS.join), ([300, 180, 600], Join::Template));
+        assert_eq!(CLASS.provider_id, ProviderId::Auto);
     }
 }

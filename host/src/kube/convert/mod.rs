@@ -14,9 +14,7 @@ mod pod;
 mod pool;
 
 pub(crate) use claim::{claim_facts, claim_object, status_object};
-pub use class::{
-    Addressing, CloudInitSettings, JoinMethod, MachineSettings, ProviderIdWriter, class_facts,
-};
+pub use class::class_facts;
 pub use cluster::{ClusterConnection, TrustSettings, cluster_facts};
 pub(crate) use ledger::{ledger_facts, ledger_object};
 pub use pool::pool_facts;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kproxide_planner::facts::ProviderId;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -269,21 +270,6 @@ pub struct JoinByGuestExec {
     /// Path of the mounted file that holds the script, in the folder of `--join-dir`; it usually holds a join token, hence a file from a Secret.
     #[schemars(length(min = 1, max = 4096))]
     pub command_secret_file: String,
-}
-
-/// Who writes the Nodes' `spec.providerID`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ProviderId {
-    /// kproxide writes `proxmox://REGION/VMID` where it is empty and no cloud controller manager is going to write it.
-    #[default]
-    Auto,
-    /// The kubelet writes it (k3s and RKE2 do); kproxide never does.
-    Kubelet,
-    /// A cloud controller manager writes it; kproxide never does.
-    Ccm,
-    /// Nobody writes it.
-    None,
 }
 
 /// How long the steps of a launch may take. A machine that takes longer is given up and replaced.

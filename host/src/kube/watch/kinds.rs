@@ -163,14 +163,12 @@ impl Watched for CustomView<NodeClass> {
     fn changes(&self, changes: &mut Vec<Change>) {
         let name = ClassName::from(self.metadata.name.as_deref().unwrap_or_default());
         let (spec, problem) = read_spec::<NodeClassSpec>(&self.spec, defaults::least_class());
-        let (mut facts, machines) = class_facts(&spec);
+        let mut facts = class_facts(&spec);
         facts.problem = problem.or(facts.problem);
-        changes.push(Change::Machines(name.clone(), Some(Box::new(machines))));
         changes.push(Change::Delta(Delta::Class(name, Some(Box::new(facts)))));
     }
 
     fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Machines(name.into(), None));
         changes.push(Change::Delta(Delta::Class(name.into(), None)));
     }
 }

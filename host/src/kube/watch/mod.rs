@@ -14,13 +14,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use kproxide_planner::facts::Delta;
-use kproxide_planner::ids::{ClassName, ClusterName};
+use kproxide_planner::ids::ClusterName;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::client::Client;
-use super::convert::{ClusterConnection, MachineSettings, Unreadable, object_key};
+use super::convert::{ClusterConnection, Unreadable, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
     CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
@@ -87,8 +87,6 @@ pub enum Change {
     Delta(Delta),
     /// How to reach a Proxmox cluster; `None`: it is gone, or its settings cannot be used (its facts say why).
     Connection(ClusterName, Option<ClusterConnection>),
-    /// How machines of a class are configured; `None`: it is gone.
-    Machines(ClassName, Option<Box<MachineSettings>>),
     /// An object that cannot be read: what was known of it still counts. For people, once per change of the object.
     Unreadable(Unreadable),
 }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::fixture::*;
 use super::rules::check;
 use crate::claim::*;
-use crate::facts::{ClaimCondition, Join, TaintEffect};
+use crate::facts::{ClaimCondition, Join, ProviderId, TaintEffect};
 use crate::fuzz::Draw;
 use crate::ids::{Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};

@@ -190,6 +190,7 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
                 disk_bytes: None,
             },
             address: None,
+            machine: None,
             labels: Labels::new(),
             annotations: Labels::new(),
             taints: vec![],

@@ -2,7 +2,7 @@
 
 use super::fixture::*;
 use crate::claim::*;
-use crate::facts::{Join, NodeFacts, TaintEffect};
+use crate::facts::{Join, NodeFacts, ProviderId, TaintEffect};
 use crate::keys::{UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
 
 const REGION: &str = "topology.kubernetes.io/region";
