@@ -129,7 +129,7 @@ fn seeds() -> &'static [Value; 2] {
                     "user": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "dhcp": false,
                     "network": {"prefixLength": 24, "gateway": "10.0.0.1"},
                     "nameservers": ["10.0.0.53"], "searchDomain": "lab.example",
-                }},
+                }, "vmOptions": {"cpuType": "host"}},
                 "address": "10.0.0.10", "labels": {"a": "b"}, "annotations": {"c": "d"},
                 "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                 "templateDigest": "t1", "policyDigest": "p1",

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use kproxide_planner::facts::{CloudInit, MachineSpec, Network};
+use kproxide_planner::facts::{CloudInit, MachineSpec, Network, VmOptions};
 use sha2::{Digest as _, Sha256};
 
 use super::request::{Params, percent_encode};
@@ -52,7 +52,11 @@ impl MachineConfig<'_> {
             memory_mib,
             address,
             tags,
-            machine: MachineSpec { cloud_init },
+            machine:
+                MachineSpec {
+                    cloud_init,
+                    vm_options: VmOptions { cpu_type },
+                },
         } = self;
         let address = match cloud_init {
             Some(cloud_init) => address_of(cloud_init, *address)?,
@@ -68,6 +72,9 @@ impl MachineConfig<'_> {
             .with_flag("protection", false);
         if !clone.agent_enabled() {
             params.push("agent", 1);
+        }
+        if let Some(cpu_type) = cpu_type {
+            params.push("cpu", cpu(cpu_type, clone.raw.get("cpu")));
         }
         if !tags.is_empty() {
             params.push("tags", tags.join(";"));
@@ -158,6 +165,18 @@ pub fn mac_address(cluster_id: &str, vmid: u32) -> String {
     mac
 }
 
+/// This CPU type, with what else the template says of the CPU: `host,flags=+aes`.
+fn cpu(cpu_type: &str, template: Option<&String>) -> String {
+    let (_, options) = template
+        .map(|template| split_options(template))
+        .unwrap_or_default();
+    let mut cpu = cpu_type.to_owned();
+    for (name, value) in options.iter().filter(|(name, _)| name != "cputype") {
+        cpu.push_str(&format!(",{name}={value}"));
+    }
+    cpu
+}
+
 /// The template's first interface with our address: `virtio=02:…,bridge=vmbr0,tag=7`.
 fn net0(template: &str, cluster_id: &str, vmid: u32) -> String {
     let mac = mac_address(cluster_id, vmid);
@@ -210,6 +229,7 @@ mod tests {
     ) -> Result<Params, Unfit> {
         let machine = MachineSpec {
             cloud_init: cloud_init.into(),
+            ..MachineSpec::default()
         };
         let config = MachineConfig {
             cores: 4,
@@ -343,6 +363,24 @@ mod tests {
         assert_eq!(params.get("nameserver"), Some("10.0.0.53 fd00::53"));
         assert_eq!(params.get("searchdomain"), Some("lab.example"));
         assert_eq!(params.get("ciuser"), Some("ops"));
+    }
+
+    #[test]
+    fn a_cpu_type_replaces_the_templates_and_nothing_else() {
+        for (template, expected) in [
+            (None, "host"),
+            (Some("kvm64"), "host"),
+            (
+                Some("cputype=kvm64,flags=+aes;-pcid"),
+                "host,flags=+aes;-pcid",
+            ),
+            (
+                Some("x86-64-v2-AES,hidden=1,flags=+aes"),
+                "host,hidden=1,flags=+aes",
+            ),
+        ] {
+            assert_eq!(cpu("host", template.map(str::to_owned).as_ref()), expected);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
-use kproxide_planner::facts::{CloudInit, MachineSpec, Network};
+use kproxide_planner::facts::{CloudInit, MachineSpec, Network, VmOptions};
 use serde_json::{Value, json};
 
 use super::canned::{data, decoded, endpoint};
@@ -142,6 +142,9 @@ fn configurations() -> Vec<Params> {
                 search_domain: Some("lab.example".to_owned()),
                 user: Some("ops".to_owned()),
             }),
+            vm_options: VmOptions {
+                cpu_type: Some("x86-64-v2-AES".to_owned()),
+            },
         };
         let config = MachineConfig {
             cores: 4,

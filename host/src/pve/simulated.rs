@@ -123,6 +123,7 @@ fn configuration(clone: &VmConfig, vmid: u32) -> Params {
             user: Some("ops".to_owned()),
             ..CloudInit::default()
         }),
+        ..MachineSpec::default()
     };
     let config = MachineConfig {
         cores: 4,

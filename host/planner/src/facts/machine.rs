@@ -13,6 +13,27 @@ pub struct MachineSpec {
     /// First-boot configuration. Not given: the template's stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
+    /// Options of the VM.
+    #[serde(skip_serializing_if = "VmOptions::is_template")]
+    pub vm_options: VmOptions,
+}
+
+/// Options of the VM. What is not given stays as the template has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct VmOptions {
+    /// The CPU that the VM shows to its guest, such as `host`, `x86-64-v2-AES` or `custom-NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
+    pub cpu_type: Option<String>,
+}
+
+impl VmOptions {
+    /// All of them are the template's.
+    pub fn is_template(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Settings for cloud-init, through Proxmox's cloud-init drive. What is not given stays as the template has it.

@@ -160,6 +160,7 @@ async fn a_machine_is_what_its_class_says() {
             "searchDomain": "lab.example",
         },
         "tags": ["k8s", "burst"],
+        "vmOptions": { "cpuType": "x86-64-v2-AES" },
     });
     let lab = furnished(setting, class, json!({}));
     run(&lab, MACHINE).await;
@@ -182,6 +183,7 @@ async fn a_machine_is_what_its_class_says() {
         ("nameserver", "10.1.0.2 10.1.0.3"),
         ("searchdomain", "lab.example"),
         ("tags", "burst;k8s"),
+        ("cpu", "x86-64-v2-AES"),
     ] {
         assert_eq!(vm.config.get(field).map(String::as_str), Some(expected));
     }

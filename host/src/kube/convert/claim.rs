@@ -74,7 +74,7 @@ pub(in crate::kube) mod tests {
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
     use kproxide_planner::facts::{
         Adopts, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec, Network, Taint,
-        TaintEffect,
+        TaintEffect, VmOptions,
     };
     use kproxide_planner::ids::Vmid;
     use serde_json::json;
@@ -110,6 +110,9 @@ pub(in crate::kube) mod tests {
                 nameservers: vec!["10.0.0.53".parse().unwrap()],
                 search_domain: Some("lab.example".to_owned()),
             }),
+            vm_options: VmOptions {
+                cpu_type: Some("host".to_owned()),
+            },
         }
     }
 
@@ -224,7 +227,7 @@ pub(in crate::kube) mod tests {
                         "user": "ops", "sshKeys": ["ssh-ed25519 AAAA"], "dhcp": false,
                         "network": {"prefixLength": 24, "gateway": "10.0.0.1"},
                         "nameservers": ["10.0.0.53"], "searchDomain": "lab.example",
-                    }},
+                    }, "vmOptions": {"cpuType": "host"}},
                     "labels": {"a": "b"}, "annotations": {"c": "d"},
                     "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                     "templateDigest": "t1", "policyDigest": "p1",

@@ -23,6 +23,7 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         os,
         overhead,
         cloud_init,
+        vm_options,
         join,
         tags,
         provider_id,
@@ -56,9 +57,19 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         agent: problems.period("timeouts.agent", &timeouts.agent),
         join: problems.period("timeouts.join", &timeouts.join),
     };
+    if let Some(cpu_type) = &vm_options.cpu_type {
+        let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if cpu_type.is_empty() || !cpu_type.chars().all(is_inner) {
+            problems.add(
+                "vmOptions.cpuType",
+                format_args!("{cpu_type:?} is not a CPU type of Proxmox; write it like host, x86-64-v2-AES or custom-NAME"),
+            );
+        }
+    }
     let cloud_init = cloud_init.as_ref();
     let machine = MachineSpec {
         cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
+        vm_options: vm_options.clone(),
     };
     ClassFacts {
         template: template.name.as_str().into(),
@@ -400,6 +411,27 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_type_is_a_word_of_proxmox() {
+        let with = |cpu_type: &str| {
+            let cpu_type = cpu_type.to_owned();
+            read(move |spec| spec["vmOptions"] = json!({"cpuType": cpu_type}))
+        };
+        for good in ["host", "x86-64-v2-AES", "custom-lab_1"] {
+            let facts = with(good);
+            assert_eq!(facts.problem, None);
+            assert_eq!(facts.machine.vm_options.cpu_type.as_deref(), Some(good));
+        }
+        for bad in ["", "host,flags=+aes", "x86 64", "hôst"] {
+            let text = with(bad).problem.expect("a problem");
+            assert!(
+                text.contains("spec.vmOptions.cpuType")
+                    && text.contains("is not a CPU type of Proxmox"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn the_digest_is_of_what_machines_show() {
         let digest = |change: fn(&mut Value)| read(change).digest;
         let base = digest(|_| {});
@@ -416,5 +448,10 @@ mod tests {
             base,
             digest(|spec| spec["cloudInit"] = json!({"user": "ops"}))
         );
+        assert_ne!(
+            base,
+            digest(|spec| spec["vmOptions"] = json!({"cpuType": "host"}))
+        );
+        assert_eq!(base, digest(|spec| spec["vmOptions"] = json!({})));
     }
 }

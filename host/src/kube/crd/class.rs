@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kproxide_planner::facts::ProviderId;
+use kproxide_planner::facts::{ProviderId, VmOptions};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,9 @@ pub struct NodeClassSpec {
     /// Settings for cloud-init in the VM. Not given: those of the template stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
+    /// Options of the VM. Not given: those of the template stay.
+    #[serde(default, skip_serializing_if = "VmOptions::is_template")]
+    pub vm_options: VmOptions,
     /// How a started VM joins the Kubernetes cluster.
     #[serde(default)]
     pub join: Join,

@@ -56,6 +56,10 @@ pub(super) fn complaint(format: Format, name: &str, value: &str) -> Option<Strin
         Format::Agent => {
             property_complaint(name, value, &AGENT_KEYS, |key| matches!(key, "0" | "1"))
         }
+        Format::Cpu => property_complaint(name, value, &CPU_KEYS, |kind| {
+            let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            !kind.is_empty() && kind.chars().all(is_inner)
+        }),
         Format::Memory => {
             let number = value.strip_prefix("current=").unwrap_or(value);
             match number.parse::<u64>() {
@@ -95,6 +99,17 @@ const AGENT_KEYS: [&str; 5] = [
     "freeze-fs-on-backup",
     "guest-fsfreeze",
     "type",
+];
+
+const CPU_KEYS: [&str; 8] = [
+    "cputype",
+    "flags",
+    "guest-phys-bits",
+    "hidden",
+    "hv-vendor-id",
+    "level",
+    "phys-bits",
+    "reported-model",
 ];
 
 /// Checks the keys of `key=value,key=value`. The first part may be a bare word that `is_default` accepts.

@@ -61,6 +61,7 @@ pub(crate) enum Format {
     Network,
     IpConfig,
     Agent,
+    Cpu,
     VolumeId,
     Memory,
 }

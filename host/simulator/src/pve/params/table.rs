@@ -355,7 +355,7 @@ const CONFIG: &[Param] = &[
     optional("ciupgrade", FLAG),
     optional("ciuser", TEXT),
     optional("cores", at_least(1)),
-    optional("cpu", TEXT),
+    optional("cpu", Kind::Text(Format::Cpu)),
     optional(
         "cpulimit",
         Kind::Number {

@@ -70,6 +70,12 @@ fn values_are_checked_with_the_servers_texts() {
         config("name", "a_b").unwrap(),
         "invalid format - value does not look like a valid DNS name\n"
     );
+    assert!(config("cpu", "x86-64-v2-AES,flags=+aes").is_none());
+    assert!(
+        config("cpu", "host,nested=1")
+            .unwrap()
+            .contains("cpu.nested: property is not defined")
+    );
     assert!(config("net0", "virtio,bridge=vmbr0").is_none());
     assert!(config("net0", "virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1").is_none());
     assert!(
