@@ -231,14 +231,14 @@ impl Planning<'_> {
         }
     }
 
-    /// Drains that go on only while the world still wants them, looked at again on this tick's board: the pods must still fit elsewhere, and no
+    /// Drains that go on only while the world still wants them, looked at again on this tick's snapshot: the pods must still fit elsewhere, and no
     /// pending pod may have use for the Node.
     pub(super) fn review_drains(&mut self) {
         self.review_each(|reason| !reason.scales_down());
         // Those that go in any case first: their pods must not meet others in the same room.
         for row in &self.rows {
             if let (Verdict::Remove(_), Some(node)) = (&row.verdict, &row.node) {
-                self.board.make_room_for(node);
+                self.snapshot.make_room_for(node);
             }
         }
         self.review_each(RemovalReason::scales_down);
@@ -256,7 +256,7 @@ impl Planning<'_> {
                     let row = &mut self.rows[index];
                     row.verdict = Verdict::GiveUp(problem);
                     row.stage = Stage::InService;
-                    self.board.reopen(row);
+                    self.snapshot.reopen(row);
                     self.schedule();
                 }
             }
@@ -287,7 +287,7 @@ impl Planning<'_> {
         if let Some(pod) = self.pending_pod_for(&node) {
             return Some(GiveUp::Pending(pod));
         }
-        match self.board.move_away(&node) {
+        match self.snapshot.move_away(&node) {
             Ok(_) => None,
             Err(stuck) => Some(GiveUp::Stuck(stuck)),
         }

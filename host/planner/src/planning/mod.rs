@@ -8,10 +8,9 @@
 //!
 //! The steps are functions called in the order of [`Planning::question`]; each file of this folder is one of them, or what several share:
 //! hypervisors ([`sites`]) and their room ([`room`]), which pods fit where ([`fit`]), machines as pods will see them ([`machines`]), Nodes as pods
-//! see them ([`board`]).
+//! see them ([`snapshot`]).
 
 mod blockers;
-mod board;
 mod breaking;
 mod claims;
 mod clone;
@@ -30,6 +29,7 @@ mod scale_down;
 mod scale_up;
 mod schedule;
 mod sites;
+mod snapshot;
 mod spread;
 
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub struct Planning<'w> {
     pools: Vec<pools::PoolPlan<'w>>,
     hypervisors: sites::Hypervisors<'w>,
     decorating: decorate::Decorating,
-    board: board::Board<'w>,
+    snapshot: snapshot::ClusterSnapshot<'w>,
     /// What topology spread counts, by the shape of the pod that spreads.
     counted: BTreeMap<Id, spread::Counted>,
     needs: Vec<schedule::Need<'w>>,
@@ -136,7 +136,7 @@ impl<'w> Planning<'w> {
             pools: Vec::new(),
             hypervisors: sites::Hypervisors::default(),
             decorating: decorate::Decorating::default(),
-            board: board::Board::default(),
+            snapshot: snapshot::ClusterSnapshot::default(),
             counted: BTreeMap::new(),
             needs: Vec::new(),
             placing: placement::Placing::default(),
@@ -167,7 +167,7 @@ impl<'w> Planning<'w> {
                     None => Step::Schedule,
                 },
                 Step::Schedule => {
-                    self.lay_out_board();
+                    self.take_snapshot();
                     self.schedule();
                     self.review_drains();
                     Step::ScaleUp

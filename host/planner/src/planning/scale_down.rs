@@ -392,7 +392,7 @@ impl<'w> Planning<'w> {
     fn remove_one(&mut self, index: usize) -> Option<Kept> {
         let node = self.rows[index].node?;
         let pool = self.rows[index].pool?;
-        if self.board.awaits_pods(&node) {
+        if self.snapshot.awaits_pods(&node) {
             return Some(Kept::AwaitsPods(Moment::AfterThisTick));
         }
         if let Some((pod, blocker)) = self.blocking_pod(&node, pool) {
@@ -408,7 +408,7 @@ impl<'w> Planning<'w> {
         {
             return Some(Kept::load_headroom(pool, Moment::AfterThisTick));
         }
-        let moves = match self.board.move_away(&node) {
+        let moves = match self.snapshot.move_away(&node) {
             Ok(moves) => moves,
             Err(stuck) => return Some(Kept::Stuck(stuck, Moment::AfterThisTick)),
         };
@@ -419,7 +419,7 @@ impl<'w> Planning<'w> {
         let problem = self.pool_headroom_lacks(index, pool);
         let waits = |wait| Kept::Held(Hold::Breaker(wait));
         if let Some(problem) = problem.or_else(|| self.count_removal(index, reason).map(waits)) {
-            self.board.move_back(&node, moves);
+            self.snapshot.move_back(&node, moves);
             return Some(problem);
         }
         self.scale_down.load.allocatable.subtract(allocatable);

@@ -170,14 +170,14 @@ impl Planning<'_> {
     /// What pods may still take on the pool's machines, those to come included.
     pub(super) fn free_in(&self, pool: &PoolName) -> Resources {
         let mut free = Resources::default();
-        for slot in self
-            .board
-            .slots
+        for info in self
+            .snapshot
+            .nodes
             .iter()
-            .filter(|slot| slot.pool.as_ref() == Some(pool))
+            .filter(|info| info.pool.as_ref() == Some(pool))
         {
-            if slot.is_open() {
-                free.add(&slot.place.free.resources);
+            if info.is_open() {
+                free.add(&info.place.free.resources);
             }
         }
         free

@@ -40,21 +40,21 @@ impl<'w> Planning<'w> {
             if need.left == 0 || need.unsupported.is_some() {
                 continue;
             }
-            for (index, count) in self.board.put_pending(&need.spec, need.left) {
+            for (index, count) in self.snapshot.put_pending(&need.spec, need.left) {
                 need.left -= count;
-                let slot = &self.board.slots[index];
-                if slot.is_coming()
-                    && let Some(claim) = &slot.claim
+                let info = &self.snapshot.nodes[index];
+                if info.is_coming()
+                    && let Some(claim) = &info.claim
                 {
                     need.on_claims.get_or_insert_with(|| (claim.clone(), 0)).1 += count;
-                } else if let Some(node) = slot.node() {
+                } else if let Some(node) = info.node() {
                     need.on_nodes
                         .get_or_insert_with(|| (node.name().clone(), 0))
                         .1 += count;
                 }
             }
             if need.left > 0 {
-                need.excluded = self.board.excluded(&need.spec);
+                need.excluded = self.snapshot.excluded(&need.spec);
             }
         }
     }
@@ -87,7 +87,7 @@ impl<'w> Planning<'w> {
     /// A pending pod without a place that this Node could take if it stayed.
     pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
         let need = self.needs.iter().find(|need| {
-            need.left > 0 && need.unsupported.is_none() && self.board.would_fit(&need.spec, node)
+            need.left > 0 && need.unsupported.is_none() && self.snapshot.would_fit(&need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }

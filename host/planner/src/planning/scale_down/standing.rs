@@ -71,11 +71,12 @@ impl<'w> Planning<'w> {
         if node.facts.unschedulable {
             return Some(Kept::Cordoned);
         }
-        let slot = self.board.slot_of(node).map(|slot| &self.board.slots[slot]);
-        if slot.is_some_and(|slot| slot.promised > 0) {
+        let at = self.snapshot.index_of_node(node);
+        let info = at.map(|at| &self.snapshot.nodes[at]);
+        if info.is_some_and(|info| info.promised > 0) {
             return Some(Kept::Promised);
         }
-        if self.board.awaits_pods(node) {
+        if self.snapshot.awaits_pods(node) {
             return Some(Kept::AwaitsPods(Moment::Now));
         }
         let is_empty = node.is_empty();
@@ -87,11 +88,11 @@ impl<'w> Planning<'w> {
         {
             return Some(Kept::load_headroom(pool, Moment::Now));
         }
-        match self.board.move_away(node) {
+        match self.snapshot.move_away(node) {
             Err(stuck) => Some(Kept::Stuck(stuck, Moment::Now)),
             Ok(moves) => {
                 let lacking = self.pool_headroom_lacks(index, pool);
-                self.board.move_back(node, moves);
+                self.snapshot.move_back(node, moves);
                 lacking
             }
         }

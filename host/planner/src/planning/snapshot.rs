@@ -19,16 +19,16 @@ use crate::taints;
 use crate::world::{Id, NodeView, PodView};
 
 #[derive(Default)]
-pub(super) struct Board<'w> {
+pub(super) struct ClusterSnapshot<'w> {
     /// Existing Nodes by name, those of pools that keep headroom last; then coming machines by [`Turn`].
-    pub(super) slots: Vec<Slot<'w>>,
-    /// Slots by Node.
+    pub(super) nodes: Vec<NodeInfo<'w>>,
+    /// Their places in that list by Node.
     by_node: Vec<Option<usize>>,
     /// Where a pod of this spec was last put: where the search begins the next time.
     hints: BTreeMap<Id, usize>,
 }
 
-pub(super) struct Slot<'w> {
+pub(super) struct NodeInfo<'w> {
     /// A coming machine may have its Node already; it is seen as it will be, without what passes.
     pub(super) place: Place<'w>,
     pub(super) claim: Option<ClaimName>,
@@ -58,7 +58,7 @@ struct Turn {
 #[derive(Debug, Default)]
 pub(super) struct Moves<'w>(Vec<(usize, &'w PodSpec)>);
 
-impl<'w> Slot<'w> {
+impl<'w> NodeInfo<'w> {
     fn coming(claim: &ClaimName, pool: &PoolName, place: Place<'w>) -> Self {
         Self {
             place,
@@ -90,7 +90,7 @@ impl<'w> Slot<'w> {
 
 impl<'w> Planning<'w> {
     /// Everything that can take pods: Nodes that are Ready, and machines that are coming. A NotReady Node in service offers nothing.
-    pub(super) fn lay_out_board(&mut self) {
+    pub(super) fn take_snapshot(&mut self) {
         let learned = self.learn();
         let mut row_of: Vec<Option<usize>> = vec![None; self.tick.world.node_places()];
         for (index, row) in self.rows.iter().enumerate() {
@@ -98,11 +98,11 @@ impl<'w> Planning<'w> {
                 row_of[node.index()] = Some(index);
             }
         }
-        let mut board = Board {
+        let mut snapshot = ClusterSnapshot {
             by_node: vec![None; row_of.len()],
-            ..Board::default()
+            ..ClusterSnapshot::default()
         };
-        let mut coming: Vec<(Turn, Slot<'w>)> = Vec::new();
+        let mut coming: Vec<(Turn, NodeInfo<'w>)> = Vec::new();
         // Pods that have room elsewhere are not counted on a pool's headroom.
         let keeps_headroom = |node: &NodeView<'w>| {
             let row = row_of[node.index()].map(|index| &self.rows[index]);
@@ -120,8 +120,8 @@ impl<'w> Planning<'w> {
                 Stage::InService => node.facts.ready && !node.facts.deleting,
                 Stage::Coming | Stage::Overdue | Stage::Leaving => false,
             };
-            board.by_node[node.index()] = Some(board.slots.len());
-            board.slots.push(Slot {
+            snapshot.by_node[node.index()] = Some(snapshot.nodes.len());
+            snapshot.nodes.push(NodeInfo {
                 place: Place::of(node),
                 claim: row.map(|row| row.name.clone()),
                 pool: row.map(|row| row.claim.spec.pool.clone()),
@@ -134,21 +134,23 @@ impl<'w> Planning<'w> {
         for row in self.rows.iter().filter(|row| row.stage == Stage::Coming) {
             let spec = &row.claim.spec;
             let turn = self.turn(&spec.pool, spec.vmid, row.name, row.claim.created);
-            coming.extend(self.coming_slot(row, &learned).map(|slot| (turn, slot)));
+            coming.extend(self.coming_node(row, &learned).map(|info| (turn, info)));
         }
         for entry in &self.ledger.entries {
             match entry.state {
                 EntryState::Reserved { since } => {
                     let turn = self.turn(&entry.pool, entry.vmid, &entry.claim, since);
-                    let slot = self.reserved_slot(entry, &learned);
-                    coming.extend(slot.map(|slot| (turn, slot)));
+                    let info = self.reserved_node(entry, &learned);
+                    coming.extend(info.map(|info| (turn, info)));
                 }
                 EntryState::Live | EntryState::Quarantined { .. } => {}
             }
         }
         coming.sort_by(|(a, _), (b, _)| a.cmp(b));
-        board.slots.extend(coming.into_iter().map(|(_, slot)| slot));
-        self.board = board;
+        snapshot
+            .nodes
+            .extend(coming.into_iter().map(|(_, info)| info));
+        self.snapshot = snapshot;
     }
 
     fn turn(&self, pool: &PoolName, vmid: Vmid, claim: &ClaimName, since: Timestamp) -> Turn {
@@ -162,7 +164,7 @@ impl<'w> Planning<'w> {
         }
     }
 
-    fn coming_slot(&self, row: &ClaimState<'w>, learned: &Learned) -> Option<Slot<'w>> {
+    fn coming_node(&self, row: &ClaimState<'w>, learned: &Learned) -> Option<NodeInfo<'w>> {
         let spec = &row.claim.spec;
         let class = self.tick.world.classes().get(&spec.class)?;
         let profile = machines::profile(
@@ -198,7 +200,7 @@ impl<'w> Planning<'w> {
             free: Free::with(offered, &daemons),
             node: row.node,
         };
-        Some(Slot::coming(row.name, &spec.pool, place))
+        Some(NodeInfo::coming(row.name, &spec.pool, place))
     }
 
     fn template_disk(&self, spec: &crate::facts::ClaimSpec) -> u64 {
@@ -213,7 +215,7 @@ impl<'w> Planning<'w> {
     }
 
     /// A machine that is promised in the Ledger and whose claim has not appeared yet: its type by its size, its labels by its place.
-    fn reserved_slot(&self, entry: &LedgerEntry, learned: &Learned) -> Option<Slot<'w>> {
+    fn reserved_node(&self, entry: &LedgerEntry, learned: &Learned) -> Option<NodeInfo<'w>> {
         let world = self.tick.world;
         let pool = world.pools().get(&entry.pool)?;
         let class = world.classes().get(&pool.class)?;
@@ -245,28 +247,28 @@ impl<'w> Planning<'w> {
             free: Free::with(offered, &daemons),
             node: None,
         };
-        Some(Slot::coming(&entry.claim, &entry.pool, place))
+        Some(NodeInfo::coming(&entry.claim, &entry.pool, place))
     }
 }
 
-impl<'w> Board<'w> {
+impl<'w> ClusterSnapshot<'w> {
     /// Puts up to `count` pods of this spec where there is room, first Nodes that exist, then machines to come; tells how many went where.
     pub(super) fn put_pending(&mut self, spec: &PodSpec, count: u32) -> Vec<(usize, u32)> {
         let mut left = count;
         let mut put = Vec::new();
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        for (index, info) in self.nodes.iter_mut().enumerate() {
             if left == 0 {
                 break;
             }
-            let fitting = match slot.is_open {
-                true => slot.place.how_many(spec, left),
+            let fitting = match info.is_open {
+                true => info.place.how_many(spec, left),
                 false => 0,
             };
             if fitting == 0 {
                 continue;
             }
-            slot.place.free.put(spec, fitting);
-            slot.promised += fitting;
+            info.place.free.put(spec, fitting);
+            info.promised += fitting;
             left -= fitting;
             put.push((index, fitting));
         }
@@ -275,61 +277,61 @@ impl<'w> Board<'w> {
 
     /// A Node that would take pods of this spec if no pod with required anti-affinity stood there.
     pub(super) fn excluded(&self, spec: &PodSpec) -> Option<NodeName> {
-        let is_excluded = |slot: &&Slot<'_>| {
-            slot.is_open && slot.place.misfit(spec) == Some(Misfit::AntiAffinePod)
+        let is_excluded = |info: &&NodeInfo<'_>| {
+            info.is_open && info.place.misfit(spec) == Some(Misfit::AntiAffinePod)
         };
-        let excluded = self.slots.iter().find(is_excluded)?;
+        let excluded = self.nodes.iter().find(is_excluded)?;
         Some(excluded.node()?.name().clone())
     }
 
     /// Pods of other Nodes will come to this one.
     pub(super) fn awaits_pods(&self, node: &NodeView<'w>) -> bool {
-        self.slot_of(node)
-            .is_some_and(|index| self.slots[index].moved > 0)
+        self.index_of_node(node)
+            .is_some_and(|index| self.nodes[index].moved > 0)
     }
 
     /// Whether a pod of this spec would fit on this Node if it were not cordoned.
     pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
         let own = [DRAINING_TAINT, UNSCHEDULABLE_TAINT];
         node.facts.ready
-            && self.slot_of(node).is_some_and(|index| {
+            && self.index_of_node(node).is_some_and(|index| {
                 let place = Place {
                     profile: NodeProfile::without(node, |taint| own.contains(&&*taint.key)),
-                    ..self.slots[index].place.clone()
+                    ..self.nodes[index].place.clone()
                 };
                 place.misfit(spec).is_none()
             })
     }
 
-    pub(super) fn slot_of(&self, node: &NodeView<'w>) -> Option<usize> {
+    pub(super) fn index_of_node(&self, node: &NodeView<'w>) -> Option<usize> {
         self.by_node[node.index()]
     }
 
     /// Takes pods again, seen as its claim says: the cordon is about to be lifted.
     pub(super) fn reopen(&mut self, row: &ClaimState<'w>) {
         let Some(node) = row.node else { return };
-        let Some(index) = self.slot_of(&node) else {
+        let Some(index) = self.index_of_node(&node) else {
             return;
         };
         let is_gone = |taint: &_| taints::is_passing(taint) || &*taint.key == DRAINING_TAINT;
-        let slot = &mut self.slots[index];
-        slot.place.profile = NodeProfile::without(&node, is_gone);
-        slot.is_coming = true;
-        slot.is_open = node.facts.ready;
+        let info = &mut self.nodes[index];
+        info.place.profile = NodeProfile::without(&node, is_gone);
+        info.is_coming = true;
+        info.is_open = node.facts.ready;
     }
 
     /// Moves every pod that must leave this Node to other Nodes that exist, and closes it; what was moved can be taken back. The pod that
     /// fits nowhere if one does not; then nothing has changed.
     pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves<'w>, Stuck> {
         let mut moves = Moves::default();
-        let own = self.slot_of(node);
-        let was_open = own.map(|index| std::mem::replace(&mut self.slots[index].is_open, false));
+        let own = self.index_of_node(node);
+        let was_open = own.map(|index| std::mem::replace(&mut self.nodes[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
                 self.take_back(moves);
                 let excluded = self.excluded(pod.spec());
                 if let (Some(index), Some(was_open)) = (own, was_open) {
-                    self.slots[index].is_open = was_open;
+                    self.nodes[index].is_open = was_open;
                 }
                 return Err(Stuck {
                     pod: pod.key(),
@@ -352,23 +354,23 @@ impl<'w> Board<'w> {
     /// Undoes moves away from a Node that stays after all.
     pub(super) fn move_back(&mut self, node: &NodeView<'w>, moves: Moves<'w>) {
         self.take_back(moves);
-        if let Some(index) = self.slot_of(node) {
-            self.slots[index].is_open = true;
+        if let Some(index) = self.index_of_node(node) {
+            self.nodes[index].is_open = true;
         }
     }
 
     fn move_pod(&mut self, pod: &PodView<'w>, moves: &mut Moves<'w>) -> Option<()> {
         let spec = pod.spec();
         let first = self.hints.get(&pod.shape_id()).copied().unwrap_or(0);
-        let count = self.slots.len();
+        let count = self.nodes.len();
         let target = (0..count)
             .map(|step| (first + step) % count)
             .find(|index| {
-                let slot = &self.slots[*index];
-                !slot.is_coming && slot.takes(spec)
+                let info = &self.nodes[*index];
+                !info.is_coming && info.takes(spec)
             })?;
-        self.slots[target].place.free.put(spec, 1);
-        self.slots[target].moved += 1;
+        self.nodes[target].place.free.put(spec, 1);
+        self.nodes[target].moved += 1;
         self.hints.insert(pod.shape_id(), target);
         moves.0.push((target, spec));
         Some(())
@@ -376,8 +378,8 @@ impl<'w> Board<'w> {
 
     fn take_back(&mut self, moves: Moves<'w>) {
         for (index, spec) in moves.0 {
-            self.slots[index].place.free.take_back(spec, 1);
-            self.slots[index].moved -= 1;
+            self.nodes[index].place.free.take_back(spec, 1);
+            self.nodes[index].moved -= 1;
         }
     }
 }
