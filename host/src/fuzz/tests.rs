@@ -18,6 +18,11 @@ proptest! {
     fn any_component_is_refused_or_a_policy(data in bytes(120)) {
         super::component(&data);
     }
+
+    #[test]
+    fn any_clocks_and_delays_leave_one_leader(data in bytes(400)) {
+        super::fence(&data);
+    }
 }
 
 proptest! {
@@ -56,10 +61,5 @@ proptest! {
     #[test]
     fn any_watches_that_end_anywhere_tell_what_the_server_has(data in bytes(160)) {
         super::reflector(&data);
-    }
-
-    #[test]
-    fn any_clocks_and_delays_leave_one_leader(data in bytes(400)) {
-        super::fence(&data);
     }
 }

@@ -389,5 +389,8 @@ impl Elector {
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 
+#[cfg(any(test, feature = "fuzz"))]
+mod server;
+
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,7 @@ use super::client::Client;
 use super::events::{self, About, Event};
 use super::lease::{self, LeaseSettings};
 use super::nodes::{self, Marks};
+use super::pods;
 use super::watch::{self, Change, Kind, Report};
 
 async fn world() -> (Kube, Client) {
@@ -162,6 +163,37 @@ async fn f58_watches_sync_follow_and_survive_a_compacted_history() {
         .collect();
     assert_eq!(mirror.pods, left);
     assert_eq!(mirror.failures, Vec::<String>::new());
+}
+
+/// More objects than a page holds, those that matter on the second.
+#[tokio::test(start_paused = true)]
+async fn every_page_of_a_list_is_read() {
+    let (kube, client) = world().await;
+    for index in 0..=500 {
+        let node = if index == 500 { "n1" } else { "n2" };
+        let attachment = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+            "metadata": {"name": format!("a-{index:03}")},
+            "spec": {"attacher": "csi.example.com", "nodeName": node, "source": {"persistentVolumeName": "v"}},
+        });
+        kube.create("volumeattachments.storage.k8s.io", attachment)
+            .unwrap();
+        kube.create("pods", pod(&format!("p-{index:03}"))).unwrap();
+    }
+    let attached = pods::volumes_attached_to(&client, &"n1".into()).await;
+    let names: Vec<String> = attached
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["a-500"]);
+    let bound = pods::on_node(&client, &"n1".into()).await.unwrap();
+    assert_eq!(bound.len(), 501);
+
+    let (_tasks, mut reports) = watched(&client);
+    let mut mirror = Mirror::default();
+    mirror.settle(&mut reports, MOMENT).await;
+    assert_eq!(mirror.pods.len(), 501);
 }
 
 /// On an API server that takes watches and says nothing more, not even that they have ended, for as long as `silent` holds when they begin.

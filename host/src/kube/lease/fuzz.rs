@@ -1,101 +1,130 @@
 //! The leader's fence: whatever clocks are begun with, however long requests take and whichever answers are lost, two never lead at once.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::select_all;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kproxide_planner::fuzz::Draw;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{Seen, Step, next};
+use super::server::{Server, Way};
+use super::{Fence, LeaseSettings, Seen, Step, elector, next};
+use crate::clock::Clock;
 
-struct Contender {
-    name: String,
-    seen: Option<Seen>,
-    until: Option<Instant>,
-    /// It began a turn at this moment, has read this version, and will write, if it does, when it is next scheduled.
-    trying: Option<(Instant, u32)>,
-}
+/// What is left of the input: each request draws its way from it.
+#[derive(Clone)]
+struct Bytes(Arc<Mutex<VecDeque<u8>>>);
 
-/// Contenders in any order, with any delays. Times are as a valid configuration has them: retry < renewal deadline < duration.
-pub fn fence(data: &[u8]) {
-    let mut draw = Draw::new(data);
-    let duration = 3 + u64::from(draw.byte());
-    let renew = 2 + u64::from(draw.byte()) % (duration - 2);
-    let (duration, renew) = (Duration::from_secs(duration), Duration::from_secs(renew));
-    let mut now = Instant::now();
-    let mut stored: (u32, Option<LeaseSpec>) = (0, None);
-    let mut contenders: Vec<Contender> = (0..3)
-        .map(|index| Contender {
-            name: format!("replica-{index}"),
-            seen: None,
-            until: None,
-            trying: None,
-        })
-        .collect();
-    while !draw.is_empty() {
-        now += Duration::from_millis(u64::from(draw.byte()) * 100);
-        let index = draw.below(contenders.len());
-        let fate = draw.byte() % 16;
-        turn(
-            &mut contenders[index],
-            &mut stored,
-            fate,
-            now,
-            (duration, renew),
-        );
-        let leading: Vec<&str> = contenders
-            .iter()
-            .filter(|one| one.until.is_some_and(|until| now < until))
-            .map(|one| &*one.name)
-            .collect();
-        assert!(leading.len() <= 1, "{leading:?} lead at once");
+impl Bytes {
+    /// `None`: used up.
+    fn next(&self) -> Option<u8> {
+        let mut bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.pop_front()
     }
-    arbitrary(data, now);
-}
 
-/// Half a turn: reading begins one, the next time the contender is scheduled it decides and writes.
-fn turn(
-    one: &mut Contender,
-    stored: &mut (u32, Option<LeaseSpec>),
-    fate: u8,
-    now: Instant,
-    (duration, renew): (Duration, Duration),
-) {
-    // Its process died, and another of the same name begins without memory.
-    if fate == 0 {
-        (one.seen, one.until, one.trying) = (None, None, None);
-        return;
+    fn tenths(&self) -> Duration {
+        Duration::from_millis(u64::from(self.next().unwrap_or(0)) * 100)
     }
-    let Some((began, version)) = one.trying.take() else {
-        one.trying = Some((now, stored.0));
-        let news = stored.1.as_ref().filter(|spec| {
-            let seen = one.seen.as_ref();
-            seen.is_none_or(|seen| seen.spec != **spec)
-        });
-        if let Some(spec) = news {
-            let spec = spec.clone();
-            one.seen = Some(Seen { spec, at: now });
+
+    /// One in four requests is slow on its way, one in four answers is, and some are lost.
+    fn way(&self) -> Way {
+        let fate = self.next().unwrap_or(0);
+        let slow = |is_slow: bool| match is_slow {
+            true => self.tenths(),
+            false => Duration::ZERO,
+        };
+        Way {
+            there: (fate != 1).then(|| slow(fate & 3 == 3)),
+            back: (fate % 16 != 2).then(|| slow(fate & 12 == 12)),
         }
-        return;
+    }
+}
+
+/// A process: what it says of leadership, and its elector.
+struct Replica {
+    fence: Fence,
+    /// Dropped with the process.
+    _elector: JoinSet<()>,
+}
+
+impl Replica {
+    fn begin(server: &Server, settings: &LeaseSettings, number: usize, bytes: &Bytes) -> Self {
+        let settings = LeaseSettings {
+            identity: format!("replica-{number}"),
+            ..settings.clone()
+        };
+        let bytes = bytes.clone();
+        let client = server.client(move |_| bytes.way());
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let random = number.to_string();
+        let (fence, run) = elector(client, settings, clock, random, CancellationToken::new());
+        let mut task = JoinSet::new();
+        task.spawn(run);
+        Self {
+            fence,
+            _elector: task,
+        }
+    }
+}
+
+/// Electors in any order, with any delays. Times are as a valid configuration has them: retry < renewal deadline < duration.
+pub fn fence(data: &[u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    let runtime = runtime.expect("a runtime needs nothing");
+    runtime.block_on(contest(data));
+    runtime.block_on(async { arbitrary(data, Instant::now()) });
+}
+
+async fn contest(data: &[u8]) {
+    let bytes = Bytes(Arc::new(Mutex::new(data.iter().copied().collect())));
+    let drawn = || u64::from(bytes.next().unwrap_or(0));
+    let duration = 3 + drawn() % 40;
+    let renew = 2 + drawn() % (duration - 2);
+    let retry = 1 + drawn() % (renew - 1);
+    let settings = LeaseSettings {
+        namespace: "kproxide".to_owned(),
+        name: "kproxide".to_owned(),
+        identity: String::new(),
+        duration: Duration::from_secs(duration),
+        renew_deadline: Duration::from_secs(renew),
+        retry: Duration::from_secs(retry),
     };
-    match next(one.seen.as_ref(), &one.name, one.until, now) {
-        Step::Wait(until) => assert!(now < until),
-        Step::StepDown => one.until = None,
-        Step::Acquire | Step::Renew if version != stored.0 => {}
-        Step::Acquire | Step::Renew => {
-            let spec = LeaseSpec {
-                holder_identity: Some(one.name.clone()),
-                lease_duration_seconds: i32::try_from(duration.as_secs()).ok(),
-                // Any content that no other write has.
-                lease_transitions: i32::try_from(stored.0).ok(),
-                ..LeaseSpec::default()
+    let server = Server::default();
+    let mut begun = 0;
+    let mut replica = || {
+        begun += 1;
+        Replica::begin(&server, &settings, begun, &bytes)
+    };
+    let mut replicas = [replica(), replica(), replica()];
+    while let Some(fate) = bytes.next() {
+        let pause = tokio::time::sleep(bytes.tenths());
+        tokio::pin!(pause);
+        loop {
+            // Who begins to lead says so: nobody else needs to be asked at any other moment.
+            let changes = replicas.each_mut().map(|one| one.fence.changed().boxed());
+            let is_over = tokio::select! {
+                biased;
+                _ = select_all(changes) => false,
+                () = &mut pause => true,
             };
-            *stored = (stored.0 + 1, Some(spec.clone()));
-            // The answer may be lost; it took effect all the same.
-            if fate != 1 {
-                one.seen = Some(Seen { spec, at: now });
-                one.until = Some(began + renew);
+            let leading = replicas.iter().filter(|one| one.fence.leads()).count();
+            assert!(leading <= 1, "{leading} lead at once");
+            if is_over {
+                break;
             }
+        }
+        // A process dies, and another begins without memory.
+        if fate < 32 {
+            replicas[usize::from(fate) % 3] = replica();
         }
     }
 }

@@ -1,12 +1,11 @@
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
-use kube::client::Body;
+use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tower::BoxError;
 
+use super::server::{Server, Way};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,76 +40,21 @@ async fn the_rule() {
     check(None, Some(10), 1, Step::StepDown);
 }
 
-/// The Lease, behind a server that can be told to be silent.
-#[derive(Clone, Default)]
-struct Server(Arc<Mutex<ServerState>>);
-
-#[derive(Default)]
-struct ServerState {
-    lease: Option<Value>,
-    version: u64,
-    silent: bool,
+/// A client whose requests reach the server at once, and not at all while it is silent.
+fn prompt(server: &Server, silent: &Arc<AtomicBool>) -> Client {
+    let silent = silent.clone();
+    server.client(move |_| match silent.load(Ordering::SeqCst) {
+        true => Way::default(),
+        false => Way::PROMPT,
+    })
 }
 
-impl Server {
-    fn client(&self) -> Client {
-        let server = self.clone();
-        Client::from_service(tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
-            async move {
-                if server.0.lock().unwrap().silent {
-                    std::future::pending::<()>().await;
-                }
-                let method = request.method().clone();
-                let body = request.into_body().collect().await?.to_bytes();
-                let (status, answer) =
-                    server.answer(&method, serde_json::from_slice(&body).unwrap_or_default());
-                let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
-                *response.status_mut() = status;
-                Ok::<_, BoxError>(response)
-            }
-        }))
-    }
-
-    fn answer(&self, method: &Method, mut body: Value) -> (StatusCode, Value) {
-        let failure = |code: StatusCode, reason: &str| {
-            (
-                code,
-                json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": reason}),
-            )
-        };
-        let mut state = self.0.lock().unwrap();
-        let present = state.lease.clone();
-        match (method.as_str(), present) {
-            ("GET", Some(lease)) => return (StatusCode::OK, lease),
-            ("GET" | "PUT", None) => return failure(StatusCode::NOT_FOUND, "NotFound"),
-            ("POST", Some(_)) => return failure(StatusCode::CONFLICT, "AlreadyExists"),
-            ("PUT", Some(lease))
-                if lease["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] =>
-            {
-                return failure(StatusCode::CONFLICT, "Conflict");
-            }
-            _ => {}
-        }
-        state.version += 1;
-        body["metadata"]["resourceVersion"] = json!(state.version.to_string());
-        state.lease = Some(body.clone());
-        (StatusCode::OK, body)
-    }
-
-    fn spec(&self, field: &str) -> Value {
-        self.0
-            .lock()
-            .unwrap()
-            .lease
-            .as_ref()
-            .map(|lease| lease["spec"][field].clone())
-            .unwrap_or_default()
-    }
-
-    fn silence(&self, silent: bool) {
-        self.0.lock().unwrap().silent = silent;
-    }
+fn spec(server: &Server, field: &str) -> Value {
+    let state = server.state();
+    let lease = state.lease.as_ref();
+    lease
+        .map(|lease| lease["spec"][field].clone())
+        .unwrap_or_default()
 }
 
 struct Replica {
@@ -120,6 +64,10 @@ struct Replica {
 }
 
 fn replica(server: &Server, identity: &str) -> Replica {
+    replica_on(server.client(|_| Way::PROMPT), identity)
+}
+
+fn replica_on(client: Client, identity: &str) -> Replica {
     let settings = LeaseSettings {
         namespace: "kproxide".to_owned(),
         name: "kproxide".to_owned(),
@@ -131,7 +79,7 @@ fn replica(server: &Server, identity: &str) -> Replica {
     let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
     let stop = CancellationToken::new();
     let (fence, run) = elector(
-        server.client(),
+        client,
         settings,
         clock,
         format!("r{identity}"),
@@ -157,7 +105,7 @@ async fn one_of_two_leads_and_keeps_leading() {
         assert!(a.fence.leads() && !b.fence.leads());
     }
     assert_eq!(&*a.fence.epoch(), "0-ra");
-    assert_eq!(server.spec("leaseTransitions"), json!(0));
+    assert_eq!(spec(&server, "leaseTransitions"), json!(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +118,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
     a.stop.cancel();
     while a.task.join_next().await.is_some() {}
     assert!(!a.fence.leads());
-    assert_eq!(server.spec("holderIdentity"), json!(""));
+    assert_eq!(spec(&server, "holderIdentity"), json!(""));
     seconds(2).await;
     assert!(b.fence.leads());
     assert_eq!(&*b.fence.epoch(), "1-rb");
@@ -179,15 +127,15 @@ async fn a_leader_that_stops_hands_over_at_once() {
 /// The fence closes before anybody else may acquire.
 #[tokio::test(start_paused = true)]
 async fn f74_a_leader_that_cannot_renew_stops_before_another_begins() {
-    let server = Server::default();
-    let a = replica(&server, "a");
+    let (server, silent) = <(Server, Arc<AtomicBool>)>::default();
+    let a = replica_on(prompt(&server, &silent), "a");
     seconds(3).await;
     let until = a.fence.is_leader_until().unwrap();
-    server.silence(true);
+    silent.store(true, Ordering::SeqCst);
     tokio::time::sleep_until(until).await;
     assert!(!a.fence.leads());
     // From the server's side the Lease is still held.
-    server.silence(false);
+    silent.store(false, Ordering::SeqCst);
     let b = replica(&server, "b");
     seconds(1).await;
     assert!(!(a.fence.leads() && b.fence.leads()));
@@ -217,7 +165,7 @@ async fn f73_a_leader_whose_lease_was_taken_steps_down() {
     let a = replica(&server, "a");
     seconds(3).await;
     {
-        let mut state = server.0.lock().unwrap();
+        let mut state = server.state();
         state.version += 1;
         let version = state.version.to_string();
         let lease = state.lease.as_mut().unwrap();
@@ -226,4 +174,41 @@ async fn f73_a_leader_whose_lease_was_taken_steps_down() {
     }
     seconds(5).await;
     assert!(!a.fence.leads());
+}
+
+/// Each renewal takes effect at once and is answered 7.5 s later; then nothing is heard of the leader any more. Others count from the effect: its own
+/// term must too.
+#[tokio::test(start_paused = true)]
+async fn f74_a_term_counts_from_when_its_renewal_was_sent() {
+    let server = Server::default();
+    let sent: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let (renewals, late) = (sent.clone(), Duration::from_millis(7500));
+    let a = replica_on(
+        server.client(move |method| {
+            let mut sent = renewals.lock().unwrap();
+            if *method != Method::PUT {
+                return Way::PROMPT;
+            }
+            sent.push(Instant::now());
+            Way {
+                there: (sent.len() <= 3).then_some(Duration::ZERO),
+                back: Some(late),
+            }
+        }),
+        "a",
+    );
+    seconds(1).await;
+    let b = replica(&server, "b");
+    let mut led = false;
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!(a.fence.leads() && b.fence.leads()), "both lead");
+        led |= b.fence.leads();
+        let sent = sent.lock().unwrap();
+        let answered = sent.iter().take(3).rfind(|sent| sent.elapsed() > late);
+        if let (Some(until), Some(answered)) = (a.fence.is_leader_until(), answered) {
+            assert_eq!(until, *answered + 10 * SECOND);
+        }
+    }
+    assert!(led && sent.lock().unwrap().len() > 3);
 }
