@@ -2,11 +2,9 @@
 //! reported. A policy's answer reaches the world only through here; so does a mistake of the planner, which is reported as a defect.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 mod removals;
 
@@ -18,82 +16,15 @@ use crate::facts::{
 };
 use crate::guard::anchor;
 use crate::guard::freeze::acknowledgement;
+use crate::hold::{AnchorHold, Hold};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::limits::{Limits, MOST_ENTRIES};
 use crate::mutants::{Mutant, broken};
 use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
-use crate::reasons::Hold;
 use crate::report::{Finding, Severity};
+pub use crate::violation::Violation;
 use crate::world::World;
-
-/// What a plan must not do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Violation {
-    TooManyLaunches,
-    NotReserved,
-    NameTaken,
-    BadName,
-    NoSuchPool,
-    PoolNotInUse,
-    PoolLimit,
-    NumberTaken(Vmid),
-    NumberOutOfRange(Vmid),
-    AddressTaken(IpAddr),
-    LedgerFull,
-    WrongCluster,
-    NoKey,
-    Hypervisor(String),
-    NoRoom,
-    TooManyMachines,
-    NoSuchClaim,
-    NotOurs,
-    OwnNode,
-    ControlPlane,
-    Protected,
-    NotArmed,
-    Budget,
-    MinNodes,
-    NotCounted,
-    Frozen,
-    Anchor,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooManyLaunches => f.write_str("more launches than one tick may begin"),
-            Self::NotReserved => f.write_str("nothing is reserved for it in the Ledger"),
-            Self::NameTaken => f.write_str("its name is taken"),
-            Self::BadName => f.write_str("its name is no DNS label"),
-            Self::NoSuchPool => f.write_str("its pool does not exist"),
-            Self::PoolNotInUse => f.write_str("its pool is paused or cannot be used"),
-            Self::PoolLimit => f.write_str("it would pass a limit of its pool"),
-            Self::NumberTaken(vmid) => write!(f, "VMID {vmid} is in use"),
-            Self::NumberOutOfRange(vmid) => write!(f, "VMID {vmid} is outside the cluster's range"),
-            Self::AddressTaken(address) => write!(f, "address {address} is in use"),
-            Self::LedgerFull => f.write_str("the Ledger is full"),
-            Self::WrongCluster => {
-                f.write_str("its Proxmox cluster is not its pool's, or cannot be written to")
-            }
-            Self::NoKey => f.write_str("the key for ownership proofs is missing"),
-            Self::Hypervisor(reason) => write!(f, "its hypervisor cannot take it: {reason}"),
-            Self::NoRoom => f.write_str("its hypervisor has no room for it"),
-            Self::TooManyMachines => f.write_str("its hypervisor would hold too many machines"),
-            Self::NoSuchClaim => f.write_str("the claim does not exist"),
-            Self::NotOurs => f.write_str("the claim is another one of that name"),
-            Self::OwnNode => f.write_str("kproxide runs on its Node"),
-            Self::ControlPlane => f.write_str("its Node is a control plane"),
-            Self::Protected => f.write_str("it must not be disrupted"),
-            Self::NotArmed => f.write_str("nothing may be removed yet"),
-            Self::Budget => f.write_str("more removals than its pool's budget"),
-            Self::MinNodes => f.write_str("its pool would fall below minNodes"),
-            Self::NotCounted => f.write_str("the Ledger does not count it for the breaker"),
-            Self::Frozen => f.write_str("too many machines are bad at once"),
-            Self::Anchor => f.write_str("the anchor of its Proxmox cluster is not in order"),
-        }
-    }
-}
 
 /// Drops what violates a limit and reports it.
 pub(crate) fn enforce(world: &World, now: Timestamp, limits: &Limits, plan: &mut Plan) {
@@ -339,7 +270,7 @@ impl Tally {
             tally.claimed_numbers.insert(key);
         }
         let is_foreign = |cluster: &&ClusterName| {
-            anchor::hold(world, Some(ledger), cluster) == Some(anchor::Hold::Foreign)
+            anchor::hold(world, Some(ledger), cluster) == Some(AnchorHold::Foreign)
         };
         tally.foreign = world
             .clusters()

@@ -40,10 +40,12 @@ mod upkeep;
 
 pub mod check;
 pub mod eviction;
+pub mod hold;
 pub mod reasons;
 pub mod refusal;
 mod removal;
 pub mod report;
+mod violation;
 
 pub mod claim;
 

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::eviction::Blocker;
 pub use crate::facts::RemovalReason;
 use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
+use crate::hold::Hold;
 use crate::ids::{ClaimName, ClusterName, Digest, PodKey, Uid, Vmid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 use crate::report::Report;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

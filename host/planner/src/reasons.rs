@@ -1,101 +1,17 @@
-//! Why a claim is held, a drain given up, a Node kept. The texts are made in `Display` and nowhere else: whoever acts on a reason compares values.
+//! Why a drain is given up, why a Node is kept. The texts stand in `Display` and nowhere else: code compares values.
 
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-use crate::check::Violation;
 use crate::eviction::Blocker;
 use crate::facts::{POD_ANTI_AFFINITY, PoolFacts, RemovalReason};
-use crate::guard::breaker::Wait;
-use crate::guard::{anchor, freeze};
-use crate::ids::{ClaimName, ClusterName, NodeName, PodKey, PoolName, Vmid};
+use crate::hold::Hold;
+use crate::ids::{NodeName, PodKey, PoolName};
 use crate::resources::Lack;
 use crate::why::NoAnswer;
-
-/// Why a claim is left exactly as it is, or its machine not removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hold {
-    ClaimPaused,
-    PoolPaused(PoolName),
-    /// Deleting the claim would leave nothing that knows of its machine.
-    NoFinalizer,
-    TwoClaims {
-        other: ClaimName,
-        vmid: Vmid,
-    },
-    OwnNode,
-    ControlPlane,
-    /// A condemned machine whose Node serves after all.
-    StaysReady,
-    NoKey,
-    NoCluster(ClusterName),
-    NothingKnown(ClusterName),
-    Unreachable(ClusterName),
-    NoQuorum(ClusterName),
-    /// Kubernetes deletes claims whose deletion nobody wished for; as the host tells it.
-    Definition(String),
-    /// Clocks disagree; as the host tells it.
-    Clock(String),
-    WatchFailing(String),
-    /// Until then; `None`: that is not known yet.
-    WarmingUp(Option<Timestamp>),
-    Anchor(ClusterName, anchor::Hold),
-    Frozen,
-    Breaker(Wait),
-    /// The last check of the plan found a defect of ours.
-    Check(Violation),
-}
-
-impl fmt::Display for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ClaimPaused => f.write_str("paused by the annotation kproxide.dev/pause"),
-            Self::PoolPaused(pool) => write!(f, "NodePool {pool} is paused"),
-            Self::NoFinalizer => f.write_str(
-                "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked",
-            ),
-            Self::TwoClaims { other, vmid } => write!(
-                f,
-                "NodeClaim {other} is of the same VM {vmid}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it"
-            ),
-            Self::OwnNode => {
-                f.write_str("kproxide itself runs on this Node, which is therefore never drained")
-            }
-            Self::ControlPlane => f.write_str("control-plane Nodes are never drained"),
-            Self::StaysReady => f.write_str(
-                "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go",
-            ),
-            Self::NoKey => f.write_str("the key for ownership proofs is missing"),
-            Self::NoCluster(cluster) => write!(f, "there is no ProxmoxCluster {cluster}"),
-            Self::NothingKnown(cluster) => {
-                write!(f, "nothing is known of Proxmox cluster {cluster} yet")
-            }
-            Self::Unreachable(cluster) => {
-                write!(f, "Proxmox cluster {cluster} cannot be reached")
-            }
-            Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
-            Self::Definition(problem) | Self::Clock(problem) => f.write_str(problem),
-            Self::WatchFailing(kind) => write!(f, "the watch of {kind} is failing"),
-            Self::WarmingUp(None) => f.write_str(
-                "kproxide has just started: nothing is removed before two full ticks and the time of --cold-start",
-            ),
-            Self::WarmingUp(Some(moment)) => write!(
-                f,
-                "kproxide has just started: nothing is removed before {moment:.0} (--cold-start)"
-            ),
-            Self::Anchor(cluster, hold) => write!(
-                f,
-                "held: kproxide's anchor in Proxmox cluster {cluster} {hold}; the condition Ready of its NodePool says more"
-            ),
-            Self::Frozen => f.write_str(freeze::HELD),
-            Self::Breaker(wait) => wait.fmt(f),
-            Self::Check(violation) => write!(f, "the plan's check refused it: {violation}"),
-        }
-    }
-}
 
 /// Why a drain is given up by the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

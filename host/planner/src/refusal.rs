@@ -5,9 +5,9 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::hold::Hold;
 use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
 use crate::limits::MOST_ENTRIES;
-use crate::reasons::Hold;
 use crate::resources::amount_text;
 
 /// No machine is made on a storage of which less is free.

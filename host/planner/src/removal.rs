@@ -2,9 +2,22 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::facts::RemovalReason;
-use crate::guard::breaker::Allowance;
-use crate::guard::freeze::Loss;
+
+/// What of the breaker a removal uses up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Allowance {
+    Repairs,
+    All,
+}
+
+/// Why a machine that was removed a short time ago counts as gone bad.
+pub(crate) enum Loss {
+    Deleted,
+    NoVm,
+}
 
 impl RemovalReason {
     pub const ALL: [Self; 7] = [

@@ -19,10 +19,11 @@ use super::step::{Change, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, GIVEN_UP};
 use crate::eviction::{Blocker, blocker};
+use crate::hold::Hold;
 use crate::ids::{NodeName, PodKey};
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 use crate::time::later;
 
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {

@@ -13,9 +13,9 @@ use super::reasons::recorded_word;
 use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
+use crate::hold::Hold;
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
-use crate::reasons::Hold;
 use crate::time::later;
 
 /// Between two attempts to evict the same pod.

@@ -11,10 +11,10 @@ use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
 use crate::facts::{Adopts, NodeFacts};
+use crate::hold::Hold;
 use crate::ids::{NodeName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
-use crate::reasons::Hold;
 use crate::time::later;
 
 /// The reason of the conditions that an earlier claim had earned.

@@ -17,8 +17,8 @@ use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prov
 use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
+use crate::hold::Hold;
 use crate::mutants::{Mutant, broken};
-use crate::reasons::Hold;
 use crate::time::later;
 
 /// A lock that nobody works under is looked at again after this long.

@@ -14,15 +14,14 @@
 mod sight;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 
 use crate::facts::{
     Anchor, AnchorLook, ClusterFacts, ForeignMark, GuestFacts, LedgerFacts, Mark, OrphanLook,
 };
+use crate::hold::AnchorHold;
 use crate::ids::{ClusterName, Vmid};
 use crate::numbers::used_numbers;
 use crate::plan::AnchorStep;
@@ -53,36 +52,19 @@ const MOST_STRIPPED: usize = 4;
 /// Records of Proxmox clusters that no object names any more, at most.
 const MOST_FORGOTTEN: usize = 50;
 
-/// Why something does not happen in a Proxmox cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hold {
-    /// It has not been looked for yet: nothing is removed.
-    Unseen,
-    /// Nobody looked after it for a while: nothing is removed until it has stood still.
-    Watched,
-    /// It shows what we have not written: nothing is done at all.
-    Foreign,
-}
-
-impl fmt::Display for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unseen => "has not been found yet",
-            Self::Watched => "is watched, because nobody moved it for a while",
-            Self::Foreign => "was moved by somebody else",
-        })
-    }
-}
-
 /// What these books say about a Proxmox cluster. `None`: its anchor is in order, or none is kept.
-pub fn hold(world: &World, ledger: Option<&LedgerFacts>, cluster: &ClusterName) -> Option<Hold> {
+pub fn hold(
+    world: &World,
+    ledger: Option<&LedgerFacts>,
+    cluster: &ClusterName,
+) -> Option<AnchorHold> {
     keeper(world)?;
     let rows = ledger.map_or(&[][..], |ledger| &ledger.anchors);
     let Some(row) = rows.iter().find(|row| row.cluster == *cluster) else {
-        return Some(Hold::Unseen);
+        return Some(AnchorHold::Unseen);
     };
-    let foreign = row.foreign.as_ref().map(|_| Hold::Foreign);
-    foreign.or_else(|| row.watched_since.map(|_| Hold::Watched))
+    let foreign = row.foreign.as_ref().map(|_| AnchorHold::Foreign);
+    foreign.or_else(|| row.watched_since.map(|_| AnchorHold::Watched))
 }
 
 /// The annotation's value by which a person says that this very mark is to be taken for ours.

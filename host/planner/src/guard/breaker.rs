@@ -7,19 +7,17 @@
 //! takes anything from others.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 
 use crate::facts::Removal;
+pub use crate::hold::WINDOW;
+use crate::hold::Wait;
 use crate::ids::ClaimName;
 use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
+use crate::removal::Allowance;
 use crate::time::later;
-
-/// A removal counts for so long.
-pub const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// Removals that the smallest cluster is allowed within the window: it may shrink as fast as its owner's budget says.
 pub const LEAST_REMOVALS: u32 = 20;
@@ -36,54 +34,12 @@ fn allowed(allowance: Allowance, machines: u32) -> u32 {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Allowance {
-    Repairs,
-    All,
-}
-
 impl Allowance {
     fn covers(self, row: &Removal) -> bool {
         match self {
             Self::Repairs => row.reason.allowance() == Self::Repairs,
             Self::All => true,
         }
-    }
-}
-
-/// An allowance is used up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wait {
-    allowance: Allowance,
-    counted: u32,
-    allowed: u32,
-    /// When the next removal may begin.
-    pub until: Timestamp,
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            allowance,
-            counted,
-            allowed,
-            until,
-        } = self;
-        let verb = match allowance {
-            Allowance::Repairs => "repaired",
-            Allowance::All => "removed",
-        };
-        let were = if *counted == 1 {
-            "machine was"
-        } else {
-            "machines were"
-        };
-        let is = if *allowed == 1 { "is" } else { "are" };
-        write!(
-            f,
-            "waiting: {counted} {were} {verb} in the last {} minutes, {allowed} {is} allowed; next at {until:.0}",
-            WINDOW.as_mins()
-        )
     }
 }
 

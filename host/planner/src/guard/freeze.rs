@@ -15,6 +15,7 @@ use crate::facts::{
 use crate::ids::ClaimName;
 use crate::ledger::is_of_claim;
 use crate::mutants::{Mutant, broken};
+use crate::removal::Loss;
 use crate::world::World;
 
 /// Machines that may be bad at once without a freeze, however few there are.
@@ -29,16 +30,6 @@ struct Mass {
     /// How many of each kind, for people.
     kinds: [(usize, &'static str); 4],
 }
-
-/// Why a machine that was removed a short time ago counts as gone bad.
-pub(crate) enum Loss {
-    Deleted,
-    NoVm,
-}
-
-/// What a claim or a Node is told that the freeze keeps; the whole story is its pool's.
-pub(crate) const HELD: &str =
-    "frozen: too many machines went bad at once; the condition Ready of its NodePool says more";
 
 /// The annotation's value that acknowledges this freeze, and no other.
 pub fn acknowledgement(freeze: &Freeze) -> String {

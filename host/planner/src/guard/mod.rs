@@ -6,8 +6,8 @@ pub mod breaker;
 pub mod freeze;
 
 use crate::facts::{LedgerFacts, RemovalReason};
+use crate::hold::{AnchorHold, Hold};
 use crate::ids::ClusterName;
-use crate::reasons::Hold;
 use crate::world::World;
 
 /// What is to be done in a Proxmox cluster.
@@ -27,7 +27,7 @@ pub(crate) fn hold(
 ) -> Option<Hold> {
     let anchor = anchor::hold(world, Some(ledger), cluster);
     match (deed, anchor) {
-        (Deed::Remove(_), Some(hold)) | (Deed::Launch, Some(hold @ anchor::Hold::Foreign)) => {
+        (Deed::Remove(_), Some(hold)) | (Deed::Launch, Some(hold @ AnchorHold::Foreign)) => {
             Some(Hold::Anchor(cluster.clone(), hold))
         }
         (Deed::Remove(reason), None) if reason.is_frozen() && freeze::is_frozen(ledger) => {

@@ -3,10 +3,10 @@
 use super::Planning;
 use super::claims::Stage;
 use crate::claim::{Condition, Phase};
-use crate::guard::breaker::{self, Wait};
+use crate::guard::breaker;
+use crate::hold::{Hold, Wait};
 use crate::ids::PoolName;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::Hold;
 
 impl Planning<'_> {
     /// Removals that nobody has to choose: those that were counted before come first, then what costs least.

@@ -12,11 +12,12 @@ use crate::facts::{
     ClaimFacts, ClaimSpec, EntryState, Join, LedgerFacts, NodeFacts, PoolFacts, Taint,
 };
 use crate::guard::{self, Deed, freeze};
+use crate::hold::Hold;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::DO_NOT_DISRUPT;
 use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 use crate::report::Severity;
 use crate::taints;
 use crate::time::later;

@@ -6,10 +6,10 @@
 use super::Tick;
 use crate::facts::{LedgerFacts, RemovalReason};
 use crate::guard::{self, Deed};
+use crate::hold::Hold;
 use crate::ids::{ClusterName, PoolName};
 use crate::keys::CONTROL_PLANE_ROLES;
 use crate::mutants::{Mutant, broken};
-use crate::reasons::Hold;
 use crate::world::{NodeView, World};
 
 /// A removal that is to begin, or to go on.

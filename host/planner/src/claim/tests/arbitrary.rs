@@ -7,10 +7,11 @@ use super::rules::check;
 use crate::claim::*;
 use crate::facts::{ClaimCondition, Join, ProviderId, TaintEffect};
 use crate::fuzz::Draw;
+use crate::hold::Hold;
 use crate::ids::{Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 
 /// The next step of any claim: it is none that the rules forbid, the same when asked again, and a record of it leaves a status that has a next step too.
 pub fn next(data: &[u8]) {

@@ -3,8 +3,9 @@
 use super::fixture::*;
 use super::rules::check;
 use crate::claim::*;
+use crate::hold::Hold;
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 
 fn verdicts() -> Vec<Verdict> {
     vec![

@@ -7,8 +7,9 @@ use super::super::claims;
 use super::super::safety::{Removal, may_remove, never_removed};
 use crate::claim::{BLOCKED_BY_POD, Condition, unneeded};
 use crate::facts::{PoolFacts, RemovalReason};
+use crate::hold::Hold;
 use crate::plan::{Standing, Unneeded, Verdict};
-use crate::reasons::{Hold, Kept, Moment};
+use crate::reasons::{Kept, Moment};
 use crate::time::later;
 use crate::world::NodeView;
 

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::facts::EntryState;
+use crate::hold::Hold;
 use crate::plan::RemovalReason;
 use crate::planning::Limits;
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 
 /// Machines of which the first are not Ready, and that scale-down leaves alone.
 fn machines(all: usize, broken: usize) -> Scene {
@@ -219,7 +220,7 @@ fn f68_f45_when_most_nodes_are_not_ready_nothing_is_removed() {
         Verdict::GiveUp(GiveUp::Frozen),
         "a drain of our own choice gives its Node back"
     );
-    assert_eq!(kept(&plan, "m08").unwrap(), crate::guard::freeze::HELD);
+    assert_eq!(kept(&plan, "m08").unwrap(), Hold::Frozen.to_string());
     let text = plan.report.frozen.as_ref().unwrap();
     assert!(
         text.starts_with(

@@ -1,9 +1,10 @@
 use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
+use crate::hold::Hold;
 use crate::ids::Vmid;
 use crate::plan::RemovalReason;
-use crate::reasons::{GiveUp, Hold};
+use crate::reasons::GiveUp;
 
 /// A machine whose drain has begun for this reason.
 pub(super) fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {

@@ -1,0 +1,153 @@
+//! Why a claim is left as it is, or its machine not removed. The texts stand in `Display` and nowhere else: code compares values.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClaimName, ClusterName, PoolName, Vmid};
+use crate::removal::Allowance;
+use crate::violation::Violation;
+
+/// Why a claim is left exactly as it is, or its machine not removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hold {
+    ClaimPaused,
+    PoolPaused(PoolName),
+    /// Deleting the claim would leave nothing that knows of its machine.
+    NoFinalizer,
+    TwoClaims {
+        other: ClaimName,
+        vmid: Vmid,
+    },
+    OwnNode,
+    ControlPlane,
+    /// A condemned machine whose Node serves after all.
+    StaysReady,
+    NoKey,
+    NoCluster(ClusterName),
+    NothingKnown(ClusterName),
+    Unreachable(ClusterName),
+    NoQuorum(ClusterName),
+    /// Kubernetes deletes claims whose deletion nobody wished for; as the host tells it.
+    Definition(String),
+    /// Clocks disagree; as the host tells it.
+    Clock(String),
+    WatchFailing(String),
+    /// Until then; `None`: that is not known yet.
+    WarmingUp(Option<Timestamp>),
+    Anchor(ClusterName, AnchorHold),
+    Frozen,
+    Breaker(Wait),
+    /// The last check of the plan found a defect of ours.
+    Check(Violation),
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClaimPaused => f.write_str("paused by the annotation kproxide.dev/pause"),
+            Self::PoolPaused(pool) => write!(f, "NodePool {pool} is paused"),
+            Self::NoFinalizer => f.write_str(
+                "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked",
+            ),
+            Self::TwoClaims { other, vmid } => write!(
+                f,
+                "NodeClaim {other} is of the same VM {vmid}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it"
+            ),
+            Self::OwnNode => {
+                f.write_str("kproxide itself runs on this Node, which is therefore never drained")
+            }
+            Self::ControlPlane => f.write_str("control-plane Nodes are never drained"),
+            Self::StaysReady => f.write_str(
+                "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go",
+            ),
+            Self::NoKey => f.write_str("the key for ownership proofs is missing"),
+            Self::NoCluster(cluster) => write!(f, "there is no ProxmoxCluster {cluster}"),
+            Self::NothingKnown(cluster) => {
+                write!(f, "nothing is known of Proxmox cluster {cluster} yet")
+            }
+            Self::Unreachable(cluster) => {
+                write!(f, "Proxmox cluster {cluster} cannot be reached")
+            }
+            Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
+            Self::Definition(problem) | Self::Clock(problem) => f.write_str(problem),
+            Self::WatchFailing(kind) => write!(f, "the watch of {kind} is failing"),
+            Self::WarmingUp(None) => f.write_str(
+                "kproxide has just started: nothing is removed before two full ticks and the time of --cold-start",
+            ),
+            Self::WarmingUp(Some(moment)) => write!(
+                f,
+                "kproxide has just started: nothing is removed before {moment:.0} (--cold-start)"
+            ),
+            Self::Anchor(cluster, hold) => write!(
+                f,
+                "held: kproxide's anchor in Proxmox cluster {cluster} {hold}; the condition Ready of its NodePool says more"
+            ),
+            Self::Frozen => f.write_str(
+"frozen: too many machines went bad at once; the condition Ready of its NodePool says more"),
+            Self::Breaker(wait) => wait.fmt(f),
+            Self::Check(violation) => write!(f, "the plan's check refused it: {violation}"),
+        }
+    }
+}
+
+/// Why something does not happen in a Proxmox cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AnchorHold {
+    /// It has not been looked for yet: nothing is removed.
+    Unseen,
+    /// Nobody looked after it for a while: nothing is removed until it has stood still.
+    Watched,
+    /// It shows what we have not written: nothing is done at all.
+    Foreign,
+}
+
+impl fmt::Display for AnchorHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unseen => "has not been found yet",
+            Self::Watched => "is watched, because nobody moved it for a while",
+            Self::Foreign => "was moved by somebody else",
+        })
+    }
+}
+
+/// The breaker counts a removal for so long.
+pub const WINDOW: SignedDuration = SignedDuration::from_mins(10);
+
+/// An allowance is used up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    pub(crate) allowance: Allowance,
+    pub(crate) counted: u32,
+    pub(crate) allowed: u32,
+    /// When the next removal may begin.
+    pub until: Timestamp,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            allowance,
+            counted,
+            allowed,
+            until,
+        } = self;
+        let verb = match allowance {
+            Allowance::Repairs => "repaired",
+            Allowance::All => "removed",
+        };
+        let were = if *counted == 1 {
+            "machine was"
+        } else {
+            "machines were"
+        };
+        let is = if *allowed == 1 { "is" } else { "are" };
+        write!(
+            f,
+            "waiting: {counted} {were} {verb} in the last {} minutes, {allowed} {is} allowed; next at {until:.0}",
+            WINDOW.as_mins()
+        )
+    }
+}
