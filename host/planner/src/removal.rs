@@ -20,9 +20,10 @@ pub(crate) enum Loss {
 }
 
 impl RemovalReason {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Empty,
         Self::Underutilized,
+        Self::Expired,
         Self::Replace,
         Self::Repair,
         Self::LaunchFailed,
@@ -35,6 +36,7 @@ impl RemovalReason {
         match self {
             Self::Empty => "Empty",
             Self::Underutilized => "Underutilized",
+            Self::Expired => "Expired",
             Self::Replace => "Replace",
             Self::Repair => "Repair",
             Self::LaunchFailed => "LaunchFailed",
@@ -53,6 +55,7 @@ impl RemovalReason {
         match self {
             Self::Empty => "ScaleDownEmpty",
             Self::Underutilized
+            | Self::Expired
             | Self::Replace
             | Self::Repair
             | Self::LaunchFailed
@@ -66,14 +69,19 @@ impl RemovalReason {
     pub fn scales_down(self) -> bool {
         match self {
             Self::Empty | Self::Underutilized => true,
-            Self::Replace | Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
+            Self::Expired
+            | Self::Replace
+            | Self::Repair
+            | Self::LaunchFailed
+            | Self::Deleted
+            | Self::Lost => false,
         }
     }
 
     /// The machine works, and may as well stay: its drain is given up rather than forced.
     pub fn is_voluntary(self) -> bool {
         match self {
-            Self::Empty | Self::Underutilized | Self::Replace => true,
+            Self::Empty | Self::Underutilized | Self::Expired | Self::Replace => true,
             Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
         }
     }
@@ -81,7 +89,9 @@ impl RemovalReason {
     /// It waits for the pool's `scaleDown.budget`.
     pub(crate) fn is_budgeted(self) -> bool {
         match self {
-            Self::Empty | Self::Underutilized | Self::Replace | Self::Repair => true,
+            Self::Empty | Self::Underutilized | Self::Expired | Self::Replace | Self::Repair => {
+                true
+            }
             Self::LaunchFailed | Self::Deleted | Self::Lost => false,
         }
     }
@@ -92,6 +102,7 @@ impl RemovalReason {
             Self::Repair => Allowance::Repairs,
             Self::Empty
             | Self::Underutilized
+            | Self::Expired
             | Self::Replace
             | Self::LaunchFailed
             | Self::Deleted
@@ -105,6 +116,7 @@ impl RemovalReason {
             Self::LaunchFailed => false,
             Self::Empty
             | Self::Underutilized
+            | Self::Expired
             | Self::Replace
             | Self::Repair
             | Self::Deleted
@@ -119,6 +131,7 @@ impl RemovalReason {
             Self::Lost => Some(Loss::NoVm),
             Self::Empty
             | Self::Underutilized
+            | Self::Expired
             | Self::Replace
             | Self::Repair
             | Self::LaunchFailed => None,
@@ -131,6 +144,7 @@ impl fmt::Display for RemovalReason {
         f.write_str(match self {
             Self::Empty => "no pod needs it",
             Self::Underutilized => "its pods fit on other Nodes",
+            Self::Expired => "it is older than expireAfter",
             Self::Replace => "its replacement was asked for",
             Self::Repair => "it has not been Ready for too long",
             Self::LaunchFailed => "its launch failed",

@@ -146,6 +146,7 @@ impl<'w> Removals<'w> {
             RemovalReason::Lost | RemovalReason::LaunchFailed | RemovalReason::Deleted => {}
             RemovalReason::Empty
             | RemovalReason::Underutilized
+            | RemovalReason::Expired
             | RemovalReason::Replace
             | RemovalReason::Repair => {
                 let is_spent = pool.is_none_or(|pool| *under_way >= pool.scale_down.budget);

@@ -135,6 +135,8 @@ pub struct PoolFacts {
     pub drain_timeout: SignedDuration,
     /// A Node that is not Ready for so long is replaced.
     pub repair_after: SignedDuration,
+    /// A machine whose claim is older is replaced.
+    pub expire_after: Option<SignedDuration>,
     /// Room kept free in the pool, beyond what pods ask.
     pub headroom: Resources,
     pub problem: Option<String>,

@@ -97,6 +97,8 @@ pub enum RemovalReason {
     /// No pods that would have to move.
     Empty,
     Underutilized,
+    /// Older than the pool's `expireAfter`.
+    Expired,
     /// The annotation `kproxide.dev/replace`.
     Replace,
     /// Not Ready for too long.

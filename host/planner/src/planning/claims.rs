@@ -104,7 +104,7 @@ impl Planning<'_> {
         self.count_decided();
     }
 
-    /// Machines that are lost or broken, or whose replacement was asked for, within each pool's budget.
+    /// Machines that are lost or broken, or too old, or whose replacement was asked for, within each pool's budget.
     fn repair_and_replace(&mut self) {
         let mut wanted: Vec<(RemovalReason, usize)> = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
@@ -445,8 +445,15 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
         }
     }
     let may_go = !is_protected(row) && row.claim.status.refusal().is_none();
-    let wanted = row.claim.replace && may_go && !rests(tick, row.claim);
-    wanted.then_some(RemovalReason::Replace)
+    if !may_go || rests(tick, row.claim) {
+        return None;
+    }
+    if row.claim.replace {
+        return Some(RemovalReason::Replace);
+    }
+    let expires = later(row.claim.created, row.pool?.expire_after?);
+    let is_old = row.claim.status.phase == Phase::Initialized && tick.reached(expires);
+    is_old.then_some(RemovalReason::Expired)
 }
 
 /// A drain that was given up is not tried again at once: meanwhile the pool's budget is others'.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use kproxide_planner::facts::{
     BlockedBy, PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
 };
@@ -13,7 +14,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::{Problems, flagged_in};
-use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, PolicyChoice};
+use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, Period, PolicyChoice};
 
 pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
     let NodePoolSpec {
@@ -37,6 +38,7 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         scale_down,
         drain_timeout,
         repair_after,
+        expire_after,
         headroom,
     } = spec;
     let mut problems = Problems::default();
@@ -107,6 +109,9 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         scale_down: scale_down_facts(scale_down, &mut problems),
         drain_timeout: problems.period("drainTimeout", drain_timeout),
         repair_after: problems.period("repairAfter", repair_after),
+        expire_after: expire_after
+            .as_ref()
+            .and_then(|age| expiry(age, &mut problems)),
         headroom: headroom_facts(headroom, &mut problems),
         problem: None,
     };
@@ -114,6 +119,19 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         problem: problems.text(),
         ..facts
     }
+}
+
+/// Machines that hardly serve before they are replaced would come and go without end.
+fn expiry(age: &Period, problems: &mut Problems) -> Option<SignedDuration> {
+    let expire_after = problems.period("expireAfter", age);
+    if expire_after >= SignedDuration::from_hours(1) {
+        return Some(expire_after);
+    }
+    problems.add(
+        "expireAfter",
+        format_args!("{:?} is less than 1h: write 1h or more", age.0),
+    );
+    None
 }
 
 fn policy_use(kind: PolicyKind, choice: &PolicyChoice, settings: &Map<String, Value>) -> PolicyUse {
@@ -271,6 +289,24 @@ mod tests {
                 .unwrap()
                 .starts_with("spec.labelTemplates: cannot be combined")
         );
+    }
+
+    #[test]
+    fn machines_expire_after_an_hour_at_the_earliest() {
+        let expiry = |text: &str| {
+            let facts = read(|spec| spec["expireAfter"] = json!(text));
+            let age = facts.expire_after.map(|age| age.as_hours());
+            (age, facts.problem)
+        };
+        assert_eq!(read(|_| {}).expire_after, None);
+        assert_eq!(expiry("1h"), (Some(1), None));
+        assert_eq!(expiry("30d"), (Some(720), None));
+        for text in ["59m", "soon"] {
+            let (age, problem) = expiry(text);
+            let begins = format!("spec.expireAfter: {text:?} is ");
+            assert_eq!(age, None, "an unreadable age replaces nothing");
+            assert!(problem.unwrap().starts_with(&begins), "{text}");
+        }
     }
 
     #[test]

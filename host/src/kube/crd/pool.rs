@@ -101,6 +101,9 @@ pub struct NodePoolSpec {
     /// A Node that has not been Ready for so long is replaced.
     #[serde(default = "default_repair_after")]
     pub repair_after: Period,
+    /// A machine whose NodeClaim is older is replaced, within `scaleDown.budget`. At least 1h. Left out: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire_after: Option<Period>,
     /// Room that is kept free in the pool, beyond what pods ask.
     #[serde(default)]
     pub headroom: Headroom,

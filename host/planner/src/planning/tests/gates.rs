@@ -33,9 +33,10 @@ enum Case {
     Launched,
 }
 
-const CASES: [(&str, Case); 20] = [
+const CASES: [(&str, Case); 22] = [
     ("Empty", Case::Begins(RemovalReason::Empty)),
     ("Underu", Case::Begins(RemovalReason::Underutilized)),
+    ("Expire", Case::Begins(RemovalReason::Expired)),
     ("Replac", Case::Begins(RemovalReason::Replace)),
     ("Repair", Case::Begins(RemovalReason::Repair)),
     ("Lost", Case::Begins(RemovalReason::Lost)),
@@ -44,6 +45,7 @@ const CASES: [(&str, Case); 20] = [
     ("Cancel", Case::Cancelled),
     ("Empty", Case::Drain(RemovalReason::Empty)),
     ("Underu", Case::Drain(RemovalReason::Underutilized)),
+    ("Expire", Case::Drain(RemovalReason::Expired)),
     ("Replac", Case::Drain(RemovalReason::Replace)),
     ("Repair", Case::Drain(RemovalReason::Repair)),
     ("Lost", Case::Drain(RemovalReason::Lost)),
@@ -357,6 +359,9 @@ impl Case {
                     RemovalReason::Underutilized => {
                         scene.running("moved", 1, "m", spec("cpu=1"));
                     }
+                    RemovalReason::Expired => {
+                        scene.workers().expire_after = Some(jiff::SignedDuration::ZERO)
+                    }
                     RemovalReason::Replace => scene.claim("m").replace = true,
                     RemovalReason::Repair => break_down(&mut scene),
                     RemovalReason::Lost => {
@@ -386,6 +391,7 @@ impl Case {
                     RemovalReason::Deleted => scene.claim("m").deleting_since = Some(at(NOW - 60)),
                     RemovalReason::Empty
                     | RemovalReason::Underutilized
+                    | RemovalReason::Expired
                     | RemovalReason::Replace => {}
                 }
                 if reason == RemovalReason::Lost {
@@ -599,89 +605,89 @@ fn table() -> String {
 /// `b` begins, `g` goes on, `H` is held where it is, `U` is given up, `k` stays in service, `+` goes on its way up. The numbers are those of
 /// the sentences at the end. The second table is what the check of a plan says to the same removal.
 const RULES: &str = "
-plan               Empty  Underu Replac Repair Lost   Delete Withdr Cancel Empty  Underu Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
-nothing            b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-just started       k1     k1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     k1     H1     +      +
-cold start         k2     k2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     k2     H2     +      +
-definition         k3     k3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     k3     H3     +      +
-clock              k4     k4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     k4     H4     +      +
-watch              k5     k5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     k5     H5     +      +
-no ProxmoxCluster  k6     k6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     k7     H6     H6     +
-no inventory       k8     k8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     k8     H8     H8     +
-unreachable        k9     k9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     k9     H9     H9     +
-no quorum          k10    k10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    k10    H10    H10    +
-list not whole     b      b      b      b      b11    b      b      b      g      g      g      g      g      g      g      g      k12    g      +      +
-another one is off b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      k13    g      +      +
-no key             k14    k14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    k14    H14    H14    +
-anchor unseen      k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    +      +
-anchor watched     k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
-anchor foreign     H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    H17    H17
-frozen             k18    k18    k18    k18    k18    H18    b      H18    U18    U18    U18    H18    H18    g      H18    H18    k18    H18    +      +
-allowance used up  k19    k19    k19    k20    k19    H19    b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pool paused        H21    H21    H21    H21    H21    H21    H21    H21    U21    U21    U21    g      g      g      g      g      k21    g      H21    +
-pool gone          k22    k22    k22    k22    k22    b      b      b      U22    U22    U22    g      g      g      g      g      b      g      +      +
-claim paused       H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    b      H23    H23    H23
-no finalizer       k24    k24    H24    H24    H24    b      +      b      H24    H24    H24    H24    H24    H24    g      g      b      H24    +      +
-two claims         H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    b      H25    H25    H25
-own Node           k26    k26    H26    H26    H26    H26    b      b      H26    H26    H26    H26    H26    H26    H26    H26    k26    H26    +      +
-control plane      k27    k27    H27    H27    H27    H27    b      b      H27    H27    H27    H27    H27    H27    H27    H27    k27    H27    +      +
-keep, on the claim k28    k28    k28    b      b      b      b      b      U28    U28    U28    g      g      g      g      g      b      g      +      +
-keep, on the Node  k28    k28    k28    b      b      b      b      b      U28    U28    U28    g      g      g      g      g      b      g      +      +
-VM protected       k29    k29    k29    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-drain given up     k30    k30    k30    b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-scale-down off     k31    k31    b      b      b      b      b      b      U32    U32    g      g      g      g      g      g      b      g      +      +
-budget used up     k33    k33    k33    k34    b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-minNodes           k35    k35    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-minNodeAge         k36    k36    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-stabilization      k37    k37    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-unneededTime       k38    k38    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-cordoned           k39    k39    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pod that stays     k40    k40    b      b      b      b      b      b      g      g      g      g      g      g      g      g      b      g      +      +
-pending pod        k41    k41    b      b      b      b      b      b      U42    U42    g      g      g      g      g      g      b      g      +      +
-no room for a pod  k43    k44    b      b      b      b      b      b      U43    U43    g      g      g      g      g      g      b      g      +      +
-Node Ready again   b      b      b      b45    b45    b      b      b      g      g      g      g      g      g      g      g      k46    H47    +      +
+plan               Empty  Underu Expire Replac Repair Lost   Delete Withdr Cancel Empty  Underu Expire Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
+nothing            b      b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+just started       k1     k1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     H1     k1     H1     +      +
+cold start         k2     k2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     H2     k2     H2     +      +
+definition         k3     k3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     H3     k3     H3     +      +
+clock              k4     k4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     H4     k4     H4     +      +
+watch              k5     k5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     H5     k5     H5     +      +
+no ProxmoxCluster  k6     k6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     H6     k7     H6     H6     +
+no inventory       k8     k8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     H8     k8     H8     H8     +
+unreachable        k9     k9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     H9     k9     H9     H9     +
+no quorum          k10    k10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    H10    k10    H10    H10    +
+list not whole     b      b      b      b      b      b11    b      b      b      g      g      g      g      g      g      g      g      g      k12    g      +      +
+another one is off b      b      b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      k13    g      +      +
+no key             k14    k14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    H14    k14    H14    H14    +
+anchor unseen      k15    k15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    H15    k15    H15    +      +
+anchor watched     k16    k16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    H16    k16    H16    +      +
+anchor foreign     H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    H17    k17    H17    H17    H17
+frozen             k18    k18    k18    k18    k18    k18    H18    b      H18    U18    U18    U18    U18    H18    H18    g      H18    H18    k18    H18    +      +
+allowance used up  k19    k19    k19    k19    k20    k19    H19    b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+pool paused        H21    H21    H21    H21    H21    H21    H21    H21    H21    U21    U21    U21    U21    g      g      g      g      g      k21    g      H21    +
+pool gone          k22    k22    k22    k22    k22    k22    b      b      b      U22    U22    U22    U22    g      g      g      g      g      b      g      +      +
+claim paused       H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    H23    b      H23    H23    H23
+no finalizer       k24    k24    H24    H24    H24    H24    b      +      b      H24    H24    H24    H24    H24    H24    H24    g      g      b      H24    +      +
+two claims         H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    H25    b      H25    H25    H25
+own Node           k26    k26    H26    H26    H26    H26    H26    b      b      H26    H26    H26    H26    H26    H26    H26    H26    H26    k26    H26    +      +
+control plane      k27    k27    H27    H27    H27    H27    H27    b      b      H27    H27    H27    H27    H27    H27    H27    H27    H27    k27    H27    +      +
+keep, on the claim k28    k28    k28    k28    b      b      b      b      b      U28    U28    U28    U28    g      g      g      g      g      b      g      +      +
+keep, on the Node  k28    k28    k28    k28    b      b      b      b      b      U28    U28    U28    U28    g      g      g      g      g      b      g      +      +
+VM protected       k29    k29    k29    k29    b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+drain given up     k30    k30    k30    k30    b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+scale-down off     k31    k31    b      b      b      b      b      b      b      U32    U32    g      g      g      g      g      g      g      b      g      +      +
+budget used up     k33    k33    k33    k33    k34    b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+minNodes           k35    k35    b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+minNodeAge         k36    k36    b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+stabilization      k37    k37    b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+unneededTime       k38    k38    b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+cordoned           k39    k39    b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+pod that stays     k40    k40    b      b      b      b      b      b      b      g      g      g      g      g      g      g      g      g      b      g      +      +
+pending pod        k41    k41    b      b      b      b      b      b      b      U42    U42    g      g      g      g      g      g      g      b      g      +      +
+no room for a pod  k43    k44    b      b      b      b      b      b      b      U43    U43    g      g      g      g      g      g      g      b      g      +      +
+Node Ready again   b      b      b      b      b45    b45    b      b      b      g      g      g      g      g      g      g      g      g      k46    H47    +      +
 
-check              Empty  Underu Replac Repair Lost   Delete Withdr Cancel Empty  Underu Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
-nothing            -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-just started       NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm
-cold start         NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm
-definition         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-clock              -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-watch              -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-no ProxmoxCluster  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      WrongC -      -      -
-no inventory       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
-unreachable        -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
-no quorum          -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
-list not whole     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
-another one is off -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
-no key             -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NoKey  -      -      -
-anchor unseen      Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
-anchor watched     Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
-anchor foreign     Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
-frozen             Frozen Frozen Frozen Frozen Frozen Frozen -      Frozen Frozen Frozen Frozen Frozen Frozen -      Frozen Frozen Frozen Frozen -      Frozen
-allowance used up  NotCou NotCou NotCou NotCou NotCou -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-pool paused        Protec Protec Protec Protec Protec Protec Protec Protec -      -      -      -      -      -      -      -      -      -      Protec Protec
-pool gone          Budget Budget Budget Budget -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-claim paused       Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec -      Protec Protec Protec
-no finalizer       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-two claims         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-own Node           OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      -      OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      OwnNod -      -
-control plane      Contro Contro Contro Contro Contro Contro -      -      Contro Contro Contro Contro Contro Contro Contro Contro -      Contro -      -
-keep, on the claim Protec Protec Protec -      -      -      -      -      Protec Protec Protec -      -      -      -      -      -      -      -      -
-keep, on the Node  Protec Protec Protec -      -      -      -      -      Protec Protec Protec -      -      -      -      -      -      -      -      -
-VM protected       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-drain given up     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-scale-down off     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-budget used up     Budget Budget Budget Budget -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-minNodes           MinNod MinNod -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-minNodeAge         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-stabilization      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-unneededTime       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-cordoned           -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-pod that stays     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-pending pod        -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-no room for a pod  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
-Node Ready again   -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      Protec -      -      -
+check              Empty  Underu Expire Replac Repair Lost   Delete Withdr Cancel Empty  Underu Expire Replac Repair Lost   LaunFa Delete Termin Orphan Condem Pendin Launch
+nothing            -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+just started       NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm
+cold start         NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm NotArm
+definition         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+clock              -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+watch              -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+no ProxmoxCluster  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      WrongC -      -      -
+no inventory       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+unreachable        -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+no quorum          -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+list not whole     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+another one is off -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NotArm -      -      -
+no key             -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      NoKey  -      -      -
+anchor unseen      Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
+anchor watched     Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
+anchor foreign     Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor Anchor
+frozen             Frozen Frozen Frozen Frozen Frozen Frozen Frozen -      Frozen Frozen Frozen Frozen Frozen Frozen Frozen -      Frozen Frozen Frozen Frozen -      Frozen
+allowance used up  NotCou NotCou NotCou NotCou NotCou NotCou -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+pool paused        Protec Protec Protec Protec Protec Protec Protec Protec Protec -      -      -      -      -      -      -      -      -      -      -      Protec Protec
+pool gone          Budget Budget Budget Budget Budget -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+claim paused       Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec Protec -      Protec Protec Protec
+no finalizer       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+two claims         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+own Node           OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      -      OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod OwnNod -      OwnNod -      -
+control plane      Contro Contro Contro Contro Contro Contro Contro -      -      Contro Contro Contro Contro Contro Contro Contro Contro Contro -      Contro -      -
+keep, on the claim Protec Protec Protec Protec -      -      -      -      -      Protec Protec Protec Protec -      -      -      -      -      -      -      -      -
+keep, on the Node  Protec Protec Protec Protec -      -      -      -      -      Protec Protec Protec Protec -      -      -      -      -      -      -      -      -
+VM protected       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+drain given up     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+scale-down off     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+budget used up     Budget Budget Budget Budget Budget -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+minNodes           MinNod MinNod -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+minNodeAge         -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+stabilization      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+unneededTime       -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+cordoned           -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+pod that stays     -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+pending pod        -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+no room for a pod  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
+Node Ready again   -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      Protec -      -      -
 
  1 kproxide has just started: nothing is removed before two full ticks and the time of --cold-start
  2 kproxide has just started: nothing is removed before 2027-01-16T08:00:30Z (--cold-start)

@@ -5,6 +5,7 @@ use crate::hold::Hold;
 use crate::ids::Vmid;
 use crate::plan::RemovalReason;
 use crate::reasons::GiveUp;
+use jiff::SignedDuration;
 
 /// A machine whose drain has begun for this reason.
 pub(super) fn draining(scene: &mut Scene, name: &str, reason: RemovalReason) {
@@ -88,7 +89,11 @@ fn a_drain_is_given_up_when_pending_pods_can_use_the_node() {
 
 #[test]
 fn a_drain_for_a_reason_that_stands_is_never_given_up() {
-    for reason in [RemovalReason::Replace, RemovalReason::Repair] {
+    for reason in [
+        RemovalReason::Expired,
+        RemovalReason::Replace,
+        RemovalReason::Repair,
+    ] {
         let mut scene = Scene::default();
         draining(&mut scene, "m", reason);
         scene.running("web", 1, "m", spec("cpu=1"));
@@ -155,6 +160,58 @@ fn replacement_waits_for_its_turn() {
     assert_eq!(removed(&scene.plan()), ["a"], "the budget is one");
     scene.claim("a").do_not_disrupt = true;
     assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+#[test]
+fn an_old_machine_is_replaced_when_its_turn_comes() {
+    let mut scene = Scene::default();
+    scene
+        .machine("a", "alpha")
+        .machine("b", "alpha")
+        .machine("young", "alpha");
+    let hour = SignedDuration::from_hours(1);
+    scene.workers().scale_down.enabled = false;
+    for (name, age) in [("a", 3600), ("b", 7200), ("young", 3599)] {
+        scene.claim(name).created = at(NOW - age);
+        scene.running(name, 1, name, spec("cpu=1"));
+    }
+    assert_eq!(
+        removed(&scene.plan()),
+        [] as [&str; 0],
+        "a pool that says nothing keeps them"
+    );
+    scene.workers().expire_after = Some(hour);
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), ["a"], "the budget is one");
+    assert_eq!(verdict(&plan, "a"), Verdict::Remove(RemovalReason::Expired));
+    scene.workers().scale_down.budget = 3;
+    assert_eq!(removed(&scene.plan()), ["a", "b"]);
+    scene.claim("a").do_not_disrupt = true;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+    scene.workers().paused = true;
+    assert_eq!(removed(&scene.plan()), [] as [&str; 0]);
+    scene.workers().paused = false;
+    scene.claim("b").replace = true;
+    scene.workers().scale_down.budget = 1;
+    scene.claim("a").do_not_disrupt = false;
+    assert_eq!(
+        removed(&scene.plan()),
+        ["b"],
+        "what a person asks for comes first"
+    );
+}
+
+#[test]
+fn kproxide_looks_again_when_the_next_machine_expires() {
+    let mut scene = Scene::default();
+    scene.workers().scale_down.enabled = false;
+    scene.machine("m", "alpha");
+    scene.running("web", 1, "m", spec("cpu=1"));
+    scene.claim("m").created = at(NOW - 3000);
+    scene.workers().expire_after = Some(SignedDuration::from_hours(1));
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    assert_eq!(plan.wake_at, Some(at(NOW + 600)));
 }
 
 #[test]
