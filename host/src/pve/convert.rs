@@ -238,6 +238,56 @@ mod tests {
         }
     }
 
+    fn template(drives: &[(&str, &str)]) -> TemplateFacts {
+        let inventory = Inventory {
+            taken_at: Instant::now(),
+            quorate: true,
+            alone: false,
+            hypervisors: vec![],
+            guests: vec![],
+            complete: true,
+        };
+        let drives = drives.iter().map(|(key, value)| (*key, *value));
+        let data = drives.chain([("boot", "order=scsi0")]);
+        let data = data.map(|(key, value)| (key.to_owned(), value.into()));
+        let template = Template {
+            vmid: 9000,
+            hypervisor: "pve1".to_owned(),
+            config: VmConfig::from_data(&data.collect()),
+        };
+        facts_of_template(&inventory, &template)
+    }
+
+    #[test]
+    fn a_clone_gets_all_drives_but_those_that_are_not_attached() {
+        let facts = template(&[
+            ("ide2", "none,media=cdrom"),
+            ("scsi0", "fast:base-9000-disk-0,size=8G"),
+            ("scsi1", "slow:base-9000-disk-1,size=2G"),
+            ("unused0", "local:9000/vm-9000-disk-2.raw"),
+        ]);
+        let disks: Vec<_> = facts
+            .disks
+            .iter()
+            .map(|disk| (&*disk.key, disk.bytes))
+            .collect();
+        assert_eq!(disks, [("scsi0", 8 << 30), ("scsi1", 2 << 30)]);
+        assert_eq!(facts.problem, None);
+    }
+
+    #[test]
+    fn a_template_with_a_disk_on_no_storage_is_not_used() {
+        let facts = template(&[
+            ("scsi0", "fast:base-9000-disk-0,size=8G"),
+            ("scsi1", "/dev/disk/by-id/ata-1,size=2G"),
+        ]);
+        let problem = facts.problem.expect("Proxmox refuses to clone it");
+        assert!(
+            problem.contains("scsi1 on /dev/disk/by-id/ata-1"),
+            "{problem}"
+        );
+    }
+
     #[test]
     fn guests_that_may_run_are_committed() {
         let inventory = Inventory {
