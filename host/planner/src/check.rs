@@ -12,7 +12,7 @@ use removals::Removals;
 
 use crate::facts::{
     ClaimSpec, ClusterFacts, EntryState, GuestStatus, HypervisorFacts, LedgerEntry, LedgerFacts,
-    OrphanLook,
+    OrphanLook, TemplateFacts,
 };
 use crate::guard::anchor;
 use crate::guard::freeze::acknowledgement;
@@ -371,7 +371,26 @@ fn launch_violation(
             .or_else(|| address_violation(tally, launch))
             .or_else(|| pool_violation(world, tally, launch))
             .or_else(|| hypervisor_violation(world, tally, launch))
+            .or_else(|| template_violation(world, launch))
     }
+}
+
+/// Only a template of the class's name is cloned, never another VM.
+fn template_violation(world: &World, launch: &Launch) -> Option<Violation> {
+    let spec = &launch.spec;
+    let class = world.classes().get(&spec.class);
+    let inventory = world.inventories().get(&spec.cluster);
+    let named = class
+        .zip(inventory)
+        .and_then(|(class, inventory)| inventory.templates.get(&class.template));
+    let is_source = |template: &TemplateFacts| {
+        let clone = spec.clone.as_ref();
+        clone.is_some_and(|clone| {
+            (clone.vmid, &clone.hypervisor) == (template.vmid, &template.hypervisor)
+        })
+    };
+    let is_there = named.is_some_and(|templates| templates.iter().any(is_source));
+    (!is_there).then_some(Violation::NoTemplate)
 }
 
 fn number_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::claim::{Condition, Phase};
-use crate::facts::{Anchor, ForeignMark, Freeze, Mark, Removal};
+use crate::facts::{Anchor, CloneSpec, ForeignMark, Freeze, Mark, Removal};
 use crate::fixtures::{condition, hypervisor};
 
 /// One hypervisor with an empty machine `m` of 4 cores and 8 GiB, and a plan that makes two more there.
@@ -55,6 +55,18 @@ fn a_launch_is_reserved_as_it_is_in_every_respect() {
         let violation = after(|_, plan| change(row(plan, 1)));
         assert_eq!(violation, Some(Violation::NotReserved));
     }
+}
+
+#[test]
+fn only_a_template_of_the_class_is_cloned() {
+    let cloned = |change: fn(&mut CloneSpec)| {
+        after(|_, plan| change(plan.launches[1].spec.clone.as_mut().expect("a clone")))
+    };
+    assert_eq!(cloned(|_| {}), None);
+    let refused = Some(Violation::NoTemplate);
+    assert_eq!(cloned(|clone| clone.vmid = Vmid(1000)), refused);
+    assert_eq!(cloned(|clone| clone.hypervisor = "beta".into()), refused);
+    assert_eq!(after(|_, plan| plan.launches[1].spec.clone = None), refused);
 }
 
 #[test]
