@@ -1,7 +1,7 @@
 //! Builds everything, owns every task, and stops in order.
 //!
-//! What comes from the operating system (certificates, randomness, signals, sockets, files) is injected by `main`; the demo and the simulation inject their own,
-//! and run this very program.
+//! `main` injects what comes from the operating system: certificates, randomness, signals, sockets, files. The demo and
+//! the simulation inject their own, and run the same program.
 
 mod ownership;
 
@@ -35,11 +35,11 @@ use crate::pve::ownership::Key;
 use crate::reporter::Reporter;
 use ownership::{Identified, Ownership};
 
-/// Batches of watch events that wait for the loop; the watches slow down when it is full.
+/// Batches of watch events that wait for the loop. If they are full, the watches slow down.
 const WATCH_BATCHES_MAX: usize = 64;
-/// Notes of drives that wait for the loop; more are dropped, the claims' conditions say the same.
+/// Notes of drives that wait for the loop. Further ones are dropped, because the claims' conditions say the same.
 const NOTES_MAX: usize = 256;
-/// Between two tries to read what nothing can be done without.
+/// Pause between two tries to read something that kproxide cannot work without.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Fills a buffer with random bytes: the operating system's in production, the seed's in simulation.
@@ -53,7 +53,7 @@ pub struct Host {
     pub connect: Connect,
     pub policies: Library,
     pub random: Random,
-    /// What lies in the policy directories, whenever it changed.
+    /// The files in the policy folders, whenever they change.
     pub policy_files: mpsc::Receiver<PolicyFiles>,
     pub stop: CancellationToken,
 }
@@ -87,7 +87,7 @@ struct VitalsEnds {
 }
 
 impl App {
-    /// Nothing is asked of anybody yet.
+    /// Sends no request yet.
     ///
     /// # Errors
     /// See [`AppError`].
@@ -168,7 +168,7 @@ impl App {
             }
         };
 
-        // Tasks of the host end when the loop has ended, not when the stop is asked for: drives need the Lease until then.
+        // The other tasks end after the loop, because drives need the Lease until then.
         let ended = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (reports, watches) = mpsc::channel(WATCH_BATCHES_MAX);
@@ -223,7 +223,7 @@ impl App {
             own_node: config.own_node.as_deref().map(Into::into),
             armed_at: None,
             dry_run: config.dry_run,
-            // A dry run acts on nothing, so it plans as if it had one.
+            // A dry run changes nothing, so it plans as if it had the key.
             key_known: key.is_some() || config.dry_run,
             anchor_nonce: config.anchor.then(|| text(&random, 4).into()),
             definition_problem: None,

@@ -1,8 +1,9 @@
 //! The loop: something changed, or time passed → observe → plan → act.
 //!
-//! Events are hints to look sooner; a tick takes no input but the world, so that a missed one costs latency, never correctness. What a tick awaits has a
-//! deadline: Proxmox's inventories, the policies' answers, the Ledger's write, the writes of statuses. What may take longer goes on beside the loop: claims
-//! are driven by [`Actor`], new policy files are compiled and tested by a task.
+//! Events only make the loop look sooner. A tick takes no input beyond the world, so a missed event costs time, never
+//! correctness. Everything that a tick waits for has a deadline: Proxmox's inventories, policies' answers, the write of
+//! the Ledger, the writes of statuses. Longer work runs beside the loop: [`Actor`] drives claims, and a task compiles
+//! and tests new policy files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,17 +31,17 @@ use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::pve::limits::Concurrency;
 use crate::reporter::Reporter;
 
-/// Clocks that differ by no more agree: an answer may take half a minute.
+/// Clocks that differ by no more than this count as equal, because an answer may take half a minute.
 const CLOCKS_AGREE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
 /// When the loop plans.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// A tick at least so often.
+    /// There is a tick at least this often.
     pub poll_interval: Duration,
-    /// A tick when nothing has changed for so long after a change …
+    /// There is a tick when nothing has changed for this long after a change …
     pub batch_idle: Duration,
-    /// … or so long after the first of the changes.
+    /// … and this long after the first change at the latest.
     pub batch_max: Duration,
     pub inventory_max_age: Duration,
     pub cold_start: Duration,
@@ -50,17 +51,17 @@ pub struct Timing {
 #[derive(Debug)]
 pub struct Inputs {
     pub watches: mpsc::Receiver<Report>,
-    /// Whether we lead; a dry run plans as if it did.
+    /// Whether this process leads. A dry run plans as if it did.
     pub fence: Fence,
     pub policy_files: mpsc::Receiver<PolicyFiles>,
-    /// What drives want said about their claims.
+    /// Events that drives send about their claims.
     pub notes: mpsc::Receiver<ClaimNote>,
     pub debug_plan: mpsc::Receiver<oneshot::Sender<Vec<u8>>>,
-    /// The process shall end.
+    /// Set when the process has to end.
     pub stop: CancellationToken,
 }
 
-/// The loop's own state: the world, and nothing but its own pace that a new list would not rebuild.
+/// The loop's own state. New lists rebuild all of it, except the loop's own pace.
 pub struct Autoscaler {
     pub clock: Clock,
     pub timing: Timing,
@@ -83,7 +84,8 @@ pub struct Autoscaler {
 #[derive(Debug)]
 pub struct Reloading {
     task: JoinSet<Vec<Reload>>,
-    /// The files that are there at the start are not taken yet: pools that use them would be planned for without them.
+    /// The policy files found at the start are not loaded yet. Without them the loop would plan for pools that use
+    /// them.
     awaits_first: bool,
 }
 
@@ -104,7 +106,7 @@ impl Reloading {
         self.task.is_empty()
     }
 
-    /// What came of it; never, if nothing is under way. Safe to drop and to call again.
+    /// The result. Waits forever if nothing is under way. Safe to drop and to call again.
     async fn ended(&mut self) -> Vec<Reload> {
         let Some(ended) = self.task.join_next().await else {
             return std::future::pending().await;
@@ -235,12 +237,12 @@ impl Autoscaler {
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
             () = tokio::time::sleep_until(due), if !self.reloading.awaits_first => Event::Due,
-            // Last: whoever looks on does not keep the loop from its work.
+            // Last, so that a reader of /debug/plan does not keep the loop from its work.
             Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
         }
     }
 
-    /// One pass: observe, plan, act. `None`: somebody else leads, or the first lists are not complete.
+    /// One pass: observe, plan, act. `None`: another replica leads, or the first lists are not complete.
     async fn tick(&mut self) -> Option<Plan> {
         let term = self.term.epoch.clone()?;
         if !*self.synced.borrow() {
@@ -297,7 +299,7 @@ impl Autoscaler {
         Some(plan)
     }
 
-    /// Only where there is a reason: a claim is deleted, claims cannot be watched, or it did not stand the last time.
+    /// Only if there is a reason: a claim is deleted, claims cannot be watched, or the CRD was missing the last time.
     async fn look_at_definition(&mut self) {
         let deleted = |claim: &ClaimFacts| claim.deleting_since.is_some();
         let suspicious = self.world.host().definition_problem.is_some()
@@ -326,7 +328,8 @@ impl Autoscaler {
         self.host(|host| host.definition_problem = problem);
     }
 
-    /// How old something is, is our time less what somebody else wrote: a Node's heartbeat, say. Where the clocks disagree, all of it looks old.
+    /// An age is our time minus a time that another machine wrote, such as a Node's heartbeat. If the clocks disagree,
+    /// ages are wrong.
     fn look_at_clock(&mut self) {
         let off = self.actor.clock_ahead().and_then(clock_off);
         let problem = off.map(|off| {
@@ -337,7 +340,7 @@ impl Autoscaler {
         if problem == self.world.host().clock_problem {
             return;
         }
-        // Told when it begins and when it ends, not with each minute that it grows.
+        // Logged when it begins and when it ends, not with each minute more.
         match (&problem, &self.world.host().clock_problem) {
             (Some(problem), None) => tracing::error!(problem, "nothing is removed"),
             (Some(_), Some(_)) => {}
@@ -366,7 +369,8 @@ impl Autoscaler {
         planning.finish()
     }
 
-    /// Nothing is destroyed before two full ticks and the cold-start time as leader: the first lists may be those of a cluster that is itself starting.
+    /// A new leader destroys nothing before two full ticks and `--cold-start`: the whole cluster may be starting just
+    /// now, so that its first lists do not show everything yet.
     fn arm(&mut self) {
         self.term.ticks = self.term.ticks.saturating_add(1);
         if self.world.host().armed_at.is_some() {
@@ -385,7 +389,7 @@ impl Autoscaler {
         }
     }
 
-    /// True if a term began: a tick is worthwhile.
+    /// True if a term as leader began, so that a tick is due.
     fn take_leadership(&mut self, fence: &Fence) -> bool {
         let epoch = fence.leads().then(|| fence.epoch());
         if epoch == self.term.epoch {
@@ -405,7 +409,7 @@ impl Autoscaler {
         self.term.epoch.is_some()
     }
 
-    /// True if a tick is worthwhile.
+    /// True if a tick is due.
     fn take_report(&mut self, report: Report) -> bool {
         match report {
             Report::Changes(_, changes) => {
@@ -440,7 +444,8 @@ impl Autoscaler {
         }
     }
 
-    /// Of the kinds that say who is on a Node and who may leave it: nothing is removed while one of them may be old.
+    /// Failing watches of the kinds that say which pods are on a Node and which may leave. While one of them fails,
+    /// kproxide removes nothing.
     fn note_failing_watches(&mut self) {
         use kube_watch::Kind;
         let failing = self.term.kinds_failing.iter();
@@ -473,7 +478,7 @@ impl Autoscaler {
             }
             Change::Connection(cluster, connection) => {
                 if connection.is_none() {
-                    // Nobody asks it any more, so nothing is known of it any more.
+                    // The ProxmoxCluster is gone, so forget its inventory.
                     self.world.apply(Delta::Inventory(cluster.clone(), None));
                 }
                 self.clusters.configure(&cluster, connection);
@@ -527,7 +532,7 @@ impl Autoscaler {
         };
         let json = serde_json::to_vec(&shown)
             .unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}").into_bytes());
-        // Whoever asked may have gone.
+        // The reader may have gone.
         let _ = answer.send(json);
     }
 
@@ -539,7 +544,8 @@ impl Autoscaler {
     }
 }
 
-/// By how much this process's clock is off, in words; `None`: it agrees with the API server's, which it is `ahead` of by so much.
+/// By how much this process's clock is off, in words. `ahead`: its lead over the API server's clock. `None`: the clocks
+/// agree.
 pub(crate) fn clock_off(ahead: jiff::SignedDuration) -> Option<String> {
     let (off, side) = match ahead.is_negative() {
         true => (ahead.abs(), "behind"),

@@ -13,7 +13,7 @@ compile_error!(
 );
 
 fn main() -> ExitCode {
-    // One TLS provider for kube and reqwest; a second installation would fail, and nobody has made a first.
+    // One TLS provider for kube and reqwest. A second installation would fail, but this is the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match cli::main(Cli::parse()) {
         Ok(code) => code,

@@ -22,22 +22,23 @@ use crate::pve::limits::Concurrency;
 use crate::pve::preflight::{Excess, Scope};
 use crate::pve::template::Placement;
 
-/// Longer than a healthy cluster ever takes; a hung one must not hold the others up.
+/// Longer than a healthy cluster takes. A cluster that hangs must not hold up the others.
 const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
 
 /// Templates change when people change them; each costs a request.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// What the credentials may do is asked at the start and then this often: people change it, and nothing depends on it.
+/// kproxide asks at the start and then this often what the credentials may do. It is for people, and changes rarely.
 const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 /// The same after they could not be told.
 const PERMISSIONS_RETRY: Duration = Duration::from_secs(2 * 60);
-/// So long an inventory that is there already waits for that.
+/// A finished inventory waits this long for that answer.
 const PERMISSIONS_DEADLINE: Duration = Duration::from_secs(2);
 /// Paths and privileges of each that are named where the credentials may do too much.
 const EXCESS_TOLD_MAX: usize = 5;
 
-/// Between two tries to build a client that could not be built, or whose trust the endpoint does not have: a CA file may have been put right.
+/// Pause between two tries to build a client, after it could not be built or did not trust the endpoint. A user may
+/// have corrected the CA file.
 const REBUILD: Duration = Duration::from_secs(30);
 
 /// The templates under each name that a class wants.
@@ -115,7 +116,7 @@ impl Clusters {
         }
     }
 
-    /// Takes over a cluster's settings; no connection: it is gone, or its settings cannot be used.
+    /// Takes over a cluster's settings. `None`: the cluster is gone, or its settings cannot be used.
     pub fn configure(&self, name: &ClusterName, connection: Option<ClusterConnection>) {
         let mut state = self.lock();
         let Some(connection) = connection else {
@@ -146,7 +147,7 @@ impl Clusters {
         state.clusters.insert(name.clone(), cluster);
     }
 
-    /// Takes over how much may be asked of a cluster at once; a client in use is replaced.
+    /// Takes over how many requests a cluster may get at once, and replaces its client.
     pub fn limit(&self, name: &ClusterName, concurrency: Concurrency) {
         let connection = {
             let mut state = self.lock();
@@ -213,7 +214,7 @@ impl Clusters {
             .collect()
     }
 
-    /// `None`: the cluster was taken away meanwhile.
+    /// `None`: the cluster was removed while it was asked.
     async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
         let (client, known, wanted, is_judged) = {
             let mut state = self.lock();
@@ -250,7 +251,7 @@ impl Clusters {
                         Instant::now(),
                         read_templates(&client, &inventory, &wanted).await,
                     ),
-                    // For people; what was known of it stands if it cannot be read.
+                    // For people. If it cannot be read, the last known value stays.
                     client.version().await.ok(),
                 ),
             };
@@ -258,7 +259,8 @@ impl Clusters {
         };
         match timeout(INVENTORY_DEADLINE, look).await {
             Ok(Ok((inventory, (read, templates), version))) => {
-                // Apart from the look, which succeeded: what is for people alone must not cost it.
+                // Separate from the inventory, which has succeeded: an answer that is only for people must not make it
+                // fail.
                 let excess = match is_judged {
                     true => None,
                     false => Some(timeout(PERMISSIONS_DEADLINE, client.excess_privileges()).await),
@@ -271,7 +273,7 @@ impl Clusters {
                 }
                 facts.version.clone_from(&cluster.version);
                 if let Some(told) = excess {
-                    // What was known of it stands if it cannot be told.
+                    // If it cannot be read, the last known value stays.
                     let rest = match told {
                         Ok(Ok(excess)) => {
                             cluster.excess = Some(in_words(&excess));
@@ -310,7 +312,7 @@ impl Clusters {
         }
     }
 
-    /// What was known of it, no longer reachable.
+    /// The last known inventory, marked as unreachable.
     fn unreachable(&self, name: &ClusterName, problem: String) -> Option<InventoryFacts> {
         let mut state = self.lock();
         let facts = &mut state.clusters.get_mut(name)?.facts;

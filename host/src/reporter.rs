@@ -1,4 +1,5 @@
-//! Says what a tick found: Events about pods, Nodes, claims and pools, conditions of our objects, metrics. Nothing here decides, and nothing here may hold the loop up.
+//! Reports what a tick found: Events about pods, Nodes, claims and pools, conditions of our objects, metrics. Nothing
+//! here decides, and nothing here may hold up the loop.
 //!
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
@@ -31,31 +32,31 @@ use crate::metrics::Metrics;
 use crate::policy::{Refusal, Reload};
 use reload::ReloadNews;
 
-/// Nothing is launched or destroyed: the key for ownership proofs is gone, or is another one.
+/// kproxide launches and destroys nothing: the ownership key is missing, or was replaced.
 const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
-/// Removals of this pool wait until fewer machines have gone lately.
+/// Removals of this pool wait, because the breaker's allowance is used up.
 const WAITING: &str = "RemovalsWait";
-/// Nothing is removed: too many machines went bad at once.
+/// kproxide removes nothing: too many machines went bad at once.
 const FROZEN: &str = "Frozen";
-/// Nothing is done in a Proxmox cluster: its anchor shows what we have not written.
+/// kproxide does nothing in a Proxmox cluster: its anchor shows a mark that we did not write.
 const ANCHOR_FOREIGN: &str = "AnchorForeign";
-/// Nothing is removed in a Proxmox cluster until its anchor is known to be ours.
+/// kproxide removes nothing in a Proxmox cluster until its anchor is known to be ours.
 const ANCHOR_UNPROVEN: &str = "AnchorUnproven";
-/// There is no anchor: a copy of this cluster would not be noticed.
+/// The anchor is missing: kproxide would not notice a copy of this cluster.
 const ANCHOR_MISSING: &str = "AnchorMissing";
-/// The anchor could not be moved on: a copy of this cluster may act.
+/// kproxide cannot write to the anchor: a copy of this cluster may act.
 const ANCHOR_STUCK: &str = "AnchorStuck";
-/// Proxmox did not let us make it or move it on.
+/// Proxmox refused to make the anchor or to change it.
 const ANCHOR_REFUSED: &str = "AnchorRefused";
-/// The same words about the same object are not repeated sooner.
+/// The same text about the same object is not repeated sooner.
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
-/// Events for the pods of one shape per tick: the others have the same reason.
+/// At most this many pods of one shape get an Event in one tick. The others have the same reason.
 const PODS_TOLD_MAX: usize = 10;
 /// Hypervisors that are named as rejected in one Event.
 const REJECTED_TOLD_MAX: usize = 5;
-/// What was said is remembered for so many objects; beyond that some things are said again.
+/// For this many objects the reporter remembers what it said. With more, some Events are repeated.
 const SAID_MAX: usize = 10_000;
-/// Status writes of one tick together; what does not fit is written in the next.
+/// For all status writes of one tick. The rest is written in the next one.
 const STATUS_DEADLINE: Duration = Duration::from_secs(5);
 
 pub struct Reporter {
@@ -65,7 +66,7 @@ pub struct Reporter {
     metrics: Metrics,
     statuses: StatusWriter,
     key_fingerprint: Option<String>,
-    /// Why there is no key that may be used, and what to do; nothing is launched or destroyed then.
+    /// Why there is no usable key, and what to do. kproxide then launches and destroys nothing.
     key_problem: Option<String>,
     /// What was last said about an object under a reason.
     said: Said<(About, &'static str)>,
@@ -77,7 +78,8 @@ pub struct Reporter {
     refusals: BTreeMap<Arc<str>, Refusal>,
     /// The pools that were told of them, and how.
     refusals_reported: BTreeSet<(About, String)>,
-    /// What the credentials of each Proxmox cluster may do without need; empty if they fit, nothing where it is not known.
+    /// What the credentials of each Proxmox cluster may do beyond what kproxide needs. Empty text: nothing. No entry:
+    /// not known.
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
     excess_reported: BTreeSet<(About, String)>,
@@ -92,7 +94,8 @@ fn anchor_reason(anchor: &AnchorReport) -> &'static str {
     }
 }
 
-/// Plans on a Ledger that others have changed since take marks for foreign that it does not know yet: only what it says now is told.
+/// A plan on an outdated Ledger may call a mark foreign that another leader has written. So only what the present
+/// Ledger says is reported.
 fn is_known(anchor: &AnchorReport, world: &World) -> bool {
     let mut rows = world.ledger().into_iter().flat_map(|it| &it.anchors);
     anchor.trouble != AnchorTrouble::Foreign
@@ -154,12 +157,13 @@ impl Reporter {
         }
     }
 
-    /// Our term as leader begins: whoever led before may have written other statuses than this process did last.
+    /// A new term as leader begins. Another leader may have written other statuses in between.
     pub fn begin_term(&mut self) {
         self.statuses = StatusWriter::default();
     }
 
-    /// Whatever changed an object may have changed its status: a leader of before whose last write came late, or a person. It is read again.
+    /// An object has changed: perhaps its status too, by a late write of an earlier leader or by a user. So it is read
+    /// again.
     pub fn forget_changed(&mut self, delta: &Delta) {
         if let Delta::Pool(name, _) = delta {
             self.statuses.forget("nodepools", name.as_str());
@@ -170,7 +174,7 @@ impl Reporter {
         }
     }
 
-    /// Tells of one tick, of whose launches those have begun.
+    /// Reports one tick. `launched`: those of its launches that have begun.
     pub async fn report(
         &mut self,
         plan: &Plan,
@@ -286,7 +290,7 @@ impl Reporter {
         }
     }
 
-    /// Volumes that bear the number of a machine which is gone: people remove them, or nobody.
+    /// Volumes with the VMID of a machine that is gone. kproxide does not remove them, so it tells people.
     pub fn leftover(&mut self, leftover: &Leftover, world: &World) {
         let Leftover {
             cluster,
@@ -312,7 +316,8 @@ impl Reporter {
         }
     }
 
-    /// Tells every pool that uses the policy what became of its file; of one that was refused with the next plan, as pools that come later are.
+    /// Tells every pool that uses the policy what became of its file. A refused file is reported with the next plan, so
+    /// that pools created later hear of it too.
     pub fn policy_reloaded(&mut self, reload: &Reload, world: &World) {
         let ReloadNews {
             result,
@@ -342,7 +347,7 @@ impl Reporter {
         }
     }
 
-    /// Every pool is told, at the beginning and, if it goes on, again and again.
+    /// Tells every pool, when a freeze begins and, while it lasts, again every few minutes.
     fn freeze(&mut self, frozen: Option<&str>, world: &World, now: Timestamp) {
         self.metrics.frozen.set(i64::from(frozen.is_some()));
         if let Some(message) = frozen {
@@ -405,7 +410,7 @@ impl Reporter {
         }
     }
 
-    /// Said of its pool, or else of its Node: it has no claim that could carry an Event.
+    /// The Event is about its pool, or else its Node, because it has no claim.
     fn orphan(&mut self, orphan: &OrphanReport, world: &World, now: Timestamp) {
         let OrphanReport {
             cluster,
@@ -473,9 +478,9 @@ impl Reporter {
         now: Timestamp,
     ) {
         let (reason, message) = match &shape.outcome {
-            // The scheduler, or a machine on its way, will see to it: that was said before.
+            // The scheduler or a coming machine will help. This was reported before.
             PendingOutcome::FitsNode(_) | PendingOutcome::FitsClaim(_) => return,
-            // The plan was not carried out; the next one is told.
+            // The plan was not carried out. The next one will be reported.
             PendingOutcome::Launching(claims)
                 if self.kube.is_some() && !claims.iter().any(|claim| launched.contains(claim)) =>
             {

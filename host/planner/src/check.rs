@@ -193,7 +193,7 @@ fn serves(world: &World, spec: &ClaimSpec) -> bool {
         .any(|node| node.facts.ready)
 }
 
-/// Too many machines are bad at once, and nobody has said that it is meant.
+/// Too many machines are bad at once, and no user has confirmed that this is intended.
 fn is_frozen(ledger: &LedgerFacts) -> bool {
     ledger
         .freeze
@@ -229,7 +229,7 @@ struct Tally {
     addresses: BTreeMap<IpAddr, u32>,
     claimed_numbers: BTreeSet<(ClusterName, Vmid)>,
     claimed_addresses: BTreeSet<IpAddr>,
-    /// Clusters in which somebody else does what we would do.
+    /// Clusters whose anchor forbids to act, because another kproxide may be at work there.
     foreign: BTreeSet<ClusterName>,
     pools: BTreeMap<PoolName, Sum>,
     /// What counts on each hypervisor, and the part of it that does not run yet.
@@ -331,7 +331,7 @@ impl Tally {
     }
 }
 
-/// What stands against a launch, given the Ledger with all reservations and how many launches were accepted before it.
+/// What forbids a launch, given the Ledger with all reservations and how many launches were accepted before it.
 fn launch_violation(
     world: &World,
     limits: &Limits,

@@ -1,4 +1,5 @@
-//! Why a claim is left as it is, or its machine not removed. The texts stand in `Display` and nowhere else: code compares values.
+//! Why kproxide leaves a claim as it is, or does not remove its machine. `Display` is the only place with texts. Code
+//! compares values, never texts.
 
 use std::fmt;
 
@@ -9,12 +10,12 @@ use crate::ids::{ClaimName, ClusterName, PoolName, Vmid};
 use crate::removal::Allowance;
 use crate::violation::Violation;
 
-/// Why a claim is left exactly as it is, or its machine not removed.
+/// Why kproxide leaves a claim exactly as it is, or does not remove its machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hold {
     ClaimPaused,
     PoolPaused(PoolName),
-    /// Deleting the claim would leave nothing that knows of its machine.
+    /// The claim has no finalizer: if it were deleted, kproxide would lose its machine.
     NoFinalizer,
     TwoClaims {
         other: ClaimName,
@@ -22,24 +23,25 @@ pub enum Hold {
     },
     OwnNode,
     ControlPlane,
-    /// A condemned machine whose Node serves after all.
+    /// A machine that was to be removed, but whose Node is Ready again.
     StaysReady,
     NoKey,
     NoCluster(ClusterName),
     NothingKnown(ClusterName),
     Unreachable(ClusterName),
     NoQuorum(ClusterName),
-    /// Kubernetes deletes claims whose deletion nobody wished for; as the host tells it.
+    /// The claims' CRD is missing or being deleted, so that Kubernetes deletes claims by itself. The text is the
+    /// host's.
     Definition(String),
-    /// Clocks disagree; as the host tells it.
+    /// kproxide's clock and the API server's disagree. The text is the host's.
     Clock(String),
     WatchFailing(String),
-    /// Until then; `None`: that is not known yet.
+    /// Until this moment. `None`: the moment is not known yet.
     WarmingUp(Option<Timestamp>),
     Anchor(ClusterName, AnchorHold),
     Frozen,
     Breaker(Wait),
-    /// The last check of the plan found a defect of ours.
+    /// The check of the finished plan found a defect of kproxide.
     Check(Violation),
 }
 
@@ -92,14 +94,14 @@ impl fmt::Display for Hold {
     }
 }
 
-/// Why something does not happen in a Proxmox cluster.
+/// Why kproxide does not act in a Proxmox cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AnchorHold {
-    /// It has not been looked for yet: nothing is removed.
+    /// kproxide has not looked for the anchor yet, and removes nothing.
     Unseen,
-    /// Nobody looked after it for a while: nothing is removed until it has stood still.
+    /// kproxide was away for a while. It watches the anchor, and until then removes nothing.
     Watched,
-    /// It shows what we have not written: nothing is done at all.
+    /// The anchor shows a mark that we did not write. kproxide does nothing at all.
     Foreign,
 }
 
@@ -113,7 +115,7 @@ impl fmt::Display for AnchorHold {
     }
 }
 
-/// The breaker counts a removal for so long.
+/// The breaker counts a removal for this long.
 pub const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// An allowance is used up.

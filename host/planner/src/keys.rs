@@ -16,14 +16,16 @@ pub const CLAIM: &str = "kproxide.dev/claim";
 pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
 /// The taint of a Node that is being emptied (effect `NoSchedule`).
 pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
-/// Annotation of a Node that kproxide cordoned. A Node that somebody else had cordoned stays so when a drain is given up.
+/// Annotation of a Node that kproxide cordoned. When kproxide gives a drain up, it uncordons only these Nodes.
 pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
 
-/// Annotation with the value `"true"` on a pod, a Node or a claim: nothing that nobody needs is done to its Node.
+/// Annotation with the value `"true"` on a pod, a Node or a claim: kproxide does not remove the Node by a voluntary
+/// removal.
 pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
 /// Annotation of a NodeClaim: its machine is replaced as soon as budget allows.
 pub const REPLACE: &str = "kproxide.dev/replace";
-/// Annotation: a NodeClaim is left exactly as it is, whatever was under way; a NodePool is paused as by `spec.paused`.
+/// Annotation. On a NodeClaim: kproxide leaves it exactly as it is, even in the middle of a removal. On a NodePool: as
+/// `spec.paused`.
 pub const PAUSE: &str = "kproxide.dev/pause";
 /// Annotation of the Ledger by which a person says that a freeze is meant.
 pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";

@@ -1,7 +1,7 @@
 //! The Ledger's rows, as pure functions: quarantine, back-off, policy state, and what counts.
 //!
-//! The Ledger is what every limit is computed from, so it errs on the side of counting: an entry is given up only after the proof that its
-//! machine is absent ([`quarantine`], called by whoever holds the proof) or when it can never have become a machine.
+//! Every limit is computed from the Ledger, so in doubt an entry counts. It stops counting only after the proof that
+//! its machine is gone ([`quarantine`], which the owner of the proof calls), or if it can never have become a machine.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ use crate::world::World;
 pub const MOST_STATES: usize = 64;
 pub const MOST_STATE_BYTES: usize = 4096;
 
-/// A reservation whose claim does not exist by then never becomes one: `act` re-reads its entry before the clone.
+/// A reservation without a claim after this long never becomes a machine, because `act` reads its entry again before
+/// the clone.
 pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
 /// Characters of a failure's message that a row of back-off keeps.
@@ -74,7 +75,7 @@ pub fn record_failure(
     ledger
 }
 
-/// How long a back-off lasts after so many failures.
+/// How long a back-off lasts after this many failures.
 pub(crate) fn pause_after(failures: u32) -> SignedDuration {
     let doublings = failures.saturating_sub(1).min(10);
     FIRST_BACKOFF
@@ -83,8 +84,9 @@ pub(crate) fn pause_after(failures: u32) -> SignedDuration {
         .min(LONGEST_BACKOFF)
 }
 
-/// Reservations that are old enough to be given up, and of whose claims no watch has told. A claim that exists all the same may have its machine already: the
-/// API server must be asked ([`HostFacts::unclaimed`](crate::facts::HostFacts::unclaimed)).
+/// Reservations that are old enough to be given up, and whose claims no watch has shown. Such a claim may exist all the
+/// same, even with its machine: the API server must be asked
+/// ([`HostFacts::unclaimed`](crate::facts::HostFacts::unclaimed)).
 pub fn overdue(world: &World, now: Timestamp) -> impl Iterator<Item = &LedgerEntry> {
     let entries = world.ledger().map_or(&[][..], |ledger| &ledger.entries);
     let is_overdue = move |entry: &&LedgerEntry| {

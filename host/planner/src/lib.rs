@@ -1,4 +1,5 @@
-//! The functional core of kproxide: what to do, given everything that is known. No I/O, no clock, no randomness, no failure.
+//! The functional core of kproxide: it decides what to do, from everything that is known. It has no I/O, no clock and
+//! no randomness, and it cannot fail.
 //!
 //! In reading order: what is known ([`facts`], by [`ids`], in [`resources`], kept in the [`world`]), what is asked of policies ([`question`]),
 //! how a tick is decided ([`planning`], with the [`ledger`] and the [`guard`] beside), what is decided ([`plan`], after a last [`check`]) and why ([`report`]), and

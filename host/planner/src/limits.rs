@@ -12,9 +12,9 @@ pub struct Limits {
     pub max_launches_per_tick: u32,
     /// Nodes whose removal begins in one tick, at most, over all pools.
     pub max_removals_per_tick: u32,
-    /// So long a VMID and an address rest after their machine is gone.
+    /// How long a VMID and an address are not used again after their machine is gone.
     pub quarantine: SignedDuration,
-    /// So long a machine of ours that has no claim and cannot serve is left alone before it is removed.
+    /// How long kproxide waits before it removes a machine that has lost its claim and whose Node is not Ready.
     pub orphan_grace: SignedDuration,
 }
 

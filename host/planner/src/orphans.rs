@@ -1,4 +1,5 @@
-//! Which guests may be machines of ours without a claim: those to look at. What they are, their own configuration says.
+//! Which guests to read, because they may be kproxide's machines without a claim. Their configuration shows what they
+//! are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
     suspects
 }
 
-/// Every hypervisor has answered, with quorum: what is not listed was not overlooked.
+/// Every hypervisor has answered, with quorum. So a VM that is not listed does not exist.
 pub(crate) fn is_whole(inventory: &InventoryFacts) -> bool {
     let mut hypervisors = inventory.hypervisors.values();
     inventory.reachable

@@ -1,4 +1,4 @@
-//! What a tick decides: everything concrete, nothing left to choose.
+//! What a tick decides. Nothing in it is left to choose.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,17 +18,18 @@ use crate::report::Report;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[must_use = "a plan does nothing until it is acted on"]
 pub struct Plan {
-    /// The Ledger as it must stand before anything of this plan is done: one `replace` with the resource version that was planned on. `None`:
-    /// it stands as it should. If the write conflicts, `launches` are dropped and the next tick plans anew.
+    /// The Ledger that must be written before anything of this plan is done: one `replace` with the resource version
+    /// that the plan is based on. `None`: nothing to write. If the write conflicts, `launches` are dropped and the next
+    /// tick plans anew.
     pub ledger: Option<LedgerFacts>,
     pub launches: Vec<Launch>,
-    /// Machines of ours without a claim that are given one.
+    /// New claims for machines that have lost theirs.
     #[serde(default)]
     pub adoptions: Vec<Adoption>,
-    /// Anchors to make or to move on, once the Ledger stands.
+    /// Anchors to make or to give a new mark, once the Ledger is written.
     #[serde(default)]
     pub anchors: Vec<AnchorStep>,
-    /// One for every claim that exists, by name: how far the world lets it go.
+    /// One for every claim, by name: what may be done with it.
     pub advances: Vec<Advance>,
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
     #[serde(default)]
@@ -37,7 +38,7 @@ pub struct Plan {
     #[serde(default)]
     pub decorations: Vec<DecorationMemo>,
     pub report: Report,
-    /// When a tick is worthwhile even if nothing changes.
+    /// When the next tick is needed even if nothing changes.
     pub wake_at: Option<Timestamp>,
     /// No policy was asked and nothing is to be written: from this moment until `wake_at` the same world has this plan.
     #[serde(default)]
@@ -53,7 +54,7 @@ pub struct Launch {
     pub reason: String,
 }
 
-/// A claim to be made anew for a machine whose own is gone. Nothing is asked of Proxmox for it.
+/// A new claim for a machine that has lost its own. Proxmox is asked for nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adoption {
     pub claim: ClaimName,
@@ -70,7 +71,7 @@ impl Adoption {
     }
 }
 
-/// An anchor gets a new mark. That may come to nothing: the Ledger knows both marks, and a later plan tries again.
+/// Gives an anchor a new mark. If that fails, a later plan tries again: the Ledger knows both marks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnchorStep {
     pub cluster: ClusterName,
@@ -78,7 +79,7 @@ pub struct AnchorStep {
     pub hypervisor: Arc<str>,
     /// The resource pool that a new one is made in.
     pub pool: Arc<str>,
-    /// What it must show now. `None`: there is none, and it is made.
+    /// The mark that it must show now. `None`: there is no anchor, so make one.
     pub from: Option<Mark>,
     pub to: Mark,
 }
@@ -96,7 +97,7 @@ pub struct Unneeded {
 pub enum Standing {
     Needed,
     CouldGo,
-    /// It could go, but for a pod that must not be evicted: which one, and what forbids it.
+    /// Only this pod keeps it, which must not be evicted for this reason.
     Blocked(PodKey, Blocker),
 }
 
@@ -120,7 +121,7 @@ pub struct Advance {
     pub verdict: Verdict,
 }
 
-/// What the whole world says about one claim; the claim alone cannot know it.
+/// What the planner decides about one claim from everything else in the world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// Launch, register, keep: nothing is to be removed.
@@ -145,7 +146,8 @@ impl fmt::Display for Verdict {
 }
 
 impl Plan {
-    /// This removal is counted by the Ledger that the plan writes: if that write is refused, it must not begin.
+    /// Only the Ledger that this plan writes counts this removal. So if that write is refused, the removal must not
+    /// begin.
     pub fn rests_on_ledger(&self, advance: &Advance, stands: Option<&LedgerFacts>) -> bool {
         let Verdict::Remove(_) = advance.verdict else {
             return false;

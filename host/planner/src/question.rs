@@ -1,7 +1,8 @@
-//! What the planner asks of policies, and what it may be told.
+//! What the planner asks policies, and what they answer.
 //!
-//! Plain serde data: these are the arguments of `wit/policy.wit` in the planner's words, the decision log, and the input of a replay.
-//! Whoever answers (the wasm engine, a test) validates only the form; the planner judges the content.
+//! Plain serde data: these are the arguments of `wit/policy.wit` in the planner's words, the decision log, and the
+//! input of a replay. The wasm engine (or a test) answers them, and checks only the form of an answer. The planner
+//! checks the content.
 
 use std::sync::Arc;
 

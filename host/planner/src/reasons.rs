@@ -1,4 +1,5 @@
-//! Why a drain is given up, why a Node is kept. The texts stand in `Display` and nowhere else: code compares values.
+//! Why a drain is given up, why a Node is kept. `Display` is the only place with texts. Code compares values, never
+//! texts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::ids::{NodeName, PodKey, PoolName};
 use crate::resources::Lack;
 use crate::why::NoAnswer;
 
-/// Why a drain is given up by the plan.
+/// Why the plan gives a drain up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GiveUp {
     Frozen,
@@ -44,7 +45,7 @@ impl fmt::Display for GiveUp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
     pub pod: PodKey,
-    /// A Node that might take it, were it not for a pod with anti-affinity there.
+    /// A Node that would take the pod if it ran no pod with required anti-affinity.
     pub excluded: Option<NodeName>,
 }
 
@@ -67,12 +68,12 @@ pub enum Kept {
     Held(Hold),
     GivenUp(GiveUp),
     NotInService,
-    /// It goes, so that nothing else is decided of it.
+    /// It is already being removed.
     Removing(RemovalReason),
     PoolGone,
     ScaleDownOff,
     DoNotDisrupt,
-    /// What the condition says that asks for a human.
+    /// Its condition asks for a person. This is the condition's message.
     Refused(String),
     /// A drain of it was given up a short time ago.
     Rests,
@@ -93,7 +94,7 @@ pub enum Kept {
     MinNodeAge(SignedDuration),
     Stabilization,
     UnneededTime(SignedDuration),
-    /// So many removals of its pool are under way.
+    /// The pool's budget is used up: this many removals are under way.
     Budget(u32),
     MinNodes(u32),
     NextTick,
@@ -102,7 +103,7 @@ pub enum Kept {
     Policy(Arc<str>, NoAnswer),
 }
 
-/// As it is found, or as it will be once what this tick removes has gone.
+/// Whether a reason holds now, or only after the removals of this tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Moment {
     Now,

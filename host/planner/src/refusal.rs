@@ -1,4 +1,4 @@
-//! Why no machine of a pool is made on a hypervisor now. The texts are made here, in `Display`, and nowhere else.
+//! Why kproxide makes no machine of a pool on a hypervisor now. `Display` is the only place with texts.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::ids::{ClassName, ClusterName, HypervisorId, StorageName, Vmid};
 use crate::limits::MOST_ENTRIES;
 use crate::resources::amount_text;
 
-/// No machine is made on a storage of which less is free.
+/// kproxide makes no machine on a storage with less free space than this.
 pub(crate) const LEAST_FREE_PERCENT: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,11 +34,11 @@ pub enum Refusal {
         free: i64,
         least: i64,
     },
-    /// The template cannot be cloned, wherever to.
+    /// The template cannot be cloned to any hypervisor.
     Template(String),
     NoTemplate {
         template: String,
-        /// `None`: not on this hypervisor, where it has to be.
+        /// `None`: the template is missing on this hypervisor, and `placement: local` needs it there.
         cluster: Option<ClusterName>,
     },
     TemplateStays(String),

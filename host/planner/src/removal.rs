@@ -1,4 +1,4 @@
-//! What follows from the reason of a removal: a column for each question that the rest of the program asks.
+//! What follows from the reason of a removal: one function for each question that the rest of the program asks.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::RemovalReason;
 
-/// What of the breaker a removal uses up.
+/// The allowance of the breaker that a removal uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Allowance {
     Repairs,
@@ -50,7 +50,7 @@ impl RemovalReason {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
 
-    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
+    /// The Event's reason, in Cluster Autoscaler's words.
     pub fn event(self) -> &'static str {
         match self {
             Self::Empty => "ScaleDownEmpty",
@@ -64,8 +64,8 @@ impl RemovalReason {
         }
     }
 
-    /// The pool gets smaller by it, and no other machine is made: it is held to `minNodes` and to what blocks scale-down, and its drain
-    /// goes on only while the cluster could still do without the Node.
+    /// The removal makes the pool smaller. So `minNodes` and pods that block scale-down forbid it, and the drain goes
+    /// on only while the cluster can do without the Node.
     pub fn scales_down(self) -> bool {
         match self {
             Self::Empty | Self::Underutilized => true,
@@ -78,7 +78,7 @@ impl RemovalReason {
         }
     }
 
-    /// The machine works, and may as well stay: its drain is given up rather than forced.
+    /// The machine works and could stay. So kproxide gives its drain up rather than force it.
     pub fn is_voluntary(self) -> bool {
         match self {
             Self::Empty | Self::Underutilized | Self::Expired | Self::Replace => true,
@@ -96,7 +96,7 @@ impl RemovalReason {
         }
     }
 
-    /// What of the breaker it uses up beside the allowance for all removals.
+    /// Which allowance of the breaker it uses. (Each removal uses the allowance for all removals, too.)
     pub(crate) fn allowance(self) -> Allowance {
         match self {
             Self::Repair => Allowance::Repairs,
@@ -110,7 +110,8 @@ impl RemovalReason {
         }
     }
 
-    /// It does not happen in a freeze. What a failed launch left was never in service.
+    /// A freeze forbids it. What a failed launch left behind was never in service, so a freeze does not forbid its
+    /// removal.
     pub(crate) fn is_frozen(self) -> bool {
         match self {
             Self::LaunchFailed => false,
@@ -124,7 +125,7 @@ impl RemovalReason {
         }
     }
 
-    /// The loss that a removal of a short time ago stands for, when machines that went bad at once are counted.
+    /// Whether the freeze counts a recent removal as a machine gone bad, and as which kind.
     pub(crate) fn loss(self) -> Option<Loss> {
         match self {
             Self::Deleted => Some(Loss::Deleted),

@@ -1,4 +1,5 @@
-//! Why: a reason for every pending shape, every Node kept, every hypervisor refused. Enums, so that callers can act on them; `Display` is what people read.
+//! The reasons of a tick: for every pending shape, every Node kept, every hypervisor refused. They are enums, so that
+//! code can act on them. `Display` makes the texts for people.
 
 use std::fmt;
 
@@ -22,16 +23,18 @@ pub struct Report {
     pub rejected: Vec<RejectedHypervisor>,
     /// Managed Nodes, each with why it stays or goes.
     pub nodes: Vec<NodeReport>,
-    /// Policies without an answer that could be used, nor another one's in its place; each reason once per pool, in the order of the questions.
+    /// Policies that gave no usable answer, and that no other policy replaced. Each reason once per pool, in the order
+    /// of the questions.
     #[serde(default)]
     pub policy_failures: Vec<PolicyFailure>,
     /// Pools whose removals wait for the breaker, and until when; one for each.
     #[serde(default)]
     pub waiting: Vec<(PoolName, String)>,
-    /// Nothing is removed, because too many machines went bad at once; what was seen, and what a person can do.
+    /// Set if kproxide removes nothing because too many machines went bad at once: what it saw, and what a person can
+    /// do.
     #[serde(default)]
     pub frozen: Option<String>,
-    /// Proxmox clusters whose anchor is not in order, and what that keeps from happening.
+    /// Proxmox clusters whose anchor is not in order, and what kproxide does not do there because of it.
     #[serde(default)]
     pub anchors: Vec<AnchorReport>,
     /// Machines of ours without a claim, and what becomes of them.
@@ -115,16 +118,16 @@ pub struct AnchorReport {
     pub message: String,
 }
 
-/// What is the matter with an anchor, and what that keeps from happening.
+/// What is wrong with an anchor, and what kproxide does not do because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AnchorTrouble {
-    /// There is none: everything goes on, and nobody would notice a copy.
+    /// It is missing. Everything goes on, but kproxide would not notice a copy.
     Missing,
-    /// Proxmox does not let us move it on: everything goes on, and a copy that is as old as what it shows would act.
+    /// Proxmox does not let kproxide change it. Everything goes on, but a copy that knows the present mark could act.
     Stuck,
-    /// Whether it is ours is not known yet: nothing is removed in that Proxmox cluster.
+    /// Not known yet to be ours. kproxide removes nothing in that Proxmox cluster.
     Unproven,
-    /// It shows what we have not written: nothing is done in that Proxmox cluster.
+    /// It shows a mark that we did not write. kproxide does nothing in that Proxmox cluster.
     Foreign,
 }
 

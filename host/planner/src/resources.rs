@@ -153,7 +153,7 @@ impl Resources {
         rest
     }
 
-    /// What is asked here fits into what is free there. What is not asked does not matter, however little of it is free.
+    /// What is asked for here fits into what is free there. Resources that are not asked for do not matter.
     pub fn fits(&self, free: &Self) -> bool {
         let fits = |asked: i64, free: i64| asked <= 0 || asked <= free;
         fits(self.milli_cores, free.milli_cores)

@@ -23,13 +23,13 @@ pub fn is_passing(taint: &Taint) -> bool {
     PASSING.contains(&&*taint.key)
 }
 
-/// Keeps a Node from being in service although it is Ready: Kubernetes removes its own taints a moment after that, and until then the Node takes
-/// no pods. A cordon does not: it is somebody's decision.
+/// This taint keeps a Ready Node out of service: Kubernetes removes its own taints a moment after the Node is Ready,
+/// and until then the Node takes no pods. A cordon does not, because it is a user's decision.
 pub fn delays_service(taint: &Taint) -> bool {
     is_passing(taint) && &*taint.key != UNSCHEDULABLE_TAINT
 }
 
-/// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` keeps nobody away.
+/// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` keeps no pod away.
 pub fn untolerated<'t>(
     tolerations: &[Toleration],
     taints: impl IntoIterator<Item = &'t Taint>,
@@ -46,7 +46,7 @@ pub fn untolerated<'t>(
     })
 }
 
-/// A cordoned Node takes only pods that tolerate the taint which stands for the cordon.
+/// A cordoned Node takes only pods that tolerate Kubernetes' taint for a cordon.
 pub fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
     let cordon = Taint {
         key: UNSCHEDULABLE_TAINT.into(),

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A moment later by so much; the end of time if there is none.
+/// A later moment. The last possible moment if that is too late.
 pub(crate) fn later(moment: Timestamp, by: SignedDuration) -> Timestamp {
     moment.checked_add(by).unwrap_or(Timestamp::MAX)
 }

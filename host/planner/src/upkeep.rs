@@ -1,4 +1,5 @@
-//! The Ledger brought in line with what exists: entries of claims that came or went, rows whose time is over, the anchors, the breaker and the freeze.
+//! Brings the Ledger up to date: entries of new and closed claims, rows whose time is over, the anchors, the breaker
+//! and the freeze.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +16,10 @@ use crate::report::{Finding, Severity};
 use crate::time::later;
 use crate::world::World;
 
-/// For how long a number rests whose claim never appeared: longer than a request that is on its way can take.
+/// How long the VMID of a reservation without a claim is not used again: longer than a late request can take.
 const UNCLAIMED_RESTS: SignedDuration = SignedDuration::from_hours(1);
 
-/// So long after a back-off ended, its failures are forgotten.
+/// This long after a back-off ended, its failures are forgotten.
 const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 
 /// Brings the Ledger in line with the claims that exist. The result is what must stand before anything is launched.
@@ -62,7 +63,7 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     upkeep.adopt(world);
     let wake_at = &mut upkeep.wake_at;
     upkeep.ledger.backoff.retain_mut(|row| {
-        // No pause is longer: whoever wrote it had a clock that was ahead, perhaps by years.
+        // A pause that is longer was written by a clock that was ahead, perhaps by years.
         row.until = row.until.min(later(now, pause_after(row.failures)));
         if is_overcome(world, row) {
             return false;
@@ -117,7 +118,7 @@ impl Upkeep {
                 }
             }
             EntryState::Live if claimed => {}
-            // So many claims are gone at once that nothing is concluded from it.
+            // In a freeze nothing is concluded from claims that are gone.
             EntryState::Live if self.frozen.is_some() => {}
             EntryState::Live if is_absent(world, &entry) => entry.state = quarantined,
             EntryState::Live => self.report_unclaimed(world, &entry),
@@ -252,7 +253,7 @@ fn place<'w>(world: &'w World, entry: &'w LedgerEntry) -> Place<'w> {
     }
 }
 
-/// People have moved it to where nothing of ours is, so it is not looked at.
+/// Users have moved it to where kproxide's machines never are, so kproxide does not read it.
 fn is_out_of_sight(world: &World, entry: &LedgerEntry) -> bool {
     let inventory = world.inventories().get(&entry.cluster);
     let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));

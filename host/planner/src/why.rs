@@ -1,4 +1,4 @@
-//! Why no machine of a pool is made for a pod. The texts are made here, in `Display`, and nowhere else.
+//! Why kproxide makes no machine of a pool for a pod. `Display` is the only place with texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,26 +15,27 @@ use crate::selector::Unmatched;
 /// Why no machine of a pool is made for a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Why {
-    /// Larger than every instance type.
+    /// The pod is larger than every instance type.
     TooBig {
         resource: Arc<str>,
         requested: i64,
         largest: i64,
     },
-    /// Where a machine would be large enough, it does not take the pod.
+    /// A machine would be large enough, but a filter keeps the pod away.
     Misfit(Box<Misfit<'static>>),
     Limit(Limit),
     /// The pool waits before it scales up.
     Stabilizing {
         seconds: i64,
     },
-    /// So many machines that were made for such pods stand idle and do not take them, such as this one.
+    /// Machines that were made for such pods stand idle, because the pods do not fit on them after all. `node` is one
+    /// of them.
     MadeInVain {
         machines: usize,
         node: NodeName,
         misfit: Box<Misfit<'static>>,
     },
-    /// No hypervisor can take it; each one's reason is in [`crate::report::Report::rejected`] too.
+    /// No hypervisor can take the machine. [`crate::report::Report::rejected`] has the reasons too.
     NoHypervisor(Vec<Refused>),
     Policy {
         policy: PolicyRef,
@@ -44,11 +45,11 @@ pub enum Why {
     PoliciesNextTick,
     /// The pool, its class or its cluster cannot be used.
     Unusable(Unusable),
-    /// Too many launches in one tick; the rest follows.
+    /// This tick's launches are used up. The rest follows in the next ticks.
     NextTick,
 }
 
-/// Why a place does not take a pod: one for each filter of `planning/fit.rs`.
+/// Why a place does not take a pod: one variant for each filter of `planning/fit.rs`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Misfit<'a> {
     Cordon,
@@ -59,11 +60,11 @@ pub enum Misfit<'a> {
         free: Cow<'a, Resources>,
     },
     HostPort(Cow<'a, HostPort>),
-    /// A pod with required anti-affinity stands there.
+    /// The Node runs a pod with required anti-affinity.
     AntiAffinePod,
 }
 
-/// What there is no more of.
+/// Which limit is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
     Machines { now: u32, most: u32 },
@@ -76,7 +77,7 @@ pub enum Limit {
 /// Why a pool makes no machines at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unusable {
-    /// Something is wrong with the NodePool, in words for its author.
+    /// Something is wrong with the NodePool, in words for the user who wrote it.
     Pool {
         pool: PoolName,
         problem: String,
@@ -110,7 +111,7 @@ pub enum Unusable {
     Lacks(Arc<str>),
 }
 
-/// What came of asking a policy in place of an answer that can be used.
+/// Why a policy has given no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoAnswer {
     /// In the policy's own words.
@@ -120,7 +121,7 @@ pub enum NoAnswer {
     AnsweredAnotherQuestion,
     ChoseNone,
     ChoseImpossible,
-    /// It answered for so many of so many hypervisors.
+    /// It answered for `of` hypervisors, but was asked about `asked`.
     Answered {
         of: usize,
         asked: usize,

@@ -1,5 +1,5 @@
-//! Anchors on Proxmox: made, and moved on from one mark to the next. Which, when and whether at all, the planner says; the Ledger knows both marks
-//! before this begins, so that whatever is lost here costs nothing but time.
+//! Makes anchors on Proxmox and writes new marks to them. The planner decides which, when and whether. The Ledger knows
+//! both marks before this begins, so a lost request costs only time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::pve::vm_config::VmConfig;
 /// A hypervisor that does not answer must not hold the loop up.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Said on the VM itself, to whoever finds it.
+/// The description of the VM, for people who find it.
 const EXPLANATION: &str = "kproxide's anchor: by the line below, kproxide tells its Kubernetes cluster from a copy of it (a restored backup, say). The VM has no disks and is never started. kproxide makes it anew if it is deleted; delete it when kproxide is uninstalled.";
 
-/// Proxmox did not let us make an anchor, or move it on: people have to be told.
+/// Proxmox refused to make an anchor or to change it. Users have to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAnchor {
     pub cluster: ClusterName,
@@ -32,7 +32,8 @@ pub struct RefusedAnchor {
 }
 
 impl Actor {
-    /// Gives anchors their new marks, all at once, while the leadership of their plan lasts; what was refused.
+    /// Gives anchors their new marks, all at once, while the leadership of their plan lasts. Returns what Proxmox
+    /// refused.
     pub(super) async fn anchor(&self, steps: &[AnchorStep], term: &str) -> Vec<RefusedAnchor> {
         let context = &self.context;
         let done = join_all(steps.iter().map(|step| async move {
@@ -64,10 +65,12 @@ impl Actor {
     }
 }
 
-/// What is there moves on a few minutes later, unless a privilege is missing. What is not there keeps nobody from anything, and so needs a word.
+/// A failed change is tried again a few minutes later, so users need to know only if a privilege is missing. A missing
+/// anchor stops nothing, so users would not notice it without an Event.
 fn is_for_people(step: &AnchorStep, meaning: &Meaning) -> bool {
     match step.from {
-        // Somebody, perhaps we ourselves, was faster, or leads; or its turn did not come, which the next try tells.
+        // Another process, or this one before, was faster or leads. Or the request's turn did not come, and the next
+        // try shows why.
         None => !matches!(meaning, Meaning::VmidTaken | Meaning::Withheld),
         Some(_) => matches!(meaning, Meaning::PermissionDenied { .. }),
     }
@@ -100,7 +103,7 @@ async fn perform(context: &Context, client: &Client, step: &AnchorStep) -> Resul
         return made.await.map(|_| ());
     };
     let config = client.read_config(hypervisor, vmid.0).await?;
-    // Somebody else was faster: the next look tells who.
+    // Another process was faster. The next look shows which.
     if read(&context.identity, &config, cluster, *vmid) != Some(from.clone()) {
         return Ok(());
     }
@@ -113,7 +116,7 @@ async fn perform(context: &Context, client: &Client, step: &AnchorStep) -> Resul
     }
 }
 
-/// What the anchor of this Kubernetes cluster in that Proxmox cluster shows, if this VM is it.
+/// The mark that this VM shows, if it is the anchor of this Kubernetes cluster in that Proxmox cluster.
 fn read(identity: &Identity, config: &VmConfig, cluster: &ClusterName, vmid: Vmid) -> Option<Mark> {
     let signed = Marker::find_anchor(&config.description).ok()?;
     let marker = signed.verify(&identity.keys, vmid.0).ok()?;

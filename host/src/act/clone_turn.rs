@@ -1,10 +1,10 @@
-//! The right to clone: as many clones at once as a storage and a hypervisor bear.
+//! The right to clone. It limits how many clones run at once on a storage and on a hypervisor.
 
 use kproxide_planner::claim::Outcome;
 
 use crate::pve::limits::CloneSlot;
 
-/// The right to clone, held until the clone's task has ended or is left to itself; or why there is none.
+/// The right to clone, or why there is none. It is held until the clone's task has ended or is no longer followed.
 #[derive(Default)]
 pub(super) enum CloneTurn {
     #[default]

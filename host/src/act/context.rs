@@ -15,9 +15,9 @@ use crate::observe::Clusters;
 use crate::pve::client::Client as PveClient;
 use crate::pve::ownership::Key;
 
-/// Says whether we may act at this very moment: the name of our present leadership, or nothing.
+/// Whether this process may act at this very moment: the name of its present term as leader, or nothing.
 ///
-/// Asked directly before each effect, so it must be cheap. The name goes into the intents that are written; a new leadership has a new one.
+/// It is asked directly before each effect, so it must be cheap. Intents carry the name, and each term has a new one.
 #[derive(Clone)]
 pub struct Fence(Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>);
 
@@ -30,7 +30,7 @@ impl Fence {
         (self.0)()
     }
 
-    /// We lead, and did ever since that epoch began.
+    /// This process leads, and has led without a break since that epoch began.
     pub(super) fn leads_in(&self, epoch: &str) -> bool {
         self.epoch().as_deref() == Some(epoch)
     }
@@ -53,7 +53,7 @@ pub struct Identity {
 pub struct Rules {
     /// From the tombstone to a hard stop.
     pub shutdown_timeout: SignedDuration,
-    /// For how long a closed claim's VMID and address rest.
+    /// How long a closed claim's VMID and address are not used again.
     pub quarantine: SignedDuration,
 }
 
@@ -66,7 +66,7 @@ impl Default for Rules {
     }
 }
 
-/// Something to be said about a claim, as an Event. Whoever receives it caps their number.
+/// An Event about a claim. The receiver limits their number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimNote {
     pub claim: ClaimName,
@@ -92,8 +92,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// A client of that cluster, whose writes ask the fence once more when their turn has come: they leave in the leadership `term` or not at all. `None`: its
-    /// settings cannot be used.
+    /// A client of that cluster. When the turn of a write has come, it asks the fence once more, and is sent in the
+    /// leadership `term` or not at all. `None`: the cluster's settings cannot be used.
     pub(super) fn client_in(&self, cluster: &ClusterName, term: Arc<str>) -> Option<PveClient> {
         let client = self.clusters.client(cluster)?;
         let fence = self.fence.clone();

@@ -58,7 +58,7 @@ impl Drive {
         done(claims::delete(&self.context.kube, self.name(), &self.facts().uid).await)
     }
 
-    /// Asks for every pod once. Whoever may not leave is asked again in a later drive, never in this one.
+    /// Asks for the eviction of each pod once. A pod that may not leave is asked again in a later drive.
     pub(super) async fn evict(&self, pods: &[PodRef]) -> Outcome {
         let mut refused = Vec::new();
         for batch in pods.chunks(EVICTIONS_AT_ONCE) {
@@ -85,7 +85,7 @@ impl Drive {
     }
 }
 
-/// An object that is gone, or has another UID by now, shows in the next look.
+/// If the object is gone or has another UID, the next look shows it.
 fn done<T>(result: Result<T, Error>) -> Outcome {
     match result {
         Ok(_) => Outcome::Done,

@@ -23,19 +23,19 @@ use crate::kube::claims::StoredClaim;
 use crate::pve::client::Client as PveClient;
 use crate::pve::task::Upid;
 
-/// Steps of one drive; more than a whole life has, so that only a decision that goes in circles reaches it.
+/// Steps of one drive, at most. A whole life has fewer, so only a decision that goes in circles reaches this.
 const STEPS_MAX: u32 = 64;
 
-/// A task is followed for so long before the claim is looked at again.
+/// A task is followed for this long before the claim is looked at again.
 const FOLLOWED_FOR: Duration = Duration::from_secs(30);
 
 /// The pause after a task's status could not be read.
 const UNFOLLOWED: SignedDuration = SignedDuration::from_secs(5);
 
-/// After an attempt that failed or was refused, and that the planner was not asked about any more.
+/// The pause after a failed attempt whose outcome the planner was not asked about.
 const AFTER_FAILURE: SignedDuration = SignedDuration::from_secs(5);
 
-/// Why a drive rests whose token was cancelled.
+/// Why a cancelled drive rests.
 const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
 
 pub(super) struct Drive {
@@ -44,12 +44,13 @@ pub(super) struct Drive {
     pub(super) surroundings: Surroundings,
     pub(super) clone_turn: CloneTurn,
     verdict: Verdict,
-    /// The leadership in which the plan was made. The verdict, and what had to come to pass before anything may be destroyed, are of that time.
+    /// The term as leader in which the plan was made. The verdict, and the cold start that had to pass, belong to that
+    /// term.
     epoch: Arc<str>,
     stopping: CancellationToken,
-    /// The condition `Unneeded` has to change to this.
+    /// What the condition `Unneeded` has to say.
     standing: Option<Standing>,
-    /// Proxmox said that it clones, and the claim does not say so yet.
+    /// Proxmox has begun the clone, and the claim does not say so yet.
     cloning: bool,
     acted: bool,
 }
@@ -82,7 +83,7 @@ impl Drive {
         self.standing = standing;
     }
 
-    /// The turn that an earlier drive of this claim had, and did not give back.
+    /// Takes over the turn that an earlier drive of this claim has kept.
     pub(super) fn resume_clone_turn(&mut self, turn: CloneTurn) {
         self.clone_turn = turn;
         self.give_back_clone_turn();
@@ -91,7 +92,8 @@ impl Drive {
     pub(super) async fn run(mut self) -> Driven {
         let pause = self.steps().await;
         self.give_back_clone_turn();
-        // Of a clone whose task nobody was told nobody can say whether it goes on: it keeps no turn from others meanwhile.
+        // If the UPID of a clone is unknown, nobody can tell whether the clone still runs. So it does not keep its
+        // turn.
         let goes_on = self.cloning || self.facts().status.upid.is_some();
         Driven {
             pause,
@@ -108,7 +110,7 @@ impl Drive {
     async fn steps(&mut self) -> Pause {
         if let Some(standing) = self.standing.take() {
             let change = kproxide_planner::claim::unneeded(&standing, self.context.clock.now());
-            // A watch that lags tells the plan nothing of the last record: it would be made again and again.
+            // While the watch lags, the plan does not see the last record and asks for it again. Do not write it twice.
             if !change.is_in(&self.facts().status)
                 && let Recorded::Ended(pause) = self.record(&change).await
             {
@@ -128,8 +130,9 @@ impl Drive {
                 Ok(pause) => return pause,
                 Err(step) => step,
             };
-            // What was decided on a look that a plan has overtaken is not done. It may be written down: who knows what came of a clone must not forget it, and a
-            // record that every plan overtook would never be made. What leads to a clone is left to the next drive: it begins a machine, and no step back undoes it.
+            // A newer plan has overtaken this decision, so its effect is not performed. A record may still be written:
+            // the outcome of a clone must not be forgotten, and otherwise plans could overtake every record. But a
+            // record that leads to a clone is left to the next drive, because a clone cannot be undone.
             let is_told =
                 matches!(&step, Step::Record { change, then } if !is_clone_next(change, then));
             if self.stopping.is_cancelled() && !is_told {
@@ -145,7 +148,7 @@ impl Drive {
             }
             steps += 1;
             if let Step::Record { change, then } = &step {
-                // The turn may take minutes to come: the launch's clock runs from the record that is decided on after it.
+                // The turn may take minutes to come. The launch's deadline counts only from the record after it.
                 if is_clone_next(change, then) && self.clone_turn.is_awaited() {
                     if !self.take_clone_turn().await {
                         return self.wait(RECALLED);
@@ -153,18 +156,19 @@ impl Drive {
                     continue;
                 }
                 let recorded = self.record(change).await;
-                // From now on the claim says it.
+                // From now on the claim says that the clone runs.
                 self.cloning &= !matches!(recorded, Recorded::Written);
                 match (recorded, then) {
                     (Recorded::Written, Then::Continue) => {
                         self.give_back_clone_turn();
                         last = Some(self.attempted(None, Outcome::Done));
                     }
-                    // Somebody else wrote: it is decided anew, on the same outcome if nobody else knows that one.
+                    // Another writer changed the claim: decide anew. If only this drive knows the outcome, keep it for
+                    // that decision.
                     (Recorded::Changed, Then::Continue) => {
                         last = observed.last.filter(is_unrecorded);
                     }
-                    // Written or not: what led to this record is not done again before its pause is over.
+                    // Whether it was written or not, what led to this record is not repeated before its pause is over.
                     (Recorded::Written | Recorded::Changed, Then::BackOff { until, why }) => {
                         return Pause::BackOff {
                             until: *until,
@@ -178,7 +182,7 @@ impl Drive {
             let Step::Do(effect) = step else {
                 continue;
             };
-            // As late as possible: what was observed may have taken a while.
+            // Check as late as possible, because observing may have taken a while.
             if !self.leads() {
                 return self.wait("somebody else leads, or did in between");
             }
@@ -201,7 +205,7 @@ impl Drive {
         self.wait("too many steps at once")
     }
 
-    /// Counts the step, if it has ended.
+    /// Notes the attempt, and counts it if it has ended.
     fn attempted(&self, op: Option<Op>, outcome: Outcome) -> Attempted {
         let result = match &outcome {
             Outcome::Running(_) => None,
@@ -239,7 +243,8 @@ impl Drive {
         }
     }
 
-    /// The outcome; or the drive's end, if we are to stop or the task cannot be followed. Whatever has become of the VM, the next drive sees.
+    /// The task's outcome. Or the drive ends: it was cancelled, or the task cannot be followed. The next drive sees
+    /// what became of the VM.
     async fn follow(&mut self, upid: &str) -> Result<Outcome, Pause> {
         let Ok(parsed) = upid.parse::<Upid>() else {
             return Ok(Outcome::Unknown(format!("{upid} is not a task")));
@@ -267,7 +272,7 @@ impl Drive {
         }
     }
 
-    /// Waits for the right to clone; false: we are to stop.
+    /// Waits for the right to clone. false: the drive was cancelled.
     async fn take_clone_turn(&mut self) -> bool {
         let stopping = self.stopping.clone();
         let turn = tokio::select! {
@@ -279,7 +284,7 @@ impl Drive {
         true
     }
 
-    /// Once the claim is past its clone, or given up, others may clone.
+    /// Gives the turn to others once the claim is past its clone or closed.
     fn give_back_clone_turn(&mut self) {
         let status = &self.facts().status;
         let intent = status.intent.as_ref();
@@ -290,12 +295,13 @@ impl Drive {
         }
     }
 
-    /// As when the plan was made.
+    /// This process leads, in the same term as when the plan was made.
     pub(super) fn leads(&self) -> bool {
         self.context.fence.leads_in(&self.epoch)
     }
 
-    /// At rest after that attempt: what was tried in vain is not tried again at once, should the next plan want it after all.
+    /// The drive was cancelled after that attempt. If it failed, it rests, so that the next plan does not try the same
+    /// again at once.
     fn recalled(&self, last: Option<&Attempted>) -> Pause {
         let failed = last.is_some_and(|last| match &last.outcome {
             Outcome::Done | Outcome::Warnings(_) | Outcome::Running(_) => false,
@@ -338,7 +344,7 @@ impl Drive {
         &self.claim.facts
     }
 
-    /// Where the machine's disks are made, if that was decided.
+    /// The storage for the machine's disks, if the plan chose one.
     pub(super) fn storage(&self) -> Option<&StorageName> {
         self.facts().spec.storage.as_ref()
     }
@@ -354,7 +360,8 @@ impl Drive {
     }
 }
 
-/// A task has begun whose name is known only here: it is written down before anything else. Without it nobody knows that a clone goes on, or what a destroy warned of.
+/// A task has begun, and only this process knows its UPID. It must be written down before anything else: otherwise no
+/// later leader would know that a clone still runs, or what a destroy warned of.
 fn is_unrecorded(last: &Attempted) -> bool {
     last.op.is_some_and(Op::is_uncertain_after_loss) && matches!(last.outcome, Outcome::Running(_))
 }

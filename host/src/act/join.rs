@@ -1,8 +1,10 @@
-//! Joining through the guest agent: the class's script runs in the guest, once per claim, however often we ask and wherever we crash.
+//! Joins through the guest agent. The class's script runs once per claim in the guest, even if kproxide asks several
+//! times or crashes.
 //!
-//! The guest keeps the truth, in a folder named by the claim's UID: made by the first run (its lock), with the script's output and, at its end, its exit
-//! code. Asking for its state is a command of its own, which prints one line (`none`, `booting`, `running` or `done CODE`) and then the
-//! output's end. The commands carry their purpose as `$0`: `kproxide-join` and `kproxide-join-status`.
+//! The guest itself keeps the state, in a folder named by the claim's UID. The first run creates the folder, which is
+//! its lock. It holds the script's output and, at the end, its exit code. A second command prints the state in one line
+//! (`none`, `booting`, `running` or `done CODE`) and then the end of the output. The commands have a name as `$0`:
+//! `kproxide-join` and `kproxide-join-status`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +26,8 @@ echo $$ >"$d/pid"
 echo $? >"$d/code.new" && mv "$d/code.new" "$d/code"
 "#;
 
-/// A run that was cut off (the guest was restarted) is not repeated: it counts as failed, and the machine is replaced.
+/// A run that was interrupted (the guest restarted) is not repeated. It counts as failed, and kproxide replaces the
+/// machine.
 const STATUS: &str = r#"d=/var/lib/kproxide/join-$1
 if [ -f "$d/code" ]; then
   echo "done $(cat "$d/code")"
@@ -47,7 +50,7 @@ const STATUS_TRIES: u32 = 5;
 const STATUS_PAUSE: Duration = Duration::from_millis(500);
 
 impl Drive {
-    /// Begins the run. That it began shows in the guest only.
+    /// Begins the run. Only the guest shows that it began.
     pub(super) async fn join(&self, proven: &Proven) -> Outcome {
         let Some(client) = self.proxmox() else {
             return no_client();
@@ -118,7 +121,8 @@ impl Drive {
     }
 }
 
-/// Scripts come from one folder: who may write a NodeClass shall not have any other file of ours (a token, say) sent into a machine.
+/// Scripts come from one folder only. Otherwise a user who may write a NodeClass could have any file of kproxide (a
+/// token, say) sent into a machine.
 fn read_script(folder: &Path, file: &Path) -> Result<String, String> {
     let io = |error: std::io::Error| error.to_string();
     let folder = folder

@@ -22,7 +22,8 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 impl Drive {
-    /// Waits for a turn on the storage that the clone allocates on. A refusal is told when the clone is asked for, so that its reason reaches the claim.
+    /// Waits for a turn on the storage of the clone. A refusal is reported only when the clone is asked for, so that
+    /// the claim gets its reason.
     pub(super) async fn clone_turn(&self) -> CloneTurn {
         let Some(client) = self.proxmox() else {
             return CloneTurn::Refused(no_client());
@@ -66,7 +67,8 @@ impl Drive {
         })
     }
 
-    /// The template is what the plan saw. If it is another one by now, another claim is made, of what it is.
+    /// The template is still the one that the plan saw. If not, this claim is closed, and the next plan uses the new
+    /// template.
     async fn verify_template(&self, client: &Client, clone: &CloneSpec) -> Result<(), Outcome> {
         let CloneSpec {
             hypervisor, vmid, ..
@@ -124,7 +126,7 @@ impl Drive {
         if let Err(refusal) = self.verify_template(&client, &clone).await {
             return refusal;
         }
-        // The turn may have taken long to come.
+        // Check again, because the turn may have taken long.
         if !self.leads() {
             return failed(Failure::Retry, "somebody else leads".to_owned());
         }
@@ -152,7 +154,7 @@ impl Drive {
         };
         let spec = &self.facts().spec;
         let class = self.surroundings.class.as_deref();
-        // Written down by a version before, it says nothing of its own.
+        // A claim of an earlier version does not hold these settings.
         let machine = spec
             .machine
             .as_deref()
@@ -220,7 +222,8 @@ impl Drive {
         begun(&client, &self.scope(), begun_task).await
     }
 
-    /// What we need to do on the claim's own VM. Proxmox names the path of the VM itself, which ends with it: the privileges belong on its pool's.
+    /// The privileges that kproxide needs on the claim's VM. Proxmox's refusal names the path of the VM, which goes
+    /// away with the VM. The privileges belong on the path of its pool.
     pub(super) fn scope(&self) -> Scope {
         let settings = &self.surroundings.settings;
         Scope {
@@ -230,7 +233,7 @@ impl Drive {
         }
     }
 
-    /// What the machine's description has to prove. `None`: the claim has no nonce yet.
+    /// The ownership marker that the machine's description must carry. `None`: the claim has no nonce yet.
     pub(super) fn marker(&self) -> Option<Marker> {
         let claim = self.facts();
         let nonce = match &claim.spec.adopts {
@@ -245,7 +248,7 @@ impl Drive {
         })
     }
 
-    /// The UID of the claim that the machine was made for: what its marker says, and under which a join command has run in it.
+    /// UID of the claim that the machine was made for. Its marker and its join script carry this UID.
     pub(super) fn made_for(&self) -> &Uid {
         let claim = self.facts();
         let adopts = claim.spec.adopts.as_ref();
@@ -261,7 +264,7 @@ pub(super) async fn begun(client: &Client, scope: &Scope, result: Result<Upid, E
     }
 }
 
-/// A call that failed; if for want of a privilege, with the commands that grant what `scope` needs.
+/// A call that failed. If a privilege is missing, the text has the commands that grant what `scope` needs.
 pub(super) async fn refused(client: &Client, scope: &Scope, error: &Error) -> Outcome {
     let mut outcome = of_proxmox(error);
     if let Outcome::Failed { text, .. } = &mut outcome {

@@ -1,5 +1,6 @@
-//! Volumes that a machine has left behind: looked for as long as its number rests, told, and never touched. On shared storage a volume of that
-//! number can be another cluster's, and only a person knows.
+//! Looks for volumes that a destroyed machine left behind, as long as its VMID is in quarantine. kproxide reports them
+//! and never deletes them: on shared storage a volume with that VMID can belong to another cluster, which only a person
+//! can know.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +22,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10 * 60);
 /// A storage that does not answer must not hold the loop up.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Volumes on one storage that bear the number of a machine of ours that is gone.
+/// Volumes on one storage with the VMID of a machine of kproxide that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     pub cluster: ClusterName,
     pub vmid: Vmid,
-    /// Where the command is given that removes them.
+    /// The server on which to run the command that removes them.
     pub hypervisor: Arc<str>,
     /// Of the machine.
     pub pool: PoolName,
@@ -46,7 +47,7 @@ struct Shelf {
 pub(super) struct Asked(BTreeMap<Shelf, Instant>);
 
 impl Actor {
-    /// What the storages that were due for a look hold of numbers that rest.
+    /// Looks at the storages that are due, for volumes with VMIDs in quarantine.
     pub async fn look_for_leftovers(&mut self, world: &World) -> Vec<Leftover> {
         let resting = resting(world);
         let clusters = resting.keys().map(|(cluster, _)| cluster);
@@ -107,7 +108,8 @@ impl Actor {
     }
 }
 
-/// Numbers in quarantine that no guest has, as far as a whole list of guests can say, with the pools of their machines.
+/// VMIDs in quarantine that no guest has, with the pools of their machines. Only of clusters whose list of guests is
+/// complete.
 fn resting(world: &World) -> BTreeMap<(ClusterName, Vmid), PoolName> {
     let entries = world.ledger().map_or(&[][..], |ledger| &ledger.entries);
     let rests = entries.iter().filter(|entry| match entry.state {

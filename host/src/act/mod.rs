@@ -4,8 +4,9 @@
 //! Plan ─► reserve (Ledger, claims) ─► drive per claim: looks ─► observe ─► claim::next ─► perform ─► … until it waits
 //! ```
 //!
-//! Nothing here decides. What to read is [`kproxide_planner::claim::looks`], what to do is [`kproxide_planner::claim::next`]; this module reads and does
-//! it, and keeps what the claims do not say: which of them are being driven, so that none is driven twice, how long the others rest, and which have a turn to clone.
+//! Nothing here decides. [`kproxide_planner::claim::looks`] says what to read, [`kproxide_planner::claim::next`] what
+//! to do. This module reads and does it. It keeps what the claims do not say: which of them are being driven (so that
+//! none is driven twice), how long the others rest, and which have a turn to clone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;

@@ -1,4 +1,5 @@
-//! A mistake that needs more than a line: the clone before its claim. In no build but that of `cargo broken`.
+//! A deliberate mistake that needs more than one line: clone before the claim exists. Only the build of `cargo broken`
+//! has it.
 
 use std::sync::Arc;
 

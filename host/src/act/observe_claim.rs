@@ -1,4 +1,4 @@
-//! Reading what the next decision needs: freshly, from Proxmox and Kubernetes at once. What cannot be read stays unknown.
+//! Reads what the next decision needs, freshly, from Proxmox and Kubernetes at once. What cannot be read stays unknown.
 
 use futures::future::join_all;
 use kproxide_planner::claim::{
@@ -21,7 +21,7 @@ use crate::pve::ownership::{self, NotOurs};
 use crate::pve::task::{self, Upid};
 use crate::pve::vm_config::{Disk, VmConfig};
 
-/// The VM that proxmox-csi makes its volumes for; there is none of that number.
+/// The VMID that proxmox-csi gives its volumes. No VM has this VMID.
 const PERSISTENT_VOLUMES_OWNER: &str = "9999";
 
 /// The end of a task's log that is searched for what it left behind.
@@ -43,7 +43,7 @@ struct Proxmox {
 struct Kubernetes {
     entry: Option<EntryLook>,
     node: Option<NodeLook>,
-    /// Names under which a Node was looked for, and another machine's was found.
+    /// Names under which the Node of another machine was found.
     of_others: Vec<NodeName>,
     pods: Option<Vec<PodOnNode>>,
     attachments: Option<Vec<String>>,
@@ -104,7 +104,7 @@ impl Drive {
         }
     }
 
-    /// The definition is marked as deleted before the first of its objects is.
+    /// Kubernetes marks the CRD as deleted before it deletes the first claim.
     async fn look_at_definition(&self, looks: &Looks) -> Result<ClaimLook, String> {
         if !looks.definition {
             return Ok(ClaimLook::Here);
@@ -132,7 +132,7 @@ impl Drive {
             ));
             return seen;
         };
-        // Absence is concluded from quorum, list and number together.
+        // A VM counts as absent only by quorum, list and VMID together, so ask one endpoint for all three.
         let client = client.at_one_endpoint();
         if let Some(upid) = &looks.task {
             seen.task = match upid.parse::<Upid>() {
@@ -156,7 +156,7 @@ impl Drive {
             Need::Always => true,
         };
         if machine_wanted || looks.quorum == Need::Always {
-            // One look at the whole cluster tells quorum, where the VM is, and its pool; each of them is current.
+            // One inventory shows the quorum, where the VM is, and its pool. All of them are current.
             if let Some(inventory) = note(client.inventory().await, &mut seen.unread) {
                 seen.quorate = Some(inventory.quorate_for(self.facts().hypervisor()));
                 if machine_wanted {
@@ -195,7 +195,7 @@ impl Drive {
     ) -> Option<MachineLook> {
         let vmid = self.facts().spec.vmid.0;
         let Some(guest) = inventory.guest(vmid) else {
-            // Proxmox: VMs on offline hypervisors are listed by the others.
+            // In Proxmox, the other hypervisors list the VMs of an offline one.
             return Some(if inventory.complete {
                 MachineLook::Invisible
             } else {
@@ -301,7 +301,7 @@ impl Drive {
         }
     }
 
-    /// The size that the boot disk has yet to be given.
+    /// The size that the boot disk still has to get.
     fn grow_to(&self, config: &VmConfig) -> Option<u64> {
         let wanted = self.facts().spec.resources.disk_bytes?;
         let size = config.boot_disk()?.size_bytes()?;
@@ -310,13 +310,14 @@ impl Drive {
 
     async fn join_state(&self, machine: &Machine, unread: &mut Vec<String>) -> Option<JoinLook> {
         if !is_proven(&self.subject(), machine) {
-            // The guest is not asked, and it will not be told: before the command is run, the same proof is missing.
+            // Without the proof the guest is not asked. The script will not run either, because it needs the same
+            // proof.
             return Some(JoinLook::NotRun);
         }
         let client = self.proxmox()?;
         match self.look_at_join(&client, &machine.hypervisor).await {
             Ok(look) => Some(look),
-            // An agent that begins to answer does not always answer the second question.
+            // An agent that has just started may answer one request and not the next.
             Err(error) if error.meaning == Meaning::AgentDown => {
                 Some(JoinLook::AgentSilent(error.chain()))
             }
@@ -354,7 +355,7 @@ impl Drive {
             return seen;
         }
         let Some(node) = node_to_empty(&seen, self.facts().status.node_name.as_ref()) else {
-            // There never was a Node, or it is not known which one: the former is empty.
+            // Either there never was a Node, and so no pods. Or it is not known which Node it is.
             if seen.node == Some(NodeLook::Absent) {
                 (seen.pods, seen.attachments) = (Some(Vec::new()), Some(Vec::new()));
             }
@@ -389,7 +390,8 @@ impl Drive {
         seen
     }
 
-    /// Nodes are looked up where they can be expected (by the recorded name, the VM's, and the world's hint), and matched by UUID.
+    /// Looks for the Node under the names that it may have (the recorded one, the VM's, the world's hint), and compares
+    /// the UUID.
     async fn look_at_node(&self, seen: &mut Kubernetes) {
         let claim = self.facts();
         let Some(uuid) = &claim.status.smbios_uuid else {
@@ -414,7 +416,7 @@ impl Drive {
         )
         .await;
         let mut matching = Vec::new();
-        // The machine of a claim that was made anew may have any name as a Node, and to miss it would be to pull its plug.
+        // The Node of an adopted machine may have any name. To miss it would mean to destroy a machine in service.
         if claim.spec.adopts.is_some() && claim.status.node_name.is_none() {
             match nodes::list(&self.context.kube).await {
                 Ok(all) => {
@@ -461,7 +463,8 @@ impl Drive {
     }
 }
 
-/// The pods of a Node that was deleted are still bound to its name; unless another machine is the Node of that name now, and they are its pods.
+/// Pods of a deleted Node are still bound to its name. But if another machine has this Node name now, they are its
+/// pods.
 fn node_to_empty(seen: &Kubernetes, recorded: Option<&NodeName>) -> Option<NodeName> {
     match seen.node.as_ref()? {
         NodeLook::One(name, _) => Some(name.clone()),
@@ -508,7 +511,7 @@ fn owner_of(disk: &Disk) -> Option<&str> {
     path.strip_prefix("vm-")?.split('-').next()
 }
 
-/// What could be read; what could not is noted for people.
+/// The value, if it could be read. If not, notes why, for people.
 fn note<T>(result: Result<T, Error>, unread: &mut Vec<String>) -> Option<T> {
     result.map_err(|error| unread.push(error.chain())).ok()
 }

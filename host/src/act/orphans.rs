@@ -1,5 +1,5 @@
-//! Machines of ours without a claim: their own configurations are read, and the planner says what becomes of them. Here nothing is asked of Proxmox
-//! but to tell; the claim that is made anew is driven as any other.
+//! kproxide's machines without a claim. This reads their configurations, and the planner decides what becomes of them.
+//! It changes nothing in Proxmox. A new claim is driven like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,9 +26,10 @@ use crate::pve::vm_config::VmConfig;
 
 /// Configurations that are read in one tick, at most.
 const LOOKS_MAX: usize = 16;
-/// A guest that was looked at is looked at again after so long: people edit descriptions.
+/// A guest is read again after this long, because people edit descriptions.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// What an anchor showed so long ago says nothing of today: whoever led meanwhile has moved it on. Less than the planner's `MOVE`.
+/// After this long, what an anchor showed is out of date, because the leader has written a new mark. Less than the
+/// planner's `MOVE`.
 const ANCHOR_OLD: Duration = Duration::from_secs(2 * 60);
 /// A hypervisor that does not answer must not hold the loop up.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -40,9 +41,9 @@ const MIB: u64 = 1 << 20;
 pub(super) struct OrphanLooks(BTreeMap<(ClusterName, Vmid), Look>);
 
 struct Look {
-    /// When it was last tried.
+    /// When it was last asked for.
     asked: Instant,
-    /// When it was seen as `seen` says.
+    /// When it was last read.
     at: Instant,
     /// `None`: it could not be read.
     seen: Option<OrphanLook>,
@@ -54,16 +55,16 @@ impl Look {
     }
 }
 
-/// It did not answer, so that nothing new is known of it.
+/// It did not answer, so nothing new is known.
 struct Unread;
 
 impl Actor {
-    /// Looks at some of the guests that no claim names, those first that were not looked at for longest; what has changed is for the world.
+    /// Reads some of the guests without a claim, first those that were not read for longest. Returns what has changed.
     pub async fn look_for_orphans(&mut self, world: &World) -> Vec<Delta> {
         let suspects = suspects(world);
         let OrphanLooks(looks) = &mut self.orphan_looks;
         looks.retain(|key, _| suspects.contains_key(key));
-        // Without a key nothing is provable, and so nothing is known of any of them.
+        // Without the key no marker can be checked.
         if !self.context.identity.keys.is_empty() {
             let anchors = world.ledger().map_or(&[][..], |ledger| &ledger.anchors);
             let anchors: BTreeSet<(&ClusterName, Vmid)> =
@@ -73,7 +74,7 @@ impl Actor {
                 .map(|(key, hypervisor)| {
                     let is_anchor = anchors.contains(&(&key.0, key.1));
                     let asked = looks.get(key).map(|look| look.asked);
-                    // However many others there are.
+                    // Anchors first, however many other guests there are.
                     (!is_anchor, asked, key, hypervisor)
                 })
                 .filter(|(_, asked, ..)| asked.is_none_or(|asked| asked.elapsed() >= LOOK_AGAIN))
@@ -91,7 +92,7 @@ impl Actor {
             }));
             for (key, read) in read.await {
                 let asked = Instant::now();
-                // One answer that fails is no gap in an anchor's sight: what it showed counts until that is old.
+                // One failed read of an anchor does not count as a gap: its last mark counts until it is old.
                 let before = looks.get_mut(&key).filter(|look| look.shows_anchor());
                 if let (Err(Unread), Some(look)) = (&read, before) {
                     look.asked = asked;
@@ -126,7 +127,8 @@ impl Actor {
             .collect()
     }
 
-    /// Makes the claims anew, each unless a list that is newer than the plan knows one of its machine, and drives them.
+    /// Creates the new claims and drives them. But if a list that is newer than the plan has a claim of the machine,
+    /// that one stays alone.
     pub(super) async fn adopt(&mut self, adoptions: &[Adoption], world: &World, term: &str) {
         if adoptions.is_empty() {
             return;
@@ -183,7 +185,7 @@ impl Actor {
     }
 }
 
-/// `None`: it is not there, or nothing of ours.
+/// `None`: it does not exist, or is not kproxide's.
 async fn look_at(
     context: &Arc<Context>,
     cluster: &ClusterName,
@@ -194,7 +196,7 @@ async fn look_at(
         return Err(Unread);
     };
     let Some(hypervisor) = hypervisor else {
-        // Our credentials do not see other people's machines, but Proxmox tells whose numbers are taken.
+        // kproxide's token does not see other users' VMs, but Proxmox tells whether a VMID is taken.
         let is_taken = matches!(client.vmid_is_free(vmid.0).await, Ok(false));
         let why = || OrphanLook::NotProven("the number is somebody else's".to_owned());
         return Ok(is_taken.then(why));
@@ -206,7 +208,7 @@ async fn look_at(
             let machine = || judge(identity, &config, vmid, hypervisor);
             Ok(Some(anchor.map_or_else(machine, OrphanLook::Anchor)))
         }
-        // A container has no such configuration, and so has nothing of ours.
+        // A container has no VM configuration, so it is not kproxide's.
         Err(error) if error.meaning == Meaning::NotFound => Ok(None),
         Err(error) => {
             tracing::debug!(%cluster, %vmid, error = error.chain(), "a guest without a claim could not be read");
@@ -215,7 +217,7 @@ async fn look_at(
     }
 }
 
-/// Whose it is, by its marker alone: the rest of the proof is asked for before anything is done to it.
+/// Whose VM it is, by its marker alone. The rest of the proof is checked before anything is done to it.
 fn judge(identity: &Identity, config: &VmConfig, vmid: Vmid, hypervisor: &Arc<str>) -> OrphanLook {
     let verified = |found: Result<SignedMarker, NotOurs>| -> Result<Marker, NotOurs> {
         let marker = found?.verify(&identity.keys, vmid.0).cloned()?;

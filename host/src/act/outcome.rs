@@ -19,8 +19,8 @@ pub(super) fn of_proxmox(error: &PveError) -> Outcome {
     }
 }
 
-/// A task of Proxmox's, named `upid`, as it stands. Where its machine's disks are made on a known storage, that is named if it is full: Proxmox's words
-/// may name a volume or a path only.
+/// The state of Proxmox's task `upid`. If a storage is full, the text names the machine's storage, because Proxmox's
+/// own words may name only a volume or a path.
 pub(super) fn of_task(
     upid: &str,
     outcome: task::Outcome,
@@ -30,7 +30,7 @@ pub(super) fn of_task(
         task::Outcome::Running => Outcome::Running(upid.into()),
         task::Outcome::Ok => Outcome::Done,
         task::Outcome::Warnings(count) => Outcome::Warnings(count),
-        // It runs already: what a start is for.
+        // The VM runs already, so the start has done its work.
         task::Outcome::Failed {
             meaning: Meaning::AlreadyRunning,
             ..
@@ -54,7 +54,7 @@ fn failure(meaning: &Meaning, reaction: Reaction) -> Failure {
         return Failure::VmidTaken;
     }
     match reaction {
-        // Whatever there is to look at is looked at before every step.
+        // Before each step kproxide looks anyway.
         Reaction::Retry | Reaction::Wait | Reaction::LookFirst => Failure::Retry,
         Reaction::OtherHypervisor => Failure::Elsewhere,
         Reaction::GiveUp => Failure::GiveUp,
@@ -62,7 +62,7 @@ fn failure(meaning: &Meaning, reaction: Reaction) -> Failure {
     }
 }
 
-/// A write to Kubernetes that failed. All of ours are safe to repeat after a look.
+/// A failed write to Kubernetes. All of kproxide's writes can be repeated after a look.
 pub(super) fn of_kubernetes(error: &KubeError) -> Outcome {
     let failure = if error.is_transient() {
         Failure::Retry

@@ -22,11 +22,11 @@ pub(super) enum Pause {
 /// How a drive ended.
 pub(super) struct Driven {
     pub(super) pause: Pause,
-    /// It did something, so the world is another one now.
+    /// It did something, so the world has changed.
     pub(super) acted: bool,
     /// The claim says that it is being removed.
     pub(super) removing: bool,
-    /// The clone's task is known and may go on: then its turn is not over.
+    /// The turn to clone, if the clone's task is known and may still run.
     pub(super) clone_turn: CloneTurn,
 }
 
@@ -41,7 +41,7 @@ impl Driven {
         }
     }
 
-    /// Nothing was done, and whatever turn there was is as it was.
+    /// Nothing was done, and the turn stays as it was.
     pub(super) fn idle_with(pause: Pause, clone_turn: CloneTurn) -> Self {
         Self {
             clone_turn,
@@ -61,7 +61,7 @@ impl Pause {
         }
     }
 
-    /// The pause after a record that could not be written, which would have been followed by `then`.
+    /// The pause after a record that could not be written. `then` would have followed it.
     pub(super) fn no_shorter_than(self, then: &Then) -> Self {
         match (self, then) {
             (Self::BackOff { until, why }, Then::BackOff { until: wanted, .. }) => Self::BackOff {

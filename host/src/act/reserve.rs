@@ -1,4 +1,4 @@
-//! Before any machine: the Ledger stands, then the claim exists.
+//! Before any machine: first write the Ledger, then create the claim.
 
 use std::collections::BTreeSet;
 
@@ -22,9 +22,9 @@ use crate::kube::ledger;
 /// What became of a plan's Ledger.
 pub(super) enum Reservation {
     Stands(Box<LedgerFacts>),
-    /// It stood as it should.
+    /// There was nothing to write.
     Unneeded,
-    /// Somebody else was faster, or it could not be written: what the plan reserves is not reserved.
+    /// Another writer was faster, or the write failed. What the plan reserves is not reserved.
     Refused,
 }
 
@@ -34,7 +34,8 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
         return Reservation::Unneeded;
     };
     if wanted.resource_version.is_empty() {
-        // Somebody deleted it, or no watch has told of it yet. It is made empty, and the next plan fills it with the claims that there are.
+        // It was deleted, or the watch has not shown it yet. Create an empty one. The next plan adds the existing
+        // claims.
         match ledger::get_or_create(kube).await {
             Ok(_) => tracing::warn!("there was no Ledger; it is made anew from the claims"),
             Err(error) => {
@@ -61,16 +62,17 @@ pub(super) async fn write_ledger(kube: &Client, plan: &Plan) -> Reservation {
     }
 }
 
-/// Reservations that are looked at in one tick, the first ones; the others wait until those are settled.
+/// How many reservations are looked at in one tick. The others wait.
 const LOOKS_PER_TICK: usize = 20;
 
-/// Of the reservations that are old enough to be given up, those whose claims do not exist. One that could not be looked at goes on to count.
+/// Reservations that are old enough to be given up and whose claims do not exist. If a claim could not be read, its
+/// reservation still counts.
 pub(super) async fn unclaimed(kube: &Client, world: &World, now: Timestamp) -> BTreeSet<ClaimName> {
     let overdue = overdue(world, now).take(LOOKS_PER_TICK);
     let looks = overdue.map(|entry| async move {
         let name = &entry.claim;
         match claims::get(kube, name).await {
-            // Also if somebody made one of that name: no machine of this number is its.
+            // Also if another claim has this name: it is not of this VMID.
             Ok(claim) if claim.as_ref().is_none_or(|claim| !is_of_claim(entry, &claim.facts)) => {
                 Some(name.clone())
             }
@@ -87,7 +89,7 @@ pub(super) async fn unclaimed(kube: &Client, world: &World, now: Timestamp) -> B
     join_all(looks).await.into_iter().flatten().collect()
 }
 
-/// Creates the claim, finalizer included. Repeatable: a claim of the same name and specification is this one.
+/// Creates the claim, with its finalizer. Can be repeated: a claim of the same name and spec is this one.
 pub(super) async fn create_claim(
     context: &Context,
     name: &ClaimName,
@@ -101,7 +103,7 @@ pub(super) async fn create_claim(
         Ok(Creation::Created(claim)) => return Ok(*claim),
         Ok(Creation::AlreadyExists) => {}
         Err(error) => {
-            // Its reservation is quarantined after a minute, unless the claim was made after all.
+            // If the claim does not exist, its reservation goes into quarantine after a minute.
             tracing::warn!(claim = %name, error = chain(&error), "the claim could not be created");
             return Err(Pause::Done);
         }

@@ -1,4 +1,4 @@
-//! The claim's status: written by compare-and-set, then told.
+//! The claim's status: written by compare-and-set. Then the Event is sent.
 
 use kproxide_planner::claim::{Change, StatusChange};
 
@@ -13,7 +13,7 @@ use crate::kube::error::Cas;
 /// What became of a record.
 pub(super) enum Recorded {
     Written,
-    /// Somebody else has changed the claim: it was read again, and has to be looked at and decided again.
+    /// Another writer has changed the claim. It was read again, and the decision has to be made again.
     Changed,
     Ended(Pause),
 }
@@ -65,7 +65,8 @@ impl Drive {
         }
     }
 
-    /// Said once the claim says it too. A crash between the two costs the Event, not the condition.
+    /// Sends the Event after the claim's condition is written. A crash in between loses the Event, but not the
+    /// condition.
     fn send_note(&self, change: &StatusChange) {
         let status = &self.facts().status;
         if let Some(phase) = change.phase {

@@ -29,7 +29,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// `None`: its cluster is gone, so no VM of it can be looked at.
+    /// `None`: its ProxmoxCluster is gone, so its VM cannot be read.
     pub(super) fn of_claim(claim: &ClaimFacts, world: &World, context: &Context) -> Option<Self> {
         let mut surroundings = Self::of_spec(&claim.spec, world, context)?;
         let node = world.node_of(claim);
@@ -41,14 +41,14 @@ impl Surroundings {
         Some(surroundings)
     }
 
-    /// Nothing is launched whose pool, class or cluster is gone.
+    /// `None`: its pool, class or cluster is gone, so it is not launched.
     pub(super) fn of_launch(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
         let surroundings = Self::of_spec(spec, world, context)?;
         let known = surroundings.class.is_some() && world.pools().contains_key(&spec.pool);
         known.then_some(surroundings)
     }
 
-    /// A machine that is taken over is there, whatever has become of its pool and class.
+    /// An adopted machine exists, even if its pool and class are gone.
     pub(super) fn of_adoption(spec: &ClaimSpec, world: &World, context: &Context) -> Option<Self> {
         Self::of_spec(spec, world, context)
     }
@@ -98,9 +98,10 @@ fn hint(claim: &ClaimFacts, inventory: Option<&InventoryFacts>) -> Hint {
     }
 }
 
-/// The decision that needs nothing but what the world knows, if it is to wait: most claims, most of the time. `None`: it has to be looked at.
+/// The decision, if what the world knows is enough to see that the claim has to wait. That is so for most claims, most
+/// of the time. `None`: `act` has to look.
 ///
-/// A Node is the only look that the world can stand in for, and only to say that there is nothing to do yet.
+/// The world can stand in only for a look at the Node, and only to say that there is nothing to do yet.
 pub(super) fn without_looking(
     name: &ClaimName,
     claim: &ClaimFacts,

@@ -13,7 +13,7 @@ use crate::kube::error::Cas;
 use crate::kube::{claims, ledger};
 use crate::pve::ownership::with_line;
 
-/// The Ledger is written by every launch; more conflicts in a row than this are not chance.
+/// Every launch writes the Ledger, so conflicts happen. More in a row than this are no coincidence.
 const LEDGER_TRIES: u32 = 8;
 
 impl Drive {
@@ -30,7 +30,7 @@ impl Drive {
             Ok(config) => config,
             Err(error) => return refused(&client, &self.scope(), &error).await,
         };
-        // Written onto the configuration that was proven, or not at all.
+        // Written only if the configuration is still the one that was proven.
         let description = with_line(&config.description, &marker.tombstone(key));
         match client
             .set_description(hypervisor, vmid, &description, Some(proven.digest()))

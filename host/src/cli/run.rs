@@ -27,7 +27,7 @@ use crate::pve::auth::mounted;
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
 
-/// How often the operating system's clock is looked at, should the one that goes on from the start be wrong.
+/// How often to look at the operating system's clock, in case this process's own clock is wrong.
 const CLOCK_LOOK: Duration = Duration::from_secs(30);
 
 /// # Errors
@@ -60,7 +60,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let connect = connect(&config);
     let policy_dirs = config.policy_dirs.clone();
     let engine = Engine::new(Execution::Blocking).map_err(AppError::Policies)?;
-    // Read once: from here on a wall clock that somebody sets changes no age and no deadline.
+    // Read once, so that a change of the system's clock changes no age and no deadline.
     let clock = Clock::starting_at(Clock::System.now());
     let outdated = outdated(clock, Clock::System, kube.clone());
     tokio::pin!(outdated);
@@ -88,7 +88,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let aside = async {
-        // Neither ends by itself; whatever made one end, the process cannot do without it.
+        // Neither ends by itself. If one ends, the process cannot go on.
         tokio::select! {
             biased;
             served = admin.into_future() => served.map(|()| "the admin endpoints ended"),
@@ -118,7 +118,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
                 continue;
             }
         }
-        // The first signal lets running steps reach a safe point; whoever asks twice cannot wait.
+        // The first signal lets running steps reach a safe point. The second one ends the process at once.
         if asked > 1 {
             return Ok(ExitCode::FAILURE);
         }

@@ -171,7 +171,7 @@ where
         let watch = is_watch(request.uri());
         let deadline = tokio::time::Instant::now() + REQUEST_DEADLINE;
         let freshness = self.freshness.clone();
-        // Whoever follows a watch tells of its objects: [`Client::shown`].
+        // The watches report the objects that they see, by [`Client::shown`].
         let list = if watch {
             None
         } else {

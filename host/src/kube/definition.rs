@@ -1,7 +1,8 @@
-//! Whether the CustomResourceDefinition of claims stands.
+//! Whether the CustomResourceDefinition of claims exists and is not being deleted.
 //!
-//! Whoever deletes it has Kubernetes delete every claim, and a deleted claim is otherwise somebody's wish to be rid of its machine. Kubernetes marks the definition
-//! first and the claims after that, so a look at it that begins once a claim is known to be deleted tells the two apart.
+//! If a user deletes it, Kubernetes deletes every claim. Otherwise a deleted claim means that a user wants its machine
+//! gone. Kubernetes marks the definition as deleted before it marks the claims. So a read of the definition that begins
+//! after a claim is seen as deleted tells the two cases apart.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;

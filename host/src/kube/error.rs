@@ -22,7 +22,7 @@ pub enum Error {
         "{request}: there is no namespace {namespace}: make it with `kubectl create namespace {namespace}`, or give --namespace another"
     )]
     NamespaceMissing { request: Request, namespace: String },
-    /// Somebody else changed the object since it was read, or another object has its name now: read it again.
+    /// Another writer changed the object since it was read, or another object has its name now: read it again.
     #[error("{request}: the object has changed: {message}")]
     Conflict { request: Request, message: String },
     #[error("{request}: it exists already")]
@@ -41,7 +41,7 @@ pub enum Error {
     TooManyRequests {
         request: Request,
         message: String,
-        /// So many seconds the server wants to be left alone; 0 if it does not say.
+        /// Seconds that the server asks to wait. 0 if it does not say.
         retry_after: u32,
     },
     /// The API server refuses the object: repeating does not help.
@@ -187,7 +187,7 @@ impl Error {
 pub enum Cas<T> {
     /// Done; the object as it stands now.
     Written(T),
-    /// Somebody else was faster: read again and decide again.
+    /// Another writer was faster: read again and decide again.
     Conflict,
     /// The object is gone, or another one has its name.
     Gone,

@@ -87,7 +87,7 @@ fn outcome(status: &Status) -> Option<Eviction> {
         }
         429 if broken(Mutant::RefusalIsSuccess) => Some(Eviction::Evicted),
         429 if by_budget(status) => Some(Eviction::Blocked(blocked_text(status))),
-        // Two budgets for one pod: the API server evicts it for none of them.
+        // The pod has two budgets. The API server never evicts such a pod.
         500 if status.message.contains("PodDisruptionBudget") => {
             Some(Eviction::Blocked(status.message.clone()))
         }

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Request, header};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// After so long of older lists alone, they are believed.
+/// After this long with only older lists, kproxide believes them.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10 * 60);
 /// A time that was told longer ago says nothing any more.
 const TIME_LASTS: Duration = Duration::from_secs(5 * 60);

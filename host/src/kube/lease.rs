@@ -30,9 +30,9 @@ pub struct LeaseSettings {
     pub name: String,
     /// Unique among replicas, over their restarts too.
     pub identity: String,
-    /// Others may take the Lease after so long without renewal.
+    /// Another replica may take the Lease after this long without a renewal.
     pub duration: Duration,
-    /// We stop leading after so long without a successful renewal.
+    /// This process stops leading after this long without a successful renewal.
     pub renew_deadline: Duration,
     /// Between two tries.
     pub retry: Duration,
@@ -41,7 +41,7 @@ pub struct LeaseSettings {
 /// Whether we lead, and until when at least.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
-    /// `None`: somebody else leads, or nobody.
+    /// `None`: another replica leads, or none does.
     pub until: Option<Instant>,
     /// Of our present or last term: the Lease's transitions and a random part.
     pub epoch: Arc<str>,
@@ -100,9 +100,9 @@ pub enum Step {
     Acquire,
     /// It is ours: write it again.
     Renew,
-    /// Somebody else holds it at least until then.
+    /// Another replica holds it at least until then.
     Wait(Instant),
-    /// We led and may no longer: the deadline has passed, or somebody else has it.
+    /// This process led and may no longer: the deadline has passed, or another replica has the Lease.
     StepDown,
 }
 
@@ -129,7 +129,7 @@ pub fn next(seen: Option<&Seen>, me: &str, leading_until: Option<Instant>, now: 
     let Some(seen) = seen else {
         return Step::Acquire;
     };
-    // Ours from before a restart under the same name, or released: nobody else can believe to lead.
+    // It is ours from before a restart, or was released. So no other process can believe that it leads.
     if holder.is_empty() || holder == me {
         return Step::Acquire;
     }

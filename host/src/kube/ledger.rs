@@ -11,7 +11,7 @@ use super::view::CustomView;
 
 const RESOURCE: &str = "ledgers";
 
-/// The Ledger as it stands, by a quorum read; an empty one is created if there is none.
+/// The present Ledger, by a quorum read. Creates an empty one if there is none.
 ///
 /// # Errors
 /// [`Error::Unreadable`] if it is there but cannot be read: it must not be taken for an empty one.
@@ -41,7 +41,7 @@ pub async fn get_or_create(client: &Client) -> Result<LedgerFacts, Error> {
     }
 }
 
-/// The Ledger as it stands, by a quorum read; `None` if there is none yet.
+/// The present Ledger, by a quorum read. `None` if there is none yet.
 ///
 /// # Errors
 /// As [`get_or_create`].
@@ -61,7 +61,7 @@ pub async fn get(client: &Client) -> Result<Option<LedgerFacts>, Error> {
 /// After [`Error::Transport`] it may have been written: read it again.
 pub async fn replace(client: &Client, ledger: &LedgerFacts) -> Result<Cas<LedgerFacts>, Error> {
     if ledger.resource_version.is_empty() {
-        // Facts that never came from the API server: whatever is there is newer.
+        // These facts never came from the API server, so anything on the server is newer.
         return Ok(Cas::Conflict);
     }
     let written = client

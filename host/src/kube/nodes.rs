@@ -1,4 +1,4 @@
-//! Writing to Nodes: marks on one that joined, cordon and taint for a drain, deletion at the end.
+//! Writes to Nodes: labels and taints after the join, cordon and taint for a drain, deletion at the end.
 //!
 //! Every write names the UID and the resource version that it was computed from. Lists of taints are replaced as a whole, so a write whose
 //! Node has changed in between is computed again, a few times.
@@ -50,7 +50,7 @@ pub struct Marks {
     pub provider_id: Option<String>,
 }
 
-/// The Node as it stands, by a quorum read; `None` if it is gone.
+/// The present Node, by a quorum read. `None` if it is gone.
 pub async fn get(client: &Client, node: &NodeName) -> Result<Option<NodeFacts>, Error> {
     let found = client
         .all::<NodeView>()
@@ -95,7 +95,7 @@ pub async fn cordon(
     change(client, node, uid, claim, cordon_patch).await
 }
 
-/// Undoes [`cordon`]; repeatable. A Node that somebody else had cordoned before stays unschedulable.
+/// Undoes [`cordon`]. Can be repeated. A Node that a user had cordoned before stays unschedulable.
 pub async fn uncordon(
     client: &Client,
     node: &NodeName,

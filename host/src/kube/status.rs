@@ -73,8 +73,8 @@ pub struct StatusWriter {
     ours: BTreeMap<(&'static str, String), (Value, Timestamp)>,
 }
 
-/// Whoever overwrites what we wrote is not contradicted before so long: it may be a leader of before who does not know yet, and sees something else than we do.
-/// Each of us would answer the other at once.
+/// If another writer overwrites our status, wait this long before writing again. It may be an earlier leader that does
+/// not know yet, and sees something else. Otherwise both would overwrite each other without pause.
 const CONTESTED: SignedDuration = SignedDuration::from_secs(10);
 
 impl StatusWriter {
@@ -151,7 +151,7 @@ impl StatusWriter {
             |before| ProxmoxClusterStatus {
                 reachable: Some(reachable),
                 quorate,
-                // What is not known now was true when last seen.
+                // Values that are unknown now stay as they were last seen.
                 version: version.or(before.version),
                 hypervisors: if hypervisors.is_empty() {
                     before.hypervisors

@@ -40,7 +40,7 @@ pub const REQUEST_DEADLINE: Duration = Duration::from_secs(35);
 /// must not hold up the tick. Longer than the three seconds by which Proxmox delays a refusal.
 const LOCAL_READ_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A write that has not left by then is given back: what was seen of its VM is too old by now.
+/// A write that was not sent within this time is given back, because what was seen of its VM is too old.
 const WRITE_LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 /// For the question whether an endpoint is healthy.
@@ -337,7 +337,7 @@ impl Client {
                 };
                 Err(self.fail(endpoint, call, failure))
             }
-            // No time: the same text is told once, not with each tick.
+            // The text has no time in it, so that it is reported once and not with each tick.
             Err(Unauthorized::Refused) => {
                 let text =
                     "refused a moment ago; tried again before long, or when the credentials change";

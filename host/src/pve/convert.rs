@@ -114,7 +114,8 @@ fn guest_facts(guest: &Guest) -> GuestFacts {
     }
 }
 
-/// The templates of one name; a problem with finding them is a template with that problem, so that whoever needs it learns it.
+/// The templates of one name. If they cannot be read, a template with that problem, so that the users of the template
+/// see the problem.
 pub fn template_facts(
     inventory: &Inventory,
     found: Result<Templates, TemplateError>,

@@ -15,7 +15,7 @@ pub enum Executed {
     No,
     /// Certainly, and only its answer is unusable.
     Yes,
-    /// Nobody knows: look before doing it again.
+    /// It may have been done or not: look before doing it again.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ pub enum Reaction {
     Retry,
     /// The same elsewhere: this hypervisor or storage cannot do it now.
     OtherHypervisor,
-    /// Somebody else's work is in the way and will end: look again later.
+    /// Other work of Proxmox is in the way and will end: look again later.
     Wait,
     /// The world is not what we believed, or the outcome is unknown: read it before any other step.
     LookFirst,
@@ -39,7 +39,7 @@ pub enum Reaction {
 /// What an answer, a task's end or a failed connection means.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Meaning {
-    /// The VMID of a clone exists already; whose it is must be looked at. Never delete it for this reason.
+    /// The VMID of a clone exists already. Look whose VM it is. Never delete it for this reason.
     #[error("the VMID is taken")]
     VmidTaken,
     /// A lock in the VM's configuration: `clone`, `backup`, `migrate`, ….
@@ -51,7 +51,7 @@ pub enum Meaning {
     /// Another operation on the same VM, or on the user configuration, holds a short lock.
     #[error("another operation holds the lock")]
     Busy,
-    /// A write that we have kept back: its turn did not come soon enough, or whoever wanted it may no longer write.
+    /// kproxide did not send this write: its turn did not come soon enough, or this process may no longer write.
     #[error("the request was not sent")]
     Withheld,
     /// Too many allocations at once on one storage; the task has cleaned up after itself.
@@ -281,7 +281,7 @@ impl Meaning {
     }
 }
 
-/// What to do about a privilege, as long as nobody says on which path it is best granted.
+/// What to do about a missing privilege if it is not known on which path to grant it.
 pub(super) const GRANT_IT: &str = ": grant it to the user and to its token";
 
 fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'static, str> {
@@ -347,7 +347,7 @@ impl Error {
         } = failure;
         Error {
             meaning,
-            // A read has no effect, whatever became of its answer.
+            // A read has no effect, even if its answer was lost.
             executed: if call.repeatable {
                 Executed::No
             } else {

@@ -134,7 +134,8 @@ impl Inventory {
             .find(|hypervisor| hypervisor.name == name)
     }
 
-    /// Quorum, as far as the VMs of a hypervisor are concerned: a lone server knows its own only, whatever else this cluster once was.
+    /// Quorum, with regard to the VMs of one hypervisor. A server that answers as a single server knows only its own
+    /// VMs, even if it was in a cluster before.
     pub fn quorate_for(&self, hypervisor: &str) -> bool {
         self.quorate && (!self.alone || self.hypervisor(hypervisor).is_some())
     }

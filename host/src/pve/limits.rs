@@ -93,8 +93,8 @@ impl Limits {
         }
     }
 
-    /// Waits for one of the workers that we allow ourselves on `hypervisor`, as a write: whatever else waits, no more reads than there
-    /// are workers are before it.
+    /// Waits for one of the workers that kproxide may use on `hypervisor`, for a write. At most as many reads as there
+    /// are workers go before it.
     pub(super) async fn to_write(&self, hypervisor: &str) -> Worker {
         let worker = self
             .protected
@@ -106,7 +106,7 @@ impl Limits {
         }
     }
 
-    /// Waits for one of the workers that we allow ourselves on `hypervisor`, as a read.
+    /// Waits for one of the workers that kproxide may use on `hypervisor`, for a read.
     pub(super) async fn to_read(&self, hypervisor: &str) -> Worker {
         let read = self
             .protected_reads

@@ -136,8 +136,8 @@ impl Client {
 
     /// Starts a clone. Success means only that the task has begun.
     ///
-    /// On [`Meaning::VmidTaken`], here or at the task's end, the number belongs to somebody, perhaps to an earlier try of
-    /// ours: look at its marker, never remove it. A failed task has cleaned up, except after a crash of its hypervisor
+    /// On [`Meaning::VmidTaken`], here or at the task's end, a VM has this VMID, perhaps from an earlier try of ours:
+    /// look at its marker, never remove it. A failed task has cleaned up, except after a crash of its hypervisor
     /// (`lock: clone` stays), and if it fails to enter the pool (a VM without disks stays on the target).
     pub async fn clone_vm(&self, request: &CloneRequest) -> Result<Upid, Error> {
         let CloneRequest {
@@ -176,8 +176,8 @@ impl Client {
 
     /// Makes a VM without disks and network, which is not started. Success means only that the task has begun.
     ///
-    /// The number is taken before Proxmox answers: [`Meaning::VmidTaken`] if somebody has it. The VM enters its pool at the task's end, and is invisible
-    /// to a pool's token until then.
+    /// The VMID is taken before Proxmox answers. [`Meaning::VmidTaken`]: another VM has it. The VM enters its pool at
+    /// the task's end, and is invisible to a pool's token until then.
     pub async fn create_vm(
         &self,
         hypervisor: &str,
@@ -371,7 +371,8 @@ impl Client {
         Ok(started.pid)
     }
 
-    /// How a command started by [`Self::agent_exec`] stands. Proxmox forgets it once it has told that it exited.
+    /// The state of a command that [`Self::agent_exec`] started. Proxmox forgets the command once it has reported that
+    /// it exited.
     pub async fn agent_exec_status(
         &self,
         hypervisor: &str,

@@ -121,7 +121,7 @@ impl Marker {
         self.line(MARKER, key)
     }
 
-    /// The line that says: this VM is to be destroyed, whatever happens to the one who wrote it.
+    /// The line that marks a VM to be destroyed. It holds even if the process that wrote it ends.
     pub fn tombstone(&self, key: &Key) -> String {
         self.line(TOMBSTONE, key)
     }
@@ -181,7 +181,7 @@ impl SignedMarker {
     /// [`NotOurs::Forged`], without telling more to whoever forged it.
     pub fn verify(&self, keys: &[Key], vmid: u32) -> Result<&Marker, NotOurs> {
         let signed = keys.iter().any(|key| {
-            // Compared in full whatever differs: time must not tell how much was right.
+            // Compares all bytes in any case, so that the time does not reveal how many were right.
             let difference = key
                 .mac(self.kind, &self.marker)
                 .iter()

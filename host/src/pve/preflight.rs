@@ -86,7 +86,7 @@ impl Client {
         if !matches!(error.meaning, Meaning::PermissionDenied { .. }) {
             return line;
         }
-        // Best effort: whoever may not do things may not be told either.
+        // Best effort: a token without privileges may not be allowed to read privileges either.
         let gaps = self.missing_privileges(scope).await.unwrap_or_default();
         if !gaps.is_empty() {
             // Proxmox may have named the path of one VM; these last.
@@ -119,7 +119,7 @@ impl Client {
 }
 
 impl Client {
-    /// Everything that the credentials may do and kproxide never does, whatever its settings; empty if they fit.
+    /// Everything that the credentials may do but kproxide never does, with any settings. Empty: they fit.
     ///
     /// # Errors
     /// Proxmox could not be asked, or refuses the credentials.

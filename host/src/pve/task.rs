@@ -1,7 +1,7 @@
 //! Tasks: what Proxmox does in the background after it has answered with a UPID.
 //!
-//! A task that ended is [`Outcome::Ok`], has warnings, or failed with a text that [`super::classify`] reads. A task that
-//! was killed or forgotten has no verdict ([`Outcome::Unknown`]): whoever waits must look at the VM.
+//! A task that ended is [`Outcome::Ok`], has warnings, or failed with a text that [`super::classify`] reads. Of a task
+//! that was killed or forgotten the result is unknown ([`Outcome::Unknown`]): look at the VM.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ pub enum Outcome {
         /// Proxmox's words.
         text: String,
     },
-    /// Nobody knows: killed, its hypervisor restarted, or no longer remembered.
+    /// Unknown: the task was killed, its hypervisor restarted, or Proxmox has forgotten it.
     Unknown(String),
 }
 

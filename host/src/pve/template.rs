@@ -162,7 +162,7 @@ fn choose<'a>(
         .iter()
         .filter(|guest| guest.kind == GuestKind::Qemu && guest.name.as_deref() == Some(name))
         .collect();
-    // Without the flag it is somebody's VM, which Proxmox would copy in full, running or not.
+    // Without the flag it is a VM and not a template. Proxmox would copy it in full, running or not.
     let templates: Vec<&Guest> = named
         .iter()
         .copied()

@@ -22,9 +22,9 @@ pub enum Trust {
     System,
     /// Certificates signed by a CA in this PEM file.
     CaFile(PathBuf),
-    /// Certificates with one of these fingerprints, whoever signed them and for whatever name.
+    /// Certificates with one of these fingerprints, of any issuer and for any name.
     Fingerprints(Vec<Fingerprint>),
-    /// Any certificate. Whoever is in between reads the token and owns the cluster.
+    /// Any certificate. This is insecure: a server in between can read the token and take over the cluster.
     InsecureSkipVerify,
 }
 

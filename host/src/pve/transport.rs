@@ -169,7 +169,7 @@ fn transport_error(error: reqwest::Error) -> TransportError {
         return TransportError::Untrusted(failure);
     }
     let connecting = error.is_connect();
-    // The URL holds parameters, some of which are nobody's business.
+    // The URL holds parameters, and some of them are confidential.
     let cause = error.without_url().into();
     if connecting {
         TransportError::Connect(cause)

@@ -19,8 +19,9 @@ pub struct VmConfig {
     pub smbios_uuid: Option<String>,
     /// True if Proxmox refuses to remove it.
     pub protection: bool,
-    /// The snapshot that its state has come from (`parent`), which a clone does not inherit. Who takes a snapshot gives it one; a VM has snapshots and no such
-    /// name only if somebody has gone back to its first snapshot and deleted that one then.
+    /// The snapshot that its state comes from (`parent`). A clone does not inherit it. A VM gets it with its first
+    /// snapshot. It has snapshots without it only if a user rolled it back to the first snapshot and then deleted that
+    /// snapshot.
     pub snapshot: Option<String>,
     /// True if it is a template.
     pub template: bool,

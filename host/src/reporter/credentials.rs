@@ -1,4 +1,5 @@
-//! Credentials of Proxmox that may do more than kproxide needs: nothing stops for it, but whoever steals them could do more too.
+//! Credentials of Proxmox that may do more than kproxide needs. kproxide works with them, but a thief of them could do
+//! more, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,7 @@ impl Reporter {
         self.excess_reported = told;
     }
 
-    /// The condition `TokenFits`; none as long as it is not known.
+    /// The condition `TokenFits`. `None`: it is not known yet.
     pub(super) fn token_fits(&self, cluster: &ClusterName) -> Option<Readiness> {
         self.excess.get(cluster).map(|excess| {
             if excess.is_empty() {

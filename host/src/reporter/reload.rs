@@ -8,7 +8,7 @@ pub(super) struct ReloadNews {
     pub(super) result: &'static str,
     /// The Event's reason; none where the plan's report tells it.
     pub(super) reason: Option<&'static str>,
-    /// Somebody should look at it: what is asked for is not what answers.
+    /// A user should look at it, because another policy answers than the one asked for.
     pub(super) warning: bool,
     pub(super) message: String,
 }
@@ -29,7 +29,7 @@ impl ReloadNews {
                 warning: true,
                 message: format!("the new file of policy {policy} is refused: {reason}"),
             },
-            // Somebody took the file away on purpose, and something answers.
+            // A user removed the file on purpose, and the built-in policy answers.
             ReloadOutcome::Removed { builtin: true } => Self {
                 result: "removed",
                 reason: Some("PolicyRemoved"),

@@ -40,7 +40,8 @@ impl Reporter {
                 Some(failure) if ready.ready => Readiness::not_ready(POLICY_FAILED, failure),
                 Some(_) | None => ready,
             };
-            // The pool still makes machines while an anchor is merely watched, and has nothing that would have to be told above this.
+            // While an anchor is only watched, the pool still makes machines. So this comes after the pool's own
+            // problems.
             let holds_up = |anchor: &&&AnchorReport| {
                 uses(pool, &anchor.cluster) && anchor.trouble >= AnchorTrouble::Unproven
             };
@@ -144,7 +145,7 @@ fn pool_readiness(
     }
 }
 
-/// What the pool names and nobody has. A policy that is missing need not stop it, but is not what its owner wanted.
+/// What the pool names but does not exist. A missing policy may not stop the pool, but its owner wanted that policy.
 fn missing(
     name: &PoolName,
     pool: &PoolFacts,
@@ -187,7 +188,7 @@ fn missing(
     })
 }
 
-/// So many launches in a row that failed on a hypervisor are no accident.
+/// This many failed launches in a row on a hypervisor are no accident.
 const NO_ACCIDENT: u32 = 3;
 
 /// Wherever the pool's machines could be made, the last launches failed one after the other.
@@ -247,7 +248,8 @@ fn inventory_readiness(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Re
     }
 }
 
-/// Proxmox lists servers that are off as well: a name that is not listed is a slip, and a machine may land where nobody wanted it.
+/// Proxmox also lists servers that are off. So a name that is not listed is a mistake, and a machine may be made where
+/// the user did not want it.
 fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Option<String> {
     let fields = [("include", &cluster.include), ("exclude", &cluster.exclude)];
     let mut named = fields

@@ -25,7 +25,7 @@ pub(super) struct Removals<'w> {
     seen: BTreeSet<ClaimName>,
     /// Claims whose removal the Ledger counts when the plan's removals begin.
     counted: BTreeSet<ClaimName>,
-    /// The Ledger then says that too many machines are bad at once, and nobody has acknowledged it.
+    /// The Ledger then says that too many machines are bad at once, and no user has confirmed it.
     frozen: bool,
     /// As it is then.
     ledger: LedgerFacts,

@@ -1,4 +1,4 @@
-//! A Node that carries the machine's UUID is brought to what the claim says: labels, annotations, taints, provider ID.
+//! Gives the Node with the machine's UUID what the claim says: labels, annotations, taints, provider ID.
 
 use jiff::Timestamp;
 
@@ -20,7 +20,7 @@ pub(super) enum Adoption {
     /// It is as the claim says.
     Complete,
     Patch(Step),
-    /// It cannot be made so now; says why.
+    /// Why the Node cannot be changed now.
     Lacking(String),
 }
 
@@ -112,7 +112,7 @@ pub(super) fn registered_as(
     change.record()
 }
 
-/// What the Node lacks. Taints are given once, at registration: afterwards they are the operator's.
+/// What the Node lacks. kproxide sets taints once, at registration. After that they are the user's.
 fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
     let first = subject.status().node_uid.as_ref() != Some(&node.uid);
     let spec = &subject.claim.spec;
@@ -150,9 +150,10 @@ fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
     (patch != NodePatch::default()).then_some(patch)
 }
 
-/// The claim's labels, ours first of all. Of region and zone, somebody else's word stays: a cloud controller's labels are what its volumes are
-/// bound to. A label policy that says something else than cluster and hypervisor means it, and is written; where it says the same, that cannot
-/// be told from nobody having said anything. The instance type is ours whatever others call it (k3s writes `k3s`), since pods select by it.
+/// The claim's labels; kproxide's own win. Labels for region and zone that a cloud controller has set stay, because its
+/// volumes are bound to them. A label policy that sets other values than cluster and hypervisor wins over that. (If it
+/// sets just these, they cannot be told from the defaults.) kproxide always sets the instance type, because pods select
+/// by it, even if something else has set it (k3s writes `k3s`).
 fn wanted_labels(subject: &Subject<'_>, node: &NodeFacts) -> Labels {
     let spec = &subject.claim.spec;
     let hypervisor = subject.status().hypervisor.as_ref();

@@ -11,12 +11,12 @@ use super::subject::Subject;
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
-/// How long to leave something alone that will pass by itself: a lock, a refusal, a cluster without quorum.
+/// How long to wait for something that passes by itself: a lock, a refusal, a cluster without quorum.
 pub(super) const SOON: SignedDuration = SignedDuration::from_secs(5);
-/// How long to leave something alone that needs a human.
+/// How long to wait for something that needs a person.
 pub(super) const LATER: SignedDuration = SignedDuration::from_secs(60);
 
-/// Look again when it may have passed.
+/// Look again after [`SOON`].
 pub(super) fn soon(now: Timestamp, why: impl Into<String>) -> Step {
     Step::back_off(later(now, SOON), why)
 }
@@ -58,7 +58,8 @@ pub(super) fn not_visible(subject: &Subject<'_>, observed: &Observed, now: Times
     }
 }
 
-/// Nothing is done to a VM that is not provably ours, or that a human protects: a condition and an Event say so once.
+/// kproxide does nothing to a VM that is not provably ours, or that a person has protected. A condition and an Event
+/// say so once.
 pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp) -> Step {
     let kind = match mismatch {
         Mismatch::Protected | Mismatch::Snapshot(_) => Condition::ProtectedVM,
@@ -81,7 +82,7 @@ pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp)
     ask_for_a_human(subject, kind, "Refused", message, now)
 }
 
-/// Sets a condition that asks for a human, says so once, and looks again later.
+/// Sets a condition that asks for a person, sends one Event, and looks again later.
 pub(super) fn ask_for_a_human(
     subject: &Subject<'_>,
     kind: Condition,
@@ -119,7 +120,7 @@ pub(super) fn ask_for_a_human(
         .record_and_back_off(later(now, LATER), message)
 }
 
-/// Conditions that asked for a human and no longer hold: the record that takes them back.
+/// Sets conditions that asked for a person to False, once their cause is gone.
 pub(super) fn settled(subject: &Subject<'_>, kinds: &[Condition], now: Timestamp) -> Option<Step> {
     let standing: Vec<_> = kinds
         .iter()

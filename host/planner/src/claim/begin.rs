@@ -10,7 +10,8 @@ use super::subject::Subject;
 use super::{Condition, Phase};
 use crate::plan::{RemovalReason, Standing, Verdict};
 
-/// Write down that the claim is on its way out; nothing is touched before that is written, nor if the machine could not be removed in the end.
+/// Writes down that the removal begins. Before that kproxide changes nothing. It does not begin if it could not remove
+/// the machine in the end.
 pub(super) fn begin(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -46,7 +47,7 @@ pub(super) fn begin_because(
         .say(reason.event(), message);
     change.draining_since = Change::Set(now);
     if reason.is_voluntary() {
-        // It turns when the drain is given up: the moment from which the planner waits before it tries again.
+        // It becomes False when the drain is given up. The planner counts its pause from that time.
         let unneeded = super::unneeded(&Standing::CouldGo, now);
         change.conditions.extend(unneeded.conditions);
     }
@@ -60,7 +61,7 @@ pub(super) fn warming_up(subject: &Subject<'_>) -> Step {
     )
 }
 
-/// A machine in service that goes because we, or somebody who wants another one, would rather be without it: it may as well stay.
+/// A machine in service whose removal is voluntary: it could also stay.
 pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
     let is_voluntary = match subject.verdict {
         Verdict::Remove(reason) => reason.is_voluntary(),
@@ -69,7 +70,7 @@ pub(super) fn is_chosen(subject: &Subject<'_>) -> bool {
     is_voluntary && !subject.deleting() && subject.was_in_service()
 }
 
-/// What would keep the machine from being destroyed, were its Node empty.
+/// What would keep kproxide from destroying the machine once its Node is empty.
 pub(super) enum Obstacle {
     Refused(Mismatch),
     Unknown(Step),

@@ -1,4 +1,4 @@
-//! Up, the first step: the clone is asked for once, followed, and read back.
+//! Up, the first step: ask for the clone once, follow its task, read the VM back.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,11 +17,12 @@ use crate::time::later;
 /// A clone that has just been asked for may take a moment to show.
 const SHORTLY: SignedDuration = SignedDuration::from_secs(2);
 
-/// The intent to clone stands. Whether the clone was asked for, and what became of it, is seen from the task and from the VMID.
+/// The intent to clone is written. The task and the VMID show whether the clone was asked for, and what became of it.
 pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if subject.status().upid.is_some() {
         return match &observed.task {
-            // Its hypervisor may be gone for good, and with it the task's end: a number that is certainly free says as much.
+            // Its hypervisor may be gone for good, and the task's log with it. A VMID that is certainly free shows as
+            // well that the task has ended.
             None if proven_absent(observed) => cloned(subject, observed, now),
             None if now >= subject.provision_deadline() => too_late(
                 subject,
@@ -58,7 +59,7 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
                 later(now, pause(subject)),
                 format!("whether the clone was begun is not known ({text})"),
             ),
-            // A task that runs stands in the claim by now.
+            // A running task is already recorded in the claim.
             Outcome::Running(_)
             | Outcome::Done
             | Outcome::Warnings(_)
@@ -68,7 +69,7 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
     }
 }
 
-/// No task is under way that we know of: the VMID tells how far the clone came.
+/// No task is known to run: the VMID shows how far the clone came.
 fn cloned(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     match observed.presence {
         None => unread(observed, "whether the VMID is free", now),
@@ -83,13 +84,13 @@ fn cloned(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     }
 }
 
-/// The VMID is free. The clone is asked for directly after its intent was written, and never on an older intent: another leader, or
-/// ourselves before a crash, may have asked for that one.
+/// The VMID is free. kproxide asks for the clone directly after it has written the intent, and never on an older
+/// intent: another leader, or this process before a crash, may have asked already.
 fn ask_for_clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if now >= subject.provision_deadline() {
         return too_late(subject, "the clone", now);
     }
-    // Not the record of the last clone's task, nor one whose answer was lost.
+    // The record just written must be this intent, and not the last clone's task, nor a record whose answer was lost.
     let just_written = subject.status().upid.is_none()
         && observed
             .last
@@ -161,13 +162,15 @@ fn pause(subject: &Subject<'_>) -> SignedDuration {
     SignedDuration::from_secs(5 * i64::from(attempt(subject).clamp(1, 12)))
 }
 
-/// The first intent was written a moment ago, by ourselves: whatever has our number is no clone of ours.
+/// This process wrote the first intent a moment ago and has not asked for a clone yet. So a VM with this VMID is not
+/// our clone.
 fn nobody_has_asked(subject: &Subject<'_>, observed: &Observed) -> bool {
     (observed.has_just_recorded() && attempt(subject) == 1 || broken(Mutant::OwnCloneDisowned))
         && subject.status().upid.is_none()
 }
 
-/// Nobody can have asked for this clone but ourselves, once: a refusal because of the VMID means that ours was never made.
+/// Only this process can have asked for this clone, and only once. So if Proxmox refuses because the VMID exists, our
+/// clone was never made.
 fn first_and_only(subject: &Subject<'_>, observed: &Observed) -> bool {
     attempt(subject) == 1 && (observed.own_intent || subject.status().upid.is_some())
 }
@@ -180,7 +183,7 @@ fn attempt(subject: &Subject<'_>) -> u32 {
 fn again(subject: &Subject<'_>) -> StatusChange {
     let mut change = StatusChange::default().intent(Op::Clone, attempt(subject).saturating_add(1));
     change.upid = Change::Clear;
-    // A claim that has lost its nonce could never prove its machine.
+    // Without its nonce a claim could never prove that the machine is its own.
     change.fresh_nonce = subject.status().nonce.is_none();
     change
 }
@@ -190,7 +193,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
     let expired = now >= subject.provision_deadline();
     let machine = match &observed.machine {
         Some(MachineLook::Visible(machine)) => machine,
-        // Proxmox: a clone joins its pool last; before that our token does not see it.
+        // Proxmox adds a clone to its pool last. Until then kproxide's token cannot see it.
         Some(MachineLook::Invisible) if expired => {
             return stuck(
                 subject,
@@ -244,7 +247,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
         );
     }
     match prove(subject, machine, Made::Cloned) {
-        // The pool is added last.
+        // Proxmox adds the pool last.
         Err(mismatch) if !expired => Step::back_off(
             later(now, SHORTLY),
             format!("the clone is not complete: {mismatch}"),

@@ -1,4 +1,4 @@
-//! Down, the end: the machine is proven absent, and what was written of it is closed.
+//! Down, the end: the machine is proven gone. Closes its records.
 
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ use crate::facts::LaunchFailure;
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
-/// Our VM does not exist (any more): the Node, the Ledger's entry and the claim go, in this order.
+/// Our VM does not exist. Deletes the Node, quarantines the Ledger's entry and closes the claim, in this order.
 pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let closing = [Op::DeleteNode, Op::Quarantine, Op::RemoveFinalizer];
     let last = closing.into_iter().find_map(|op| observed.tried(op));
@@ -40,7 +40,7 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
     match observed.entry {
         None => unread(observed, "the Ledger", now),
         Some(EntryLook::Quarantined) => Step::Do(Effect::RemoveFinalizer),
-        // An entry that is missing is made: the number and the address must rest either way.
+        // A missing entry is created, because the VMID and the address must rest in any case.
         Some(EntryLook::Ours | EntryLook::Missing) => quarantine(subject, now),
     }
 }
@@ -56,7 +56,7 @@ pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
     })
 }
 
-/// What ended the launch, for the Ledger's back-off. A VMID that was taken says nothing about its hypervisor.
+/// Why the launch failed, for the Ledger's back-off. A VMID that was taken says nothing about the hypervisor.
 fn launch_failure(subject: &Subject<'_>) -> Option<LaunchFailure> {
     let status = subject.status();
     if status.since(Condition::Initialized).is_some() {

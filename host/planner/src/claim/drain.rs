@@ -45,7 +45,7 @@ enum Course {
     Wait(Step),
 }
 
-/// Why a machine stays whose drain had begun.
+/// Why kproxide gives a drain up, so that the machine stays.
 enum Stays {
     Planned(GiveUp),
     Unwanted,
@@ -74,11 +74,11 @@ impl fmt::Display for Stays {
     }
 }
 
-/// Is this drain still wanted? A deleted claim cannot come back, and one that was never in service has nowhere to go back to.
+/// Should this drain go on? It cannot be given up if the claim was deleted, or if the machine never was in service.
 fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let late = now >= subject.drain_deadline();
     if subject.deleting() {
-        // Nobody leaves a machine that is gone.
+        // No pod has to leave a machine that is gone.
         let is_lost = drained_for(subject, RemovalReason::Lost)
             && is_down(subject, observed)
             && !is_ready(observed);
@@ -114,7 +114,7 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
                 return Course::Abandon(Stays::Late(limit));
             }
             match blocked(subject, observed, *reason) {
-                // Asked for, so it is asked for again at once: better to wait than to come and go.
+                // A user asked for this replacement. If kproxide gave it up, it would begin again at once. So it waits.
                 Some(why) if !reason.scales_down() => Course::Wait(soon(now, why.to_string())),
                 Some(why) => Course::Abandon(why),
                 None => last_look(subject, observed, *reason, now),
@@ -123,7 +123,7 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
     }
 }
 
-/// Nobody but the plan wants it gone, and the plan must know what is seen here.
+/// Only the plan wants this machine gone, so it goes on only while the plan agrees.
 fn condemned(subject: &Subject<'_>, observed: &Observed) -> Course {
     if is_ready(observed) {
         return Course::Wait(Step::wait(None, Hold::StaysReady.to_string()));
@@ -137,7 +137,7 @@ fn condemned(subject: &Subject<'_>, observed: &Observed) -> Course {
     }
 }
 
-/// The Node that was to be repaired is Ready, and no pod was asked to leave it yet.
+/// The Node to be repaired is Ready again, and no pod was evicted yet.
 fn has_recovered(subject: &Subject<'_>, observed: &Observed) -> bool {
     is_ready(observed) && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
 }
@@ -149,7 +149,7 @@ fn is_ready(observed: &Observed) -> bool {
     }
 }
 
-/// The Node is empty and the claim about to be deleted, which cannot be taken back: the machine must still be one that may be destroyed.
+/// The Node is empty. Before the claim is deleted, which cannot be undone, prove that the machine may be destroyed.
 fn last_look(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -166,7 +166,7 @@ fn last_look(
     }
 }
 
-/// The VM is said to be gone; the inventory alone is not believed.
+/// The inventory says that the VM is gone. That alone is no proof.
 fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     let gone = Course::GoOn(RemovalReason::Lost);
     if is_ready(observed) {
@@ -184,11 +184,11 @@ fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
     }
 }
 
-/// A pod that keeps its Node, and that the simulation of this removal had not seen.
+/// A pod that keeps its Node and came after the removal was simulated.
 fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<Stays> {
     let pods = observed.pods.as_deref().unwrap_or_default();
     let mut staying = pods.iter().filter(|pod| pod.must_leave() && !pod.deleting);
-    // Nobody has found a place for a pod that came after its Node was found empty.
+    // The Node was empty when the removal was simulated, so no place was found for a pod that came later.
     if reason == RemovalReason::Empty {
         return staying.next().map(|pod| Stays::Came(pod.key.clone()));
     }
@@ -199,7 +199,8 @@ fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) ->
     staying.find_map(|pod| Some(Stays::Pod(pod.key.clone(), blocker(&pod.ties(), rules)?)))
 }
 
-/// Give the Node back, then write that it is back. What follows is for the next plan to say: this one still wants it gone.
+/// Uncordon the Node, then record that the drain was given up. What follows is decided by the next plan, because this
+/// one still wants the machine gone.
 fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
     match &observed.node {
         None => return unread(observed, "the Node", now),

@@ -1,4 +1,4 @@
-//! A Node is emptied: tainted, its pods evicted, its volumes detached. Then the claim is deleted.
+//! Drains a Node: taint it, evict its pods, wait until its volumes are detached. Then delete the claim.
 //!
 //! Every error counts as "still there".
 
@@ -21,10 +21,10 @@ use crate::time::later;
 /// Between two attempts to evict the same pod.
 const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
-/// A drain that is held up is told of after this long.
+/// An Event tells of a blocked drain after this long.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Taint, list, evict, detach, delete: the first that is not done.
+/// The first of these that is not done: taint, list, evict, detach, delete.
 pub(super) fn empty(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -64,14 +64,14 @@ pub(super) fn empty(
     if late && stuck(reason, &leaving) {
         return detach(subject, observed, reason, &leaving, now);
     }
-    // The removal is simulated again with the Node tainted, before the first pod has to go.
+    // With the Node tainted, the plan simulates the removal once more before the first pod has to go.
     if observed.tried(Op::Cordon).is_some() && reason.is_voluntary() && !broken(Mutant::NoBarrier) {
         return Step::wait(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted; its removal is simulated again",
         );
     }
-    // Up to this record a repair is given up when the Node is Ready again.
+    // Until this intent is written, a repair is given up if the Node becomes Ready.
     if reason == RemovalReason::Repair && !evicts(subject) {
         return StatusChange::default().intent(Op::Evict, 1).record();
     }
@@ -89,7 +89,8 @@ fn none_was_refused(observed: &Observed) -> bool {
     matches!(outcome, Some(Outcome::Evicted { refused }) if refused.is_empty())
 }
 
-/// Pods of a dead kubelet that were evicted and cannot finish: their budgets have agreed already.
+/// All remaining pods were evicted already, so their PodDisruptionBudgets have agreed. They cannot finish, because the
+/// kubelet is dead.
 fn stuck(reason: RemovalReason, leaving: &[&PodOnNode]) -> bool {
     !reason.is_voluntary() && leaving.iter().all(|pod| pod.deleting)
 }
@@ -125,7 +126,7 @@ fn evict(
     Step::Do(Effect::Evict(pods.collect()))
 }
 
-/// Some pods may not leave yet. Said once per pod that holds the drain up.
+/// A PodDisruptionBudget or an error keeps a pod. One Event for each such pod.
 fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
     let again = later(now, EVICTION_PAUSE);
     let first = refused.iter().find(|r| r.by_budget).or(refused.first());
@@ -143,7 +144,7 @@ fn held_up(subject: &Subject<'_>, refused: &[Refusal], now: Timestamp) -> Step {
     tell(subject, why, again, now)
 }
 
-/// Something keeps the Node from being given up, until a human helps or it passes: said once.
+/// Something blocks the drain until a person helps or it passes. Says so once.
 fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) -> Step {
     let mut conditions = subject.status().conditions.iter();
     if conditions.any(|c| c.kind == Condition::Drained && c.message == why) {
@@ -161,7 +162,7 @@ fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) ->
         .record_and_back_off(again, why)
 }
 
-/// No pod is left that has to leave. The volumes' turn.
+/// No pod is left that must leave. Now wait for the volumes.
 fn detach(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -174,7 +175,8 @@ fn detach(
     };
     let late = now >= subject.drain_deadline();
     let must_go = subject.deleting() || !reason.is_voluntary();
-    // Kubernetes keeps the volumes of a dead Node attached as long as there is the Node. A machine that does not run writes to none of them.
+    // Kubernetes keeps the volumes of a dead Node attached while the Node exists. A machine that does not run cannot
+    // write to them.
     let forced = late && (subject.deleting() || (must_go && is_down(subject, observed)));
     if !attachments.is_empty() && !forced {
         let why = format!("volumes are still attached: {}", attachments.join(", "));
@@ -220,7 +222,7 @@ fn detach(
     emptied(subject, observed, now)
 }
 
-/// The claim could be deleted, and nothing would be left that knows of its machine.
+/// The claim has no finalizer: if it were deleted now, kproxide would lose its machine.
 fn unguarded(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
     let unguarded = !subject.deleting() && !subject.claim.has_finalizer;
     unguarded.then(|| {

@@ -15,7 +15,7 @@ pub(super) fn fail(kind: Condition, class: &str, message: String, now: Timestamp
         .record()
 }
 
-/// What every failed launch writes down, whatever is said of it.
+/// What every failed launch writes to its claim.
 pub(super) fn failed_launch(
     kind: Condition,
     class: &str,

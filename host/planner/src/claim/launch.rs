@@ -14,8 +14,9 @@ use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
 
-/// Nothing was asked of Proxmox: write down that it is about to be. But not for a number that somebody has whom our credentials do not show: once the
-/// intent stands, nothing tells his VM from a clone of ours that was interrupted.
+/// kproxide has asked Proxmox for nothing yet: write the first intent. But first check that the VMID is free. With
+/// least-privilege credentials kproxide cannot see other users' VMs. Once the intent is written, another user's VM with
+/// this VMID would look like our own interrupted clone.
 pub(super) fn pending(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if !subject.claim.has_finalizer {
         return Step::wait(
@@ -46,7 +47,7 @@ pub(super) fn launching(subject: &Subject<'_>, observed: &Observed, now: Timesta
     }
 }
 
-/// The clone is ours and complete: make it what the claim asks for, and start it.
+/// The clone is ours and complete: configure it as the claim says, and start it.
 fn prepare(subject: &Subject<'_>, observed: &Observed, intent: Op, now: Timestamp) -> Step {
     let machine = match &observed.machine {
         Some(MachineLook::Visible(machine)) => machine,
@@ -68,7 +69,7 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, intent: Op, now: Timestam
     if is_another(subject, machine) {
         return taken_by_another(subject, now);
     }
-    // Writing a configuration twice does no harm; the next intent says that it was written.
+    // Writing the configuration twice does no harm. The next intent shows that it was written.
     let configured = intent != Op::Configure
         || observed
             .tried(Op::Configure)
@@ -98,7 +99,8 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, intent: Op, now: Timestam
     if now >= subject.provision_deadline() {
         return too_late(subject, "its start", now);
     }
-    // Proxmox: a disk that grew while its configuration could not be written has its size, and no later resize writes that down. Whose resize is done is believed.
+    // Proxmox can grow a disk and then fail to write the new size to the configuration. A later resize does not write
+    // it either. So a resize that is done is not asked for again, whatever the configuration says.
     let is_grown = intent == Op::Start
         || observed
             .tried(Op::Resize)
@@ -110,7 +112,7 @@ fn prepare(subject: &Subject<'_>, observed: &Observed, intent: Op, now: Timestam
     })
 }
 
-/// What came of the last configuration, resize or start, if that decides what follows.
+/// The outcome of the last configuration, resize or start, if it decides the next step.
 fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
     let last = observed.last.as_ref()?;
     if let Some(step) = follow(last) {

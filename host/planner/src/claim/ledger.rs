@@ -7,7 +7,7 @@ use crate::facts::{ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFact
 use crate::ids::ClaimName;
 use crate::ledger::{quarantine, record_failure};
 
-/// A claim that is closed, or whose VMID is out of use for good.
+/// A claim that is closed, or whose VMID can no longer be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closing<'a> {
     pub claim: &'a ClaimName,
@@ -16,7 +16,7 @@ pub struct Closing<'a> {
     pub failure: Option<LaunchFailure>,
 }
 
-/// The Ledger's word on a claim's VMID.
+/// What the Ledger says of a claim's VMID.
 pub fn entry_of(ledger: &LedgerFacts, claim: &ClaimName, spec: &ClaimSpec) -> EntryLook {
     let entry = ledger
         .entries
@@ -29,8 +29,9 @@ pub fn entry_of(ledger: &LedgerFacts, claim: &ClaimName, spec: &ClaimSpec) -> En
     }
 }
 
-/// The Ledger with the claim's entry quarantined (and made, if it was not there), and its failure noted against hypervisor and storage. One that is
-/// quarantined already stays as it is: another leader, or a write whose answer was lost, has noted the failure, which counts once.
+/// The Ledger with the claim's entry in quarantine (created if it was missing), and with its failure noted for
+/// hypervisor and storage. An entry that is in quarantine already stays as it is: another leader, or a write whose
+/// answer was lost, has noted the failure, which must count only once.
 pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> LedgerFacts {
     let Closing {
         claim,

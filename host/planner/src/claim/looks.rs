@@ -1,4 +1,5 @@
-//! What `act` has to read before it asks for the next step: as little as the claim's phase needs, since every claim is driven in every tick.
+//! What `act` has to read before it asks for the next step. As little as the phase needs, because every claim is looked
+//! at in every tick.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::plan::{RemovalReason, Verdict};
 /// What to read, in this order. What is not asked for stays `None` in [`super::Observed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
-    /// Whether the CustomResourceDefinition of claims stands, by a fresh read: it tells a claim that somebody deleted from one that Kubernetes did.
+    /// Whether the NodeClaim CRD is being deleted, by a fresh read. Then Kubernetes deletes the claims, and not a user
+    /// who wants a machine gone.
     pub definition: bool,
     /// The Ledger's entry, by a fresh read.
     pub entry: bool,
@@ -63,7 +65,7 @@ impl Looks {
     }
 }
 
-/// What the next decision about this claim needs to know: what the operations need that may follow.
+/// What the next decision about this claim needs: everything that the operations need which may follow.
 pub fn looks(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
     match subject.verdict {
         Verdict::Hold(_) => return Looks::default(),
@@ -107,7 +109,7 @@ fn cloning(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
     Looks {
         entry: about_to_clone,
         task: subject.status().upid.clone(),
-        // A task that cannot be read has ended, if the VMID is certainly free.
+        // A task that cannot be read has certainly ended if the VMID is free.
         quorum: match &subject.status().upid {
             Some(_) => Need::Always,
             None => Need::No,
@@ -149,13 +151,13 @@ pub(super) fn machine() -> Looks {
     }
 }
 
-/// A removal that could be left undone begins with the proof; and a refusal stands until a proof has succeeded.
+/// A voluntary removal begins with the proof of ownership. A refusal stays until a proof has succeeded.
 fn ownership_is_asked(subject: &Subject<'_>) -> bool {
     subject.status().phase == Phase::Initialized
         && (is_chosen(subject) || service::is_refused(subject))
 }
 
-/// The last moment at which a removal can be left undone.
+/// The last moment at which a removal can still be given up.
 fn is_about_to_be_deleted(subject: &Subject<'_>) -> bool {
     is_chosen(subject) && subject.status().since(Condition::Drained).is_some()
 }

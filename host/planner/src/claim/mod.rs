@@ -1,17 +1,16 @@
 //! The life of one claim: from a reservation to a Node, and back to nothing.
 //!
-//! [`Phase`] is where it stands, [`Intent`] what was about to be done to its machine when the status was last written. The decision what to
-//! do next is a pure function of the claim and of what was just observed of its machine:
+//! [`Phase`] says how far it is. [`Intent`] says which operation kproxide was about to do when it last wrote the
+//! status. What to do next is a pure function of the claim and of what was just observed of its machine:
 //!
 //! ```text
 //! looks(subject) ─► act reads ─► Observed ─► next(subject, observed, now) ─► Step ─► act performs ─► (again, until it waits)
 //! ```
 //!
-//! Up: `launch` (`clone`, configure, start), `register` (join, then `adopt` labels its Node; `overdue`, if it is late),
-//! `service` (keep; `power`, if it has stopped or gone).
-//! An orphan that is taken over comes in by `orphan`, and goes on where it stands.
-//! Down: `begin` (may it go), `drain` (shall it still; `empty` is how; reversible), `terminate` (proof, tombstone, stop,
-//! destroy), `closing` (proof of absence, records).
+//! Up: `launch` (`clone`, configure, start), `register` (join, then `adopt` labels the Node; `overdue` if it is late),
+//! `service` (keep it; `power` if the VM has stopped or gone). A claim for a machine that has lost its own starts in
+//! `orphan`. Down: `begin` (may it go?), `drain` (should it still go? it can be undone; `empty` does it), `terminate`
+//! (prove, mark, stop, destroy), `closing` (prove that it is gone, close the records).
 
 mod status;
 
@@ -83,5 +82,5 @@ pub use subject::{GuestHint, Hint, Settings, Subject};
 
 pub use crate::facts::{Condition, GIVEN_UP, Intent, Phase};
 
-/// The reason of `Unneeded=False` where nothing but a pod keeps the Node.
+/// The reason of `Unneeded=False` if only a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";

@@ -16,7 +16,7 @@ const SWEPT_AWAY: &str = "Kubernetes deletes this claim because its CustomResour
 
 /// What to do now. Total and pure: the same input gives the same step, and no input is refused.
 ///
-/// What could not be read is waited for; nothing is concluded from its absence.
+/// If something could not be read, the step is to wait. Nothing is concluded from its absence.
 pub fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let step = decide(subject, observed, now);
     if let Step::Do(effect) = &step
@@ -50,7 +50,7 @@ fn decide(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Verdict::Hold(why) = subject.verdict {
         return Step::wait(None, why.to_string());
     }
-    // Whatever is to become of it: a machine that was there before its claim is written down first.
+    // A machine that is older than its claim is written down first, whatever the verdict is.
     if let (Phase::Pending, Some(adopts)) = (subject.status().phase, &subject.claim.spec.adopts) {
         return orphan::pending(subject, observed, adopts, now);
     }
@@ -81,8 +81,8 @@ fn decide(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     }
 }
 
-/// A task has begun whose name is known only here. Whatever becomes of the claim, it is written down before anything else: without it nobody knows that a clone
-/// goes on, or what a destroy warned of.
+/// A task has begun, and only this process knows its UPID. It is written down before anything else, even if the claim
+/// changed: otherwise no later leader would know that a clone still runs, or what a destroy warned of.
 fn new_task(subject: &Subject<'_>, observed: &Observed) -> Option<Step> {
     let last = observed.last.as_ref()?;
     let Outcome::Running(upid) = &last.outcome else {
@@ -91,7 +91,7 @@ fn new_task(subject: &Subject<'_>, observed: &Observed) -> Option<Step> {
     if !last.op.is_some_and(Op::is_uncertain_after_loss) {
         return None;
     }
-    // Who is held from the beginning has begun none, and who has no finalizer is gone.
+    // A claim that was held all along has begun no task, and a deleted claim without a finalizer is gone.
     let is_held = matches!(subject.verdict, Verdict::Hold(_));
     let is_gone = subject.deleting() && !subject.claim.has_finalizer;
     let change = StatusChange {
@@ -102,7 +102,8 @@ fn new_task(subject: &Subject<'_>, observed: &Observed) -> Option<Step> {
     (is_new && !is_held && !is_gone).then(|| change.record())
 }
 
-/// Its claim was deleted after the plan was made. It may be one of many: the breaker has to count it first, and the plan to see whether most go at once.
+/// The claim was deleted after the plan was made. It may be one of many. So the next plan counts it first: for the
+/// breaker, and to see whether most machines go at once.
 fn awaits_plan(subject: &Subject<'_>) -> bool {
     subject.deleting()
         && match subject.verdict {
@@ -111,13 +112,13 @@ fn awaits_plan(subject: &Subject<'_>) -> bool {
         }
 }
 
-/// A lost VM is not taken from the verdict: the inventory can be wrong, so it is looked at in [`service`].
+/// The verdict alone does not make a VM lost, because the inventory can be wrong: [`service`] looks at the VM itself.
 fn to_be_removed(subject: &Subject<'_>) -> Option<RemovalReason> {
     if subject.deleting() {
         return Some(RemovalReason::Deleted);
     }
     match subject.verdict {
-        // The plan would rather have it elsewhere, and did not know that its clone has been asked for meanwhile.
+        // The plan wants to make the machine elsewhere, but its clone was asked for after the plan was made.
         Verdict::Remove(RemovalReason::LaunchFailed)
             if subject.status().phase != Phase::Pending =>
         {

@@ -7,12 +7,13 @@ use crate::facts::NodeFacts;
 use crate::ids::NodeName;
 use crate::keys::DRAINING_TAINT;
 
-/// No pod can come to this Node: our taint stands, and it is marked for people and tools.
+/// No pod can come to this Node: it has our taint, and is marked unschedulable for people and tools.
 pub(super) fn is_cordoned(node: &NodeFacts) -> bool {
     node.unschedulable && has_our_taint(node)
 }
 
-/// Something of [`is_cordoned`] is there that we have put. A mark without our taint is somebody else's.
+/// kproxide has cordoned this Node, at least in part. A Node that is unschedulable without our taint was cordoned by a
+/// user.
 pub(super) fn is_cordoned_by_us(node: &NodeFacts) -> bool {
     has_our_taint(node)
 }
@@ -30,7 +31,7 @@ pub(super) fn node_ref(name: &NodeName, node: &NodeFacts) -> NodeRef {
     }
 }
 
-/// Its pods have been asked to leave: from here on its drain goes on.
+/// kproxide has begun to evict its pods. From here on the drain goes on.
 pub(super) fn evicts(subject: &Subject<'_>) -> bool {
     subject.intent() == Some(Op::Evict)
 }

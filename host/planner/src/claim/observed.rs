@@ -7,8 +7,8 @@ use crate::eviction::Ties;
 use crate::facts::{NodeFacts, PodFacts, PodPhase};
 use crate::ids::{NodeName, PodKey, Uid};
 
-/// One observation. Everything in it was read after the last step was performed; pods after the Node, so that a list is newer than
-/// the taint that the Node shows.
+/// One observation. All of it was read after the last step. Pods were read after the Node, so that their list is newer
+/// than the Node's taint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     pub claim: ClaimLook,
@@ -18,7 +18,7 @@ pub struct Observed {
     pub quorate: Option<bool>,
     pub presence: Option<Presence>,
     pub machine: Option<MachineLook>,
-    /// How the task stands whose number the claim has recorded.
+    /// State of the task that the claim has recorded.
     pub task: Option<Outcome>,
     pub node: Option<NodeLook>,
     /// Every pod bound to the Node, by a fresh list.
@@ -41,9 +41,9 @@ pub enum ClaimLook {
     Here,
     /// No claim of that name, or another one (by UID).
     Gone,
-    /// It is deleted because the definition of all claims is: by Kubernetes, not by anybody who wants the machine gone.
+    /// Kubernetes deletes it because the NodeClaim CRD is being deleted. No user wants the machine gone.
     SweptAway,
-    /// It is deleted, and whether anybody wished that could not be read.
+    /// It is deleted, but the CRD could not be read, so it is unknown whether a user wanted that.
     Unclear,
 }
 
@@ -60,7 +60,7 @@ pub enum MachineLook {
     Visible(Box<Machine>),
     /// The complete list of VMs does not show us one of this VMID.
     Invisible,
-    /// A hypervisor that may hold it cannot be asked; says why.
+    /// Why a hypervisor that may hold it cannot be asked.
     Unreachable(String),
 }
 
@@ -112,7 +112,7 @@ pub enum Power {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Done,
-    /// Done, with so many warnings. Proxmox: after a destroy, volumes that stayed behind.
+    /// Done, with this many warnings. Proxmox warns after a destroy if volumes stayed behind.
     Warnings(u32),
     /// A task has begun, or is still under way.
     Running(Arc<str>),
@@ -120,7 +120,7 @@ pub enum Outcome {
         failure: Failure,
         text: String,
     },
-    /// Whether it took effect is not known: the world must be looked at.
+    /// It may have taken effect or not: kproxide must look.
     Unknown(String),
     /// Evictions, those refused or failed listed. The others were accepted.
     Evicted {
@@ -131,13 +131,14 @@ pub enum Outcome {
 /// What a failure asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
-    /// The same again after a while.
+    /// Try the same again later.
     Retry,
     /// This hypervisor or storage cannot do it.
     Elsewhere,
-    /// What the claim was planned on is no longer so. Nobody is to blame: another claim can be made at once.
+    /// Something changed since the claim was planned. This is no failure of a hypervisor: another claim can be made at
+    /// once.
     Outdated,
-    /// Repeating cannot help; a human must change something.
+    /// Trying again cannot help: a person must change something.
     GiveUp,
     /// The VMID exists already.
     VmidTaken,
@@ -232,7 +233,7 @@ impl PodOnNode {
         }
     }
 
-    /// It has to leave before its Node may go: it still runs, and neither a DaemonSet's nor the kubelet's own.
+    /// It must leave before its Node may go: it still runs, and is not of a DaemonSet or a static pod.
     pub fn must_leave(&self) -> bool {
         !self.finished && !self.mirror && !self.daemon_set
     }

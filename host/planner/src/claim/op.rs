@@ -1,7 +1,7 @@
-//! The operations on a claim and its machine, as a table: one `match` for each thing that is to be known of all of them.
+//! The operations on a claim and its machine, as a table: each `match` is a column, each operation a row.
 //!
-//! A new one is a variant of [`Op`] and of [`Effect`], a row in each `match` here, its call in `act`, and the phase that
-//! asks for it.
+//! To add one, add a variant to [`Op`] and to [`Effect`], a row to each `match` here, its call in `act`, and the phase
+//! that asks for it.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,19 +18,19 @@ use Op::*;
 
 pub use crate::facts::Op;
 
-/// An operation with all that it takes.
+/// An operation with its arguments.
 ///
-/// One that changes a VM carries the [`Proven`] that the VM is the claim's: there is no other way to get one.
+/// An operation on a VM carries the proof that the VM is the claim's ([`Proven`]). Only `prove` makes such a proof.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Ask for the clone, into the claim's VMID.
     Clone,
     /// Write the configuration, if its digest is still the proven one.
     Configure(Proven),
-    /// Grow the boot disk to so many bytes.
+    /// Grow the boot disk to this many bytes.
     Resize(Proven, u64),
     Start(Proven),
-    /// Run the join command in the guest, unless it has run there.
+    /// Run the join script in the guest, unless it has run there already.
     Join(Proven),
     /// Through the Eviction API, each with its UID as precondition.
     Evict(Vec<PodRef>),
@@ -49,8 +49,8 @@ pub enum Effect {
     DeleteClaim,
     /// With the UID as precondition.
     DeleteNode(NodeRef),
-    /// Take the VMID and the address out of use until then, and out of the limits; note the failure, if it was one, against its
-    /// hypervisor and storage.
+    /// Keep the VMID and the address from being used again until then, and no longer count the machine in the limits.
+    /// If the launch failed, note that for its hypervisor and storage.
     Quarantine {
         until: Timestamp,
         failure: Option<LaunchFailure>,
@@ -104,11 +104,11 @@ impl Op {
         RemoveFinalizer,
     ];
 
-    /// What has to be seen before it is done.
+    /// What has to be observed before it.
     pub(super) fn needs(self) -> Looks {
         let mut needs = Looks::default();
         match self {
-            // Whose VM it is matters once there is one.
+            // If a VM has the VMID, it matters whose it is.
             Clone => {
                 needs.presence = Need::Always;
                 needs.machine = Need::IfNeeded;
@@ -131,19 +131,21 @@ impl Op {
         needs
     }
 
-    /// Its intent is written before it is done, and stands meanwhile.
+    /// kproxide writes its intent first, and keeps it until the operation is done.
     fn is_intended(self) -> bool {
         match self {
             Configure | Resize | Start | Join | Shutdown | Stop | Tombstone | Destroy => true,
-            // A clone writes a new one for each try; pods are evicted with one only where a repair could still be given up.
+            // `clone` writes a new intent for each try. `empty` writes one for evictions only in a repair, which can
+            // still be given up.
             Clone | Evict => false,
             PatchNode | Cordon | Uncordon | DeleteClaim | DeleteNode | Quarantine
             | RemoveFinalizer => false,
         }
     }
 
-    /// Nothing but the task tells how it ends, so an answer that is lost leaves it uncertain: the task is written down before anything else. What the others
-    /// come to shows in the next look, so that one whose answer was lost counts as failed.
+    /// Only its task tells how it ends. So kproxide writes the task down before anything else, and if the answer is
+    /// lost the outcome is uncertain. The outcome of the others shows when kproxide looks again, so that a lost answer
+    /// counts as a failure.
     pub fn is_uncertain_after_loss(self) -> bool {
         match self {
             Clone | Destroy => true,
@@ -152,7 +154,8 @@ impl Op {
         }
     }
 
-    /// What it waits for, beyond what its phase says: a lock and a quorum where Proxmox would refuse it, the end of the cold start where it cannot be undone.
+    /// What it waits for, in addition to what its phase says: that a lock goes and quorum comes (Proxmox would refuse
+    /// it otherwise), and that the cold start is over (if it cannot be undone).
     pub(super) fn held(
         self,
         subject: &Subject<'_>,
@@ -172,7 +175,7 @@ impl Op {
         }
     }
 
-    /// What is done to the VM, for the message of its failure; `None` where the phase that asks for it says more.
+    /// The verb in the message of its failure. `None` if the phase that asks for it has a message of its own.
     pub(super) fn doing(self) -> Option<&'static str> {
         match self {
             Configure => Some("configuring"),
@@ -187,7 +190,7 @@ impl Op {
         }
     }
 
-    /// The claim itself is another one afterwards, and has to be read again.
+    /// It changes the claim, which must then be read again.
     pub fn changes_claim(self) -> bool {
         match self {
             DeleteClaim | RemoveFinalizer => true,
@@ -196,7 +199,7 @@ impl Op {
         }
     }
 
-    /// The record that has to be written first. `None`: it is, or there is none.
+    /// The intent that has to be written first. `None`: it is written already, or the operation has none.
     pub(super) fn intent(self, subject: &Subject<'_>) -> Option<Step> {
         let is_missing = self.is_intended() && subject.intent() != Some(self);
         (is_missing && !broken(Mutant::IntentAfterEffect))
@@ -204,7 +207,7 @@ impl Op {
     }
 }
 
-/// Proxmox is at work on the VM.
+/// The VM is locked: Proxmox is working on it.
 fn locked(observed: &Observed, now: Timestamp) -> Option<Step> {
     let Some(MachineLook::Visible(machine)) = &observed.machine else {
         return None;

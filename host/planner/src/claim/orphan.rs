@@ -1,4 +1,4 @@
-//! A claim that was made for a machine which was there before it: what is there is written down, and the usual life goes on from there.
+//! A claim for a machine that is older than the claim. It records the machine as it is, and then goes on as any other.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,17 +17,17 @@ use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Standing};
 use crate::time::later;
 
-/// The reason of the conditions that an earlier claim had earned.
+/// The reason of conditions that the machine's earlier claim had reached.
 const ADOPTED: &str = "Adopted";
 
 /// The plan has not seen this claim yet, and may have reasons to leave it alone.
 const PLANNED_FIRST: &str = "what becomes of it is the next plan's to say";
 
-/// A Node that was there when the claim was made, and is gone again, is waited for as long as this before the machine counts as one that has
-/// just been started.
+/// If the Node is gone again after the claim was made, kproxide waits this long for it. After that the machine counts
+/// as just started.
 const NODE_AWAITED: SignedDuration = SignedDuration::from_hours(1);
 
-/// Nothing is written of it yet. Nothing is done to the machine here.
+/// Records the machine. Nothing is done to the machine here.
 pub(super) fn pending(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -61,7 +61,8 @@ pub(super) fn pending(
             return not_visible(subject, observed, now);
         }
     };
-    // A template's protection can be inherited by a clone that was never configured: what is removed is asked again.
+    // A clone that was never configured may have its template's protection, so protection is no obstacle here. A
+    // removal checks it again.
     if let Err(mismatch) = prove(subject, machine, Made::Cloned) {
         return refuse(subject, &mismatch, now);
     }
@@ -108,8 +109,8 @@ pub(super) fn pending(
     }
 }
 
-/// The machine as it is found, with the volumes that the launch of a machine makes. What else hangs on it somebody may have added, and keeps it from being
-/// removed.
+/// Records the machine as it is found, with the volumes that a launch makes. A user may have added any other volume, so
+/// those keep it from being removed.
 fn take_stock(subject: &Subject<'_>, machine: &Machine, now: Timestamp) -> Step {
     let Some(uuid) = &machine.smbios_uuid else {
         return refuse(subject, &Mismatch::SmbiosUuid(None), now);
@@ -125,15 +126,17 @@ fn take_stock(subject: &Subject<'_>, machine: &Machine, now: Timestamp) -> Step 
     change.record()
 }
 
-/// `local-lvm:vm-101-disk-0`, `nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2`, `nfs:101/vm-101-cloudinit.qcow2`. Proxmox numbers the disks of a
-/// machine in the order in which they are made: those of a template with several are taken for added ones.
+/// `local-lvm:vm-101-disk-0`, `nfs:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2`,
+/// `nfs:101/vm-101-cloudinit.qcow2`. Proxmox numbers the disks of a VM in the order in which they are made. Further
+/// disks of the template are taken for added ones.
 fn is_own(volume: &str, vmid: Vmid) -> bool {
     let name = volume.rsplit(['/', ':']).next().unwrap_or(volume);
     let name = name.split_once('.').map_or(name, |(name, _)| name);
     name == format!("vm-{vmid}-disk-0") || name == format!("vm-{vmid}-cloudinit")
 }
 
-/// It served, and goes on; or a drain had begun that the plan reviews; or it was about to come into service.
+/// Three cases: the machine was in service; its drain had begun, which the plan checks again; or it was about to come
+/// into service.
 fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Timestamp) -> Step {
     let has = |key: &str| node.taints.iter().any(|taint| &*taint.key == key);
     let mut change = launched(now);

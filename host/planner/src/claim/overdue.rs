@@ -13,8 +13,9 @@ use crate::time::later;
 /// The reason of a Node that is known and not Ready.
 pub(super) const NOT_READY: &str = "NotReadyTimeout";
 
-/// The deadline is over, and the Node is known but does not come into service; says why. The launch has failed, unless pods run on the Node
-/// already: those are not taken away for it, so it is told and left to whoever can help, as long as the Node is not broken.
+/// The Node is known, but is not in service when the deadline is over. The launch has failed, unless pods run on the
+/// Node already. kproxide does not evict those: it reports the Node and waits for a person, as long as the Node is not
+/// broken.
 pub(super) fn overdue(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -25,7 +26,7 @@ pub(super) fn overdue(
 ) -> Step {
     let limit = subject.settings.timeouts.join;
     let message = format!("{why}, {limit:#} after the start of its machine");
-    // Only from this record on the Node's pods are looked at: a fresh list for each look would be dear.
+    // Only after this record kproxide lists the Node's pods. A fresh list for every look would be expensive.
     if !is_overdue(subject) {
         return StatusChange::default()
             .condition(kind, false, reason, message, now)
@@ -55,12 +56,12 @@ pub(super) fn overdue(
         .record_and_back_off(later(now, LATER), message)
 }
 
-/// It was written down that the Node has not come into service in time.
+/// The claim records that the Node did not come into service in time.
 pub(super) fn is_overdue(subject: &Subject<'_>) -> bool {
     subject.status().is_overdue()
 }
 
-/// The deadline is over, and the Node has been NotReady or away for so long that one in service would be repaired.
+/// The deadline is over, and the Node has been NotReady or gone for longer than repairAfter.
 pub(super) fn is_broken(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> bool {
     let since = match &observed.node {
         Some(NodeLook::One(_, node)) if !node.ready => Some(node.ready_since),

@@ -1,4 +1,5 @@
-//! The proof that a VM is a claim's, without which nothing is done to it. A VMID alone proves nothing: numbers are reused and people clone VMs.
+//! The proof that a VM is a claim's. Without it kproxide does nothing to the VM. A VMID alone proves nothing, because
+//! VMIDs are reused and people clone VMs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,13 +39,14 @@ impl Proven {
         &self.hypervisor
     }
 
-    /// Of the configuration that the proof was read from: writes are refused by Proxmox if it has changed since.
+    /// Digest of the configuration that the proof was read from. Proxmox refuses a write if the configuration has
+    /// changed since.
     pub fn digest(&self) -> &Arc<str> {
         &self.digest
     }
 }
 
-/// Why a VM of the claim's VMID may not be touched.
+/// Why kproxide may not touch the VM with the claim's VMID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     Marker(Marker),
@@ -55,17 +57,17 @@ pub enum Mismatch {
     Template,
     HaManaged,
     Protected,
-    /// Somebody keeps an earlier state of it, under this name.
+    /// A user made a snapshot of this name.
     Snapshot(Arc<str>),
     UnknownDisks(Vec<Arc<str>>),
-    /// There is a VM of that VMID which our token cannot see.
+    /// A VM with this VMID exists, but our token cannot see it.
     Invisible,
     /// More than one Node carries the VM's UUID.
     SeveralNodes(String),
 }
 
 impl Mismatch {
-    /// What a human can do about it.
+    /// What a person can do about it.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Marker(_) => {
@@ -86,14 +88,14 @@ impl Mismatch {
     }
 }
 
-/// How far the machine is made, and so how much of it the claim can know.
+/// How far the launch is, and so how much the claim can know of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Made {
-    /// Between our own clone and the record of what it made. A template's protection is inherited, and says nothing about this VM.
+    /// Cloned, but not recorded yet. Protection may come from the template, so it says nothing about this VM.
     Cloned,
-    /// From here on every volume must be one that the claim has recorded: nothing that we do adds another.
+    /// Recorded. From here on the claim must know every volume, because nothing that kproxide does adds another.
     Recorded,
-    /// Our configuration has taken the protection off: whoever sets it again means this VM.
+    /// Configured, which removed the template's protection. If protection is set now, a user set it on this VM.
     Configured,
 }
 
@@ -139,7 +141,7 @@ pub(super) fn prove(
     if machine.protected && made >= Made::Configured {
         return Err(Mismatch::Protected);
     }
-    // Of what is taken over, or read back, nothing is lost: what is removed is asked again.
+    // Reading a VM back or adopting it does no harm, so a snapshot is no obstacle yet. A removal checks again.
     if made >= Made::Recorded
         && let Some(name) = &machine.snapshot
     {
@@ -159,16 +161,18 @@ pub(super) fn prove(
     Ok(Proven::of(subject, machine))
 }
 
-/// Whether a command may be run in the guest: that no effect on the VM follows from it is no reason to ask a stranger.
+/// Whether kproxide may run a command in the guest. Even a command without an effect on the VM must not run in another
+/// user's VM.
 pub fn is_proven(subject: &Subject<'_>, machine: &Machine) -> bool {
     prove(subject, machine, Made::Configured).is_ok()
 }
 
-/// The VM that now has our VMID is certainly another one, so ours does not exist (a VMID has one VM).
+/// The VM that has our VMID is certainly another one. So ours does not exist, because a VMID has one VM.
 ///
-/// A finished VM without our marker says so, since the clone request itself writes the marker; once our UUID is recorded, it must have another one
-/// as well, for a missing marker on a VM with our UUID means that somebody edited ours. So does another UUID under our marker, which is signed for
-/// this claim and number: ours was edited, or restored from a backup, and may well run. Nothing follows from that before a person has looked.
+/// The clone request itself writes the marker. So an unlocked VM without our marker is another one. Once our UUID is
+/// recorded, the UUID must differ too: a VM with our UUID and no marker is ours, edited by a user. A VM with our marker
+/// is never another one, even if its UUID differs: the marker is signed for this claim and VMID, so ours was edited or
+/// restored from a backup, and may run. A person has to look first.
 pub(super) fn is_another(subject: &Subject<'_>, machine: &Machine) -> bool {
     if believed_unseen(subject) {
         return false;

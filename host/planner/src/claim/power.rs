@@ -1,5 +1,5 @@
-//! Is the machine there, and does it run? A stopped one is started again, for as long as it takes; one that has gone is lost only if the plan says so
-//! too.
+//! Does the VM exist, and does it run? kproxide starts a stopped VM again, without a limit of tries. A VM that is gone
+//! counts as lost only if the plan agrees.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,13 +17,13 @@ use super::{Condition, Phase};
 use crate::plan::{RemovalReason, Verdict};
 use crate::time::later;
 
-/// Between two starts of a machine that does not come up or does not stay up: so long for each start so far, up to five minutes. What is waited for
-/// is a hypervisor whose storage is not there yet.
+/// Pause before the next start of a VM that does not start or does not stay up: this long for each start so far, up to
+/// five minutes. The usual cause is a hypervisor whose storage is not ready yet.
 const START_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const START_PAUSES_MAX: u32 = 30;
 
-/// If the machine was looked at: a stopped one is started, one that is gone may be lost. `None`: it runs, or there was no reason to look, or it is
-/// for others to say.
+/// If the VM was looked at: starts a stopped one, and finds out whether a missing one is lost. `None`: it runs, there
+/// was no reason to look, or another part decides.
 pub(super) fn check_power(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -32,7 +32,8 @@ pub(super) fn check_power(
     let vmid = subject.claim.spec.vmid;
     let machine = match observed.machine.as_ref()? {
         MachineLook::Visible(machine) => machine,
-        // The hint says that its own hypervisor answers: without that, it may be another cluster that does not know the VM.
+        // The hint shows that its own hypervisor answered. Otherwise the endpoint may belong to another Proxmox
+        // cluster, which does not know the VM.
         MachineLook::Invisible | MachineLook::Unreachable(_)
             if proven_absent(observed) && subject.hint.guest == GuestHint::Absent =>
         {
@@ -90,8 +91,8 @@ fn runs(
     })
 }
 
-/// It is there and does not run. However often that fails, it is no reason to give the machine up: a Node that stays away is repaired, within the
-/// pool's budget, and a launch has its deadline.
+/// The VM exists but does not run: start it. Failed starts are no reason to give the machine up. If its Node stays
+/// away, the plan repairs it within the pool's budget, and a launch has its deadline.
 fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Timestamp) -> Step {
     let starts = starts(subject);
     if let Some(last) = observed.tried(Op::Start) {
@@ -141,8 +142,8 @@ fn pause(starts: u32) -> SignedDuration {
     START_PAUSE * i32::try_from(starts).unwrap_or(i32::MAX)
 }
 
-/// The VM is not there. A Ready Node is believed more than that, and of machines in service the plan has to say it as well: it sees how many are said
-/// to be lost at once.
+/// The VM is missing. But if its Node is Ready, kproxide believes the Node. For a machine in service the plan must
+/// agree, because the plan sees how many machines seem lost at once.
 fn lost(subject: &Subject<'_>, observed: &Observed, why: String, now: Timestamp) -> Option<Step> {
     if let Some(NodeLook::One(_, node)) = &observed.node
         && node.ready

@@ -4,18 +4,18 @@ use super::Condition;
 use super::subject::Subject;
 use crate::plan::RemovalReason;
 
-/// The reason of `Launched=False` when our VM was certainly never made: its VMID belongs to another one.
+/// The reason of `Launched=False` when our VM was certainly never made, because another VM has its VMID.
 pub(super) const VMID_TAKEN: &str = "VmidTaken";
 
-/// The reason of `Launched=False` when what was planned to be cloned is not there any more as it was.
+/// The reason of `Launched=False` when the template or the storage has changed since the plan.
 pub(super) const OUTDATED: &str = "Outdated";
 
 /// The reason of `StuckLocked`.
 pub(super) const STUCK_LOCKED: &str = "StuckLocked";
-/// The same, where the marker or the number of our own task says that the VM is the clone we asked for.
+/// The reason of `StuckLocked` when the marker or the UPID of our task shows that the VM is our clone.
 pub(super) const CLONE_INTERRUPTED: &str = "CloneInterrupted";
 
-/// The reason stays on the condition for the whole drain: the planner reads there why it began.
+/// The condition keeps the reason for the whole drain. The planner reads from it why the drain began.
 pub(super) fn recorded_word<'a>(subject: &Subject<'a>) -> &'a str {
     let mut conditions = subject.status().conditions.iter();
     conditions

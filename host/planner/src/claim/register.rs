@@ -18,13 +18,13 @@ use crate::ids::NodeName;
 use crate::taints::delays_service;
 use crate::time::later;
 
-/// Between two looks at the guest agent, which occupies a worker of Proxmox for seconds while it is silent.
+/// Pause between two calls of the guest agent. A silent agent blocks one of Proxmox's workers for seconds.
 const AGENT_PAUSE: SignedDuration = SignedDuration::from_secs(3);
 
-/// Bytes of a failed join's output that are told. An Event's note has 1024 bytes and loses its end.
+/// Bytes of a failed join script's output in the Event. Kubernetes cuts an Event's note after 1024 bytes.
 const OUTPUT_TOLD: usize = 800;
 
-/// The VM was started: its Node is awaited, helped by a command in the guest where the class says so.
+/// The VM was started. Wait for its Node, and run the join script in the guest if the class has one.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
         return fail(
@@ -47,7 +47,7 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
         None => unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => several(subject, names, now),
         Some(NodeLook::One(name, node)) => match adopt(subject, observed, name, node) {
-            // The Node is as it should be, and still to be written down.
+            // The Node is as it should be. The claim does not say so yet.
             Adoption::Complete => registered_as(subject, name, node, now),
             Adoption::Patch(step) => step,
             Adoption::Lacking(why) if now >= subject.join_deadline() => overdue(
@@ -67,7 +67,7 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
     }
 }
 
-/// Its Node is known; it comes into service once it is Ready and free of startup taints.
+/// The Node is known. It comes into service once it is Ready and has no startup taints.
 pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if is_broken(subject, observed, now) {
         return broken(subject, Condition::Initialized, now);
@@ -160,7 +160,8 @@ fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp) -> Step {
     refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now)
 }
 
-/// The join command runs once per claim: a lock and a result file in the guest, by claim UID, say whether it did.
+/// The join script runs once per claim. A lock and a result file in the guest, named by the claim's UID, show whether
+/// it did.
 fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let again = later(now, AGENT_PAUSE);
     let last = observed.tried(Op::Join);
@@ -175,7 +176,7 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
             Step::back_off(again, "the join command is about to run")
         }
         None => unread(observed, "the join command's result", now),
-        // An agent that answered once may be silent while the command takes the whole machine.
+        // An agent that has answered before may be silent while the script uses the whole machine.
         Some(JoinLook::AgentSilent(why))
             if now >= subject.agent_deadline() && subject.intent() != Some(Op::Join) =>
         {

@@ -1,4 +1,4 @@
-//! In service: the machine is left alone, unless it has stopped or gone.
+//! In service: kproxide does nothing to the machine, unless the VM has stopped or gone.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -55,7 +55,7 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     {
         return refuse(subject, &mismatch, now);
     }
-    // The plan's word on it ends the pause.
+    // A new verdict of the plan ends the pause.
     if is_down(subject, observed) {
         return Step::back_off(
             later(now, LATER),
@@ -68,7 +68,7 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     )
 }
 
-/// From this record on the planner counts how long the Node has been away. A kubelet may register again, and then nothing was lost.
+/// Records that the Node is gone: the planner counts from then. If the kubelet registers again, nothing was lost.
 pub(super) fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
     if subject.status().since(Condition::NodeMissing).is_some() {
         return None;
@@ -80,12 +80,12 @@ pub(super) fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step
     Some(change.record())
 }
 
-/// Something of the machine could not be proven when it was looked at last.
+/// The last proof of ownership failed.
 pub(super) fn is_refused(subject: &Subject<'_>) -> bool {
     subject.status().refusal().is_some()
 }
 
-/// The machine was found stopped and started again, and has yet to prove itself.
+/// The VM was stopped, kproxide has started it again, and it has not run for long enough yet.
 pub(super) fn restarted(subject: &Subject<'_>) -> bool {
     subject.intent() == Some(Op::Start)
 }
@@ -98,7 +98,8 @@ fn recovery(subject: &Subject<'_>) -> Timestamp {
     )
 }
 
-/// Somebody has migrated the VM: the claim follows. From the inventory alone, since nothing is done to the VM for it.
+/// The VM has been migrated: record its new hypervisor. The inventory is enough for this, because nothing is done to
+/// the VM.
 fn migrated(subject: &Subject<'_>) -> Option<Step> {
     let listed = subject.hint.hypervisor.as_ref()?;
     let known = subject.claim.hypervisor();

@@ -6,7 +6,8 @@ use crate::facts::{ClaimStatus, Condition, GIVEN_UP};
 use crate::time::later;
 
 impl ClaimStatus {
-    /// Its last drain was given up: when it may be tried again, after as long as it has been tried for in all, at least a minute and at most an hour.
+    /// Its last drain was given up: when kproxide may try again. It waits as long as the drains have taken so far, at
+    /// least a minute and at most an hour.
     pub fn rests_until(&self) -> Option<Timestamp> {
         let given_up = |kind| {
             self.conditions
@@ -14,7 +15,7 @@ impl ClaimStatus {
                 .find(|c| c.kind == kind && !c.status && c.reason == GIVEN_UP)
         };
         let ended = given_up(Condition::Unneeded)?.since;
-        // `since` stays at the first of several drains in a row that came to nothing.
+        // After several failed drains in a row, `since` is the time of the first.
         let began = given_up(Condition::Drained).map_or(ended, |drained| drained.since);
         let pause = ended.duration_since(began);
         Some(later(
@@ -23,14 +24,14 @@ impl ClaimStatus {
         ))
     }
 
-    /// A Node that should have come into service by now has not.
+    /// Its Node should be in service, but is not.
     pub fn is_overdue(&self) -> bool {
         self.conditions
             .iter()
             .any(|c| matches!(c.kind, Condition::Registered | Condition::Initialized) && !c.status)
     }
 
-    /// The VM is not provably the claim's, or protected, and so left alone; says why.
+    /// Why kproxide leaves the VM alone: it is not provably the claim's, or it is protected.
     pub fn refusal(&self) -> Option<&str> {
         self.conditions
             .iter()

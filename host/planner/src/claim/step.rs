@@ -16,7 +16,8 @@ use crate::plan::Standing;
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a step is an order, not an effect"]
 pub enum Step {
-    /// Write the status, compare-and-set on the version that was decided on; then say the note, if any, as an Event.
+    /// Write the status, by compare-and-set on the version that the decision is based on. Then send the note, if any,
+    /// as an Event.
     Record {
         change: Box<StatusChange>,
         then: Then,
@@ -267,7 +268,7 @@ impl Failure {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "Retry",
-            // A full storage as well as a server that is off: the message beside it says which.
+            // A full storage, or a server that is off. The message says which.
             Self::Elsewhere => "HypervisorUnfit",
             Self::Outdated => OUTDATED,
             Self::GiveUp => "Refused",
@@ -277,8 +278,8 @@ impl Failure {
     }
 }
 
-/// The record that a claim's Node could go, or no longer can: since when is what the planner reads. That a pod alone keeps it is told, since only its
-/// owner can change that.
+/// Records whether the claim's Node could go. The planner reads from it since when. If only a pod keeps the Node, an
+/// Event says so, because only the pod's owner can change that.
 pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
     let record = |could_go: bool, reason: &str, message: &str| {
         StatusChange::default().condition(Condition::Unneeded, could_go, reason, message, now)

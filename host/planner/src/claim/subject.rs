@@ -47,7 +47,8 @@ pub struct Settings {
     pub armed_at: Option<Timestamp>,
 }
 
-/// What the last inventory said of the machine and the watch of its Node: up to 15 s old, so a reason to look, never evidence.
+/// What the last inventory said of the machine, and the watch of its Node. It is up to 15 s old: a reason to look, but
+/// never evidence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hint {
     pub guest: GuestHint,
@@ -59,12 +60,12 @@ pub struct Hint {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GuestHint {
-    /// No inventory, or an incomplete one, or its hypervisor is not online.
+    /// There is no inventory or an incomplete one, or its hypervisor is not online.
     #[default]
     Unknown,
     Running,
     Stopped,
-    /// A complete inventory does not list it, in which its own hypervisor answers.
+    /// A complete inventory, in which its own hypervisor answered, does not list it.
     Absent,
 }
 
@@ -127,7 +128,8 @@ impl<'a> Subject<'a> {
         later(self.started_at(), self.settings.timeouts.agent)
     }
 
-    /// By when its Node must be Ready. A start after the first gives it its time anew, but a machine that never stays up not for ever.
+    /// By when its Node must be Ready. A restart starts this time anew, but not without end for a machine that never
+    /// stays up.
     pub(super) fn join_deadline(&self) -> Timestamp {
         if broken(Mutant::NoJoinDeadline) {
             return Timestamp::MAX;
@@ -155,7 +157,7 @@ impl<'a> Subject<'a> {
         )
     }
 
-    /// Where a drain that is given up goes back to.
+    /// The phase to go back to when the drain is given up.
     pub(super) fn phase_before_drain(&self) -> Phase {
         let status = self.status();
         if status.since(Condition::Initialized).is_some() {

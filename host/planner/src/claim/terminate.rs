@@ -1,4 +1,5 @@
-//! Down, past the point of no return: proof, tombstone, shutdown, stop, destroy, proof of absence, and the records are closed.
+//! Down, past the point of no return: prove ownership, mark the VM, shut it down, stop it, destroy it, prove that it is
+//! gone, close the records.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,10 +22,10 @@ use crate::hold::Hold;
 use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
-/// A lock that nobody works under is looked at again after this long.
+/// Look again at a locked VM after this long.
 const LOCK_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Whatever still holds a termination up after this long is told.
+/// What blocks a termination for longer than this is reported.
 const LONG: SignedDuration = SignedDuration::from_mins(10);
 
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
@@ -42,7 +43,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         }
         return Step::Do(Effect::DeleteClaim);
     }
-    // A task that is still under way is let finish: what it leaves is looked at then.
+    // Let a running task finish, and look at its result then.
     if subject.status().upid.is_some()
         && let Some(step) = task(subject, observed, now)
     {
@@ -61,7 +62,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
             close(subject, observed, now)
         }
         Some(MachineLook::Visible(machine)) => remove(subject, observed, machine, now),
-        // Proxmox: the numbers of VMs on offline hypervisors are known to the others.
+        // In Proxmox, the other hypervisors know the VMIDs on an offline one.
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
             if proven_absent(observed) =>
         {
@@ -87,7 +88,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
     }
 }
 
-/// The recorded task. `None`: it has ended, and the VM says the rest.
+/// Looks at the recorded task. `None`: it has ended, and the VM shows the result.
 fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
     let destroying = subject.intent() == Some(Op::Destroy);
     let ended = StatusChange {
@@ -137,7 +138,7 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
     })
 }
 
-/// What stayed behind, and how people remove it: nothing else does.
+/// Which volumes stayed behind, and how a person removes them. kproxide never does.
 fn leaked(subject: &Subject<'_>, observed: &Observed, count: u32) -> String {
     let vmid = subject.claim.spec.vmid;
     let hypervisor = subject.claim.hypervisor();
@@ -157,7 +158,7 @@ fn leaked(subject: &Subject<'_>, observed: &Observed, count: u32) -> String {
     )
 }
 
-/// A clone of ours has certainly never been made: it was refused because of its VMID, or never asked for.
+/// Our clone was certainly never made: Proxmox refused it because the VMID exists, or kproxide never asked for it.
 fn never_made(subject: &Subject<'_>) -> bool {
     // It was there before its claim.
     if subject.claim.spec.adopts.is_some() {
@@ -182,7 +183,7 @@ fn is_not_made(subject: &Subject<'_>, machine: &Machine) -> bool {
         }
 }
 
-/// The VM is there and not another's: the next of tombstone, shutdown, stop, destroy, if the proof holds.
+/// The VM exists and is not another one. If it is proven ours, the next of: mark, shut down, stop, destroy.
 fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Timestamp) -> Step {
     if let Some(lock) = &machine.lock {
         return locked(subject, observed, machine, lock, now);
@@ -196,7 +197,7 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
         Ok(proven) => proven,
         Err(mismatch) => return refuse(subject, &mismatch, now),
     };
-    // Inherited from its template or not: Proxmox would not let it go.
+    // Proxmox does not destroy a protected VM, even if the protection came from its template.
     if machine.protected {
         return refuse(subject, &Mismatch::Protected, now);
     }
@@ -211,7 +212,7 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     if let Some(step) = settled(subject, &asked, now) {
         return step;
     }
-    // Its launch was cut off before the machine was written down.
+    // The launch was interrupted before it recorded the machine.
     if let (None, Some(uuid)) = (&status.smbios_uuid, &machine.smbios_uuid) {
         let change = StatusChange {
             smbios_uuid: Some(uuid.clone()),
@@ -221,7 +222,7 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
         };
         return change.record();
     }
-    // It joined after we had given up on it: no pod may come.
+    // The Node joined after its launch had failed. Cordon it, so that no pod comes.
     if let Some(NodeLook::One(name, node)) = &observed.node
         && !is_cordoned(node)
         && !node.deleting
@@ -288,11 +289,11 @@ fn destroy(
     Step::Do(Effect::Destroy(proven))
 }
 
-/// What came of the last effect on the VM, if that decides what follows.
+/// The outcome of the last operation on the VM, if it decides the next step.
 fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<Step> {
     let last = observed.last.as_ref()?;
     last.op.and_then(Op::doing)?;
-    // What the others come to shows in the VM; a destroy's task stands in the claim by now.
+    // The VM shows the outcome of the others. A destroy's task is already recorded in the claim.
     if let Some(step) = follow(last) {
         return Some(step);
     }
@@ -311,8 +312,8 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
     })
 }
 
-/// The VM is ours, and Proxmox would not let it go. It stands with the termination, whose condition lasts as long as that, until another
-/// refusal takes its place; each is told once.
+/// The VM is ours, but Proxmox refuses the operation. The condition InstanceTerminating carries the refusal until the
+/// next one. Each refusal is reported once.
 fn refused(
     subject: &Subject<'_>,
     change: StatusChange,
@@ -331,7 +332,7 @@ fn refused(
     tell(subject, change, failure.as_str(), pause, why, now)
 }
 
-/// Something keeps the termination from going on: said once, with its condition.
+/// Something blocks the termination. Says so once, in its condition and an Event.
 fn tell(
     subject: &Subject<'_>,
     change: StatusChange,
@@ -355,7 +356,8 @@ fn tell(
         .record_and_back_off(later(now, pause), why)
 }
 
-/// Proxmox is at work on the VM, or was and died. `destroyed`: a destroy frees the disks first and the configuration last.
+/// Proxmox is working on the VM, or a task of it died. The lock `destroyed` comes from a destroy, which frees the disks
+/// first and removes the configuration last.
 fn locked(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -386,14 +388,14 @@ fn locked(
     }
 }
 
-/// The termination has taken so long that it is told.
+/// The termination takes longer than [`LONG`].
 fn is_long(subject: &Subject<'_>, now: Timestamp) -> bool {
     let since = subject.status().since(Condition::InstanceTerminating);
     since.is_some_and(|since| now >= later(since, LONG))
 }
 
-/// Too little for a proof, since a lock hides the half of it, but enough to advise a human: the marker, the UUID, or a clone of our own that was
-/// interrupted.
+/// A locked VM does not show enough for a proof. But the marker, the UUID or an interrupted clone of ours are enough to
+/// advise a person.
 fn looks_ours(subject: &Subject<'_>, machine: &Machine) -> bool {
     let status = subject.status();
     let recorded = status.smbios_uuid.as_ref();
@@ -412,8 +414,8 @@ fn is_interrupted_clone(subject: &Subject<'_>) -> bool {
     conditions.any(|c| c.kind == Condition::StuckLocked && c.reason == CLONE_INTERRUPTED)
 }
 
-/// What is left of the VM is out of our reach: it is told, its number is put out of use and out of the limits, and the claim stays until
-/// somebody has removed it.
+/// kproxide cannot remove what is left of the VM. It says so, quarantines the VMID, no longer counts the machine in the
+/// limits, and keeps the claim until a person has removed the VM.
 fn stuck(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
     let message = format!("VM {}: {why}", subject.claim.spec.vmid);
     match observed.entry {

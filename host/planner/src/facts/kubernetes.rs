@@ -74,7 +74,8 @@ pub struct PodSpec {
     pub unsupported: Vec<Arc<str>>,
 }
 
-/// A pod's required anti-affinity, as [`PodSpec::unsupported`] names it. It also keeps pods away from the Node where its pod stands.
+/// A pod's required anti-affinity, as [`PodSpec::unsupported`] names it. It also keeps pods away from the Node that its
+/// pod is on.
 pub const POD_ANTI_AFFINITY: &str = "spec.affinity.podAntiAffinity";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

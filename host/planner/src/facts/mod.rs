@@ -64,11 +64,11 @@ pub struct HostFacts {
     /// Removals that have begun, whether or not their claims say so yet.
     #[serde(default)]
     pub removing: BTreeMap<ClaimName, RemovalReason>,
-    /// Why claims cannot be relied on: their CustomResourceDefinition is being deleted, and every claim with it, or is gone. Nothing is launched or
-    /// removed meanwhile.
+    /// Why claims cannot be relied on: their CustomResourceDefinition is missing, or is being deleted, and every claim
+    /// with it. Until this ends kproxide launches and removes nothing.
     #[serde(default)]
     pub definition_problem: Option<String>,
-    /// Our clock and the API server's disagree: ages are not what they seem. Nothing is removed meanwhile.
+    /// Our clock and the API server's disagree, so ages are wrong. Until this ends kproxide removes nothing.
     #[serde(default)]
     pub clock_problem: Option<String>,
     /// Random text of this process, for the marks of anchors ([`crate::guard::anchor`]). `None`: no anchors are kept.
@@ -78,6 +78,7 @@ pub struct HostFacts {
     /// claim: the watch of claims may lag behind.
     #[serde(default)]
     pub unclaimed: BTreeSet<ClaimName>,
-    /// Kinds of objects whose watch fails now: what is known of them may be old. Nothing is removed meanwhile.
+    /// Kinds of objects whose watch fails now, so that what is known of them may be old. Until this ends kproxide
+    /// removes nothing.
     pub failing_watches: Vec<String>,
 }

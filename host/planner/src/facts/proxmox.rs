@@ -156,7 +156,7 @@ pub enum OrphanLook {
     Ours(Box<OrphanFacts>),
     /// It is no machine but an anchor of this Kubernetes cluster, as its signed line says.
     Anchor(AnchorLook),
-    /// It is somebody's; says why nothing shows that it is ours.
+    /// Nothing shows that it is ours. Says why.
     NotProven(String),
 }
 

@@ -1,15 +1,17 @@
-//! The anchor: what tells a Kubernetes cluster from its copies. A copy (a backup of etcd restored elsewhere) has our credentials, our key, our cluster id
-//! and our claims; what it does not have is what we wrote after it was made.
+//! The anchor tells a Kubernetes cluster from a copy of it. A copy (a backup of etcd restored elsewhere) has our
+//! credentials, our key, our cluster id and our claims. It does not have what we wrote after it was made.
 //!
-//! A tiny stopped VM without disks in each Proxmox cluster shows a [`Mark`]. Whoever leads moves it on every few minutes, the Ledger first, so that
-//! it always shows one of the two marks that the Ledger knows. Anything else was written by somebody who has what we have: a copy of this cluster, or
-//! the cluster that we are a copy of; or our Ledger was restored from a backup. Then nothing is done in that Proxmox cluster until a person says
-//! that it is meant.
+//! A small stopped VM without disks in each Proxmox cluster shows a [`Mark`]. The leader writes a new mark every few
+//! minutes: first to the Ledger, then to the VM. So the VM always shows one of the two marks that the Ledger knows. If
+//! it shows another, a copy of this cluster wrote it, or we are the copy, or our Ledger was restored from a backup.
+//! Then kproxide does nothing in that Proxmox cluster until a person confirms the mark.
 //!
-//! The Ledger also says when a leader last found nothing amiss. While that is recent, nothing waits: leaders change, processes restart. After a gap
-//! the marks alone prove nothing, for the other one may have been unable to write: nothing is removed before the anchor has stood still, in sight, for
-//! [`WATCH`]. So a copy that is older than [`FRESH`] never removes anything while the original can write, and never stops it: it does not write. An
-//! original that cannot move its mark on says so, for after [`WATCH`] a copy may take the anchor.
+//! The Ledger also says when a leader last found the mark to be right. While that is recent, nothing waits, so that
+//! leaders can change and processes restart. After a gap an unchanged mark proves nothing yet, because the other
+//! cluster may have been unable to write. Then kproxide removes nothing until it has watched the anchor for [`WATCH`]
+//! without a change. So a copy that is older than [`FRESH`] removes nothing while the original can write. It does not
+//! write either, so it never stops the original. An original that cannot write its mark reports that, because after
+//! [`WATCH`] a copy may take the anchor.
 
 mod sight;
 
@@ -30,29 +32,32 @@ use crate::time::later;
 use crate::world::World;
 use sight::Sight;
 
-/// A process moves its own mark on so often.
+/// A process replaces its own mark this often.
 pub const MOVE: SignedDuration = SignedDuration::from_mins(4);
-/// Another process's mark is left alone for so long: of two, the one that was there first moves on first.
+/// A process leaves another process's mark alone for this long. So of two processes the first one writes first.
 pub const TAKE: SignedDuration = SignedDuration::from_mins(8);
-/// A leader that spoke within this time was of our own lineage.
+/// If the Ledger was confirmed within this time, it was by a leader of this cluster.
 pub const FRESH: SignedDuration = SignedDuration::from_mins(10);
-/// After a gap the anchor has to stand still for so long, all the while in sight. Longer than [`TAKE`], in which whoever else is alive moves it.
+/// After a gap kproxide watches the anchor this long for changes, without losing sight of it. Longer than [`TAKE`],
+/// within which any other process that is alive writes.
 pub const WATCH: SignedDuration = SignedDuration::from_mins(12);
-/// A watch out of which it is lost begins anew, in the Ledger so often at most.
+/// A watch begins anew when the anchor is out of sight. The Ledger records that at most this often.
 const LOST: SignedDuration = SignedDuration::from_mins(1);
 
-/// What the VM's name begins with; its number follows.
+/// The VM's name is this and its VMID.
 pub const NAME: &str = "kproxide-anchor-";
 
-/// Of the range, the highest free numbers that are tried. Where our credentials do not see the VM that they have made, each would be another VM.
+/// How many of the highest free VMIDs are tried. If our token cannot see the VM that it has made, each try makes one
+/// more VM.
 const MOST_TRIED: usize = 6;
-/// From so many VMs on that are called like anchors and show nothing of ours, no more are made: each would lose its line like those.
+/// With this many VMs that are named like anchors but carry no line of ours, kproxide makes no more: something rewrites
+/// their descriptions.
 const MOST_STRIPPED: usize = 4;
 
-/// Records of Proxmox clusters that no object names any more, at most.
+/// How many records are kept of Proxmox clusters whose ProxmoxCluster is gone.
 const MOST_FORGOTTEN: usize = 50;
 
-/// What these books say about a Proxmox cluster. `None`: its anchor is in order, or none is kept.
+/// What this Ledger says about the anchor of a Proxmox cluster. `None`: it is in order, or kproxide keeps no anchors.
 pub fn hold(
     world: &World,
     ledger: Option<&LedgerFacts>,
@@ -67,34 +72,35 @@ pub fn hold(
     foreign.or_else(|| row.watched_since.map(|_| AnchorHold::Watched))
 }
 
-/// The annotation's value by which a person says that this very mark is to be taken for ours.
+/// The value of the annotation with which a person lets kproxide take this very mark as its own.
 pub fn acknowledgement(cluster: &ClusterName, mark: &Mark) -> String {
     format!("{cluster}:{mark}")
 }
 
-/// It is called as an anchor is. That is a reason to look at it, and proves nothing: anybody may give a VM this name.
+/// Its name is that of an anchor. That is a reason to look at it, but no proof: any user can give a VM this name.
 pub(crate) fn is_named(guest: &GuestFacts) -> bool {
     let name = guest.name.as_deref();
     name.is_some_and(|name| name.starts_with(NAME))
 }
 
-/// The random text of this process, if it is to keep anchors. A dry run only looks, and without the key no anchor could be told from any other VM.
+/// The random text of this process, if it keeps anchors. A dry run does not, and without the key an anchor looks like
+/// any other VM.
 fn keeper(world: &World) -> Option<&Arc<str>> {
     let host = world.host();
     let nonce = host.anchor_nonce.as_ref();
     nonce.filter(|_| !host.dry_run && host.key_known)
 }
 
-/// What a tick has found about all anchors; the Ledger knows it too.
+/// What a tick has found out about all anchors.
 #[derive(Default)]
 pub(crate) struct Review {
     pub(crate) steps: Vec<AnchorStep>,
     pub(crate) reports: Vec<AnchorReport>,
-    /// When time alone will change it.
+    /// When it changes without an event.
     pub(crate) wake_at: Vec<Timestamp>,
 }
 
-/// Brings the Ledger's anchors in line with what they show.
+/// Brings the Ledger's records of anchors up to date.
 pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Review {
     let mut review = Review::default();
     let Some(nonce) = keeper(world) else {
@@ -120,10 +126,10 @@ pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) ->
         };
         kept.extend(turn.take(row, sight));
     }
-    // An object that is made again must not find an anchor that nobody knows.
+    // Keep the record of a deleted ProxmoxCluster. If it is created again, its anchor must still be known.
     kept.extend(rows.into_values().take(MOST_FORGOTTEN));
     kept.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-    // Used up.
+    // The annotation has done its work.
     if kept.iter().all(|row| row.foreign.is_none()) {
         ledger.anchor_acknowledged = None;
     }
@@ -147,8 +153,8 @@ impl Turn<'_> {
         let name = self.name;
         let Some(mut row) = row else {
             return match sight {
-                // The Ledger was deleted, or written by a version that knows no anchors; or we are a copy of a time before there was one.
-                // Whoever else is at work moves it on.
+                // The Ledger was deleted, or written by a version without anchors, or we are a copy from before there
+                // was one. Watch the anchor: if another process is at work, it will write.
                 Sight::Found(found) => {
                     let newest = |(_, look): &&(Vmid, &AnchorLook)| look.mark.sequence;
                     let is_mine = |look: &AnchorLook| look.mark.nonce == *self.nonce;
@@ -157,17 +163,18 @@ impl Turn<'_> {
                     let (vmid, look) = mine.or_else(|| found.iter().max_by_key(newest))?;
                     let mut row = self.first(*vmid);
                     row.next = look.mark.clone();
-                    // This very process is alone with its own.
+                    // A mark of this very process needs no watch.
                     row.watched_since = mine.is_none().then_some(self.now);
                     self.found(&mut row, &found);
                     Some(row)
                 }
                 Sight::Absent => {
                     let free = self.free_number(None);
-                    // Without a number there is nothing that a copy could be told by, and machines go as ever: that frees one.
+                    // Without a free VMID there can be no anchor. Removals go on as usual, and free a VMID.
                     let mut row = self.first(free.unwrap_or(self.cluster.vmid_last));
                     if free.is_some() {
-                        // Where there are machines there may be a copy that knows them, and no more of an anchor than we do.
+                        // If there are machines already, there may be a copy that knows them and has no anchor either.
+                        // So watch first.
                         if self.ledger.entries.is_empty() && self.world.claims().is_empty() {
                             let _ = self.make(&row);
                         } else {
@@ -185,7 +192,7 @@ impl Turn<'_> {
                 }
             };
         };
-        // Moments that are yet to come were written by a clock that has been set back.
+        // Times in the future come from a clock that has been set back.
         row.at = row.at.min(self.now);
         row.watched_since = row.watched_since.map(|since| since.min(self.now));
         if self.now >= later(row.at, FRESH) {
@@ -213,13 +220,14 @@ impl Turn<'_> {
         }
         let ours = found.iter().filter(|(_, look)| is_ours(row, &look.mark));
         let newest = ours.map(|(_, look)| look.mark.sequence).max();
-        // Beside ours an older one stands for nobody who is at work, since whoever wrote it sees ours: it was made while another one was out of sight.
+        // A VM with an older mark beside ours is left over from a time when another anchor was out of sight. No other
+        // process is at work, because that process would see our newer mark.
         let is_left_behind = |mark: &Mark| newest.is_some_and(|newest| mark.sequence < newest);
         let mut others = found.iter().filter(|(_, look)| !is_ours(row, &look.mark));
         if let Some((vmid, look)) = others.find(|(_, look)| !is_left_behind(&look.mark)) {
             return self.foreign(row, *vmid, &look.mark);
         }
-        // Somebody has put back what we wrote; until then another one was at work.
+        // Our mark is back. Until now another process may have been at work, so watch first.
         if row.foreign.take().is_some() {
             row.watched_since = Some(self.now);
         }
@@ -235,7 +243,7 @@ impl Turn<'_> {
             let next = self.mark_after(&row.next);
             row.mark = Some(std::mem::replace(&mut row.next, next));
         } else if row.next.nonce == *self.nonce {
-            // A mark of this process, that it was to get the last time.
+            // The last write of this process has not reached the VM.
             self.tell(AnchorTrouble::Stuck, format!(
                 "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) could not be moved on: it still shows {}, and was to show {} at {:.0}. As long as that lasts, a copy of this cluster may take it for its own and remove machines. Is VM {vmid} locked? Then, once no backup or migration of it runs: qm unlock {vmid}",
                 self.name, look.mark, row.next, row.at
@@ -254,7 +262,7 @@ impl Turn<'_> {
     }
 
     fn absent(&mut self, row: &mut Anchor) {
-        // The other one, if there is one, makes another.
+        // Another process, if there is one, makes a new anchor. So watch first.
         if row.foreign.take().is_some() {
             row.watched_since = Some(self.now);
         }
@@ -281,7 +289,8 @@ impl Turn<'_> {
             };
             row.vmid = vmid;
         }
-        // Out of sight the mark may have stood still for long, so that a copy knows it. What was being made before may still show it.
+        // A new anchor needs a new mark: the last one may be old enough that a copy knows it. A VM that was being made
+        // may still show it.
         if row.next.nonce != *self.nonce {
             let next = self.mark_after(&row.next);
             row.mark = Some(std::mem::replace(&mut row.next, next));
@@ -308,7 +317,8 @@ impl Turn<'_> {
         );
     }
 
-    /// Of our range, what is called like an anchor and shows nothing of ours: made by us, as far as anybody can tell, and then rewritten.
+    /// VMs in our range that are named like an anchor but carry no line of ours. Probably kproxide made them, and
+    /// something rewrote their descriptions.
     fn stripped(&self) -> Vec<String> {
         let inventory = self.world.inventories().get(self.name);
         let guests = inventory.into_iter().flat_map(|it| &it.guests);
@@ -327,7 +337,7 @@ impl Turn<'_> {
             .collect()
     }
 
-    /// What was in order stays so while its hypervisor is off; what was not is not proven by that.
+    /// The anchor cannot be read. If it was in order, it stays so. If not, this proves nothing.
     fn unknown(&mut self, row: &mut Anchor, why: &str) {
         let name = self.name;
         let is_due = self.now >= later(row.at, MOVE);
@@ -338,7 +348,7 @@ impl Turn<'_> {
         if let Some(foreign) = row.foreign.clone() {
             self.tell_foreign(&foreign);
         } else if let Some(since) = row.watched_since {
-            // Nobody can move it now.
+            // Out of sight, no change could be noticed, so the watch begins anew.
             if self.now >= later(since, LOST) {
                 row.watched_since = Some(self.now);
             }
@@ -364,12 +374,12 @@ impl Turn<'_> {
         row.foreign = Some(foreign);
     }
 
-    /// Whether the anchor is to be moved or made now. Ends the watch that is over.
+    /// Whether to write or make the anchor now. Ends the watch when its time is over.
     fn is_turn(&mut self, row: &mut Anchor, then: &str) -> bool {
         if let Some(since) = row.watched_since {
             let end = later(since, WATCH);
             if self.now < end {
-                // Said anew in the Ledger, or it would look like another gap.
+                // Confirm the time in the Ledger, or it would look like another gap.
                 if self.now >= later(row.at, MOVE) {
                     row.at = self.now;
                 }
@@ -392,7 +402,8 @@ impl Turn<'_> {
         self.now >= due
     }
 
-    /// Where it is made: each time on another hypervisor of those that take it, for one of them may refuse. `None`, and told: none takes it.
+    /// Makes the anchor, each time on another available hypervisor, because one of them may refuse. `None`: no
+    /// hypervisor is available, which is reported.
     fn make(&mut self, row: &Anchor) -> Option<Arc<str>> {
         let inventory = self.world.inventories().get(self.name);
         let hypervisors = inventory.into_iter().flat_map(|it| &it.hypervisors);
@@ -448,8 +459,8 @@ impl Turn<'_> {
         }
     }
 
-    /// The highest: machines take the lowest. After one that turned out to be taken, the next below it, and again from the top after the last that is
-    /// tried: what is taken out of sight looks free as soon as nobody looks at it.
+    /// The highest free VMID, because machines take the lowest. If that turns out to be taken, the next below it, and
+    /// after the last one from the top again. (A VMID that a VM out of sight has taken looks free.)
     fn free_number(&mut self, taken: Option<Vmid>) -> Option<Vmid> {
         let used = used_numbers(self.world, self.ledger, self.name);
         let looks = self.world.orphans().get(self.name);

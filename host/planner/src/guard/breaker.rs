@@ -1,10 +1,10 @@
-//! The breaker: how many machines in service may begin to go within a while, counted in rows of the Ledger, so that no restart and no other
-//! leader begins to count anew.
+//! The breaker limits how many removals of machines in service begin within [`WINDOW`]. It counts rows of the Ledger,
+//! so that a restart or another leader does not start the count anew.
 //!
-//! Two allowances, both over [`WINDOW`]. Repairs, which nobody asked for and which take a machine that is there: a tenth of the machines, at
-//! least one. Everything together (scale-down that policy and budget want, what people delete or have replaced, machines that are gone
-//! already): half of them, at least [`LEAST_REMOVALS`]. A machine that never was in service is not counted: its cleanup neither waits nor
-//! takes anything from others.
+//! There are two allowances. Repairs, which no user asked for and which destroy an existing machine: 10 % of the
+//! machines, at least 1. All removals together (scale-down, deleted claims, replacements, machines that are gone
+//! already): 50 % of the machines, at least [`LEAST_REMOVALS`]. A machine that never was in service does not count, and
+//! its removal does not wait.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +19,15 @@ use crate::plan::RemovalReason;
 use crate::removal::Allowance;
 use crate::time::later;
 
-/// Removals that the smallest cluster is allowed within the window: it may shrink as fast as its owner's budget says.
+/// Removals that even the smallest cluster may begin within the window, so that it can shrink as fast as the pool's
+/// budget says.
 pub const LEAST_REMOVALS: u32 = 20;
 
-/// Within this time a removal that begins again (after a crash, say) is the same one, and its row stays as it is: no write per tick.
+/// A removal that begins again within this time (after a crash, say) counts as the same one and keeps its row, so that
+/// not every tick writes the Ledger.
 const SAME: SignedDuration = SignedDuration::from_secs(60);
 
-/// Removals that begin within [`WINDOW`], at most, with so many machines in service, those counted that went within it.
+/// How many removals may begin within [`WINDOW`]. `machines`: those in service, and those that were removed within it.
 fn allowed(allowance: Allowance, machines: u32) -> u32 {
     match allowance {
         Allowance::Repairs if broken(Mutant::RepairsUnlimited) => u32::MAX,
@@ -43,8 +45,8 @@ impl Allowance {
     }
 }
 
-/// Forgets what is older than the window. A moment that is yet to come was written by a clock that has been set back: it counts from now, so
-/// that it keeps nothing waiting for longer than the window. Returns when time alone will change the rows.
+/// Forgets what is older than the window. A time in the future comes from a clock that has been set back. It counts as
+/// now, so that nothing waits longer than the window. Returns when the next row expires.
 pub fn forget(removals: &mut Vec<Removal>, now: Timestamp) -> Option<Timestamp> {
     for row in removals.iter_mut() {
         row.at = row.at.min(now);
@@ -53,8 +55,9 @@ pub fn forget(removals: &mut Vec<Removal>, now: Timestamp) -> Option<Timestamp> 
     removals.iter().map(|row| later(row.at, WINDOW)).min()
 }
 
-/// Counts a removal that begins now, or says until when it has to wait. The rows must be those of [`forget`] at the same moment, and must stand
-/// in the Ledger before the removal begins. A claim whose removal was counted within the window is not counted twice.
+/// Counts a removal that begins now, or says until when it has to wait. Call [`forget`] first, with the same `now`. The
+/// rows must be in the Ledger before the removal begins. A claim that was counted within the window is not counted
+/// twice.
 ///
 /// # Errors
 /// An allowance is used up; the rows are as they were.
@@ -92,7 +95,7 @@ pub fn count(
     Ok(())
 }
 
-/// Whether a removal of this kind could be counted now that has not been yet.
+/// Whether one more removal could be counted now.
 pub(crate) fn has_room(removals: &[Removal], machines: u32, now: Timestamp) -> Result<(), Wait> {
     room(removals, Allowance::All, machines, now)
 }
@@ -120,8 +123,8 @@ fn room(
     })
 }
 
-/// Machines that the allowances are shares of: those in service, and those that went within the window. Were these left out, every removal would
-/// make the next one's share smaller.
+/// Number of machines of which the allowances are shares: those in service, and those removed within the window.
+/// Without the latter each removal would make the next allowance smaller.
 pub(crate) fn machines<'a>(
     in_service: impl Iterator<Item = &'a ClaimName>,
     removals: &'a [Removal],

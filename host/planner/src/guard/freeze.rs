@@ -1,8 +1,9 @@
-//! The freeze: when most machines go bad or vanish at once, the cause is the network, the control plane, an inventory or somebody's slip, and not
-//! that many machines. Then nothing more is removed, and nothing is concluded from what is gone, until it is over or somebody says that it is meant.
+//! The freeze: if most machines go bad or vanish at once, the cause is hardly the machines. It is the network, the
+//! control plane, an inventory or a user's mistake. Then kproxide removes nothing, and concludes nothing from what is
+//! gone, until fewer machines are bad or a user confirms that this is intended.
 //!
-//! It is written to the Ledger. A person acknowledges one freeze by its [`acknowledgement`], which names the moment when it began and the
-//! number of machines: a word that is left lying around fits no other, and none that has grown.
+//! The Ledger records it. A user confirms one freeze by its [`acknowledgement`], which names the time when it began and
+//! the number of machines. So an old confirmation does not fit another freeze, nor one that has grown.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +19,9 @@ use crate::mutants::{Mutant, broken};
 use crate::removal::Loss;
 use crate::world::World;
 
-/// Machines that may be bad at once without a freeze, however few there are.
+/// This many machines may be bad at once without a freeze, in a cluster of any size.
 const FEW: usize = 3;
-/// More than so many of a hundred machines are most.
+/// A freeze needs more than this share of bad machines, in percent.
 const MOST_PERCENT: usize = 45;
 
 /// What is bad now.
@@ -36,20 +37,20 @@ pub fn acknowledgement(freeze: &Freeze) -> String {
     format!("{}@{:.0}", freeze.machines, freeze.since)
 }
 
-/// Too many machines are bad at once, and nobody has said that it is meant.
+/// Too many machines are bad at once, and no user has confirmed that this is intended.
 pub(crate) fn is_frozen(ledger: &LedgerFacts) -> bool {
     let freeze = ledger.freeze.as_ref();
     freeze.is_some_and(|freeze| ledger.acknowledged.as_deref() != Some(&*acknowledgement(freeze)))
 }
 
-/// Brings the Ledger's freeze in line with what is bad now. What a person has to know of it; `None`: there is none, or it is acknowledged.
+/// Updates the Ledger's freeze. Returns what users have to know of it. `None`: there is no freeze, or it is confirmed.
 ///
-/// More machines than were counted when it began, or last, make another freeze: what was acknowledged was fewer.
+/// If more machines are bad than before, it is a new freeze, because fewer were confirmed.
 pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
     let mass = Mass::of(world, ledger);
     if !mass.is_most() || broken(Mutant::NoFreeze) {
         ledger.freeze = None;
-        // Used up.
+        // The annotation has done its work.
         ledger.acknowledged = None;
         return None;
     }
@@ -74,7 +75,7 @@ impl Mass {
         let [not_ready, no_vm, deleted, no_claim] = &mut kinds;
         for (name, claim) in world.claims() {
             let was_in_service = claim.status.since(Condition::Initialized).is_some();
-            // One that is being emptied may come back, and must not end the freeze by that.
+            // A machine that is being drained counts too: its drain may be given up, which must not end the freeze.
             if claim.status.phase == Phase::Initialized
                 || (claim.status.phase == Phase::Draining && was_in_service)
             {
@@ -91,7 +92,7 @@ impl Mass {
                 not_ready.insert(name);
             }
         }
-        // Those that went a short time ago belong to it: a hundred claims are not deleted in one instant.
+        // Machines removed in the last minutes count too: deleting a hundred claims takes a while.
         for row in &ledger.removals {
             let kind = match row.reason.loss() {
                 Some(Loss::Deleted) => &mut *deleted,
@@ -106,7 +107,7 @@ impl Mass {
                 .claims()
                 .get(&entry.claim)
                 .is_some_and(|claim| is_of_claim(entry, claim));
-            // A claim that we have closed leaves no running VM, and those that went of late were told above.
+            // A claim that kproxide has closed leaves no running VM, and recent removals were counted above.
             if entry.state == EntryState::Live
                 && !is_claimed
                 && is_running(world, entry)
@@ -154,7 +155,8 @@ impl Mass {
 fn has_ready_node(world: &World, claim: &ClaimFacts) -> bool {
     match world.node_of(claim) {
         Some(node) => node.facts.ready,
-        // Only from the record on that it is missing: the watch of the Nodes may be behind that of the claims.
+        // The Node counts as missing only once the claim says so, because the watch of Nodes may lag behind that of
+        // claims.
         None => claim.status.since(Condition::NodeMissing).is_none(),
     }
 }
@@ -165,14 +167,14 @@ fn is_running(world: &World, entry: &LedgerEntry) -> bool {
     guest.is_some_and(|guest| guest.status == GuestStatus::Running)
 }
 
-/// Somebody has taken our marker out of its description, to keep it.
+/// A user has removed our marker from its description, in order to keep the VM.
 fn is_left_to_people(world: &World, entry: &LedgerEntry) -> bool {
     let looks = world.orphans().get(&entry.cluster);
     let look = looks.and_then(|looks| looks.get(&entry.vmid));
     matches!(look, Some(OrphanLook::NotProven(_)))
 }
 
-/// An inventory that is younger than its service does not list its VM.
+/// An inventory that was taken after the machine came into service does not list its VM.
 fn has_no_vm(world: &World, claim: &ClaimFacts) -> bool {
     let Some(inventory) = world.inventories().get(&claim.spec.cluster) else {
         return false;

@@ -1,5 +1,5 @@
-//! What stops kproxide when the world looks wrong as a whole. A freeze: too many machines went bad at once. The breaker: too many were
-//! removed in a short time. The anchor: a copy of this cluster may be at work.
+//! What stops kproxide when something looks wrong as a whole. The freeze: too many machines went bad at once. The
+//! breaker: too many were removed in a short time. The anchor: a copy of this cluster may be at work.
 
 pub mod anchor;
 pub mod breaker;
@@ -10,15 +10,15 @@ use crate::hold::{AnchorHold, Hold};
 use crate::ids::ClusterName;
 use crate::world::World;
 
-/// What is to be done in a Proxmox cluster.
+/// What kproxide is about to do in a Proxmox cluster.
 #[derive(Clone, Copy)]
 pub(crate) enum Deed {
-    /// Also what goes on with a machine that is to stay.
+    /// Launch a machine, or act on one that stays.
     Launch,
     Remove(RemovalReason),
 }
 
-/// Whether it may go on, and if not, why. How many may begin is the breaker's to count: see [`breaker::count`].
+/// Why it may not. `None`: it may. The breaker counts how many removals may begin: see [`breaker::count`].
 pub(crate) fn hold(
     world: &World,
     ledger: &LedgerFacts,

@@ -1,4 +1,5 @@
-//! The breaker's part of a plan: every removal of a machine in service is counted in the Ledger before it begins, or waits.
+//! The breaker in a plan: the Ledger counts every removal of a machine in service before it begins, or the removal
+//! waits.
 
 use super::Planning;
 use super::claims::Stage;
@@ -9,7 +10,7 @@ use crate::ids::PoolName;
 use crate::plan::{RemovalReason, Verdict};
 
 impl Planning<'_> {
-    /// Removals that nobody has to choose: those that were counted before come first, then what costs least.
+    /// Counts removals that need no choice. Those counted before come first, then those that cost least.
     pub(super) fn count_decided(&mut self) {
         let claims = self.tick.world.claims().iter();
         let in_service = claims
@@ -42,7 +43,7 @@ impl Planning<'_> {
         }
     }
 
-    /// Counts a removal of a machine in service that begins with this plan; what it has to wait for, if it may not.
+    /// Counts a removal that begins with this plan, or says what it has to wait for.
     pub(super) fn count_removal(&mut self, index: usize, reason: RemovalReason) -> Option<Wait> {
         let name = self.rows[index].name;
         let rows = &mut self.ledger.removals;

@@ -1,7 +1,8 @@
-//! What the world says of each claim: capacity to come, capacity in service, or on its way out; and whether it may be acted on at all.
+//! Finds for each claim whether its machine is coming, in service or leaving, and whether kproxide may act on it at
+//! all.
 //!
-//! Removals that nobody has to choose are decided here: what is already being removed, what was deleted by hand, machines that are lost or
-//! broken, replacements asked for. Nodes that could merely be spared are `scale_down`'s.
+//! Decides the removals that need no choice: those that have begun, claims that a user deleted, machines that are lost
+//! or broken, and requested replacements. `scale_down` chooses among Nodes that are merely unneeded.
 
 use std::collections::BTreeMap;
 
@@ -32,19 +33,19 @@ pub(super) struct ClaimState<'w> {
     pub(super) node: Option<NodeView<'w>>,
     pub(super) stage: Stage,
     pub(super) verdict: Verdict,
-    /// A drain that goes on only while the world still wants it; its reason.
+    /// The reason of a drain that has to be checked again in every tick.
     pub(super) reviewed: Option<RemovalReason>,
-    /// It should go, and waits for this.
+    /// Why a removal that is wanted has to wait.
     pub(super) waiting: Option<Hold>,
-    /// Its removal is recorded in the claim itself, or about to be.
+    /// Its removal is recorded in the claim, or this plan records it.
     has_begun: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its Node will come: capacity that pending pods may count on.
+    /// Its Node will come. Pending pods may count on it.
     Coming,
-    /// Its launch has passed its deadline: nobody counts on it any more.
+    /// Its launch is past its deadline. Pods no longer count on it.
     Overdue,
     InService,
     /// Being removed: takes no pods.
@@ -52,12 +53,13 @@ pub(super) enum Stage {
 }
 
 impl ClaimState<'_> {
-    /// Its Node is being emptied or is gone: what a pool's budget counts. A drain that is given up counts until it is undone.
+    /// Its Node is being drained or is gone. The pool's budget counts these. A drain that is given up counts until it
+    /// is undone.
     fn is_under_way(&self) -> bool {
         (self.stage == Stage::Leaving || self.has_begun) && self.claim.status.node_name.is_some()
     }
 
-    /// What the claim itself says against whatever would be done with it.
+    /// What the claim itself says against acting on it.
     fn own_hold(&self, world: &World, removing: bool) -> Option<Hold> {
         let is_ready = self.node.is_some_and(|node| node.facts.ready);
         if self.claim.paused {
@@ -130,7 +132,7 @@ impl Planning<'_> {
             };
             let count = under_way.entry(row.claim.spec.pool.clone()).or_default();
             if !reason.is_budgeted() {
-                // It goes whatever the budget, and takes its part of it.
+                // The budget does not stop it, but it counts in the budget.
                 *count += u32::from(row.claim.status.node_name.is_some());
                 row.remove(reason);
             } else if *count < pool.scale_down.budget {
@@ -149,7 +151,7 @@ impl Planning<'_> {
         under_way
     }
 
-    /// Machines of each pool that are there or coming and stay; what `minNodes` is held against.
+    /// Number of machines of each pool that exist or are coming, and stay. `minNodes` is compared with this.
     pub(super) fn staying(&self) -> BTreeMap<PoolName, u32> {
         let mut staying: BTreeMap<PoolName, u32> = BTreeMap::new();
         for row in &self.rows {
@@ -172,7 +174,8 @@ impl Planning<'_> {
         staying
     }
 
-    /// Machines of a pool that serve and stay: of those, scale-down leaves `minNodes`. One on its way may yet fail.
+    /// Number of machines of a pool that are in service and stay. Scale-down leaves at least `minNodes` of these,
+    /// because a coming machine may still fail.
     pub(super) fn serving(&self, pool: &PoolName) -> u32 {
         let serving = self
             .rows
@@ -181,7 +184,7 @@ impl Planning<'_> {
         u32::try_from(serving.count()).unwrap_or(u32::MAX)
     }
 
-    /// Turns a verdict into "leave it alone" where something forbids acting on it.
+    /// Turns a verdict into a hold where something forbids acting on the claim.
     fn guard(&mut self, index: usize) {
         let world = self.tick.world;
         let row = &self.rows[index];
@@ -208,12 +211,13 @@ impl Planning<'_> {
             };
             asked.err()
         });
-        // A drain that can be undone is given up in a freeze, when drains are looked at again. A condemned machine has nothing to go back to.
+        // In a freeze, `review_drains` gives up drains that can be undone. A condemned machine has no service to go
+        // back to.
         let can_go_back = row.reviewed.is_some() && !is_condemned(row.claim);
         let hold = hold.filter(|hold| !can_go_back || *hold != Hold::Frozen);
         if let Some(hold) = hold {
             let claim = row.claim;
-            // What is held before its clone was asked for may never come.
+            // A claim that is held before kproxide asked for its clone may never become a Node.
             let is_forgotten = row.stage == Stage::Coming
                 && claim.status.phase == Phase::Pending
                 && world.classes().get(&claim.spec.class).is_some_and(|class| {
@@ -232,11 +236,11 @@ impl Planning<'_> {
         }
     }
 
-    /// Drains that go on only while the world still wants them, looked at again on this tick's snapshot: the pods must still fit elsewhere, and no
-    /// pending pod may have use for the Node.
+    /// Checks on this tick's snapshot whether each voluntary drain should go on: its pods must still fit elsewhere, and
+    /// no pending pod may fit on the Node.
     pub(super) fn review_drains(&mut self) {
         self.review_each(|reason| !reason.scales_down());
-        // Those that go in any case first: their pods must not meet others in the same room.
+        // Machines that go in any case come first: two pods must not be promised the same room.
         for row in &self.rows {
             if let (Verdict::Remove(_), Some(node)) = (&row.verdict, &row.node) {
                 self.snapshot.make_room_for(node);
@@ -341,8 +345,8 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
     row
 }
 
-/// Why a claim cannot stay as it is for which nobody has asked Proxmox yet. Once the clone was asked for the machine stays there: whoever
-/// empties the hypervisor sees it as any other.
+/// Why a claim that has asked Proxmox for nothing yet must be closed: its hypervisor is no longer available, say. Once
+/// kproxide has asked for the clone, the machine stays on its hypervisor, like any other VM there.
 fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
     let ClaimSpec {
         cluster,
@@ -377,12 +381,13 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
     Some(format!("hypervisor {hypervisor} {why}"))
 }
 
-/// Made for a machine without a claim that cannot serve, to be removed: whatever the verdict, every step of it takes that removal further.
+/// The claim was made in order to remove a machine that had none. Each of its steps continues that removal, whatever
+/// the verdict is.
 fn is_condemned(claim: &ClaimFacts) -> bool {
     claim.spec.is_condemned() && claim.status.phase < Phase::Terminating
 }
 
-/// Somebody has yet to remove a taint that keeps the Node out of service, which may never happen.
+/// The Node still has a startup taint. Nothing guarantees that it will ever be removed.
 fn awaits_startup(pool: Option<&PoolFacts>, node: &NodeFacts) -> bool {
     let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
     let is_startup = |taint: &Taint| {
@@ -407,7 +412,7 @@ fn recorded_reason(claim: &ClaimFacts) -> Option<RemovalReason> {
         .find_map(|condition| RemovalReason::from_word(&condition.reason))
 }
 
-/// Deadlines are enforced by `claim::next`; from then on nobody counts on the machine.
+/// `claim::next` enforces the deadline. From then on pods no longer count on the machine.
 fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     let Some(class) = tick.world.classes().get(&claim.spec.class) else {
         return false;
@@ -416,7 +421,7 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     let end = match claim.status.started_at {
         None => match claim.status.since(Condition::Reserved) {
             Some(began) => later(began, timeouts.provision),
-            // It waits for its turn to be cloned, which is no failure of its own.
+            // It is waiting for its turn to be cloned. That is not its fault.
             None if claim.status.phase == Phase::Pending && claim.has_finalizer => return false,
             None => later(claim.created, timeouts.provision),
         },
@@ -428,7 +433,7 @@ fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     tick.reached(end)
 }
 
-/// Why this claim should go, if it should, whatever else the pool needs.
+/// Why this claim should go, independent of what the pool needs.
 fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalReason> {
     let is_ready = row.node.is_some_and(|node| node.facts.ready);
     if row.claim.status.phase == Phase::Initialized && !is_ready {
@@ -456,19 +461,19 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
     is_old.then_some(RemovalReason::Expired)
 }
 
-/// A drain that was given up is not tried again at once: meanwhile the pool's budget is others'.
+/// A drain that was given up rests before it is tried again. Until then other Nodes can use the pool's budget.
 pub(super) fn rests(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     let until = claim.status.rests_until();
     until.is_some_and(|until| !tick.reached(until))
 }
 
-/// Deleting the claim would leave nothing that knows of its machine.
+/// The claim has no finalizer: if it were deleted, kproxide would lose its machine.
 pub(super) fn is_unguarded(claim: &ClaimFacts) -> bool {
     let has_machine = claim.status.phase > Phase::Pending;
     has_machine && !claim.has_finalizer && claim.deleting_since.is_none()
 }
 
-/// A complete inventory does not list its VM. The proof is `act`'s, before anything is given up.
+/// A complete inventory does not list its VM. `act` proves that the VM is gone before it closes the claim.
 fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
     let inventory = world.inventories().get(&claim.spec.cluster);
     inventory.is_some_and(|inventory| GuestHint::of(claim, inventory) == GuestHint::Absent)
@@ -483,7 +488,7 @@ pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
     (row.claim.do_not_disrupt || node_is) && !broken(Mutant::KeepIgnored)
 }
 
-/// Whether a machine that nobody wants to remove may go on: being made, or in service.
+/// Whether kproxide may act on a machine that stays: go on making it, or keep it in service.
 fn may_stay(world: &World, ledger: &LedgerFacts, claim: &ClaimFacts) -> Result<(), Hold> {
     let ClaimSpec { pool, cluster, .. } = &claim.spec;
     let would_begin = matches!(claim.status.phase, Phase::Pending | Phase::Initialized);
@@ -499,8 +504,8 @@ fn may_stay(world: &World, ledger: &LedgerFacts, claim: &ClaimFacts) -> Result<(
     }
 }
 
-/// A claim that has taken a machine over yields to the one that the machine was made for, and to any other of the same VM: it was restored,
-/// or made by hand.
+/// Another claim names the same VM: it was restored from a backup, or a user made it. A claim that has adopted its
+/// machine yields to the other.
 fn has_two_claims(world: &World, name: &ClaimName, claim: &ClaimFacts) -> Option<Hold> {
     let adopts = claim.spec.adopts.as_ref()?;
     let spec = &claim.spec;

@@ -7,9 +7,9 @@
 //! - [`Free`]: what pods may still take. [`Free::put`] and [`Free::take_back`] keep it.
 //! - The Node with its pods, where there is one.
 //!
-//! Packing keeps the first two apart: machines of one instance type have one [`Free`] and a profile for each hypervisor.
-//! What depends on other places as well (topology spread, affinity to pods) is counted by who holds the places, and is
-//! to be given to [`Place::misfit`] beside the pod.
+//! Packing keeps the first two apart: machines of one instance type share one [`Free`] and have a profile for each
+//! hypervisor. A filter that depends on other places as well (topology spread, affinity to pods) gets its counts from
+//! the caller, as an argument of [`Place::misfit`] beside the pod.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::selector;
 use crate::taints;
 use crate::world::NodeView;
 
-/// Somewhere a pod could stand. See the module.
+/// Somewhere a pod could run. See the module.
 #[derive(Clone)]
 pub(super) struct Place<'w> {
     pub(super) profile: NodeProfile<'w>,
@@ -32,7 +32,7 @@ pub(super) struct Place<'w> {
     pub(super) node: Option<NodeView<'w>>,
 }
 
-/// What a pod's selector, affinity and tolerations are held against.
+/// What a pod's selector, affinity and tolerations are compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeProfile<'w> {
     pub(super) name: Arc<str>,
@@ -41,11 +41,11 @@ pub(super) struct NodeProfile<'w> {
     pub(super) cordoned: bool,
 }
 
-/// What pods may still take.
+/// The room that pods can still take.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Free {
     pub(super) resources: Resources,
-    /// Ports that pods take which were put here, and how many pods take each.
+    /// Ports of the pods that were put here, and how many of the pods take each port.
     ports: BTreeMap<HostPort, u32>,
 }
 
@@ -76,21 +76,21 @@ impl<'w> Place<'w> {
         }
     }
 
-    /// The pods of its Node are asked only about pods that take ports: they are many, and such pods are few.
+    /// Looks at the Node's pods only for a pod with host ports. Nodes have many pods, and few pods have host ports.
     fn taken_by_pods<'a>(&self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
         let node = self.node.filter(|_| !spec.host_ports.is_empty())?;
         let alive = node.pods().filter(|pod| pod.is_alive());
         taken(spec, alive.flat_map(|pod| &pod.spec().host_ports))
     }
 
-    /// Which pods a pod with required anti-affinity keeps away is not evaluated yet, so that none is counted on its Node:
-    /// the scheduler might refuse it for ever.
+    /// A pod on the Node has required anti-affinity. kproxide does not evaluate yet which pods that keeps away. So it
+    /// counts on no pod fitting there: the scheduler might never place one.
     fn is_repelling(&self) -> bool {
         self.node.is_some_and(|node| node.repels())
     }
 }
 
-/// What [`NodeProfile::misfit`] reads of a pod: specs that are equal here have the same answer.
+/// The parts of a pod that [`NodeProfile::misfit`] reads. Pods with equal parts get the same answer.
 pub(super) type Demanded<'a> = (
     &'a BTreeMap<String, String>,
     &'a Option<Vec<NodeSelectorTerm>>,
@@ -107,7 +107,7 @@ pub(super) fn demanded(spec: &PodSpec) -> Demanded<'_> {
     )
 }
 
-/// Fits only some Nodes: such pods are placed first, so that others do not take their places.
+/// The pod fits only some Nodes. Such pods are placed first, so that others do not take their room.
 pub(super) fn is_picky(spec: &PodSpec) -> bool {
     !spec.requests.extended.is_empty()
         || !spec.node_selector.is_empty()
@@ -115,8 +115,8 @@ pub(super) fn is_picky(spec: &PodSpec) -> bool {
         || !spec.host_ports.is_empty()
 }
 
-/// One of these ports is one that a pod of this spec wants. As kube-scheduler: of the same port and protocol, equal
-/// addresses conflict, and every address conflicts with each; `::` is an address as any other.
+/// The first of these ports that conflicts with a port of the pod, by kube-scheduler's rules: port and protocol must be
+/// equal, and the addresses equal or one of them 0.0.0.0. `::` is an address like any other.
 fn taken<'a, 't>(
     spec: &'a PodSpec,
     mut ports: impl Iterator<Item = &'t HostPort>,
@@ -174,7 +174,7 @@ impl Free {
         }
     }
 
-    /// What is left of it beside a pod of each of these DaemonSets.
+    /// What is left of it after a pod of each of these DaemonSets.
     pub(super) fn with(resources: Resources, daemons: &[&PodSpec]) -> Self {
         let mut free = Self::of(resources);
         for daemon in daemons {

@@ -1,7 +1,8 @@
-//! Machines that were made in vain: they are in service, they are idle, and they do not take the pods that they were made to take.
+//! Machines made in vain: they are in service and idle, but do not take the pods that they were made for.
 //!
-//! Somebody taints every new Node, say, or takes a label off. One more machine would be the same, and one after the other would be made up to the
-//! pool's limits. Such machines go when they have not been needed for a while, as any other; then it is tried again.
+//! For example, something taints every new Node or removes a label. One more machine would be the same, and kproxide
+//! would make machines up to the pool's limits. Such machines are removed when they have been unneeded for a while, as
+//! any other. Then kproxide tries again.
 
 use super::claims::{ClaimState, Stage};
 use super::fit::Place;
@@ -13,7 +14,7 @@ use crate::facts::PodSpec;
 use crate::report::{Misfit, Why};
 use crate::world::NodeView;
 
-/// So many idle machines that do not take what they were made for keep a pool from making more for the same pods.
+/// With this many such machines a pool makes no more for the same pods.
 const MOST_INEFFECTIVE: usize = 3;
 
 impl Planning<'_> {
@@ -44,7 +45,7 @@ impl Planning<'_> {
         node: &NodeView<'_>,
     ) -> Option<Misfit<'static>> {
         let facts = node.facts;
-        // A cordon is somebody's decision about this one Node, and says nothing of the next.
+        // A user's cordon is about this one Node, and says nothing about the next machine.
         let is_idle = row.stage == Stage::InService
             && row.claim.status.phase == Phase::Initialized
             && facts.ready

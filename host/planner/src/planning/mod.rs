@@ -1,4 +1,4 @@
-//! One tick's decision, as questions and answers: who drives it asks the policies, in whatever way, and the planner does no I/O.
+//! Decides one tick, by questions and answers. The planner does no I/O: its caller asks the policies.
 //!
 //! ```text
 //! let mut planning = Planning::new(&world, now, limits);
@@ -6,9 +6,9 @@
 //! let plan = planning.finish();
 //! ```
 //!
-//! The steps are functions called in the order of [`Planning::question`]; each file of this folder is one of them, or what several share:
-//! hypervisors ([`sites`]) and their room ([`room`]), which pods fit where ([`fit`]), machines as pods will see them ([`machines`]), Nodes as pods
-//! see them ([`snapshot`]).
+//! [`Planning::question`] calls the steps in order. Each file of this folder is one step, or something that several
+//! steps share: hypervisors ([`sites`]) and their free room ([`room`]), which pods fit where ([`fit`]), machines as
+//! pods will see them ([`machines`]), the simulated cluster ([`snapshot`]).
 
 mod blockers;
 mod breaking;
@@ -64,14 +64,14 @@ pub struct Planning<'w> {
     needs: Vec<schedule::Need<'w>>,
     placing: placement::Placing,
     scale_down: scale_down::ScaleDown,
-    /// Machines that the breaker's allowances are shares of.
+    /// Number of machines of which the breaker allows a share.
     machines: u32,
     launches: Vec<Launch>,
     adoptions: Vec<Adoption>,
     anchors: Vec<AnchorStep>,
     unneeded: Vec<Unneeded>,
     report: Report,
-    /// A policy was asked: the same world may get another answer.
+    /// A policy was asked. The next time it may answer differently on the same world, so the plan cannot be reused.
     has_asked: bool,
 }
 
@@ -87,7 +87,7 @@ enum Step {
     Done,
 }
 
-/// What every step knows: the world, the moment, and the time at which time alone would change the answer.
+/// What every step knows: the world, the time now, and the next time at which the plan changes without an event.
 struct Tick<'w> {
     world: &'w World,
     now: Timestamp,
@@ -97,8 +97,8 @@ struct Tick<'w> {
 }
 
 impl Tick<'_> {
-    /// Whether this moment has come; if not, the next tick is due then. Comparisons with the clock go through here,
-    /// save for moments of the Ledger: its upkeep tells the next of them.
+    /// Whether this moment has come. If not, a tick is due then. All comparisons with the clock go through here, except
+    /// those of times in the Ledger, whose upkeep reports the next one.
     fn reached(&mut self, moment: Timestamp) -> bool {
         if self.now >= moment {
             return true;
@@ -126,7 +126,7 @@ impl<'w> Planning<'w> {
                 wake_at: None,
                 findings: Vec::new(),
             },
-            // Nothing has changed since the last plan, which holds: there is nothing to ask or to decide.
+            // Nothing has changed since the last plan, and that plan still holds.
             step: match world.settled_plan(now) {
                 Some(_) => Step::Done,
                 None => Step::Claims,
@@ -151,7 +151,8 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// The next question, or `None` when the plan is complete. Asked again without an answer in between, it is the same question.
+    /// The next question, or `None` when the plan is complete. Without an answer in between it returns the same
+    /// question.
     pub fn question(&mut self) -> Option<Question> {
         loop {
             self.step = match self.step {
@@ -196,7 +197,8 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// Takes the answer to the last question. An answer of another kind than its question is a policy's failure.
+    /// Takes the answer to the last question. If the answer is of another kind than the question, the policy has
+    /// failed.
     pub fn answer(&mut self, answer: Answer) {
         self.has_asked = true;
         match self.step {
@@ -207,7 +209,7 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// The plan. Questions that nobody answered count as deferred.
+    /// The plan. A question without an answer counts as deferred.
     pub fn finish(mut self) -> Plan {
         if let Some(plan) = self.tick.world.settled_plan(self.tick.now) {
             return plan.clone();
@@ -224,7 +226,7 @@ impl<'w> Planning<'w> {
         self.into_plan()
     }
 
-    /// Once for each pool: a policy is asked for every instance type, and for every machine.
+    /// Reports each failure once per pool, although a policy is asked for every instance type and every machine.
     fn policy_failed(&mut self, pool: &PoolName, policy: &PolicyRef, reason: String) {
         let failure = PolicyFailure {
             pool: pool.clone(),

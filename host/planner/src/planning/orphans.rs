@@ -1,9 +1,11 @@
-//! Machines of ours that no claim names any more: somebody forced a claim's finalizer off, or Kubernetes was restored from an older copy.
+//! kproxide's machines that have lost their claim: a user removed the claim's finalizer, or Kubernetes was restored
+//! from a backup.
 //!
-//! Adoption first: a machine whose Node serves is given a claim again, and its pods never notice. Destruction last: what cannot serve waits for the
-//! grace of `--orphan-grace`, counted in the Ledger, and is then given a claim that is condemned, so that one way leads to every destruction, with
-//! every proof on it. Nothing is concluded from what is not there: only from a marker of ours, for that very VMID, in the VM's own configuration,
-//! and from the Ledger's word that this machine was never seen to its end. A Node that is Ready is never condemned.
+//! Adoption first: a machine whose Node is Ready gets a new claim, and its pods do not notice. Destruction last: any
+//! other machine waits for `--orphan-grace`, counted in the Ledger. Then it gets a condemned claim, which is removed
+//! like any other, with all its proofs. Nothing is concluded from absence, only from our marker for this very VMID in
+//! the VM's configuration, and from the Ledger, which shows that the machine was never removed. A machine whose Node is
+//! Ready is never condemned.
 
 use jiff::SignedDuration;
 
@@ -25,15 +27,15 @@ use crate::report::OrphanReport;
 use crate::time::later;
 use crate::world::{NodeView, World};
 
-/// Claims made anew in one tick, at most; the rest follows in the next ticks.
+/// New claims in one tick, at most. The rest follows in the next ticks.
 const MOST_ADOPTIONS: usize = 20;
-/// Orphans that wait in the Ledger, at most: those beyond are for people.
+/// Orphans that wait in the Ledger, at most. Users have to remove further ones by hand.
 const MOST_WAITING: usize = 1_000;
 
-/// The grace of an orphan whose hypervisor is off is moved on so often.
+/// While its hypervisor is off, the start of an orphan's grace is moved forward this often.
 const OFF_FOR: SignedDuration = SignedDuration::from_mins(5);
 
-/// Of a claim's fields that nobody knows any more.
+/// For fields of the lost claim that are unknown.
 const UNKNOWN: &str = "unknown";
 
 /// One orphan with everything that is known beside it.
@@ -52,12 +54,12 @@ enum Fate {
     /// It has a claim, or is about to have one.
     Claimed,
     Adopted(Box<Adoption>),
-    /// It is left as it is; says why, and what people can do.
+    /// kproxide leaves it as it is. Says why, and what users can do.
     Left(String),
 }
 
 impl Planning<'_> {
-    /// Step 1, after the claims: what becomes of the machines that no claim names.
+    /// Step 1, after the claims: decides about machines without a claim.
     pub(super) fn see_to_orphans(&mut self) {
         let world = self.tick.world;
         self.forget_orphans();
@@ -83,7 +85,7 @@ impl Planning<'_> {
                         let message =
                             format!("{verb} as claim {}: {}", adoption.claim, adoption.reason);
                         if orphan.entry.is_none() {
-                            // It counts from this plan on: the Ledger was lost, or is older than the machine.
+                            // The Ledger was lost or is older than the machine. From this plan on the machine counts.
                             let Adoption { claim, spec, .. } = &*adoption;
                             let entry = LedgerEntry::of(claim, spec, EntryState::Live);
                             self.ledger.entries.push(entry);
@@ -106,13 +108,13 @@ impl Planning<'_> {
         }
     }
 
-    /// Those that have a claim again, that are gone, or that nothing shows to be ours any more.
+    /// Forgets orphans that have a claim again, are gone, or no longer carry our marker.
     fn forget_orphans(&mut self) {
         let world = self.tick.world;
         for seen in &mut self.ledger.orphans {
-            // A moment that is yet to come was written by a clock that has been set back.
+            // A time in the future comes from a clock that has been set back.
             seen.since = seen.since.min(self.tick.now);
-            // Its grace is time in which it could have been seen to serve. Not written in each tick.
+            // The grace counts only time in which the Node could have been Ready. It is not written in every tick.
             if later(seen.since, OFF_FOR) <= self.tick.now && is_off(world, seen) {
                 seen.since = self.tick.now;
             }
@@ -147,7 +149,7 @@ impl Planning<'_> {
             }
             Some(EntryState::Live) | None => {}
         }
-        // Looked at because it is called like an anchor, or an anchor has its number.
+        // VMs outside of the range are looked at only because they could be an anchor.
         let cluster = world.clusters().get(orphan.cluster);
         let is_in_range =
             cluster.is_some_and(|it| (it.vmid_first..=it.vmid_last).contains(&orphan.vmid));
@@ -220,7 +222,7 @@ impl Planning<'_> {
         self.condemn(orphan, name, &obstacle)
     }
 
-    /// Its claim's name and its own are one, and the proof of ownership asks for it.
+    /// The claim must have the VM's name, because the proof of ownership compares them.
     fn name_of(&self, orphan: &Orphan<'_>) -> Result<ClaimName, String> {
         let found = orphan.facts.name.as_deref().unwrap_or_default();
         if let Some(entry) = &orphan.entry
@@ -251,10 +253,11 @@ impl Planning<'_> {
         Ok(name)
     }
 
-    /// It cannot serve: when its grace is over and everything that could speak for it has been heard, its removal begins.
+    /// Its Node is not Ready. When its grace is over and nothing forbids it, its removal begins.
     fn condemn(&mut self, orphan: &Orphan<'_>, name: ClaimName, obstacle: &str) -> Fate {
         let world = self.tick.world;
-        // What was proven gone has no row any more, or one that rests: a backup of it may be restored at any time.
+        // A machine that was proven gone has no entry in the Ledger, or one in quarantine. A user may restore a backup
+        // of it at any time.
         if orphan.entry.is_none() {
             return Fate::Left(format!(
                 "{obstacle}. The Ledger does not know it, so it may have been removed and restored: remove it by hand if it is not wanted"
@@ -272,7 +275,7 @@ impl Planning<'_> {
                 "{obstacle}. Unless that changes, it is removed after {end:.0} (--orphan-grace). To keep the VM, take the kproxide lines out of its description"
             ));
         }
-        // A Node that has not been Ready for so long is judged as that of any other machine, among all the others.
+        // Its Node is repaired like that of any other machine, under the same limits.
         if let (Some(pool), Some(node)) = (&orphan.pool, &orphan.node)
             && !orphan.facts.tombstoned
             && !broken(Mutant::GcServing)
@@ -289,7 +292,7 @@ impl Planning<'_> {
             return Fate::Left(format!("{obstacle}. It is not removed yet: {why}"));
         }
         let planned = self.adoptions.iter().map(|adoption| &adoption.spec);
-        // One that waits for people must not make all others wait.
+        // An orphan that waits for a person must not hold up the others.
         let goes_on = |claim: &&ClaimFacts| {
             let waits = [
                 Condition::OwnershipMismatch,
@@ -313,7 +316,7 @@ impl Planning<'_> {
         }))
     }
 
-    /// When it was first seen, from now on in the Ledger. `None`: there is no place for it.
+    /// When it was first seen, which the Ledger records. `None`: the Ledger has no room for it.
     fn seen_since(&mut self, orphan: &Orphan<'_>) -> Option<jiff::Timestamp> {
         let rows = &mut self.ledger.orphans;
         let is_it =
@@ -343,7 +346,7 @@ fn is_object_name(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Its hypervisor does not answer, so that its machine could not serve, nor be looked at.
+/// Its hypervisor does not answer, so its Node cannot be Ready and the VM cannot be read.
 fn is_off(world: &World, seen: &OrphanSeen) -> bool {
     let inventory = world.inventories().get(&seen.cluster);
     inventory.is_some_and(|inventory| {
@@ -353,7 +356,7 @@ fn is_off(world: &World, seen: &OrphanSeen) -> bool {
     })
 }
 
-/// Why nothing may be removed for want of a claim: something that could know better has not been heard.
+/// Why no machine may be removed for lack of a claim: not everything that could prove a claim has been read.
 fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> Option<String> {
     let cluster = orphan.cluster;
     let removal = Removal {
@@ -393,7 +396,7 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
     })
 }
 
-/// What it would serve in, or why it cannot.
+/// The NodePool and NodeClass that it would belong to, or which of them is missing.
 fn pool_and_class<'w>(
     world: &'w World,
     name: &PoolName,
@@ -449,7 +452,8 @@ impl<'w> Orphan<'w> {
         (names.len() > 1).then(|| names.join(", "))
     }
 
-    /// A claim for a machine that serves: nothing about its Node changes by it, so what the Node says of itself stands before what the pool says now.
+    /// A claim for a machine in service. Its Node must not change, so the Node's own labels and taints win over those
+    /// of the pool.
     fn spec_in_service(
         &self,
         name: &ClaimName,
@@ -507,7 +511,7 @@ impl<'w> Orphan<'w> {
         )
     }
 
-    /// What is certain of it: the Ledger's word before the VM's own.
+    /// A claim from what is certain: the Ledger first, then the VM's configuration.
     fn spec(
         &self,
         name: &ClaimName,

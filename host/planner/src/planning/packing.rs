@@ -212,7 +212,7 @@ impl<'w> Packer<'_, 'w> {
         count
     }
 
-    /// A place of this set for a machine that stands at `at` in thought: there, or where there is room.
+    /// A place of this set for a planned machine that is at `at` so far: there, or where there is room.
     fn stay_or_move(&mut self, offer: usize, at: usize, sites: &SiteSet) -> Option<usize> {
         if sites.contains(at) {
             return Some(at);

@@ -22,7 +22,7 @@ use crate::refusal::{Refusal, Refused};
 use crate::report::{Limit, NoAnswer, PlacementReport, RejectedHypervisor, Severity, Why};
 use crate::world::World;
 
-/// So many orders after this one are looked at when a choice could take their room.
+/// When a choice could take the room of later orders, this many of them are considered.
 const LOOK_AHEAD: usize = 64;
 
 #[derive(Default)]

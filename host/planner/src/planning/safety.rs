@@ -1,7 +1,7 @@
-//! May a machine be removed, and if not, why: one answer for every removal, whatever it is for and wherever it is thought of.
+//! May a machine be removed, and if not, why? Every part of the planner that thinks of a removal asks here.
 //!
-//! What its own claim says (that it is paused, say) comes before, in `claims`; how many may begin at once comes after: the pool's budget,
-//! and the breaker. The check of the finished plan asks none of this: it has rules of its own.
+//! Before this, `claims` looks at the claim itself (whether it is paused, say). After this, the pool's budget and the
+//! breaker limit how many removals begin. The check of the finished plan does not ask here: it has rules of its own.
 
 use super::Tick;
 use crate::facts::{LedgerFacts, RemovalReason};
@@ -21,7 +21,8 @@ pub(super) struct Removal<'a> {
     pub(super) node: Option<NodeView<'a>>,
 }
 
-/// Everything that may stand against it. The freeze comes last: where it is the answer, nothing else is.
+/// Everything that can forbid a removal. The freeze comes last, so that the answer "frozen" means that nothing else
+/// forbids it.
 pub(super) fn may_remove(
     tick: &mut Tick<'_>,
     ledger: &LedgerFacts,
@@ -35,7 +36,7 @@ pub(super) fn may_remove(
         pool,
         node,
     } = *removal;
-    // What is under way in a paused pool is finished.
+    // In a paused pool, removals that have begun go on.
     if !has_begun && let Some(pool) = pool.filter(|pool| is_paused(world, pool)) {
         return Err(Hold::PoolPaused(pool.clone()));
     }
@@ -71,7 +72,7 @@ pub(super) fn is_paused(world: &World, pool: &PoolName) -> bool {
     world.pools().get(pool).is_some_and(|pool| pool.paused)
 }
 
-/// Nodes that are never removed, whoever asks.
+/// Nodes that are never removed, for any reason.
 pub(super) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<Hold> {
     if world.host().own_node.as_ref() == Some(node.name()) {
         Some(Hold::OwnNode)
@@ -88,7 +89,8 @@ pub(super) fn is_control_plane(node: &NodeView<'_>) -> bool {
         .any(|role| node.facts.labels.contains_key(*role))
 }
 
-/// Nobody wished for what claims say now; or a watch fails: who is on a Node, or may leave it, may be another by now.
+/// What kproxide sees may be wrong: the claims' CRD is being deleted, a clock is off, or a watch fails, so that other
+/// pods may be on a Node by now.
 fn not_observing(world: &World) -> Option<Hold> {
     let host = world.host();
     let definition = host.definition_problem.clone().map(Hold::Definition);
@@ -102,7 +104,7 @@ fn not_observing(world: &World) -> Option<Hold> {
     definition.or_else(clock).or_else(watch)
 }
 
-/// The first lists may be those of a cluster that is itself starting.
+/// The whole cluster may be starting just now, so that the first lists do not show everything yet.
 fn warming_up(tick: &mut Tick<'_>) -> Option<Hold> {
     match tick.world.host().armed_at {
         Some(moment) if tick.reached(moment) => None,

@@ -1,5 +1,6 @@
-//! Which Nodes can go: found removable one by one, ordered by each pool's policy, then removed one after the other, each looked at again on
-//! what the removals before it have left.
+//! Which Nodes can go. First each Node is checked by itself, then each pool's policy orders those that can go, then
+//! they are removed one after the other. Before each removal it is checked again, because earlier removals have used up
+//! room.
 
 mod standing;
 
@@ -97,8 +98,8 @@ impl<'w> Planning<'w> {
         self.scale_down.to_ask = self.scale_down.removable.keys().cloned().collect();
     }
 
-    /// T over Nodes that are Ready, not cordoned and no control plane; A over the same, with what still has to move from Nodes being drained
-    /// and the pending pods that will come to existing Nodes.
+    /// T: what Nodes have that are Ready, not cordoned and no control plane. A: the requests on them, of pods that
+    /// still have to move from Nodes being drained, and of pending pods that fit on existing Nodes.
     fn load(&self) -> Load {
         let mut load = Load::default();
         let mut apart: Vec<Option<Stage>> = vec![None; self.tick.world.node_places()];
@@ -130,7 +131,8 @@ impl<'w> Planning<'w> {
         load
     }
 
-    /// When the newest machine has been in service for long enough; the largest pool value applies.
+    /// When the newest machine of all pools has been in service for long enough. The largest `stabilization` of the
+    /// pools counts.
     fn stable_at(&self) -> Option<Timestamp> {
         let window = self
             .tick
@@ -149,7 +151,7 @@ impl<'w> Planning<'w> {
         Some(later(newest, window))
     }
 
-    /// Step 7: the next pool whose removable Nodes want an order.
+    /// Step 7: asks the scale-down policy of the next pool to order its removable Nodes.
     pub(super) fn order_question(&mut self) -> Option<OrderQuestion> {
         if let Some((_, question)) = &self.scale_down.asked {
             return Some(question.clone());
@@ -179,7 +181,7 @@ impl<'w> Planning<'w> {
         None
     }
 
-    /// How many Nodes of a pool may begin to go: what its budget and `minNodes` leave.
+    /// How many removals a pool may begin, by its budget and `minNodes`.
     fn removals_left(&self, pool: &PoolName) -> u32 {
         let Some(facts) = self.tick.world.pools().get(pool) else {
             return 0;
@@ -355,7 +357,7 @@ impl<'w> Planning<'w> {
         set_policy_state(&mut self.ledger, row);
     }
 
-    /// Step 8: one Node of each pool after the other, each looked at again on what those before it have left.
+    /// Step 8: removes one Node of each pool in turn, and checks each again after the removals before it.
     pub(super) fn remove(&mut self) {
         let mut left = self.tick.limits.max_removals_per_tick;
         let mut by_pool: BTreeMap<PoolName, u32> = BTreeMap::new();
@@ -389,7 +391,7 @@ impl<'w> Planning<'w> {
         }
     }
 
-    /// Commits a removal, or says what stands against it now.
+    /// Decides a removal, or says what forbids it now.
     fn remove_one(&mut self, index: usize) -> Option<Kept> {
         let node = self.rows[index].node?;
         let pool = self.rows[index].pool?;

@@ -1,4 +1,4 @@
-//! Which machines are wanted: for the pods that fit nowhere, for `minNodes`, for a pool's headroom; and for each pod that gets none, why.
+//! Which machines to make: for pods that fit nowhere, for `minNodes`, for a pool's headroom. And why a pod gets none.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) enum Purpose {
 }
 
 impl Planning<'_> {
-    /// Step 4: orders, pool by pool; what one pool cannot help is offered to the next.
+    /// Step 4: orders machines, pool by pool. Pods that one pool cannot help go to the next pool.
     pub(super) fn scale_up(&mut self) {
         self.make_offers();
         let staying = self.staying();
@@ -122,7 +122,8 @@ impl Planning<'_> {
                 (false, Some(_)) => Purpose::Headroom,
                 (false, None) => break,
             };
-            // A machine that offers nothing of what lacks would be followed by another one in every tick.
+            // A machine that does not offer what is lacking would not help, and kproxide would make another one in
+            // every tick.
             let helps = |offer: &Offer<'_>| match &lacking {
                 Some(lack) if purpose == Purpose::Headroom => {
                     offer.free.resources.amount(&lack.resource) > 0
@@ -167,7 +168,7 @@ impl Planning<'_> {
         }
     }
 
-    /// What pods may still take on the pool's machines, those to come included.
+    /// Free room on the pool's machines, including coming ones.
     pub(super) fn free_in(&self, pool: &PoolName) -> Resources {
         let mut free = Resources::default();
         for info in self
@@ -274,8 +275,8 @@ fn why_infeasible(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> 
     None
 }
 
-/// Why no type has what pods of this spec take. Where that is too little of everything, the resource that the largest type lacks: the one that
-/// lacks least, of several.
+/// Why no type is large enough for pods of this spec. If a pod lacks something on every type, names the resource that
+/// the largest type lacks: of several, the one it lacks least of.
 fn too_big(pool: &PoolPlan<'_>, spec: &PodSpec) -> Option<Why> {
     let misfits = pool
         .offers
@@ -299,7 +300,7 @@ fn too_big(pool: &PoolPlan<'_>, spec: &PodSpec) -> Option<Why> {
     })
 }
 
-/// Pods that want machines, for the report: what a tick holds back is told from what nobody can help.
+/// Gives the pods of an order that was not placed back to their needs, with the reason, for the report.
 pub(super) fn put_back(needs: &mut [Need<'_>], pool: &PoolName, order: &Order, why: &Why) {
     let mut by_need: BTreeMap<usize, u32> = BTreeMap::new();
     for (need, count) in &order.pods {

@@ -1,7 +1,7 @@
 //! Hypervisors and the room that is left on them.
 //!
-//! [`Hypervisors`] is what stands when the tick begins; a [`Site`] is one hypervisor seen by one class and type (which template, which storage);
-//! [`Room`] is what can still be given.
+//! [`Hypervisors`] is the state when the tick begins; a [`Site`] is one hypervisor seen by one class and type (which
+//! template, which storage); [`Room`] is what can still be given.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Nodes as the scheduler sees them, existing ones and ones to come, with the room that is left on each. Pods are put here in thought.
+//! A simulated cluster: the Nodes as the scheduler sees them, existing ones and coming ones, with the free room of
+//! each. The planner puts pods here to try out where they fit.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,26 +25,27 @@ pub(super) struct ClusterSnapshot<'w> {
     pub(super) nodes: Vec<NodeInfo<'w>>,
     /// Their places in that list by Node.
     by_node: Vec<Option<usize>>,
-    /// Where a pod of this spec was last put: where the search begins the next time.
+    /// Where the last pod of this spec was put. The next search begins there.
     hints: BTreeMap<Id, usize>,
 }
 
 pub(super) struct NodeInfo<'w> {
-    /// A coming machine may have its Node already; it is seen as it will be, without what passes.
+    /// A coming machine may have its Node already. It is taken as it will be, without taints and cordons that will go.
     pub(super) place: Place<'w>,
     pub(super) claim: Option<ClaimName>,
     pub(super) pool: Option<PoolName>,
     is_coming: bool,
-    /// Takes pods now or, if it is coming, soon.
+    /// It takes pods: now, or soon if it is still coming.
     is_open: bool,
-    /// Pending pods that this tick's plan counts on it for.
+    /// Number of pending pods that this plan counts on it for.
     pub(super) promised: u32,
-    /// Pods of other Nodes that will come to it, because those are being drained or are removed by this tick's plan.
+    /// Number of pods that will move to it from other Nodes, because those are being drained or this plan removes them.
     pub(super) moved: u32,
 }
 
-/// Machines to come take pods in this order: as packing did when it ordered them, so that pods are counted on the same machine tick by tick. In another
-/// order they could use up what was ordered for others or for headroom, and a machine more would be made in every tick.
+/// The order in which coming machines take pods. It is the order in which packing asked for them, so that a pod is
+/// counted on the same machine in every tick. In another order pods could use up machines meant for others or for
+/// headroom, and kproxide would make one more machine in every tick.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     since: Timestamp,
@@ -89,7 +91,8 @@ impl<'w> NodeInfo<'w> {
 }
 
 impl<'w> Planning<'w> {
-    /// Everything that can take pods: Nodes that are Ready, and machines that are coming. A NotReady Node in service offers nothing.
+    /// Everything that can take pods: Nodes that are Ready, and coming machines. A Node in service that is not Ready
+    /// takes none.
     pub(super) fn take_snapshot(&mut self) {
         let learned = self.learn();
         let mut row_of: Vec<Option<usize>> = vec![None; self.tick.world.node_places()];
@@ -103,7 +106,7 @@ impl<'w> Planning<'w> {
             ..ClusterSnapshot::default()
         };
         let mut coming: Vec<(Turn, NodeInfo<'w>)> = Vec::new();
-        // Pods that have room elsewhere are not counted on a pool's headroom.
+        // Pods go to other Nodes first, so that they do not use up a pool's headroom.
         let keeps_headroom = |node: &NodeView<'w>| {
             let row = row_of[node.index()].map(|index| &self.rows[index]);
             let pool = row.and_then(|row| row.pool);
@@ -214,7 +217,8 @@ impl<'w> Planning<'w> {
             .unwrap_or(0)
     }
 
-    /// A machine that is promised in the Ledger and whose claim has not appeared yet: its type by its size, its labels by its place.
+    /// A machine that the Ledger promises but whose claim the watch has not shown yet. Its size tells the type, its
+    /// place the labels.
     fn reserved_node(&self, entry: &LedgerEntry, learned: &Learned) -> Option<NodeInfo<'w>> {
         let world = self.tick.world;
         let pool = world.pools().get(&entry.pool)?;
@@ -275,7 +279,7 @@ impl<'w> ClusterSnapshot<'w> {
         put
     }
 
-    /// A Node that would take pods of this spec if no pod with required anti-affinity stood there.
+    /// A Node that would take pods of this spec if it ran no pod with required anti-affinity.
     pub(super) fn excluded(&self, spec: &PodSpec) -> Option<NodeName> {
         let is_excluded = |info: &&NodeInfo<'_>| {
             info.is_open && info.place.misfit(spec) == Some(Misfit::AntiAffinePod)
@@ -307,7 +311,7 @@ impl<'w> ClusterSnapshot<'w> {
         self.by_node[node.index()]
     }
 
-    /// Takes pods again, seen as its claim says: the cordon is about to be lifted.
+    /// Lets the Node take pods again, because its drain is given up and kproxide is about to uncordon it.
     pub(super) fn reopen(&mut self, row: &ClaimState<'w>) {
         let Some(node) = row.node else { return };
         let Some(index) = self.index_of_node(&node) else {
@@ -320,8 +324,8 @@ impl<'w> ClusterSnapshot<'w> {
         info.is_open = node.facts.ready;
     }
 
-    /// Moves every pod that must leave this Node to other Nodes that exist, and closes it; what was moved can be taken back. The pod that
-    /// fits nowhere if one does not; then nothing has changed.
+    /// Moves every pod that must leave this Node to other existing Nodes, and closes the Node. The caller can undo the
+    /// moves. If a pod fits nowhere, returns that pod, and nothing has changed.
     pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves<'w>, Stuck> {
         let mut moves = Moves::default();
         let own = self.index_of_node(node);
@@ -342,11 +346,11 @@ impl<'w> ClusterSnapshot<'w> {
         Ok(moves)
     }
 
-    /// Keeps room for the pods of a Node that goes whether they fit elsewhere or not, as far as there is any.
+    /// Reserves room for the pods of a Node that goes in any case, as far as there is room.
     pub(super) fn make_room_for(&mut self, node: &NodeView<'w>) {
         let mut moves = Moves::default();
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
-            // What fits nowhere now is pending soon, and gets its machine then.
+            // A pod that fits nowhere will soon be pending, and then gets a machine.
             let _ = self.move_pod(&pod, &mut moves);
         }
     }

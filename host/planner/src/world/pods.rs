@@ -335,7 +335,7 @@ impl Pods {
         }
     }
 
-    /// Which label keys make a difference from now on. Changes rarely, and then every shape is made anew.
+    /// Sets which label keys make a difference. This changes rarely, and then all shapes are computed again.
     pub(crate) fn project_on(&mut self, keys: BTreeSet<String>) {
         if keys == self.projected {
             return;

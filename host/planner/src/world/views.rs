@@ -19,7 +19,7 @@ pub struct PodView<'w> {
     pub(super) pod: &'w Pod,
 }
 
-/// A Node that exists, with what stands on it.
+/// A Node that exists, with its pods.
 #[derive(Clone, Copy)]
 pub struct NodeView<'w> {
     pub(super) pods: &'w Pods,
@@ -191,7 +191,7 @@ impl<'w> NodeView<'w> {
         self.slot.movable_pods
     }
 
-    /// No pod stands here that a drain would wait for, not even one that is on its way out.
+    /// The Node runs no pod that a drain would wait for, not even one that is terminating.
     pub fn is_empty(&self) -> bool {
         let leaves = |pod: PodView<'_>| {
             pod.is_alive() && pod.is_deleting() && !pod.is_mirror() && !pod.is_of_daemon_set()
@@ -199,7 +199,7 @@ impl<'w> NodeView<'w> {
         self.movable_pods() == 0 && !self.pods().any(leaves)
     }
 
-    /// Pods stand here whose required anti-affinity may keep others away.
+    /// The Node runs pods whose required anti-affinity may keep other pods away.
     pub(crate) fn repels(&self) -> bool {
         self.slot.repelling > 0
     }

@@ -47,7 +47,7 @@ pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn
     };
     let mut live = live::open(args, paint)?;
     let played = runtime.block_on(script::play(args.seed, policy, &mut live));
-    // The terminal first: whatever is to be said now belongs into its scrollback.
+    // Restore the terminal first, so that what follows goes into its scrollback.
     let end = live.close()?;
     if let Some(said) = end {
         writeln!(out, "{said}")?;
@@ -64,7 +64,7 @@ fn is(variable: &str, wanted: impl Fn(&OsStr) -> bool) -> bool {
     env::var_os(variable).is_some_and(|value| wanted(&value))
 }
 
-/// How somebody left.
+/// How the user left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     Quit,
@@ -85,7 +85,7 @@ pub(super) enum DemoError {
     Incomplete(String),
     #[error("the output is closed")]
     Output(#[from] std::io::Error),
-    /// Whoever watched has seen enough.
+    /// The user has seen enough.
     #[error("left before the end")]
     Left(Leave),
 }

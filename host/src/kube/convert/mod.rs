@@ -88,7 +88,7 @@ impl Problems {
         }
     }
 
-    /// 0 s if unreadable: whoever reads the facts looks at the problem first.
+    /// 0 s if unreadable. Readers of the facts look at `problem` first.
     fn period(&mut self, field: &str, period: &Period) -> SignedDuration {
         parse_period(&period.0).unwrap_or_else(|problem| {
             self.add(field, problem);

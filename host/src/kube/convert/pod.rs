@@ -305,7 +305,8 @@ fn container_requests(
     )
 }
 
-/// Kubernetes takes a limit as the request where there is none; in the template of a DaemonSet nobody has done so yet.
+/// Kubernetes uses a limit as the request if there is no request. In the template of a DaemonSet that has not happened
+/// yet.
 fn with_limits(
     requests: &BTreeMap<String, Amount>,
     limits: &BTreeMap<String, Amount>,

@@ -145,7 +145,8 @@ fn policy_use(kind: PolicyKind, choice: &PolicyChoice, settings: &Map<String, Va
     }
 }
 
-/// Labels that every machine gets from somebody else, so that the pool's would be lost without a word. The text says from whom.
+/// Labels that every machine gets from another source, so that the pool's value would be lost without notice. The text
+/// names the source.
 fn written_anyway(key: &str) -> Option<&'static str> {
     Some(match key {
         keys::ZONE => "it is the name of the hypervisor; for another one set it in labelTemplates",

@@ -76,7 +76,7 @@ impl Event {
         }
     }
 
-    /// As [`Event::normal`], for what somebody should look at.
+    /// As [`Event::normal`], for what a user should look at.
     pub fn warning(about: About, reason: &'static str, note: String) -> Self {
         Self {
             about,
@@ -249,7 +249,7 @@ fn reference(about: &About) -> ObjectReference {
     }
 }
 
-/// At most so many bytes, at a boundary of a character.
+/// At most this many bytes, cut at a boundary of a character.
 fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {

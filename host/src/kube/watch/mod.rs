@@ -1,8 +1,9 @@
 //! From the API server's watches to the planner's deltas.
 //!
-//! One task per kind of object lists and watches it, converts every object at once and keeps only the names. When a watch breaks (too old, a lost
-//! connection, a refused list) the next list is compared with the names that are known, so that what went away meanwhile is reported as gone.
-//! Nothing is cached here: the one copy of the world is the planner's.
+//! One task per kind of object lists and watches it, converts every object at once and keeps only the names. When a
+//! watch breaks (too old, a lost connection, a refused list), the next list is compared with the known names. So
+//! objects that were deleted in between are reported as gone. Nothing is cached here: the one copy of the world is the
+//! planner's.
 
 mod backoff;
 mod kinds;
@@ -103,14 +104,16 @@ pub enum Report {
     Recovered(Kind),
 }
 
-/// A watch that expires sooner after its list has failed like any other: a server that forgets faster than it lists is told of, and not asked without pause.
+/// A watch that expires sooner than this after its list counts as failed. So a server that forgets faster than it lists
+/// is reported, and not asked without a pause.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
-/// Only a watch that lived so long after its list was sound. Were a list enough, a server that allows lists and refuses watches would be asked for whole
-/// lists every second.
+/// A watch counts as sound only if it lived this long after its list. If a list were enough, a server that allows lists
+/// and refuses watches would be asked for whole lists every second.
 const SOUND_LIFE: Duration = Duration::from_secs(30);
 
-/// A batch with so many changes is sent before more events are taken. (The names that a list lacks come as one batch.)
+/// A batch with this many changes is sent before more events are taken. (The names that a list lacks come as one
+/// batch.)
 const CHANGES_ENOUGH: usize = 256;
 
 /// The watches of all kinds, each a task to be owned and awaited by the caller. A task ends when nobody receives any more; dropping it ends the watch.
@@ -145,8 +148,8 @@ async fn run<K: Watched>(client: Client, reports: mpsc::Sender<Report>) {
     let path = K::url_path(&(), None);
     let mut follower = Follower::new(reports);
     loop {
-        // Begun anew with a list: after a failure a watch alone would not say that it works again before something changes, and after an expiry there is
-        // no version to watch from.
+        // Begins again with a list. After a failure, a watch alone would show only with the next change that it works
+        // again. After an expiry there is no version to watch from.
         let events = watcher(client.all::<K>(), K::selection(watcher::Config::default()));
         let (client, path) = (client.clone(), path.clone());
         let events = events.inspect(move |event| {

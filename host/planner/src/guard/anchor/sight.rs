@@ -11,7 +11,7 @@ pub(super) enum Sight<'w> {
     Found(Vec<(Vmid, &'w AnchorLook)>),
     /// There is none: everything that could be one was read.
     Absent,
-    /// Says why nothing is known.
+    /// Why nothing is known.
     Unknown(String),
 }
 
@@ -34,7 +34,7 @@ impl<'w> Sight<'w> {
                 OrphanLook::Ours(_) | OrphanLook::NotProven(_) => None,
             })
             .collect();
-        // Whoever cannot write now says nothing by standing still.
+        // Without quorum no process can write, so an unchanged mark says nothing.
         if !inventory.reachable || !inventory.quorate {
             let what = match inventory.reachable {
                 true => "has no quorum",

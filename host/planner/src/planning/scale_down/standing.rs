@@ -1,4 +1,4 @@
-//! How a Node stands: whether the cluster needs it, a pod keeps it, or it could go; and why one that could does not go yet.
+//! Whether the cluster needs a Node, a pod keeps it, or it could go. And why a Node that could go does not go yet.
 
 use jiff::Timestamp;
 
