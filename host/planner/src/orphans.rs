@@ -9,8 +9,10 @@ use crate::guard::anchor::is_named;
 use crate::ids::{ClusterName, Vmid};
 use crate::world::World;
 
-/// Where the guests stand that are in our range and in our pool, and that neither a claim nor a standing reservation names, and our anchors, and what is
-/// called like one: that of whom we are a copy may have a number that is none of our range, or that we claim. The inventory is seconds old: a reason to look. `None`: an anchor's number that no guest is seen to have; it may be somebody's whom we do not see.
+/// The guests to read, with their hypervisors: those in our range and our pool without a claim or a reservation, our
+/// anchors, and all VMs named like one. (If we are a copy, the original's anchor may have a VMID outside of our range,
+/// or one that we claim.) The inventory is seconds old, so it is only a reason to look. `None`: the VMID of an anchor
+/// that no visible guest has. A VM that we cannot see may have it.
 pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>> {
     let claims = world.claims().values().map(|claim| &claim.spec);
     let mut named: BTreeSet<(&ClusterName, Vmid)> =

@@ -1,4 +1,4 @@
-//! `kproxide simulate serve`: the simulated APIs for a program in another process, this one's `run` or somebody else's.
+//! `kproxide simulate serve`: serves the simulated APIs to another process, such as `kproxide run`.
 
 use std::error::Error;
 use std::io::Write;
@@ -74,7 +74,7 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
         if let Some(simulated) = &served.kube {
             furnish(simulated, &served.kubelets);
         }
-        // Absolute: whoever reads the files may stand elsewhere.
+        // Absolute paths, because the reader of the files may run in another folder.
         let folder = std::path::absolute(&args.out)?;
         served.write_files(&folder, CREDENTIALS)?;
         writeln!(

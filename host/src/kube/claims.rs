@@ -140,7 +140,7 @@ pub async fn delete(client: &Client, claim: &ClaimName, uid: &Uid) -> Result<Del
 pub async fn remove_finalizer(client: &Client, claim: &StoredClaim) -> Result<Cas<()>, Error> {
     let api = client.all::<CustomView<NodeClaim>>();
     let failed = |verb| Error::of(verb, RESOURCE, claim.name.as_str());
-    // Other finalizers, if somebody added any, are theirs.
+    // Other finalizers belong to those who added them, and stay.
     let Some(current) = api
         .get_opt(claim.name.as_str())
         .await

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use kproxide_planner::ids::Digest;
 
-/// Once may be chance: the machine's memory ran out, or somebody killed the process in that very moment.
+/// Fewer crashes may be chance: the machine's memory ran out, or a user killed the process at that moment.
 const CRASHES_MAX: u32 = 3;
 
-/// Locked by the process that uses the folder: what another one is busy with right now has killed nobody.
+/// The process that uses the folder holds this lock. Marks of a process that still runs are no crashes.
 const LOCK: &str = "lock";
 const CALLING: &str = "calling";
 const DIED: &str = "died";

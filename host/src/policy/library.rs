@@ -22,7 +22,7 @@ pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
 
 /// Answers when a host-selection policy fails.
 const FALLBACK: &str = "spread";
-/// After so many failures in a row a policy is left alone.
+/// After this many failures in a row kproxide no longer calls a policy.
 const FAILURES_MAX: u32 = 5;
 /// Uses and records that are remembered. Forgetting one costs a check of settings, or lets a failing policy fail five times more.
 const REMEMBERED_MAX: usize = 1000;

@@ -20,7 +20,8 @@ pub type CredentialSource =
 /// How old credentials may be before the source is asked again; a mounted Secret changes without notice.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// New credentials that Proxmox refused, and that took the place of others which worked, are tried again after so long, should the Secret still hold them.
+/// If Proxmox refuses new credentials, the old ones stay in use. If the Secret still holds the new ones after this
+/// long, kproxide tries them again.
 const REFUSED_REST: Duration = Duration::from_secs(5 * 60);
 
 /// Proxmox: a ticket lives two hours. Renewed at half of that, a failed renewal has an hour to be repaired.
@@ -29,7 +30,7 @@ const TICKET_RENEWAL: Duration = Duration::from_secs(60 * 60);
 /// Proxmox delays every refusal by three seconds and logs it; the same wrong credentials are not shown again sooner.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-/// The source that reads a mounted Secret anew each time it is asked.
+/// A source of credentials that reads the mounted Secret each time.
 pub fn mounted(folder: std::path::PathBuf) -> CredentialSource {
     Arc::new(move || Credentials::read_folder(&folder))
 }
@@ -349,7 +350,7 @@ impl Auth {
         let mut state = self.state.lock().await;
         let now = Instant::now();
         if state.generation != generation {
-            // Somebody else has renewed in the meantime.
+            // Another call has renewed the ticket already.
             return true;
         }
         let before = state.generation;

@@ -175,10 +175,9 @@ impl Marker {
 }
 
 impl SignedMarker {
-    /// The marker, if one of `keys` signed it for this very VM. Two keys are accepted while they are exchanged.
+    /// The marker, if one of `keys` signed it for this very VM. While a key is being replaced, both are accepted.
     ///
-    /// # Errors
-    /// [`NotOurs::Forged`], without telling more to whoever forged it.
+    /// # Errors [`NotOurs::Forged`], without details that would help a forger.
     pub fn verify(&self, keys: &[Key], vmid: u32) -> Result<&Marker, NotOurs> {
         let signed = keys.iter().any(|key| {
             // Compares all bytes in any case, so that the time does not reveal how many were right.

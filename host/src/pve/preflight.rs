@@ -1,5 +1,6 @@
-//! What our token may not do yet, and the commands that change that: what is said when Proxmox refuses a call for want of a privilege. And what it
-//! may do without need: a token that somebody steals should be worth as little as possible.
+//! What our token may not do yet, and the commands that grant it: the text when Proxmox refuses a call because a
+//! privilege is missing. And what the token may do beyond what kproxide needs, because a stolen token should be worth
+//! as little as possible.
 //!
 //! Proxmox: a fresh token has no rights of its own (privilege separation), its rights are the intersection of the user's
 //! and its own, and version 9 split the guest agent's privilege from `VM.Monitor`.

@@ -9,7 +9,7 @@ use super::request::Params;
 
 const CANARY: &str = "canary-5a1f0e9b7c-2e8d4a-7f3b9c20";
 
-/// The text that the panic hook writes and whoever catches the panic gets, in both of the ways in which values are shown.
+/// The text of a panic, as the hook writes it and as the catcher gets it, with values shown in both ways.
 fn panicked(value: &dyn Debug) -> String {
     let caught = catch_unwind(AssertUnwindSafe(|| panic!("{value:?} {value:#?}")));
     *caught.unwrap_err().downcast::<String>().unwrap()

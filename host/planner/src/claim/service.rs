@@ -12,7 +12,7 @@ use super::subject::Subject;
 use super::{Condition, Op};
 use crate::time::later;
 
-/// A started machine that has run for so long has recovered.
+/// A machine that kproxide has restarted counts as recovered after it has run this long.
 const RECOVERED: SignedDuration = SignedDuration::from_mins(5);
 
 pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {

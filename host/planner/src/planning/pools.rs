@@ -40,7 +40,7 @@ pub(super) struct Offer<'w> {
     pub(super) sites: Vec<Result<Site<'w>, Refusal>>,
     /// How the machine would look on each.
     pub(super) profiles: Vec<NodeProfile<'w>>,
-    /// The hypervisors whose machines have so much free.
+    /// The hypervisors whose machines have this much free.
     pub(super) part: SiteSet,
 }
 

@@ -1,5 +1,5 @@
-//! What is told of a run: one line for each thing that somebody watching two dashboards would notice, with virtual time. Who is told, and in which form, is not its
-//! business: see [`Audience`].
+//! The story of a run: one line, with virtual time, for each thing that a person with two dashboards would notice.
+//! [`Audience`] shows the lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -46,7 +46,7 @@ pub(super) fn policy(text: &str) -> Result<Policy, String> {
         });
     }
     let bytes = fs::read(text).map_err(|error| format!("--policy {text}: {error}"))?;
-    // Here, unlike in a directory of policies, the name matters to nobody else: any file will do.
+    // Unlike in a policy folder, the file's name does not matter here.
     let name = legal_name(
         text.rsplit('/')
             .next()

@@ -82,7 +82,7 @@ fn config(url: &str, token: &Path, ca: &Path) -> kube::Config {
     config
 }
 
-/// Takes a minute: so often kube reads the files.
+/// Takes a minute, because kube reads the files only that often.
 #[tokio::test]
 async fn f67_a_new_token_and_a_new_ca_are_taken_without_a_restart() {
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -1,8 +1,9 @@
-//! Events: what kproxide did and why not, where people look for it (`kubectl describe`).
+//! Events: what kproxide did, or why not, where people look for it (`kubectl describe`).
 //!
-//! Written to `events.k8s.io/v1` by a task of its own behind a bounded queue: an Event that cannot be written is counted and forgotten, and never holds up
-//! the loop. Repetitions become a series on the first Event; each object may be told only so much, so that a cluster full of pending pods is not a flood.
-//! (kube's own recorder reads the system's clock, which simulation must not.)
+//! Written to `events.k8s.io/v1` by a task of its own behind a bounded queue: an Event that cannot be written is
+//! counted and forgotten, and never holds up the loop. Repetitions become a series on the first Event. The number of
+//! Events per object is limited, so that a cluster full of pending pods does not cause a flood. (kube's own recorder
+//! reads the system's clock, which simulation must not.)
 
 mod aggregate;
 

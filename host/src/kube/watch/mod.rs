@@ -116,7 +116,8 @@ const SOUND_LIFE: Duration = Duration::from_secs(30);
 /// batch.)
 const CHANGES_ENOUGH: usize = 256;
 
-/// The watches of all kinds, each a task to be owned and awaited by the caller. A task ends when nobody receives any more; dropping it ends the watch.
+/// The watches of all kinds, each a task to be owned and awaited by the caller. A task ends when its receiver is gone.
+/// Dropping the task ends the watch.
 ///
 /// The channel's bound is the only buffer: a slow receiver slows the watches down.
 pub fn tasks(
@@ -190,7 +191,7 @@ impl Follower {
         }
     }
 
-    /// Until the watch fails or expires and the time has come to begin it anew.
+    /// Until the watch fails or expires, and it is time to start it again.
     async fn follow<K: Watched>(
         &mut self,
         mut events: impl Stream<Item = watcher::Result<Event<K>>> + Unpin,

@@ -1,4 +1,4 @@
-//! The planner's words to WIT's and back, and the check of an answer's form: a policy's answer is somebody else's data.
+//! Converts the planner's types to WIT's and back, and checks the form of answers: a policy's answer is foreign data.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! From bytes to a module: what a component must look like, and what to tell somebody whose component does not.
+//! From bytes to a module: what a component must look like, and what to say about one that does not.
 
 use kproxide_planner::ids::Digest;
 use sha2::{Digest as _, Sha256};

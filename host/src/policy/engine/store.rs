@@ -1,4 +1,4 @@
-//! One call: a store with its limits, an instance, the answer or the reason why there is none.
+//! One call of a policy: a store with its limits, an instance, and the answer or the reason for a failure.
 
 use std::sync::Arc;
 

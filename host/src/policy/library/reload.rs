@@ -247,7 +247,8 @@ impl Library {
         Ok(module)
     }
 
-    /// Tries the module with the settings in use; one that nobody uses yet with its defaults, if it has any.
+    /// Tries the module with all settings in use. A module that no pool uses yet is tried with its defaults, if it has
+    /// any.
     async fn test_file(
         &self,
         module: &Module,

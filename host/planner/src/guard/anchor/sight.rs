@@ -67,8 +67,9 @@ impl<'w> Sight<'w> {
     }
 }
 
-/// Nothing but its own configuration could say that it is none. Whoever made it may have had another range than we have, and may not know our claims.
-/// Of hypervisors that are off, Proxmox does not always tell the names of VMs: of those, what cannot be ours by its number is not waited for.
+/// Whether this VM may be an anchor, as long as its configuration was not read. Another kproxide may have made it, with
+/// another range and without our claims, so range and claims do not rule it out. On a hypervisor that is off, Proxmox
+/// does not always show the names of VMs. There a VM outside of our range is not waited for.
 fn may_be_anchor(
     world: &World,
     name: &ClusterName,

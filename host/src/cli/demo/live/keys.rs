@@ -39,7 +39,7 @@ pub(super) fn keys() -> impl FnMut(Duration) -> Pressed {
             return Ok(None);
         }
         let key = meaning(&event::read()?);
-        // Somebody ended the wait: nothing is to be caught up with.
+        // The user ended the wait, so there is nothing to catch up with.
         until = Instant::now();
         Ok(key)
     }
