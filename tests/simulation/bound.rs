@@ -24,8 +24,6 @@ const PAUSE: Duration = minutes(30);
 /// A launch is given up after so long (`timeouts.provision` and `timeouts.join` of a class, by default).
 const LAUNCH: Duration = minutes(5);
 const JOIN: Duration = minutes(10);
-/// A Node may go so long after it is not needed any more: stabilization, age and unneeded time of the pools of these worlds.
-const UNNEEDED: Duration = Duration::from_secs(120 + 120 + 30);
 /// Their `drainTimeout`, a machine that does not shut down, and one destroy.
 const DRAIN: Duration = minutes(10);
 const END: Duration = minutes(3);
@@ -56,7 +54,14 @@ pub(crate) fn bound(scenario: &Scenario, plan: &FaultPlan) -> Duration {
     let people = if asks_people { PEOPLE } else { Duration::ZERO };
     let goes_wrong = breaks || !plan.until.is_zero() || !plan.splits.is_empty();
     let pause = if goes_wrong { PAUSE } else { Duration::ZERO };
-    scenario.flags.poll_interval * LOOKS + pause + (LAUNCH + JOIN) * up + UNNEEDED + going + people
+    // A Node may go so long after it is not needed any more.
+    let rules = scenario.pools.iter().map(|pool| pool.rules);
+    let unneeded = rules
+        .clone()
+        .map(|it| it.stabilization + it.min_node_age + it.unneeded_time);
+    let waits = unneeded.max().unwrap_or(0) + rules.map(|it| it.window).max().unwrap_or(0);
+    let waits = Duration::from_secs(waits.into());
+    scenario.flags.poll_interval * LOOKS + pause + (LAUNCH + JOIN) * up + waits + going + people
 }
 
 #[cfg(test)]

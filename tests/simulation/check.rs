@@ -59,7 +59,7 @@ pub(crate) fn check(scenario: &Scenario, plan: &FaultPlan) -> Checked {
 /// What a run came to, if it ended as its scenario says.
 pub(crate) fn ends_as_it_says(scenario: &Scenario, mut checked: Checked) -> Checked {
     checked.came = checked.came.and_then(|outcome| {
-        let expected = EndState::expected(scenario);
+        let expected = EndState::expected(scenario, &outcome.end);
         if outcome.end == expected {
             Ok(outcome)
         } else {

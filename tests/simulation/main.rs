@@ -40,6 +40,7 @@ mod run;
 
 mod bound;
 
+mod settings;
 mod settled;
 
 mod invariants;

@@ -3,7 +3,7 @@
 mod people;
 mod rest;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::log::Log;
 use crate::mishaps::{Mishap, World};
 use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
 use crate::scenario::{Flags, Scenario, TRAP};
+use crate::settings::Settings;
 use crate::settled::EndState;
 use crate::wire::{Traffic, Wires};
 
@@ -124,6 +125,8 @@ pub(crate) async fn run(
     let mut history = History::new(&lab);
     let mut watch = Watch::new(&lab, scenario.flags.lease.duration);
     let mut effects = Effects::new(&lab);
+    let calm = Cell::new(false);
+    let mut settings = Settings::new(&lab, scenario, &calm);
     sleep(PRELUDE).await;
     let stage = Stage {
         lab: &lab,
@@ -136,12 +139,14 @@ pub(crate) async fn run(
             .map(|(name, index)| Wires::new(name, scenario.seed + (index << 32), log))
             .collect(),
         stop: CancellationToken::new(),
+        calm: &calm,
         happened: RefCell::default(),
     };
     let mut parts = Parts::new();
     parts.push(stops("the API server", history.follow(&lab)));
     parts.push(stops("the API server", watch.follow(&lab)));
     parts.push(stops("the API server", effects.follow(&lab)));
+    parts.push(stops("the API server", settings.follow(&lab)));
     parts.push(stops("Proxmox", tell_machines(&stage)));
     parts.push(stops("whoever takes Leases", stage.take_leases()));
     if plan.dies_when_other_is_blind {
@@ -162,6 +167,7 @@ pub(crate) async fn run(
     let played = ended.expect("somebody plays")?;
     let mut violations = watch.violations(&lab, scenario);
     violations.extend(effects.violations(&lab));
+    violations.extend(settings.violations());
     let cleared = stage.happened.borrow().cleared.clone();
     violations.extend(history.violations(&lab, scenario, &cleared));
     match played {
@@ -220,6 +226,8 @@ struct Stage<'a> {
     log: &'a Log,
     wires: Vec<Wires>,
     stop: CancellationToken,
+    /// Nothing goes wrong now.
+    calm: &'a Cell<bool>,
     happened: RefCell<Happened>,
 }
 
@@ -250,6 +258,7 @@ impl Stage<'_> {
             let (foreign, ()) = tokio::join!(self.people(), self.misfortunes(plan));
             let took = self.come_to_rest(plan).await?;
             self.happened.borrow_mut().rest = took;
+            self.encore(plan).await?;
             if let Some(quarantine) = self.scenario.quarantine {
                 self.stay_at_rest(quarantine).await?;
                 self.come_to_rest(plan).await?;

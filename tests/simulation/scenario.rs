@@ -2,6 +2,7 @@
 //! a load that rises, falls and settles. Nothing here goes wrong; that is `plan`'s.
 
 mod display;
+mod rules;
 
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 
+pub(crate) use self::rules::Rules;
+use self::rules::STORAGE_MILLI_CORES;
 use crate::incidents::Incident;
 use crate::plan::Clock;
 
@@ -34,6 +37,9 @@ pub(crate) const TRAP: &str = "trap";
 /// What the add-ons of k3s ask of the static Node that they run on.
 const ADDONS_MILLI_CORES: u32 = 200;
 const AGENT_MILLI_CORES: u32 = 4000;
+/// The encore: so many times pods come, and the last stay for so long.
+const ARRIVALS: u32 = 6;
+const STAY: Duration = Duration::from_secs(7 * 60);
 
 const GIB: u64 = 1 << 30;
 /// Of a hypervisor: all machines of a pool fit on one.
@@ -90,6 +96,13 @@ pub(crate) struct Scenario {
     pub(crate) quarantine: Option<Duration>,
     /// What the disks of a linked clone take, where they are slow.
     pub(crate) slow_clones: Option<Duration>,
+    /// What people do once the world has come to rest and nothing goes wrong any more; each time counts from there. The last load is the one that there
+    /// was before.
+    pub(crate) encore: Vec<Step>,
+    /// `maxMachinesPerHypervisor`
+    pub(crate) per_hypervisor: Option<u32>,
+    /// `concurrency`: clones at a time per storage and per hypervisor.
+    pub(crate) clones: [u32; 2],
 }
 
 /// How hosts are started: what operators set differently, and what must hold whatever they set.
@@ -109,6 +122,7 @@ pub(crate) struct Pool {
     pub(crate) host_selection: &'static str,
     /// Its Nodes carry a label that its pods select; otherwise its pods run on the static Node too.
     pub(crate) selected: bool,
+    pub(crate) rules: Rules,
 }
 
 /// A Deployment.
@@ -198,7 +212,9 @@ impl Scenario {
             &mut Seed(seed).stream("simulation", "kept Nodes"),
         );
         let foreign = foreign(hypervisors, &mut rng);
-        Self {
+        let most: u32 = pools.iter().map(|pool| pool.max_nodes).sum();
+        let mut of_cluster = Seed(seed).stream("simulation", "cluster");
+        let mut scenario = Self {
             seed,
             hypervisors,
             memory_gib: if Seed(seed).stream("simulation", "memory").random_ratio(1, 3) {
@@ -214,7 +230,79 @@ impl Scenario {
             flags: Flags::draw(&mut Seed(seed).stream("simulation", "flags")),
             quarantine: None,
             slow_clones: None,
+            encore: Vec::new(),
+            // All fit where one hypervisor is away.
+            per_hypervisor: of_cluster
+                .random_bool(0.5)
+                .then(|| most.div_ceil(hypervisors - 1)),
+            clones: [
+                of_cluster.random_range(1..=2),
+                of_cluster.random_range(1..=2),
+            ],
+        };
+        let mut rng = Seed(seed).stream("simulation", "rules");
+        scenario.draw_rules(&mut rng);
+        scenario.encore = scenario.draw_encore();
+        scenario
+    }
+
+    /// What [`Rules`] there are, of worlds whose end follows from them: pods of pools that are selected run nowhere else.
+    fn draw_rules(&mut self, rng: &mut SmallRng) {
+        for pool in &mut self.pools {
+            let roomy = pool.rules;
+            pool.rules = Rules::draw(rng);
+            pool.rules.load_headroom = roomy.load_headroom;
+            if !pool.selected {
+                pool.rules.headroom = 0;
+                // Pods may run on such a machine that would be on the static Node without it.
+                pool.rules.min_nodes = 0;
+            }
         }
+        if self.roomy && self.pools.len() == 1 && rng.random_bool(0.5) {
+            let binding = Rules::binding(self.requested(), self.machines_needed(0));
+            self.pools[0].rules.load_headroom = binding.unwrap_or(Rules::PLAIN.load_headroom);
+        }
+    }
+
+    /// Of all pods of the last load, and of the add-ons.
+    fn requested(&self) -> u32 {
+        let apps = self.apps.iter().zip(self.final_load());
+        let pods = apps.map(|(app, count)| app.milli_cores * count);
+        pods.sum::<u32>() + ADDONS_MILLI_CORES
+    }
+
+    /// Pods come a few at a time, faster than any window of a pool, until one or two machines more are needed; later all of them go at once.
+    fn draw_encore(&self) -> Vec<Step> {
+        let slowest = self.pools.iter().map(|pool| pool.rules.window).max();
+        let gap = Duration::from_secs((slowest.unwrap_or(0) / 3).max(5).into());
+        let last = self.final_load().to_vec();
+        let more = |(index, app): (usize, &App)| {
+            let pool = &self.pools[app.pool];
+            let room = pool
+                .max_nodes
+                .saturating_sub(self.machines_at_most(app.pool))
+                .min(2);
+            let pods = room * app.carried_by(CORES * 1000);
+            let chunk = pods.saturating_sub(1) / ARRIVALS;
+            if last[index] > 0 { chunk } else { 0 }
+        };
+        let more: Vec<u32> = self.apps.iter().enumerate().map(more).collect();
+        if more.iter().all(|more| *more == 0) {
+            return Vec::new();
+        }
+        let load = |times: u32| {
+            let apps = last.iter().zip(&more);
+            Act::Load(apps.map(|(count, more)| count + more * times).collect())
+        };
+        let arrivals = (1..=ARRIVALS).map(|times| Step {
+            at: gap * (times - 1),
+            act: load(times),
+        });
+        let end = Step {
+            at: gap * ARRIVALS + STAY,
+            act: load(0),
+        };
+        arrivals.chain([end]).collect()
     }
 
     /// Pods of each app that are wanted in the end.
@@ -303,18 +391,28 @@ impl Scenario {
         self.steps.last().map_or(Duration::ZERO, |step| step.at)
     }
 
-    /// How many machines of a pool the final load needs, neither more nor fewer: in the end each pool has pods of one size only, so that no
+    /// How many machines of a pool the final load needs, no fewer: in the end each pool has pods of one size only, so that no
     /// history of who was placed where can make a difference.
     pub(crate) fn machines_needed(&self, pool: usize) -> u32 {
-        let mut machines = 0;
-        for (app, count) in self.apps.iter().zip(self.final_load()) {
-            if app.pool == pool {
-                machines += count
-                    .saturating_sub(self.pools[pool].elsewhere(app))
-                    .div_ceil(app.carried_by(CORES * 1000));
-            }
+        let of = &self.pools[pool];
+        let apps = self.apps.iter().zip(self.final_load());
+        let of_pool = apps.filter(|(app, _)| app.pool == pool);
+        let (mut machines, mut milli_cores) = (0, 0);
+        for (app, count) in of_pool {
+            let pods = count.saturating_sub(of.elsewhere(app));
+            machines += pods.div_ceil(app.carried_by(CORES * 1000));
+            milli_cores += pods * app.milli_cores;
         }
-        machines
+        of.rules.machines_for(machines, milli_cores)
+    }
+
+    /// And no more: as many as it needs, or as `loadHeadroom` keeps if there were more before.
+    pub(crate) fn machines_at_most(&self, pool: usize) -> u32 {
+        let kept = match self.pools.len() {
+            1 => self.pools[0].rules.kept_by_load(self.requested()),
+            _ => 0,
+        };
+        kept.max(self.machines_needed(pool))
     }
 
     /// The world before any host runs.
@@ -340,8 +438,8 @@ impl Scenario {
             lab.kubelets.start_node(node);
         }
         lab.apply(fixtures::k3s_addons());
-        lab.apply([cluster(), class()]);
-        lab.apply(self.pools.iter().map(|pool| pool.object(self.roomy)));
+        lab.apply([self.cluster(), class()]);
+        lab.apply(self.pools.iter().map(Pool::object));
         for app in &self.apps {
             lab.apply([("deployments.apps", self.deployment(app))]);
             if app.budgeted {
@@ -365,10 +463,26 @@ impl Scenario {
                 taints: vec![
                     json!({"key": "dedicated", "value": "storage", "effect": "NoSchedule"}),
                 ],
-                ..NodeSpec::new("storage-1", &uuid(3), 64_000, 65_536)
+                ..NodeSpec::new("storage-1", &uuid(3), STORAGE_MILLI_CORES.into(), 65_536)
             });
         }
         nodes
+    }
+
+    fn cluster(&self) -> (&'static str, Value) {
+        let [per_storage, per_hypervisor] = self.clones;
+        let mut cluster = json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": "ProxmoxCluster", "metadata": {"name": "homelab"},
+            "spec": {
+                "endpoints": ["https://pve1:8006", "https://pve2:8006"], "tls": {"insecureSkipVerify": true}, "credentials": "homelab",
+                "pool": RESOURCE_POOL, "vmidRange": {"first": RANGE.start(), "last": RANGE.end()},
+                "concurrency": {"perStorage": per_storage, "perHypervisor": per_hypervisor},
+            },
+        });
+        if let Some(most) = self.per_hypervisor {
+            cluster["spec"]["maxMachinesPerHypervisor"] = json!(most);
+        }
+        ("proxmoxclusters.kproxide.dev", cluster)
     }
 
     fn deployment(&self, app: &App) -> Value {
@@ -427,6 +541,15 @@ impl Pool {
             budget: rng.random_range(1..=3),
             host_selection: policies[rng.random_range(0..policies.len())],
             selected,
+            rules: Rules {
+                // Without the large Node, it would keep as many machines as there happened to be when the load fell.
+                load_headroom: if selected {
+                    Rules::PLAIN.load_headroom
+                } else {
+                    0.0
+                },
+                ..Rules::PLAIN
+            },
         }
     }
 
@@ -456,7 +579,7 @@ impl Pool {
         }
     }
 
-    fn object(&self, roomy: bool) -> (&'static str, Value) {
+    fn object(&self) -> (&'static str, Value) {
         let labels = if self.selected {
             json!({"load": self.name})
         } else {
@@ -467,33 +590,20 @@ impl Pool {
         } else {
             json!({})
         };
-        let pool = json!({
+        let mut pool = json!({
             "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": self.name},
             "spec": {
-                "nodeClass": "debian", "clusters": ["homelab"], "limits": {"maxNodes": self.max_nodes}, "labels": labels,
+                "nodeClass": "debian", "clusters": ["homelab"], "labels": labels,
+                "limits": {"minNodes": self.rules.min_nodes, "maxNodes": self.max_nodes},
                 "policies": {"hostSelection": {"use": self.host_selection, "settings": settings}},
                 "labelTemplates": {"topology.kubernetes.io/zone": "{{ .TargetHost }}"},
-                "drainTimeout": "10m",
-                "scaleDown": {
-                    "stabilization": "2m", "minNodeAge": "2m", "unneededTime": "30s", "budget": self.budget,
-                    // Without the large Node, headroom would keep as many machines as there happened to be when the load fell.
-                    "loadHeadroom": if roomy { 0.2 } else { 0.0 },
-                },
             },
         });
+        for (field, value) in self.rules.spec(self.budget) {
+            pool["spec"][field] = value;
+        }
         ("nodepools.kproxide.dev", pool)
     }
-}
-
-fn cluster() -> (&'static str, Value) {
-    let cluster = json!({
-        "apiVersion": "kproxide.dev/v1alpha1", "kind": "ProxmoxCluster", "metadata": {"name": "homelab"},
-        "spec": {
-            "endpoints": ["https://pve1:8006", "https://pve2:8006"], "tls": {"insecureSkipVerify": true}, "credentials": "homelab",
-            "pool": RESOURCE_POOL, "vmidRange": {"first": RANGE.start(), "last": RANGE.end()},
-        },
-    });
-    ("proxmoxclusters.kproxide.dev", cluster)
 }
 
 fn class() -> (&'static str, Value) {

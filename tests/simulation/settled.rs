@@ -43,8 +43,9 @@ struct PoolState {
 }
 
 impl EndState {
-    /// What a scenario ends in, whatever happens meanwhile: it follows from the last load alone.
-    pub(crate) fn expected(scenario: &Scenario) -> Self {
+    /// What a scenario ends in, whatever happens meanwhile: it follows from the last load alone, but for machines that `loadHeadroom` keeps if there are
+    /// more of them than are needed.
+    pub(crate) fn expected(scenario: &Scenario, ended: &Self) -> Self {
         let apps = scenario.apps.iter().zip(scenario.final_load());
         let mut state = Self {
             pods: apps
@@ -55,7 +56,12 @@ impl EndState {
             machines: Vec::new(),
         };
         for (index, pool) in scenario.pools.iter().enumerate() {
-            let needed = scenario.machines_needed(index) as usize;
+            let (least, most) = (
+                scenario.machines_needed(index),
+                scenario.machines_at_most(index),
+            );
+            let had = ended.pools.get(pool.name).map_or(0, |had| had.claims);
+            let needed = had.clamp(least as usize, most as usize);
             if needed > 0 {
                 let of_pool = PoolState {
                     claims: needed,
@@ -144,25 +150,25 @@ pub(crate) fn problems(lab: &Lab, scenario: &Scenario) -> Vec<String> {
     let claims = objects(lab, CLAIMS);
     check_pods(lab, scenario, &mut found);
     for (index, pool) in scenario.pools.iter().enumerate() {
-        let (count, needed) = (
-            claims
-                .iter()
-                .filter(|claim| claim["spec"]["pool"] == pool.name)
-                .count(),
+        let of_pool = |claim: &&Arc<Value>| claim["spec"]["pool"] == pool.name;
+        let count = claims.iter().filter(of_pool).count() as u64;
+        let (needed, most) = (
             scenario.machines_needed(index),
+            scenario.machines_at_most(index),
         );
-        if count != needed as usize {
+        if !(u64::from(needed)..=u64::from(most)).contains(&count) {
             found.push(format!(
-                "pool {} has {count} claims, its load needs {needed}",
+                "pool {} has {count} claims, its load needs {needed} to {most}",
                 pool.name
             ));
         }
+        check_nodes(lab, pool.name, count, &mut found);
     }
     for claim in &claims {
         check_claim(claim, &snapshot, &nodes, &mut found);
     }
     check_surplus(&snapshot, &nodes, &claims, &mut found);
-    check_statuses(lab, scenario, &mut found);
+    check_statuses(lab, &mut found);
     check_ledger(lab, &claims, &mut found);
     found
 }
@@ -422,20 +428,18 @@ fn check_ledger(lab: &Lab, claims: &[Arc<Value>], found: &mut Vec<String>) {
     }
 }
 
-/// What kproxide says of itself is true: two leaders may have written it, and the earlier one's word may have come last.
-fn check_statuses(lab: &Lab, scenario: &Scenario, found: &mut Vec<String>) {
-    for (index, pool) in scenario.pools.iter().enumerate() {
-        let object = lab.kube.object("nodepools.kproxide.dev", "", pool.name);
-        let object = object.map(|object| object.value()).unwrap_or_default();
-        let said = &object["status"]["nodes"];
-        let needed = scenario.machines_needed(index);
-        if *said != needed {
-            found.push(format!(
-                "pool {} says {said} Nodes, it has {needed}",
-                pool.name
-            ));
-        }
+/// As many as there are: a Node for each claim.
+fn check_nodes(lab: &Lab, pool: &str, count: u64, found: &mut Vec<String>) {
+    let object = lab.kube.object("nodepools.kproxide.dev", "", pool);
+    let object = object.map(|object| object.value()).unwrap_or_default();
+    let said = &object["status"]["nodes"];
+    if *said != count {
+        found.push(format!("pool {pool} says {said} Nodes, it has {count}"));
     }
+}
+
+/// What kproxide says of itself is true: two leaders may have written it, and the earlier one's word may have come last.
+fn check_statuses(lab: &Lab, found: &mut Vec<String>) {
     for kind in ["proxmoxclusters", "nodeclasses", "nodepools"] {
         for object in objects(lab, &format!("{kind}.kproxide.dev")) {
             if !condition_is_true(&object, "Ready") {

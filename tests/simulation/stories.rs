@@ -5,7 +5,7 @@ use std::time::Duration;
 use kproxide_simulator::rng::Seed;
 
 use crate::incidents::{Incident, Vanishing};
-use crate::scenario::{Act, App, Flags, MEMORY_GIB, Pool, Scenario, Step, TRAP, foreign};
+use crate::scenario::{Act, App, Flags, MEMORY_GIB, Pool, Rules, Scenario, Step, TRAP, foreign};
 
 /// A world, and what is done in it.
 pub(crate) struct Story {
@@ -181,6 +181,7 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
             budget: 1,
             host_selection,
             selected: true,
+            rules: Rules::PLAIN,
         }],
         apps: vec![App {
             name: "web".to_owned(),
@@ -194,6 +195,9 @@ pub(crate) fn world(seed: u64, host_selection: &'static str, steps: Vec<Step>) -
         flags: Flags::default(),
         quarantine: None,
         slow_clones: None,
+        encore: Vec::new(),
+        per_hypervisor: None,
+        clones: [2, 2],
     }
 }
 

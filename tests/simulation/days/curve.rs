@@ -11,7 +11,9 @@ use rand::rngs::SmallRng;
 use super::DAY;
 use crate::mishaps::{Event, Mishap};
 use crate::plan::{CutOff, FaultPlan, HostPlan, Life, QUIET, Split};
-use crate::scenario::{Act, App, CORES, Flags, MEMORY_GIB, Onto, Pool, Scenario, Step, foreign};
+use crate::scenario::{
+    Act, App, CORES, Flags, MEMORY_GIB, Onto, Pool, Rules, Scenario, Step, foreign,
+};
 
 /// Share of its peak that a pool's load has at each full hour; in between it is interpolated.
 const LEVELS: [f64; 24] = [
@@ -49,6 +51,7 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
             budget: rng.random_range(1..=3),
             host_selection: policies[rng.random_range(0..policies.len())],
             selected: true,
+            rules: Rules::PLAIN,
         })
         .collect();
     // Of one size in each pool, so that how many machines a load needs is a division.
@@ -77,6 +80,9 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
         flags: Flags::default(),
         quarantine: Some(QUARANTINE),
         slow_clones: None,
+        encore: Vec::new(),
+        per_hypervisor: None,
+        clones: [2, 2],
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{LOOK, Stage};
 use crate::history::Foreign;
 use crate::object::{CLAIMS, name};
+use crate::plan::FaultPlan;
 use crate::scenario::{Act, Onto, RANGE, TRAP};
 use crate::settled::ledger_entries;
 
@@ -22,20 +23,7 @@ impl Stage<'_> {
         for step in &self.scenario.steps {
             sleep_until(started + step.at).await;
             match &step.act {
-                Act::Load(load) => {
-                    self.log.line("people", &format!("load {load:?}"));
-                    for (app, replicas) in self.scenario.apps.iter().zip(load) {
-                        let patch = json!({"spec": {"replicas": replicas}});
-                        let scaled = self.lab.kube.patch(
-                            "deployments.apps",
-                            "",
-                            "default",
-                            &app.name,
-                            patch,
-                        );
-                        scaled.expect("the Deployment was made at the beginning");
-                    }
-                }
+                Act::Load(load) => self.load(load),
                 Act::Copy(onto) => self.copy(*onto, &mut foreign).await,
                 Act::Keep(keep) => self.keep(*keep),
                 Act::Silence => self.silence().await,
@@ -47,6 +35,33 @@ impl Stage<'_> {
             }
         }
         foreign
+    }
+
+    /// Once all is at rest and nothing goes wrong any more: pods come and go again.
+    pub(super) async fn encore(&self, plan: &FaultPlan) -> Result<(), String> {
+        let started = Instant::now();
+        self.calm.set(true);
+        for step in &self.scenario.encore {
+            sleep_until(started + step.at).await;
+            if let Act::Load(load) = &step.act {
+                self.load(load);
+            }
+        }
+        if !self.scenario.encore.is_empty() {
+            self.come_to_rest(plan).await?;
+        }
+        self.calm.set(false);
+        Ok(())
+    }
+
+    fn load(&self, load: &[u32]) {
+        self.log.line("people", &format!("load {load:?}"));
+        for (app, replicas) in self.scenario.apps.iter().zip(load) {
+            let patch = json!({"spec": {"replicas": replicas}});
+            let kube = &self.lab.kube;
+            let scaled = kube.patch("deployments.apps", "", "default", &app.name, patch);
+            scaled.expect("the Deployment was made at the beginning");
+        }
     }
 
     /// Somebody wants a Node of ours kept, or none any more.

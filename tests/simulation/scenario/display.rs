@@ -23,6 +23,12 @@ impl fmt::Display for Scenario {
             lease.renew_deadline,
             lease.retry
         )?;
+        let [per_storage, per_hypervisor] = self.clones;
+        writeln!(
+            out,
+            "  clones at once: {per_storage} per storage, {per_hypervisor} per hypervisor; machines per hypervisor: {:?}",
+            self.per_hypervisor
+        )?;
         for (index, pool) in self.pools.iter().enumerate() {
             let apps = self.apps.iter().filter(|app| app.pool == index);
             let apps: Vec<String> = apps
@@ -33,15 +39,16 @@ impl fmt::Display for Scenario {
                 .collect();
             writeln!(
                 out,
-                "  pool {}: at most {} Nodes, {}, budget {}; {}",
+                "  pool {}: at most {} Nodes, {}, budget {}; {}; {:?}",
                 pool.name,
                 pool.max_nodes,
                 pool.host_selection,
                 pool.budget,
-                apps.join(", ")
+                apps.join(", "),
+                pool.rules
             )?;
         }
-        for step in &self.steps {
+        for step in self.steps.iter().chain(&self.encore) {
             match &step.act {
                 Act::Load(load) => writeln!(out, "  {} pods {load:?}", Clock(step.at))?,
                 Act::Copy(onto) => writeln!(
