@@ -24,10 +24,11 @@ pub struct Cli {
 pub enum Command {
     /// Run the autoscaler against the cluster that this pod or kubeconfig belongs to
     Run(Box<Run>),
-    /// Watch the main job on simulated Kubernetes and Proxmox: nothing to install, nothing to configure
+    /// Show the autoscaler at work on a simulated Kubernetes and Proxmox: nothing to install or configure
     ///
-    /// Load comes and goes, a hypervisor goes down, a policy is swapped: some ten minutes, shown in half a minute. The autoscaler and its policies are the real ones. In
-    /// a terminal it is a picture (space pauses, q ends), elsewhere lines; a summary is the end of both.
+    /// Load comes and goes, a hypervisor fails, a policy is replaced. It shows about ten minutes in half a minute.
+    /// Kubernetes and Proxmox are simulated; the autoscaler and its policies are the real ones. In a terminal it draws
+    /// a picture (space pauses, q quits). Elsewhere it prints lines. Both end with a summary.
     #[cfg(feature = "simulator")]
     Demo(Demo),
     /// Serve a simulated Proxmox VE, and a simulated Kubernetes, to other programs
@@ -36,7 +37,7 @@ pub enum Command {
     Simulate(Simulate),
     /// Print the CustomResourceDefinitions as YAML
     Crds {
-        /// Print the JSON Schema of the Helm chart's values, which is made from them, instead
+        /// Print the JSON Schema of the Helm chart's values instead
         #[arg(long)]
         values_schema: bool,
     },
@@ -48,13 +49,13 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "A DURATION is written like 10s, 5m, 24h, 7d or 250ms.")]
 pub struct Run {
-    /// Kubernetes credentials; default: those of the pod, else ~/.kube/config
+    /// File with the address of Kubernetes and credentials; default: those of the pod, or else ~/.kube/config
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Plan and report as if leader, but write nothing anywhere: no Lease, no Secret, no object, no Proxmox request that changes anything
+    /// Plan and report, but write nothing to Kubernetes or Proxmox
     #[arg(long)]
     pub dry_run: bool,
-    /// Namespace of the Lease and of the Secret with the ownership key
+    /// Namespace of the Lease, and of the Secret with the key that proves which VMs are kproxide's
     #[arg(
         long,
         env = "POD_NAMESPACE",
@@ -62,7 +63,7 @@ pub struct Run {
         value_name = "NAME"
     )]
     pub namespace: String,
-    /// Name of this replica, in the Lease and as the reporting instance of Events
+    /// Name of this replica in the Lease and in Events
     #[arg(
         long,
         env = "POD_NAME",
@@ -70,33 +71,36 @@ pub struct Run {
         value_name = "NAME"
     )]
     pub pod_name: String,
-    /// The Node that this process runs on: never drained
+    /// The Node that kproxide runs on; kproxide never drains it
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Name of the Lease, of the Secret with the ownership key (NAME-ownership-key) and of the controller that Events name
+    /// Name of the Lease, of the Secret (NAME-ownership-key), and of the controller in Events
     #[arg(long, default_value = "kproxide", value_name = "NAME")]
     pub name: String,
-    /// A folder with more policies: NAME.wasm (or .wasm.gz, .wasm.zst) overrides the built-in of that name. Watched. Repeatable
+    /// Folder with your policies, as NAME.wasm (or .wasm.gz, .wasm.zst). A file replaces the built-in policy of its
+    /// name. kproxide picks up changes. May be given several times
     #[arg(long, value_name = "DIR")]
     pub policy_dir: Vec<PathBuf>,
-    /// Folder with one sub-folder of credentials for each ProxmoxCluster's `credentials`
+    /// Folder with the credentials of Proxmox: one sub-folder for each ProxmoxCluster, named by its `spec.credentials`
     #[arg(long, default_value = "/etc/kproxide/credentials", value_name = "DIR")]
     pub credentials_dir: PathBuf,
-    /// Folder with the scripts that NodeClasses name in `join.guestExec.commandSecretFile`; none is read from elsewhere
+    /// Folder with the scripts that NodeClasses name in `spec.join.guestExec.commandSecretFile`. kproxide reads scripts
+    /// from nowhere else
     #[arg(long, default_value = "/etc/kproxide/join", value_name = "DIR")]
     pub join_dir: PathBuf,
-    /// Where it is noted which policy file is busy, so that one that ends the process three times is refused; this process's own, need not outlive the pod
+    /// Folder for crash marks: kproxide no longer loads a policy file that was running in each of 3 crashes. Replicas
+    /// must not share it. An emptyDir will do
     #[arg(long, default_value = "/dev/shm/kproxide", value_name = "DIR")]
     pub state_dir: PathBuf,
-    /// Where /healthz, /readyz, /metrics and /debug/plan are served
+    /// Address of /healthz, /readyz, /metrics and /debug/plan
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,
     #[command(flatten)]
     pub timing: Timing,
-    /// How logs are written to standard error
+    /// Format of the logs on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Json, value_name = "FORMAT")]
     pub log_format: LogFormat,
-    /// Which logs: a level, or directives such as `info,kproxide::act=debug`
+    /// What to log: a level such as `debug`, or directives such as `info,kproxide::act=debug`
     #[arg(
         long,
         env = "KPROXIDE_LOG",
@@ -106,43 +110,45 @@ pub struct Run {
     pub log: String,
 }
 
-/// When things are done.
+/// How often, how soon, and how much at once.
 #[derive(Clone, Debug, Args)]
 pub struct Timing {
-    /// Look at the world at least this often
+    /// Plan at least this often
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub poll_interval: std::time::Duration,
     /// Plan once nothing has changed for this long
     #[arg(long, default_value = "50ms", value_parser = duration, value_name = "DURATION")]
     pub batch_idle: std::time::Duration,
-    /// Plan at the latest this long after the first change
+    /// Plan this long after the first change at the latest
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub batch_max: std::time::Duration,
-    /// Ask Proxmox again for its inventory when it is older than this
+    /// Read Proxmox's inventory again when it is older than this
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub inventory_max_age: std::time::Duration,
-    /// Remove nothing for this long, and two ticks, after becoming leader
+    /// Remove no machine for this long after becoming leader, and for at least two ticks
     #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub cold_start: std::time::Duration,
-    /// A freed VMID and address are not used again for this long
+    /// Do not use the VMID and the address of a destroyed machine again for this long
     #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
     pub quarantine: std::time::Duration,
-    /// A machine of ours whose claim is gone and whose Node is not Ready is removed after this long; one whose Node is Ready gets its claim back at once
+    /// Remove a machine that has lost its NodeClaim after this long, unless its Node is Ready. A machine with a Ready
+    /// Node gets a new NodeClaim at once
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub orphan_grace: std::time::Duration,
-    /// Keep a small stopped VM in each Proxmox cluster, so that a copy of this Kubernetes cluster (a backup restored elsewhere) is noticed before it removes machines
+    /// Keep a small stopped VM `kproxide-anchor-NUMBER` in each Proxmox cluster. With it kproxide notices a second copy
+    /// of this Kubernetes cluster (an etcd backup restored elsewhere) before it removes machines
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub anchor: bool,
-    /// Others may take the Lease after this long without renewal
+    /// Another replica may take the Lease when it was not renewed for this long
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
     pub lease_duration: std::time::Duration,
-    /// Step down when the Lease could not be renewed for this long
+    /// Stop being leader when the Lease could not be renewed for this long
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub lease_renew_deadline: std::time::Duration,
-    /// Time between two tries for the Lease
+    /// Try this often to get or renew the Lease
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
     pub lease_retry: std::time::Duration,
-    /// Make at most this many machines in one tick
+    /// Launch at most this many machines in one tick, 1 to 1000; more follow in the next ticks
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub max_launches_per_tick: u32,
 }
@@ -156,7 +162,7 @@ pub enum LogFormat {
 #[cfg(feature = "simulator")]
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Which run: another seed is another run, the same seed is the same run, line by line
+    /// The same seed gives the same run, line by line; another seed gives another run
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// The policy that chooses hypervisors: a built-in's name (`kproxide policy list`) or a .wasm file
@@ -170,27 +176,29 @@ pub struct Demo {
 #[cfg(feature = "simulator")]
 #[derive(Debug, Subcommand)]
 pub enum Simulate {
-    /// Serve a simulated Proxmox VE over HTTPS on loopback, and a simulated Kubernetes beside it unless there is a real one to join
+    /// Serve a simulated Proxmox VE over HTTPS on loopback, and a simulated Kubernetes unless --kubeconfig names a real
+    /// one
     Serve(Serve),
 }
 
 #[cfg(feature = "simulator")]
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where to write what a client needs: pve.json, ca.pem, credentials/ and, for the simulated Kubernetes, kubeconfig
+    /// Folder for the files that a client needs: pve.json, ca.pem, credentials/ and, for the simulated Kubernetes,
+    /// kubeconfig
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Machines join the cluster of this kubeconfig, and no Kubernetes is simulated
+    /// Let the machines join the cluster of this kubeconfig, and simulate no Kubernetes
     #[arg(long, value_name = "FILE", conflicts_with = "kube_port")]
     pub kubeconfig: Option<PathBuf>,
-    /// The Proxmox servers, as name:threads:GiB; each has a template k8s-node
+    /// The Proxmox servers, as name:threads:GiB. Each has a template k8s-node
     #[arg(
         long,
         default_value = "pve1:16:64,pve2:16:64,pve3:16:64",
         value_name = "LIST"
     )]
     pub hypervisors: String,
-    /// What is drawn, such as the time that a machine boots, follows from it
+    /// Seed for what is random, such as how long a machine boots
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Port of Proxmox VE's API on loopback; 0 takes any free one
@@ -199,10 +207,10 @@ pub struct Serve {
     /// Port of the simulated Kubernetes API on loopback; 0 takes any free one
     #[arg(long, default_value_t = 0, value_name = "PORT")]
     pub kube_port: u16,
-    /// Nothing takes time: clones, boots and pods are done at once
+    /// Let nothing take time: clones, boots and pods are done at once
     #[arg(long)]
     pub instant: bool,
-    /// Which logs go to standard error: a level, or directives
+    /// What to log on standard error: a level, or directives
     #[arg(
         long,
         env = "KPROXIDE_LOG",
@@ -218,13 +226,13 @@ pub enum Policy {
     List,
     /// Write the built-in policies as NAME.wasm into a folder
     Export {
-        /// The folder; made if it is not there
+        /// The folder; kproxide creates it if it does not exist
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
 }
 
-/// What is longer is a slip; it is added to clocks without a check.
+/// A longer duration is a mistake. The limit also keeps sums of a clock and a duration from overflowing.
 const DURATION_MAX: std::time::Duration = std::time::Duration::from_hours(365 * 24);
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {

@@ -1,16 +1,17 @@
-//! What a VM is made to be beside its size and its place: said by a NodeClass, written down in the claim, and sent to Proxmox.
+//! The settings of a VM apart from size and place. A NodeClass gives them, the claim records them, Proxmox gets them.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// A claim takes it over from its class, so that a class that is changed changes no machine on its way. Everything in it is part of the class's
-/// digest: what does not change a VM has no place here.
+/// The settings of a VM apart from size and place. A claim holds a copy, so that a change of the class does not change
+/// machines that are being launched. The class's digest covers all of it, so only settings that change a VM belong
+/// here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MachineSpec {
-    /// First-boot configuration. Not given: the template's stays.
+    /// Settings for cloud-init. Not given: the template's stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
     /// Options of the VM.
@@ -18,12 +19,12 @@ pub struct MachineSpec {
     pub vm_options: VmOptions,
 }
 
-/// Options of the VM. What is not given stays as the template has it.
+/// Options of the VM. An option that is not given stays as the template has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmOptions {
-    /// The CPU that the VM shows to its guest, such as `host`, `x86-64-v2-AES` or `custom-NAME`.
+    /// Proxmox's CPU type: `host`, `x86-64-v2-AES`, or `custom-NAME` for a model of yours.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
     pub cpu_type: Option<String>,
@@ -36,18 +37,19 @@ impl VmOptions {
     }
 }
 
-/// Settings for cloud-init, through Proxmox's cloud-init drive. What is not given stays as the template has it.
+/// Settings for cloud-init, through Proxmox's cloud-init drive. A setting that is not given stays as the template has
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CloudInit {
-    /// The user that cloud-init makes.
+    /// The user that cloud-init creates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Public SSH keys for that user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ssh_keys: Vec<String>,
-    /// The first interface asks DHCP for its address.
+    /// The first interface gets its address from DHCP.
     pub dhcp: bool,
     /// The first interface has the claim's own address, in this network.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +63,7 @@ pub struct CloudInit {
     pub search_domain: Option<String>,
 }
 
-/// The network of addresses that are handed out.
+/// The network of the addresses that kproxide hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

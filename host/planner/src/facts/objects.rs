@@ -1,4 +1,6 @@
-//! The operator's objects and our own records, as the planner reads them. The API's types (`host/src/kube/crd.rs`) are converted into these.
+//! The user's objects and kproxide's own records, as the planner reads them. NodePool, NodeClass and ProxmoxCluster are
+//! converted into these (`host/src/kube/convert`). Of NodeClaim and Ledger, these types are the API's `spec` and
+//! `status`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ pub struct ClusterFacts {
     pub max_machines_per_hypervisor: Option<u32>,
     pub clones_per_storage: u32,
     pub clones_per_hypervisor: u32,
-    /// The object cannot be used as it stands; says why. Nothing is launched there.
+    /// Why kproxide cannot use the object as it stands. It then launches nothing there.
     pub problem: Option<String>,
 }
 
@@ -44,32 +46,32 @@ pub struct ClusterFacts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassFacts {
     pub template: Arc<str>,
-    /// The template exists once on each hypervisor (of the same name), and clones stay where their template is.
+    /// Each hypervisor has a template of this name, and a clone stays where its template is.
     pub local_template: bool,
-    /// The disk of a full clone goes here; `None`: where the template's is.
+    /// Storage for the disks of a full clone. `None`: each disk goes where the template's is.
     pub storage: Option<StorageName>,
-    /// Linked clones take no room in the storage at first.
+    /// Whether to make linked clones, which at first take no space. `None`: where storage and template allow it.
     pub linked: Option<bool>,
     pub instance_types: Vec<InstanceType>,
     pub arch: Arc<str>,
     pub os: Arc<str>,
-    /// Capacity less this is allocatable, until a real Node of the type has shown its own.
+    /// Allocatable is the capacity less this, until a Node of the type has shown its own.
     pub overhead_milli_cores: u64,
     pub overhead_memory_bytes: u64,
-    /// Addresses that machines of this class may be given, in order; `None`: DHCP.
+    /// Addresses that kproxide hands out, in this order. `None`: it hands out none.
     pub addresses: Option<Vec<AddressRange>>,
     pub timeouts: Timeouts,
     /// How a started machine becomes a Node.
     pub join: Join,
     /// Path of the script for [`Join::GuestExec`].
     pub join_script: Option<Arc<str>>,
-    /// What its VMs are made to be.
+    /// Settings of its VMs.
     #[serde(default)]
     pub machine: MachineSpec,
     /// Proxmox tags, for people.
     pub tags: Vec<String>,
     pub provider_id: ProviderId,
-    /// Changes when the class changes in a way that new machines would show: with the template's digest, what drift is measured by.
+    /// Changes when the class changes so that new machines would differ. With the template's digest it will tell drift.
     pub digest: Digest,
     pub problem: Option<String>,
 }
@@ -97,7 +99,7 @@ pub struct AddressRange {
 pub enum Join {
     /// The template joins by itself at first boot.
     Template,
-    /// A command runs through the guest agent, once per claim.
+    /// kproxide runs a script through the QEMU guest agent, once per claim.
     GuestExec,
 }
 
@@ -105,7 +107,7 @@ pub enum Join {
 pub struct Timeouts {
     /// From the clone's intent to a started VM.
     pub provision: SignedDuration,
-    /// From start to the guest agent's first answer, where one is needed.
+    /// From start to the guest agent's first answer. Counts only with [`Join::GuestExec`].
     pub agent: SignedDuration,
     /// From start to a Ready Node.
     pub join: SignedDuration,
@@ -126,18 +128,18 @@ pub struct PoolFacts {
     pub weight: i32,
     pub labels: Labels,
     pub taints: Vec<Taint>,
-    /// Removed by whoever set them (a CNI, say) before a Node counts as Initialized.
+    /// Something else (a CNI, say) removes them. The Node counts as Initialized only after that.
     pub startup_taints: Vec<Taint>,
     pub policies: PoolPolicies,
     pub paused: bool,
     pub scale_up_stabilization: SignedDuration,
     pub scale_down: ScaleDown,
     pub drain_timeout: SignedDuration,
-    /// A Node that is not Ready for so long is replaced.
+    /// kproxide replaces a Node that has not been Ready for this long.
     pub repair_after: SignedDuration,
-    /// A machine whose claim is older is replaced.
+    /// kproxide replaces a machine whose claim is older than this.
     pub expire_after: Option<SignedDuration>,
-    /// Room kept free in the pool, beyond what pods ask.
+    /// Room that kproxide keeps free in the pool for pods to come.
     pub headroom: Resources,
     pub problem: Option<String>,
 }
@@ -208,7 +210,7 @@ impl TryFrom<String> for PolicyRef {
     }
 }
 
-/// Which bytes answer for a policy's name now.
+/// Which version of a policy answers now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyFacts {
     pub digest: Digest,
@@ -217,17 +219,17 @@ pub struct PolicyFacts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScaleDown {
     pub enabled: bool,
-    /// H in A × (1 + H) < T − K.
+    /// H in `A × (1 + H) < T − K`: A is the load, T what all Nodes have, K what the removed Node has.
     pub load_headroom: f64,
     pub stabilization: SignedDuration,
     pub min_node_age: SignedDuration,
     pub unneeded_time: SignedDuration,
-    /// Removals of this pool under way at once, at most.
+    /// At most this many removals of the pool at once.
     pub budget: u32,
     pub blocked_by: BlockedBy,
 }
 
-/// Which pods keep their Node from going.
+/// Which pods keep their Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedBy {
     pub local_volumes: bool,
@@ -242,18 +244,18 @@ pub struct BlockedBy {
 pub struct ClaimFacts {
     pub uid: Uid,
     pub created: Timestamp,
-    /// Somebody, we included, has deleted the claim: it is drained and its machine terminated.
+    /// A user or kproxide has deleted the claim: kproxide drains the Node and destroys the machine.
     pub deleting_since: Option<Timestamp>,
     pub has_finalizer: bool,
     pub spec: ClaimSpec,
     pub status: ClaimStatus,
-    /// `kproxide.dev/replace: "true"` on the claim: it goes as soon as budget allows.
+    /// The annotation `kproxide.dev/replace: "true"`: kproxide replaces the machine as soon as the budget allows.
     pub replace: bool,
     pub do_not_disrupt: bool,
     pub paused: bool,
 }
 
-/// One wanted machine. Never changes: a launch that fails closes its claim, and a new claim is made.
+/// One wanted machine. It never changes. When a launch fails, kproxide closes the claim and makes a new one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -264,20 +266,21 @@ pub struct ClaimSpec {
     pub class: ClassName,
     /// Name of the ProxmoxCluster.
     pub cluster: ClusterName,
-    /// Number of the VM.
+    /// VMID of the machine.
     #[cfg_attr(feature = "schema", schemars(range(min = 100, max = 999999999)))]
     pub vmid: Vmid,
     /// Name of the VM.
     pub vm_name: Arc<str>,
-    /// The hypervisor that it is made on. A later migration shows in the status.
+    /// The hypervisor on which kproxide makes it. If Proxmox migrates it later, the status says where to.
     pub hypervisor: Arc<str>,
-    /// Storage for its disks; not given: where the template's are.
+    /// Storage for its disks. Not given: each disk goes where the template's is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
-    /// Which clone makes it. Not given: its VM was there before it, or an earlier version of kproxide made it.
+    /// How kproxide clones it. Not given: the VM existed before the NodeClaim, or an earlier version made the
+    /// NodeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clone: Option<CloneSpec>,
-    /// Name of its size.
+    /// Name of its instance type.
     pub instance_type: InstanceTypeName,
     /// Its size.
     pub resources: ClaimResources,
@@ -285,7 +288,7 @@ pub struct ClaimSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub address: Option<std::net::IpAddr>,
-    /// What its VM is made to be, as its class had it when it was planned. Not given: as `clone`.
+    /// Settings of its VM, as the class had them when kproxide planned it. Not given: for the same reasons as `clone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Box<MachineSpec>>,
     /// Labels that its Node gets.
@@ -298,28 +301,28 @@ pub struct ClaimSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 128)))]
     pub taints: Vec<Taint>,
-    /// Digest of the template and the class that it is made from.
+    /// Digest of the template and the NodeClass that it is made from.
     pub template_digest: Digest,
     /// Digest of the host-selection policy that chose the hypervisor.
     pub policy_digest: Digest,
-    /// Set if it was made for a machine of ours whose own claim was gone.
+    /// Set if kproxide made it for a machine whose own NodeClaim was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<Adopts>,
 }
 
-/// The clone that is asked for. Decided with the machine's place: what is asked of Proxmox is what was planned.
+/// The clone that kproxide asks Proxmox for. The planner decides it together with the machine's place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CloneSpec {
     /// The hypervisor that the template is on.
     pub hypervisor: Arc<str>,
-    /// Number of the template.
+    /// VMID of the template.
     pub vmid: Vmid,
-    /// Every disk is copied. If not, the clone is linked: it builds on the template's disks.
+    /// true: a full clone, with a copy of each disk. false: a linked clone, which builds on the template's disks.
     #[serde(default)]
     pub full: bool,
-    /// Storage for the copies. Not given: each beside the template's disk.
+    /// Storage for the copies. Not given: each goes where the template's disk is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
 }
@@ -338,29 +341,29 @@ pub struct ClaimResources {
     pub disk_bytes: Option<u64>,
 }
 
-/// What the ownership marker of a machine says that was there before its claim.
+/// What kproxide expects in the ownership marker of a machine that existed before this NodeClaim.
 //
-// The proof of ownership does not become weaker by it. The marker's signature still covers our cluster, the claim that the machine was made for,
-// this very VMID and the nonce, and only our key makes it; the claim merely says which of the markers that we have signed it expects. It says so in its
-// specification, which is there from its first moment and never changes. So it can name nothing but a machine that we made: what it says of a VM that
-// carries no such marker (a copy, another number, another cluster's) proves nothing, and that VM is left alone as ever. A machine whose own
-// claim still exists is not touched for another claim: such a claim is held.
+// This does not weaken the proof of ownership. The marker's signature still covers our cluster, the machine's first
+// claim, its VMID and the nonce, and only our key can make it. The new claim only says which of our signed markers it
+// expects, in its specification, which never changes. If the VM carries another marker or none (a copy, another VMID,
+// another cluster's), nothing is proven and the VM is left alone. While a machine's first claim still exists, a second
+// claim for it is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Adopts {
-    /// UID of the claim that the machine was made for.
+    /// UID of the NodeClaim that the machine was made for.
     #[serde(rename = "claimUID")]
     pub claim_uid: Uid,
-    /// Random part of its marker.
+    /// Random part of its ownership marker.
     pub nonce: Arc<str>,
-    /// It could not serve any more, and is taken over to be removed.
+    /// The machine's Node was not Ready for too long: kproxide takes the machine over in order to remove it.
     #[serde(default)]
     pub condemned: bool,
 }
 
 impl ClaimSpec {
-    /// It was made for a machine that had no claim and cannot serve, so that it is removed as any other.
+    /// It was made for a machine without a claim whose Node is not Ready, in order to remove it as any other machine.
     pub fn is_condemned(&self) -> bool {
         self.adopts.as_ref().is_some_and(|adopts| adopts.condemned)
     }
@@ -378,20 +381,20 @@ impl ClaimSpec {
 #[serde(rename_all = "camelCase", default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimStatus {
-    /// Where it stands.
+    /// How far the launch or the removal is.
     pub phase: Phase,
-    /// What was about to be done when this was written.
+    /// The operation that kproxide was about to do when it wrote this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intent: Option<Intent>,
-    /// The Proxmox task under way.
-    // If its number is known.
+    /// The Proxmox task that runs (its UPID).
+    // Not set while the UPID is unknown: the answer to the request was lost, say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upid: Option<Arc<str>>,
     /// Random part of the ownership marker.
     // Recorded with the first intent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nonce: Option<Arc<str>>,
-    /// SMBIOS UUID of the VM, by which its Node is recognized.
+    /// SMBIOS UUID of the VM. kproxide recognizes the Node by it.
     #[serde(rename = "smbiosUUID", skip_serializing_if = "Option::is_none")]
     pub smbios_uuid: Option<Uid>,
     /// Volumes of the VM.
@@ -405,7 +408,7 @@ pub struct ClaimStatus {
     /// UID of its Node.
     #[serde(rename = "nodeUID", skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<Uid>,
-    /// The hypervisor that it stands on now.
+    /// The hypervisor that the VM is on now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<Arc<str>>,
     /// When the VM was started.
@@ -414,7 +417,7 @@ pub struct ClaimStatus {
     /// When the present drain began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Timestamp>,
-    /// What holds and since when.
+    /// What is true of the machine, and since when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(
         feature = "schema",
@@ -424,7 +427,7 @@ pub struct ClaimStatus {
 }
 
 impl ClaimFacts {
-    /// Where its VM was last known to stand.
+    /// The hypervisor on which its VM was last seen.
     pub fn hypervisor(&self) -> &Arc<str> {
         let followed = self.status.hypervisor.as_ref();
         followed.unwrap_or(&self.spec.hypervisor)
@@ -432,7 +435,7 @@ impl ClaimFacts {
 }
 
 impl ClaimStatus {
-    /// The condition is present and true; since when.
+    /// Since when the condition is true. `None`: it is not.
     pub fn since(&self, condition: Condition) -> Option<Timestamp> {
         self.conditions
             .iter()
@@ -441,20 +444,20 @@ impl ClaimStatus {
     }
 }
 
-/// One condition of an object; only changes of its status move the time.
+/// One condition of an object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimCondition {
-    /// What is true or not.
-    // As with a removal's reason, the schema lists no words.
+    /// Type of the condition, such as `Initialized`.
+    // The schema lists no types, as it lists no reasons of removals (see there).
     #[serde(rename = "type")]
     #[cfg_attr(
         feature = "schema",
         schemars(with = "String", length(min = 1, max = 63))
     )]
     pub kind: Condition,
-    /// Whether it holds.
+    /// True, False or Unknown.
     #[serde(with = "truth")]
     #[cfg_attr(
         feature = "schema",
@@ -496,55 +499,56 @@ mod truth {
     }
 }
 
-/// Every limit is computed from this, so that it holds with any number of kproxides running.
+/// All limits are computed from this one object, so that they hold even if several copies of kproxide run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerFacts {
-    // These three stand in the object's metadata, and are empty in what is written as its specification.
+    // The first three fields come from the object's metadata. They are never written into its spec.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub resource_version: Arc<str>,
-    /// A person's word that a freeze is meant: the annotation `kproxide.dev/acknowledge-removal`.
+    /// The annotation `kproxide.dev/acknowledge-removal`: a person confirms that the removals in a freeze are intended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub acknowledged: Option<Arc<str>>,
-    /// A person's word on a mark that is not ours: the annotation `kproxide.dev/acknowledge-anchor`.
+    /// The annotation `kproxide.dev/acknowledge-anchor`: a person lets kproxide take a foreign mark as its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub anchor_acknowledged: Option<Arc<str>>,
-    /// VM numbers that are promised, in use or in quarantine.
+    /// VMIDs that are promised, in use or in quarantine. At most 5,000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
     pub entries: Vec<LedgerEntry>,
-    /// What policies keep between decisions.
+    /// State that policies keep between their answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
     pub policy_state: Vec<PolicyState>,
-    /// Combinations that failed and are left alone for a while.
+    /// Hypervisors and storages where launches failed, and how long kproxide makes no machine there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub backoff: Vec<Backoff>,
-    /// Removals that began a short time ago, as the breaker counts them.
+    /// Removals of the last minutes. kproxide computes its rate limit from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
     pub removals: Vec<Removal>,
-    /// Nothing is removed, because too many machines went bad at once.
+    /// Set while kproxide removes nothing because too many machines went bad at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
-    /// Machines of ours without a claim, and since when.
-    // They wait for their Nodes, or for the end of their grace.
+    /// kproxide's machines without a NodeClaim, and since when.
+    // kproxide waits until their Nodes are Ready, or until `--orphan-grace` is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub orphans: Vec<OrphanSeen>,
-    /// The VMs by which this Kubernetes cluster is told from its copies.
-    // One for each Proxmox cluster.
+    /// The VMs `kproxide-anchor-NUMBER`, one in each Proxmox cluster. They tell this Kubernetes cluster from a copy of
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub anchors: Vec<Anchor>,
 }
 
-/// A VM by which this Kubernetes cluster is told from its copies: it must show `mark` or `next`.
+/// The VM `kproxide-anchor-NUMBER` of one Proxmox cluster. It must show `mark` or `next`: if not, a copy has written to
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -553,39 +557,39 @@ pub struct Anchor {
     pub cluster: ClusterName,
     /// Number of the VM.
     pub vmid: Vmid,
-    /// What it showed before `next`.
-    // `None`: nothing of ours.
+    /// The mark before `next`.
+    // `None`: it has not carried a mark of ours yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
-    /// What it is moved on to.
-    // An intent, so that it may show either.
+    /// The mark that kproxide is writing to it.
+    // This is an intent: the VM may show `mark` or `next`.
     pub next: Mark,
-    /// When a leader last found nothing amiss.
+    /// When kproxide last found the mark to be right.
     pub at: Timestamp,
-    /// Nobody looked after it for a while; watched since then.
+    /// Since when kproxide watches the VM, because it did not look at it for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched_since: Option<Timestamp>,
-    /// What it shows instead. The annotation `kproxide.dev/acknowledge-anchor` takes it for ours.
+    /// The mark that it shows instead. With the annotation `kproxide.dev/acknowledge-anchor` kproxide accepts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign: Option<ForeignMark>,
 }
 
-/// What an anchor shows that was not written from this Ledger.
+/// A mark that was not written from this Ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForeignMark {
-    /// Number of the VM that shows it.
+    /// VMID of the VM that shows it.
     pub vmid: Vmid,
-    /// What it shows.
+    /// The mark.
     pub mark: Mark,
-    /// When the first such mark was seen.
+    /// When kproxide first saw such a mark.
     pub since: Timestamp,
-    /// How often another one was seen after it.
+    /// How often it changed since then.
     pub moved: u32,
 }
 
-/// What an anchor shows: how often it was moved, and by which process. As text `7-x4f9`.
+/// What an anchor shows: how often it was written, and a random word of the process that wrote it. As text: `7-x4f9`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -621,7 +625,7 @@ impl TryFrom<String> for Mark {
     }
 }
 
-/// A machine of ours without a claim.
+/// One of kproxide's machines, without a NodeClaim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -630,28 +634,28 @@ pub struct OrphanSeen {
     pub cluster: ClusterName,
     /// Number of the VM.
     pub vmid: Vmid,
-    /// UID of the claim that it was made for.
+    /// UID of the NodeClaim that it was made for.
     #[serde(rename = "claimUID")]
     pub claim_uid: Uid,
-    /// First seen without it.
-    // Its grace is counted from here, whatever restarts.
+    /// When kproxide first saw it without a NodeClaim.
+    // `--orphan-grace` counts from here, also after a restart.
     pub since: Timestamp,
 }
 
-/// One VM number.
+/// One VMID.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LedgerEntry {
-    /// Name of the claim.
+    /// Name of the NodeClaim.
     pub claim: ClaimName,
-    /// Name of its pool.
+    /// Name of its NodePool.
     pub pool: PoolName,
     /// Name of the ProxmoxCluster.
     pub cluster: ClusterName,
-    /// The number.
+    /// The VMID.
     pub vmid: Vmid,
-    /// The hypervisor that it is made on.
+    /// The hypervisor on which kproxide makes it.
     pub hypervisor: Arc<str>,
     /// Storage for its disks, if not the template's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -679,26 +683,27 @@ pub enum EntryState {
     Reserved { since: Timestamp },
     /// Its claim exists.
     Live,
-    /// Its number and address are not used again before then. Counts for no limit.
+    /// kproxide does not use the VMID and the address again before this time. Counts for no limit.
     Quarantined { until: Timestamp },
 }
 
-/// [`EntryState`] for the API server, whose schemas cannot say which state has which moment.
+/// [`EntryState`] for the API server. Its schemas cannot say which state goes with which time.
 #[cfg(feature = "schema")]
 #[derive(schemars::JsonSchema)]
 #[expect(dead_code, reason = "only its schema is asked for")]
 struct EntryStateSchema {
-    /// Whether it is promised, in use or in quarantine.
+    /// reserved: promised. live: in use. quarantined: not to be used again before `until`.
     #[schemars(extend("enum" = ["reserved", "live", "quarantined"]))]
     state: String,
-    /// Reserved since.
+    /// When it was reserved.
     since: Option<Timestamp>,
-    /// In quarantine until.
+    /// When the quarantine ends.
     until: Option<Timestamp>,
 }
 
 impl LedgerEntry {
-    /// Of a claim on the hypervisor that it was placed on. Without a size of its own its disk counts nothing: how large the template's is, only a placement knows.
+    /// The entry of a claim. A disk without a size of its own counts as 0: only the placement knows how large the
+    /// template's is.
     pub fn of(claim: &ClaimName, spec: &ClaimSpec, state: EntryState) -> Self {
         Self {
             claim: claim.clone(),
@@ -723,30 +728,30 @@ impl LedgerEntry {
     }
 }
 
-/// What a policy keeps for a pool.
+/// State that a policy keeps for a NodePool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyState {
-    /// Name of the pool.
+    /// Name of the NodePool.
     pub pool: PoolName,
     /// Kind of policy.
     pub kind: PolicyKind,
     /// Name of the policy.
-    // The state is dropped when the pool uses another one.
+    // kproxide drops the state when the pool uses another policy.
     pub policy: Arc<str>,
-    /// Placements ever made for this pool.
+    /// How many machines were placed for this pool so far.
     pub sequence: u64,
     /// The last placement, as `cluster/hypervisor`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<HypervisorId>,
-    /// The policy's own bytes, in base64.
+    /// The policy's own state, in base64.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64")]
     #[cfg_attr(feature = "schema", schemars(with = "String", length(max = 5464)))]
     pub state: Vec<u8>,
 }
 
-/// A combination that failed.
+/// A hypervisor, or a storage of it, where launches failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -756,44 +761,43 @@ pub struct Backoff {
     /// The storage, if it matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
-    /// The class of error.
-    // A stable word.
+    /// Kind of error, in one word.
     pub class: Arc<str>,
-    /// What the last failure was.
-    // Empty if it was not written down.
+    /// Text of the last failure.
+    // Empty if an earlier version of kproxide wrote it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
     pub message: String,
     /// Failures in a row.
     pub failures: u32,
-    /// Left alone until then.
+    /// kproxide makes no machine there until then.
     pub until: Timestamp,
 }
 
-/// A machine in service that was begun to be removed.
+/// The removal of a machine that was in service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Removal {
-    /// Name of the claim.
+    /// Name of the NodeClaim.
     pub claim: ClaimName,
-    /// When it began.
-    // The last time, if it was given up in between.
+    /// When it began. If it began several times, the last time.
     pub at: Timestamp,
-    /// Why, in the word that the claim's condition carries.
-    // No list of words in the schema: Helm does not bring definitions up to date, and a version with a new reason must be able to write it.
+    /// Reason of the removal, in one word.
+    // The schema does not list the words. Helm does not upgrade CRDs, and a later version must be able to write new
+    // words.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub reason: RemovalReason,
 }
 
-/// What the annotation `kproxide.dev/acknowledge-removal` ends.
+/// kproxide removes nothing because too many machines went bad at once. `kproxide.dev/acknowledge-removal` ends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Freeze {
-    /// When it began, or last grew.
+    /// When it began or last grew.
     pub since: Timestamp,
-    /// So many machines were bad then.
+    /// How many machines were bad then.
     pub machines: u32,
 }
 

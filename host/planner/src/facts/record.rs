@@ -1,25 +1,25 @@
-//! The words that our own records are written in: of a claim's status and of the Ledger.
+//! The words in kproxide's own records: phases, conditions, operations and reasons of removals.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a claim stands. Only `Draining` goes back (to the phase before, when the drain is given up).
+/// How far a claim is. Only `Draining` can go back: to the phase before it, when the drain is given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Phase {
-    /// The claim exists; nothing was asked of Proxmox yet.
+    /// The claim exists. kproxide has asked Proxmox for nothing yet.
     #[default]
     Pending,
-    /// Clone, configuration and start are under way.
+    /// kproxide clones, configures and starts the VM.
     Launching,
-    /// The VM was started; its Node is awaited.
+    /// The VM was started. kproxide waits for its Node.
     Launched,
-    /// Its Node was matched; startup taints or readiness are awaited.
+    /// The Node is there. kproxide waits until it is Ready and without startup taints.
     Registered,
     /// In service.
     Initialized,
-    /// Its Node is being emptied; still reversible.
+    /// kproxide drains the Node. This can still be undone.
     Draining,
-    /// Past the point of no return: the machine is stopped, destroyed, and its absence proven.
+    /// Past the point of no return: kproxide stops and destroys the VM, and proves that it is gone.
     Terminating,
 }
 
@@ -30,34 +30,34 @@ pub enum Condition {
     Launched,
     Registered,
     Initialized,
-    /// No pod asks for more than this Node's absence would leave: since when it could go.
+    /// All pods would fit without this Node: since when.
     Unneeded,
-    /// The machine is there and its Node is not: since when. A Node that registers again takes it back.
+    /// The machine exists but its Node does not: since when. False again once the Node registers.
     NodeMissing,
     Drained,
     VolumesDetached,
     InstanceTerminating,
-    /// Its clone left a locked configuration that only root@pam can unlock. Asks for a human.
+    /// A clone left a locked VM that only root@pam can unlock. Needs a person.
     StuckLocked,
-    /// The VM of our number is not provably ours. Asks for a human; nothing is done to it.
+    /// The VM with this VMID is not provably ours. kproxide does nothing to it. Needs a person.
     OwnershipMismatch,
-    /// Somebody protected the VM, or keeps a snapshot of it. Asks for a human.
+    /// A user set Proxmox's protection on the VM, or made a snapshot of it. Needs a person.
     ProtectedVM,
 }
 
-/// What was about to be done, written before it is done.
+/// An operation that kproxide is about to do. It writes this first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Intent {
     /// The operation.
     pub op: Op,
-    /// Counts from 1 for each operation.
+    /// Which try of the operation this is, from 1.
     pub attempt: u32,
-    /// Who wrote it: the Lease's transitions and a random part.
+    /// Which process wrote it: the Lease's number of transitions, and a random part.
     pub epoch: String,
 }
 
-// What is done to a machine, its Node and its claim: see `claim/op.rs`.
+// The operations on a machine, its Node and its claim. `claim/op.rs` has the table of what is known of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Op {
@@ -71,7 +71,7 @@ pub enum Op {
     Stop,
     Tombstone,
     Destroy,
-    // Of these no intent is written, so they are never stored.
+    // kproxide writes no intent for the following, so they are never stored.
     #[serde(skip)]
     PatchNode,
     #[serde(skip)]
@@ -91,11 +91,13 @@ pub enum Op {
 /// The reason of `Drained` and `Unneeded` once a drain was given up.
 pub const GIVEN_UP: &str = "GivenUp";
 
-/// Why a machine is removed; what follows from that is in [`crate::removal`]. Of two, the later one goes first.
+/// Why a machine is removed. [`crate::removal`] says what follows from it. Removals with a later reason of this list
+/// go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RemovalReason {
-    /// No pods that would have to move.
+    /// It runs no pod that would have to move.
     Empty,
+    /// Its pods fit on other Nodes.
     Underutilized,
     /// Older than the pool's `expireAfter`.
     Expired,
@@ -105,7 +107,7 @@ pub enum RemovalReason {
     Repair,
     /// The launch failed or its deadline passed.
     LaunchFailed,
-    /// Its claim was deleted by somebody.
+    /// A user deleted its claim.
     Deleted,
     /// The VM is gone.
     Lost,

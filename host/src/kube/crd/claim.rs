@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     plural = "nodeclaims",
     category = "kproxide",
     status = "ClaimStatus",
-    doc = "The record of one machine, made by kproxide. Deleting it drains the Node, under PodDisruptionBudgets and the pool's drainTimeout, and destroys the VM.",
+    doc = "One machine. kproxide creates it. If you delete it, kproxide drains the Node (PodDisruptionBudgets hold until the pool's drainTimeout is over), destroys the VM and deletes the Node.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(
         name = "Hypervisor",
@@ -49,6 +49,6 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self == oldSelf",
-    "message": "spec is immutable: delete the claim, and a new one is made if the machine is still needed"
+    "message": "spec is immutable: delete the NodeClaim instead. kproxide makes a new one if the pool still needs the machine"
 }]))]
 pub struct NodeClaimSpec(ClaimSpec);

@@ -51,26 +51,27 @@ pub struct NodeClassSpec {
     /// Operating system that the Nodes will report (`kubernetes.io/os`).
     #[serde(default)]
     pub os: Os,
-    /// What a Node of this class offers less than its VM has (kernel, kubelet, eviction thresholds). Used until a real Node has shown its own.
+    /// What a Node of this class offers less than its VM has: kernel, kubelet, eviction thresholds. kproxide uses this
+    /// until a first Node of the size has shown its own.
     #[serde(default = "default_overhead")]
     pub overhead: CpuAndMemory,
-    /// Settings for cloud-init in the VM. Not given: those of the template stay.
+    /// Settings for cloud-init in the VM. Not given: the template's stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
-    /// Options of the VM. Not given: those of the template stay.
+    /// Options of the VM. Not given: the template's stay.
     #[serde(default, skip_serializing_if = "VmOptions::is_template")]
     pub vm_options: VmOptions,
     /// How a started VM joins the Kubernetes cluster.
     #[serde(default)]
     pub join: Join,
-    /// Proxmox tags for people to find the VMs by; kproxide itself never trusts tags.
+    /// Proxmox tags, such as `kubernetes`, for people to find the VMs by. kproxide itself does not look at tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 32),
         inner(regex(pattern = "^[a-z0-9_][a-z0-9_+.-]*$"), length(max = 64))
     )]
     pub tags: Vec<String>,
-    /// Who writes the Nodes' `spec.providerID`, which can be written only once.
+    /// Who writes the Nodes' `spec.providerID`. Kubernetes lets it be written only once.
     #[serde(default, rename = "providerID")]
     pub provider_id: ProviderId,
     /// How long the steps of a launch may take.
@@ -96,14 +97,15 @@ pub struct Template {
     /// Name of the template in Proxmox.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// `shared`: one template that can be cloned to every hypervisor, because its disks are on shared storage. `local`: a template of this
-    /// name on each hypervisor; machines are made where it is.
+    /// `shared`: there is one template, on storage that all hypervisors share. `local`: each hypervisor has a template
+    /// of this name, and a machine is made where its template is.
     #[serde(default)]
     pub placement: TemplatePlacement,
-    /// `linked` clones share the template's disk; `full` ones copy it. `auto`: linked where storage and template allow.
+    /// `linked`: the clone builds on the template's disks. `full`: the clone has a copy of them. `auto`: linked where
+    /// storage and template allow it.
     #[serde(default)]
     pub clone: CloneMode,
-    /// Storage for the disks of full clones. Not given: where the template's are.
+    /// Storage for the disks of full clones, such as `ceph`. Not given: each disk goes where the template's is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 100))]
     pub storage: Option<String>,
@@ -130,28 +132,28 @@ pub enum CloneMode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
-    /// Name of the size; the Nodes carry it as `node.kubernetes.io/instance-type`.
+    /// Name of the size. The Nodes carry it as the label `node.kubernetes.io/instance-type`.
     #[schemars(
         regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
         length(max = 63)
     )]
     pub name: String,
-    /// Virtual cores, in one socket.
+    /// Virtual cores, in one socket. 1 to 512.
     #[schemars(range(min = 1, max = 512))]
     pub cores: u32,
-    /// Memory in MiB.
+    /// Memory in MiB, at least 128.
     #[serde(rename = "memoryMiB")]
     #[schemars(range(min = 128, max = 16777216))]
     pub memory_mib: u32,
-    /// Size of the boot disk in GiB; it can only grow. Not given: the template's.
+    /// Size of the boot disk in GiB. It cannot be smaller than the template's. Not given: the template's size.
     #[serde(default, rename = "diskGiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 131072))]
     pub disk_gib: Option<u32>,
-    /// How many pods the kubelet takes.
+    /// How many pods the kubelet takes (its setting maxPods). 1 to 1000.
     #[serde(default = "default_max_pods")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_pods: u32,
-    /// Devices and other extended resources that the Nodes will offer, by name.
+    /// Devices and other extended resources that the Nodes will offer, such as `nvidia.com/gpu: 1`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extended_resources: BTreeMap<String, u32>,
 }
@@ -177,7 +179,7 @@ pub enum Os {
 
 /// Settings for cloud-init, through Proxmox's cloud-init drive.
 ///
-/// There is no field for a fixed address: every VM of the class would get it. Use `ipPool`.
+/// There is no field for a fixed address, because every VM of the class would get it. Use `ipPool`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -185,7 +187,7 @@ pub enum Os {
     "message": "cloudInit.dhcp: true and cloudInit.ipPool exclude each other"
 }]))]
 pub struct CloudInit {
-    /// Name of the user that cloud-init makes.
+    /// Name of the user that cloud-init creates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub user: Option<String>,
@@ -193,13 +195,13 @@ pub struct CloudInit {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 8192)))]
     pub ssh_keys: Vec<String>,
-    /// Take the first interface's address from DHCP.
+    /// true: the first interface gets its address from DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
-    /// Give each VM an address of its own from these ranges.
+    /// kproxide gives each VM an address of its own from these ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_pool: Option<IpPool>,
-    /// DNS servers, separated by spaces.
+    /// Addresses of DNS servers, separated by spaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub nameserver: Option<String>,
@@ -209,18 +211,19 @@ pub struct CloudInit {
     pub search_domain: Option<String>,
 }
 
-/// Addresses that are handed out, one per machine; an address comes back when its machine is proven gone and its quarantine is over.
+/// Addresses for machines, one for each. kproxide uses an address again once its machine is proven gone and the time of
+/// `--quarantine` is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IpPool {
-    /// The network, such as `10.0.0.0/24`; its length is the VMs' prefix length.
+    /// The network with its prefix length, such as `10.0.20.0/24`.
     #[schemars(regex(pattern = "^[0-9A-Fa-f.:]+/[0-9]{1,3}$"), length(max = 64))]
     pub cidr: String,
-    /// The router.
+    /// Address of the router, such as `10.0.20.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 45))]
     pub gateway: Option<String>,
-    /// The addresses to hand out, in this order.
+    /// The addresses that kproxide hands out, in this order.
     #[schemars(length(min = 1, max = 64))]
     pub ranges: Vec<IpRange>,
 }
@@ -245,10 +248,10 @@ pub struct IpRange {
     "message": "set exactly one of join.template and join.guestExec"
 }]))]
 pub struct Join {
-    /// The template joins by itself at first boot.
+    /// The VM joins by itself at first boot: its template holds what it needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<JoinByTemplate>,
-    /// A script runs in the VM through the QEMU guest agent, once per machine.
+    /// kproxide runs a script in the VM, once, through the QEMU guest agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_exec: Option<JoinByGuestExec>,
 }
@@ -266,24 +269,25 @@ impl Default for Join {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JoinByTemplate {}
 
-/// A script runs in the VM through the QEMU guest agent, once per machine.
+/// kproxide runs a script in the VM, once, through the QEMU guest agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinByGuestExec {
-    /// Path of the mounted file that holds the script, in the folder of `--join-dir`; it usually holds a join token, hence a file from a Secret.
+    /// Path of the file with the script, in the folder of `--join-dir`, such as `/etc/kproxide/join/command`. Mount it
+    /// from a Secret, because it usually holds a join token.
     #[schemars(length(min = 1, max = 4096))]
     pub command_secret_file: String,
 }
 
-/// How long the steps of a launch may take. A machine that takes longer is given up and replaced.
+/// How long the steps of a launch may take. kproxide removes a machine that takes longer, and makes another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timeouts {
     /// From the clone request to a started VM.
     pub provision: Period,
-    /// From its start to the guest agent's first answer, where the agent is needed.
+    /// From the VM's start to the guest agent's first answer. It counts only with `join.guestExec`.
     pub agent: Period,
-    /// From its start to a Ready Node.
+    /// From the VM's start to a Ready Node.
     pub join: Period,
 }
 

@@ -17,7 +17,7 @@ use super::common::{CpuAndMemory, StatusCondition};
     category = "kproxide",
     status = "ProxmoxClusterStatus",
     derive = "PartialEq",
-    doc = "A Proxmox VE cluster that kproxide may make machines in. Its name is the region (`topology.kubernetes.io/region`).",
+    doc = "A Proxmox VE cluster in which kproxide may make machines. Its Nodes carry its name as the label topology.kubernetes.io/region.",
     printcolumn(name = "Reachable", type_ = "boolean", json_path = ".status.reachable"),
     printcolumn(name = "Quorate", type_ = "boolean", json_path = ".status.quorate"),
     printcolumn(
@@ -40,47 +40,50 @@ use super::common::{CpuAndMemory, StatusCondition};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxmoxClusterSpec {
-    /// Base URLs of the API, such as `https://pve1.example:8006`. Any of them may serve; the next one is tried when one fails.
+    /// Addresses of the API, such as `https://pve1.example:8006`, of 1 to 16 servers. When one does not answer,
+    /// kproxide asks the next.
     #[schemars(
         length(min = 1, max = 16),
         inner(regex(pattern = "^https://[^/?#]+/?$"), length(max = 255))
     )]
     pub endpoints: Vec<String>,
-    /// Which certificates are trusted. Not given: those that the system's CA certificates vouch for.
+    /// Which certificates of Proxmox kproxide trusts. Not given: those that a public authority has signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Name of the mounted folder that holds `token-id` and `token-secret`, or `username` and `password`. Changes are picked up.
+    /// Name of a folder below `--credentials-dir` with the files `token-id` and `token-secret`, or `username` and
+    /// `password`. kproxide picks up changes.
     #[schemars(
         regex(pattern = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"),
         length(max = 253)
     )]
     pub credentials: String,
-    /// The Proxmox pool that our VMs are put into. It must exist, and should hold nothing else but the templates.
+    /// The Proxmox pool for kproxide's VMs. It must exist. It should hold nothing but these VMs and their templates.
     #[serde(default = "default_pool")]
     #[schemars(
         regex(pattern = "^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+){0,2}$"),
         length(max = 128)
     )]
     pub pool: String,
-    /// Numbers that our VMs may take. Nothing else should use them.
+    /// VMIDs for kproxide's VMs. Nothing else should use them.
     pub vmid_range: VmidRange,
-    /// Which hypervisors may be used.
+    /// Which hypervisors kproxide may use.
     #[serde(default)]
     pub hypervisors: Hypervisors,
-    /// A hypervisor with fewer idle cores than this, before the new machine, takes none.
+    /// A hypervisor with fewer idle cores than this gets no new machine.
     #[serde(default)]
     pub min_available_cpu_cores: u32,
-    /// A hypervisor with less free memory (in MiB) than this, before the new machine, takes none.
+    /// A hypervisor with less free memory than this, in MiB, gets no new machine.
     #[serde(default, rename = "minAvailableMemoryMB")]
     #[schemars(range(max = 1073741824))]
     pub min_available_memory_mb: u32,
-    /// How much more may be promised to VMs than a hypervisor has.
+    /// How much a hypervisor may promise its VMs, as a multiple of what it has. Other people's VMs count too.
     #[serde(default)]
     pub overcommit: Overcommit,
-    /// Kept on each hypervisor for Proxmox itself.
+    /// What each hypervisor keeps for Proxmox itself. VMs that the token cannot see count only with the memory that
+    /// they use right now: reserve the rest here.
     #[serde(default)]
     pub system_reserved: CpuAndMemory,
-    /// At most so many of our machines on one hypervisor.
+    /// At most this many of kproxide's machines on one hypervisor. Not given: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_machines_per_hypervisor: Option<u32>,
@@ -93,7 +96,7 @@ fn default_pool() -> String {
     "kproxide".to_owned()
 }
 
-/// Which certificates are trusted: exactly one of the three.
+/// Which certificates of Proxmox kproxide trusts. Set exactly one of the three.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -112,12 +115,12 @@ pub struct Tls {
         inner(regex(pattern = "^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$"))
     )]
     pub fingerprints: Option<Vec<String>>,
-    /// Trust anybody. Whoever is in between then owns the cluster; for trying things out only.
+    /// Do not verify the certificate. This is insecure: a server in between can take over the cluster. For tests only.
     #[serde(default)]
     pub insecure_skip_verify: bool,
 }
 
-/// A range of VM numbers, both ends included.
+/// A range of VMIDs, both ends included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -126,34 +129,34 @@ pub struct Tls {
       "message": "vmidRange must not hold 9999: the volumes of proxmox-csi carry that number. End it at 9998 or begin it at 10000" }
 ]))]
 pub struct VmidRange {
-    /// The first number.
+    /// The first VMID, such as 20000.
     #[schemars(range(min = 100, max = 999999999))]
     pub first: u32,
-    /// The last number.
+    /// The last VMID, such as 20999.
     #[schemars(range(min = 100, max = 999999999))]
     pub last: u32,
 }
 
-/// Which hypervisors may be used, by the name that Proxmox shows.
+/// Which hypervisors kproxide may use, by the names that Proxmox shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hypervisors {
-    /// Only these; empty: all.
+    /// kproxide uses only these. Empty: all.
     #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
     pub include: Vec<String>,
-    /// Not these, even if included.
+    /// kproxide does not use these, even if `include` names them.
     #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
     pub exclude: Vec<String>,
 }
 
-/// Factors on a hypervisor's capacity.
+/// How much a hypervisor may promise its VMs, as a multiple of what it has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overcommit {
-    /// For CPU threads.
+    /// Of its CPU threads. 4 means: on a server with 16 threads, VMs have at most 64 cores together.
     #[schemars(range(min = 0.1, max = 100.0))]
     pub cpu: f64,
-    /// For memory.
+    /// Of its memory. 1 means: not more than it has.
     #[schemars(range(min = 0.1, max = 10.0))]
     pub memory: f64,
 }
@@ -171,10 +174,11 @@ impl Default for Overcommit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Concurrency {
-    /// Per storage: clones of one storage wait for each other's locks.
+    /// At most this many clones at once from one storage, 1 to 64. In Proxmox, clones of one storage wait for each
+    /// other.
     #[schemars(range(min = 1, max = 64))]
     pub per_storage: u32,
-    /// Per hypervisor.
+    /// At most this many clones at once on one hypervisor, 1 to 64.
     #[schemars(range(min = 1, max = 64))]
     pub per_hypervisor: u32,
 }
@@ -188,14 +192,14 @@ impl Default for Concurrency {
     }
 }
 
-/// What was last seen of the cluster; written when something changes, not on every look.
+/// What kproxide last saw of the cluster. It writes this only when something has changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxmoxClusterStatus {
     /// An endpoint answers and the credentials work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reachable: Option<bool>,
-    /// The cluster has quorum. Without it nothing is launched or destroyed.
+    /// The cluster has quorum. Without quorum kproxide launches and destroys nothing there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quorate: Option<bool>,
     /// Proxmox VE's version.
@@ -205,10 +209,11 @@ pub struct ProxmoxClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub hypervisors: Vec<HypervisorStatus>,
-    /// Tells the key for ownership proofs from others. Machines marked with another key are foreign: a kproxide whose key differs changes nothing.
+    /// Fingerprint of the key in the Secret kproxide-ownership-key. With it kproxide signs the marker of each VM.
+    /// kproxide does nothing to VMs whose marker is signed with another key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_fingerprint: Option<String>,
-    /// Ready, with the reason if not; TokenFits, false if the credentials may do more than kproxide needs.
+    /// Ready, with the reason if not. TokenFits: False if the credentials may do more than kproxide needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,
@@ -219,9 +224,9 @@ pub struct ProxmoxClusterStatus {
 pub struct HypervisorStatus {
     /// Its name.
     pub name: String,
-    /// It answers its cluster.
+    /// Proxmox shows it as online.
     pub online: bool,
-    /// It is in the HA manager's maintenance mode.
+    /// Proxmox's HA manager has it in maintenance mode.
     #[serde(default)]
     pub maintenance: bool,
 }

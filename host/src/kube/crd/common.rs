@@ -78,15 +78,15 @@ impl JsonSchema for Amount {
     }
 }
 
-/// One condition of an object; only changes of its status move the time.
+/// One condition of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusCondition {
-    /// What is true or not.
+    /// Type of the condition, such as `Ready`.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Whether it holds.
+    /// True, False or Unknown.
     pub status: ConditionStatus,
     /// When the status last changed.
     #[schemars(extend("format" = "date-time"))]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
     kind = "Ledger",
     plural = "ledgers",
     category = "kproxide",
-    doc = "kproxide's books: reserved, used and quarantined VM numbers and addresses. Not for editing, unless an Event says so.",
+    doc = "kproxide's own records: which VMIDs and addresses are promised, in use or in quarantine. Do not edit it, unless an Event tells you to.",
     printcolumn(
         name = "Age",
         type_ = "date",

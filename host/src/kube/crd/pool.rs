@@ -56,36 +56,38 @@ pub struct NodePoolSpec {
     /// Name of the NodeClass that its machines are made from.
     #[schemars(length(min = 1, max = 253))]
     pub node_class: String,
-    /// Names of the ProxmoxClusters that its machines may stand in; empty: all.
+    /// Names of the ProxmoxClusters in which kproxide may make its machines. Empty: all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub clusters: Vec<String>,
     /// How small and how large the pool may be.
     #[serde(default)]
     pub limits: Limits,
-    /// Pools of higher weight are tried first; equal ones by name.
+    /// kproxide tries pools of higher weight first, and pools of one weight by name. 0 to 1000.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub weight: i32,
-    /// Labels of its Nodes.
+    /// Labels of its Nodes, such as `example.com/tier: burst`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Taints of its Nodes.
+    /// Taints of its Nodes. Only pods that tolerate them get machines of this pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub taints: Vec<Taint>,
-    /// Taints that its Nodes begin with and that something else removes (a CNI, say) before they count as initialized. The kubelet of the template registers
-    /// with them; kproxide waits until they are gone, and puts none on a Node.
+    /// Taints that something else removes (a CNI, say). kproxide waits for that before it counts a Node as initialized.
+    /// kproxide does not set them: the template's kubelet must register with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub startup_taints: Vec<Taint>,
-    /// Labels whose values are Go templates, such as `{{ .TargetHost }}`; handed to the label policy as its setting `labels`.
+    /// Labels whose values are Go templates, such as `topology.kubernetes.io/zone: "{{ .TargetHost }}"`. The label
+    /// policy gets them as its setting `labels`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub label_templates: BTreeMap<String, String>,
     /// Which policies decide.
     #[serde(default)]
     pub policies: Policies,
-    /// Nothing is launched or removed while this is set; what is under way is finished, except that a Node emptied only to spare it is put back into service.
+    /// While true, kproxide starts no launch and no removal in this pool. It finishes what it has begun. But a Node
+    /// that it drains because it is unneeded, or to replace it, goes back into service.
     #[serde(default)]
     pub paused: bool,
     /// When machines are added.
@@ -94,17 +96,19 @@ pub struct NodePoolSpec {
     /// When Nodes are removed.
     #[serde(default)]
     pub scale_down: ScaleDown,
-    /// How long emptying a Node may take before it is given up and the Node is put back into service. The machine of a NodeClaim that somebody deleted is destroyed
-    /// then all the same, with the pods that are left on it.
+    /// How long the drain of a Node may take, such as `30m`. After that kproxide gives the drain up and puts the Node
+    /// back into service. But if you deleted the NodeClaim, kproxide then destroys the machine with the pods left on
+    /// it.
     #[serde(default = "default_drain_timeout")]
     pub drain_timeout: Period,
-    /// A Node that has not been Ready for so long is replaced.
+    /// kproxide replaces a Node that has not been Ready for this long, such as `20m`.
     #[serde(default = "default_repair_after")]
     pub repair_after: Period,
-    /// A machine whose NodeClaim is older is replaced, within `scaleDown.budget`. At least 1h. Left out: never.
+    /// kproxide replaces a machine whose NodeClaim is older than this, such as `30d`, within `scaleDown.budget`. At least
+    /// 1h. Not given: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_after: Option<Period>,
-    /// Room that is kept free in the pool, beyond what pods ask.
+    /// Room that kproxide keeps free in the pool for pods to come.
     #[serde(default)]
     pub headroom: Headroom,
 }
@@ -125,17 +129,17 @@ fn default_repair_after() -> Period {
     "message": "limits.minNodes must not be larger than limits.maxNodes"
 }]))]
 pub struct Limits {
-    /// So many Nodes are there even if nothing needs them.
+    /// kproxide keeps at least this many machines, even if no pod needs them. `kubectl scale nodepool` sets it.
     #[schemars(range(max = 5000))]
     pub min_nodes: u32,
-    /// No more than so many machines, those on their way included.
+    /// The pool has at most this many machines. Machines that are still being launched count.
     #[schemars(range(max = 5000))]
     pub max_nodes: u32,
-    /// No more than so many cores in all its machines.
+    /// All machines of the pool together have at most this many cores. Not given: no limit. 0 is a limit too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 10000000))]
     pub cpu_cores: Option<u32>,
-    /// No more than so much memory in all its machines, in MiB.
+    /// All machines of the pool together have at most this much memory, in MiB. Not given: no limit.
     #[serde(rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1099511627776u64))]
     pub memory_mib: Option<u64>,
@@ -152,15 +156,15 @@ impl Default for Limits {
     }
 }
 
-/// Which policies decide. Each is a WebAssembly component: a built-in, or a file of that name in a policy folder.
+/// Which policies decide. Each is a WebAssembly component: a built-in, or your file NAME.wasm in a policy folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Policies {
-    /// On which hypervisor a machine is made.
+    /// Chooses the hypervisor for a new machine. Built in: spread, max-memory, max-cpu, balanced, round-robin, pack.
     pub host_selection: PolicyChoice,
-    /// Which of the removable Nodes goes first.
+    /// Chooses which of the Nodes that can go, goes first. Built in: least-loaded.
     pub scale_down: PolicyChoice,
-    /// Which labels, annotations and taints a Node gets.
+    /// Makes labels, annotations and taints of a new Node. Built in: go-template.
     pub labels: PolicyChoice,
 }
 
@@ -182,10 +186,10 @@ impl Default for Policies {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyChoice {
-    /// Name of the policy.
+    /// Name of the policy: of a built-in, or of your file without `.wasm`.
     #[schemars(regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63))]
     pub r#use: String,
-    /// Settings; what they mean, and which are refused, is for the policy to say.
+    /// Settings for the policy. The policy defines them, and refuses those that it does not know.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object")]
     pub settings: Map<String, Value>,
@@ -199,7 +203,7 @@ fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScaleUp {
-    /// Pods that have been unschedulable for less than this launch nothing.
+    /// A pod must have been unschedulable for this long before kproxide launches a machine for it, such as `30s`.
     pub stabilization_window: Period,
 }
 
@@ -215,21 +219,22 @@ impl Default for ScaleUp {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScaleDown {
-    /// Whether Nodes are removed at all for being unneeded.
+    /// Whether kproxide removes Nodes that are unneeded.
     pub enabled: bool,
-    /// The share of the load that must stay free after a removal: load × (1 + loadHeadroom) must stay below what remains.
+    /// Share of the cluster's load that must stay free. After a removal, load × (1 + loadHeadroom) must be less than
+    /// what the remaining Nodes have. 0.2 is 20 %.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub load_headroom: f64,
-    /// Nothing is removed until so long after the newest Node came into service, in any pool.
+    /// kproxide removes no unneeded Node until this long after any pool's newest Node came into service, such as `10m`.
     pub stabilization: Period,
-    /// A Node younger than this stays.
+    /// kproxide keeps a Node that is younger than this, such as `1h`, even if it is unneeded.
     pub min_node_age: Period,
-    /// A Node goes only after it was unneeded for so long.
+    /// kproxide removes a Node only after it has been unneeded for this long without a break, such as `5m`.
     pub unneeded_time: Period,
-    /// At most so many removals of this pool at once.
+    /// At most this many removals of this pool run at once: of unneeded Nodes, replacements and repairs together.
     #[schemars(range(max = 100))]
     pub budget: u32,
-    /// Which pods keep their Node.
+    /// Pods that keep their Node.
     pub blocked_by: BlockedBy,
 }
 
@@ -247,19 +252,19 @@ impl Default for ScaleDown {
     }
 }
 
-/// Which pods keep their Node.
+/// Pods that keep their Node. Each field names a kind of pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BlockedBy {
     /// Pods with hostPath or local volumes.
     pub local_volumes: bool,
-    /// Pods that no controller would make again.
+    /// Pods without a controller: nothing would make them again.
     pub bare_pods: bool,
     /// Pods of Jobs that have not finished.
     pub unfinished_jobs: bool,
     /// Pods with emptyDir volumes.
     pub empty_dir: bool,
-    /// Pods in kube-system that no DaemonSet made.
+    /// Pods in kube-system that do not belong to a DaemonSet.
     pub kube_system: bool,
 }
 
@@ -275,7 +280,7 @@ impl Default for BlockedBy {
     }
 }
 
-/// Room that is kept free.
+/// Room that kproxide keeps free for pods to come.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Headroom {
@@ -285,7 +290,7 @@ pub struct Headroom {
     /// Memory, such as `2Gi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Amount>,
-    /// So many more pods.
+    /// Room for this many more pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100000))]
     pub pods: Option<u32>,
@@ -295,7 +300,7 @@ pub struct Headroom {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolStatus {
-    /// Machines of the pool, those on their way included.
+    /// Machines of the pool, including those that are still being launched.
     #[serde(default)]
     pub nodes: u32,
     /// Ready, with the reason if not.
