@@ -25,6 +25,7 @@ mod crashes;
 mod foreign;
 mod from_zero;
 mod labels;
+mod neighbours;
 mod placement;
 mod policies;
 mod refusals;

@@ -8,9 +8,9 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::Blocker;
-use crate::facts::{POD_ANTI_AFFINITY, PoolFacts, RemovalReason};
+use crate::facts::{PoolFacts, RemovalReason};
 use crate::hold::Hold;
-use crate::ids::{NodeName, PodKey, PoolName};
+use crate::ids::{PodKey, PoolName};
 use crate::resources::Lack;
 use crate::why::NoAnswer;
 
@@ -45,20 +45,11 @@ impl fmt::Display for GiveUp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
     pub pod: PodKey,
-    /// A Node that would take the pod if it ran no pod with required anti-affinity.
-    pub excluded: Option<NodeName>,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pod {} fits on no other Node", self.pod)?;
-        match &self.excluded {
-            Some(node) => write!(
-                f,
-                " (Node {node} is left out: a pod with {POD_ANTI_AFFINITY} stands there, which is not supported yet)"
-            ),
-            None => Ok(()),
-        }
+        write!(f, "pod {} fits on no other Node", self.pod)
     }
 }
 

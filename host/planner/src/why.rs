@@ -60,8 +60,20 @@ pub enum Misfit<'a> {
         free: Cow<'a, Resources>,
     },
     HostPort(Cow<'a, HostPort>),
-    /// The Node runs a pod with required anti-affinity.
-    AntiAffinePod,
+    /// No pod that its affinity asks for stands in the place's domain of this key.
+    PodAffinity {
+        key: Cow<'a, str>,
+    },
+    /// A pod stands in the domain that it keeps away from (`ours`), or that keeps it away.
+    PodAntiAffinity {
+        key: Cow<'a, str>,
+        ours: bool,
+    },
+    /// With it, its domain would have too many of the pods that are spread. `least`: the domain with the fewest.
+    TopologySpread {
+        key: Cow<'a, str>,
+        least: Option<Arc<str>>,
+    },
 }
 
 /// Which limit is reached.
@@ -130,6 +142,7 @@ pub enum NoAnswer {
 
 impl Misfit<'_> {
     pub fn into_owned(self) -> Misfit<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         match self {
             Self::Cordon => Misfit::Cordon,
             Self::Labels(unmatched) => Misfit::Labels(unmatched.into_owned()),
@@ -139,7 +152,15 @@ impl Misfit<'_> {
                 free: Cow::Owned(free.into_owned()),
             },
             Self::HostPort(port) => Misfit::HostPort(Cow::Owned(port.into_owned())),
-            Self::AntiAffinePod => Misfit::AntiAffinePod,
+            Self::PodAffinity { key } => Misfit::PodAffinity { key: owned(key) },
+            Self::PodAntiAffinity { key, ours } => Misfit::PodAntiAffinity {
+                key: owned(key),
+                ours,
+            },
+            Self::TopologySpread { key, least } => Misfit::TopologySpread {
+                key: owned(key),
+                least,
+            },
         }
     }
 }
@@ -167,7 +188,11 @@ impl fmt::Display for Why {
                     f,
                     "{misfit} by a DaemonSet on every machine of this pool that is large enough"
                 ),
-                Misfit::Cordon | Misfit::TooLittle { .. } | Misfit::AntiAffinePod => misfit.fmt(f),
+                Misfit::Cordon
+                | Misfit::TooLittle { .. }
+                | Misfit::PodAffinity { .. }
+                | Misfit::PodAntiAffinity { .. }
+                | Misfit::TopologySpread { .. } => misfit.fmt(f),
             },
             Self::Limit(limit) => limit.fmt(f),
             Self::Stabilizing { seconds } => write!(
@@ -235,7 +260,34 @@ impl fmt::Display for Misfit<'_> {
                 }
                 f.write_str(" is taken")
             }
-            Self::AntiAffinePod => f.write_str("a pod with required podAntiAffinity stands there"),
+            Self::PodAffinity { key } => {
+                write!(
+                    f,
+                    "no pod that its podAffinity asks for is in the same {key}"
+                )
+            }
+            Self::PodAntiAffinity { key, ours: true } => {
+                write!(
+                    f,
+                    "a pod that its podAntiAffinity excludes is in the same {key}"
+                )
+            }
+            Self::PodAntiAffinity { key, ours: false } => {
+                write!(
+                    f,
+                    "the podAntiAffinity of a pod in the same {key} excludes it"
+                )
+            }
+            Self::TopologySpread { key, least } => {
+                write!(
+                    f,
+                    "topologySpreadConstraints over {key}: too many pods there"
+                )?;
+                match least {
+                    Some(least) => write!(f, ", {least} has the fewest"),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }

@@ -67,16 +67,38 @@ pub struct PodSpec {
     /// Ports of its Node that it takes; ascending, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_ports: Vec<HostPort>,
+    /// Required pod affinity: a pod of each term must stand in the same domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_affinity: Vec<PodTerm>,
+    /// Required pod anti-affinity: no pod of any term may stand in the same domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_anti_affinity: Vec<PodTerm>,
     /// The constraints of its topology spread that must hold (`DoNotSchedule`).
     pub spread: Vec<SpreadConstraint>,
-    /// Fields of the spec that the planner does not evaluate yet, such as [`POD_ANTI_AFFINITY`], or a value that could not be read. A
-    /// pending pod with any gets "not supported yet: FIELD"; one on a Node keeps that Node from going.
+    /// Fields of the spec that the planner does not evaluate yet, or a value that could not be read. A pending pod with any gets
+    /// "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
 }
 
-/// A pod's required anti-affinity, as [`PodSpec::unsupported`] names it. It also keeps pods away from the Node that its
-/// pod is on.
-pub const POD_ANTI_AFFINITY: &str = "spec.affinity.podAntiAffinity";
+/// Pods that a pod wants beside it or away from it. Two Nodes are in one domain if the label `topology_key` has one value on both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodTerm {
+    pub topology_key: Arc<str>,
+    /// `None` selects no pod. `matchLabelKeys` and `mismatchLabelKeys` are part of it, as the API server merges them.
+    pub selector: Option<LabelSelector>,
+    pub namespaces: Namespaces,
+}
+
+/// Where the pods of a term are looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Namespaces {
+    /// In the namespace of the pod that has the term.
+    #[default]
+    Own,
+    All,
+    /// Ascending, each once.
+    Named(Vec<Arc<str>>),
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostPort {
@@ -92,12 +114,33 @@ impl HostPort {
 }
 
 /// Pods that the selector selects are counted per value of the Nodes' label, and the counts must not differ by more than `maxSkew`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SpreadConstraint {
     /// A Node without this label takes no pod with the constraint.
     pub topology_key: Arc<str>,
-    /// Pods of the namespace; `None` selects none.
+    /// Pods of the namespace; `None` selects none. `matchLabelKeys` are part of it.
     pub selector: Option<LabelSelector>,
+    /// At least 1.
+    pub max_skew: u32,
+    /// With fewer domains the least count is taken to be 0. At least 1, which is the default.
+    pub min_domains: u32,
+    /// `nodeAffinityPolicy: Ignore`: Nodes that the pod's selector and affinity rule out are counted too.
+    pub any_affinity: bool,
+    /// `nodeTaintsPolicy: Honor`: Nodes whose taints the pod does not tolerate are not counted.
+    pub honors_taints: bool,
+}
+
+impl Default for SpreadConstraint {
+    fn default() -> Self {
+        Self {
+            topology_key: Arc::from(""),
+            selector: None,
+            max_skew: 1,
+            min_domains: 1,
+            any_affinity: false,
+            honors_taints: false,
+        }
+    }
 }
 
 /// All expressions of both lists must hold.
@@ -196,6 +239,15 @@ pub struct DisruptionBudgetFacts {
 pub struct LabelSelector {
     pub match_labels: BTreeMap<String, String>,
     pub match_expressions: Vec<Requirement>,
+}
+
+impl LabelSelector {
+    /// The labels that it reads.
+    pub fn keys(&self) -> impl Iterator<Item = &str> + Clone {
+        let of_labels = self.match_labels.keys().map(String::as_str);
+        let expressions = self.match_expressions.iter();
+        of_labels.chain(expressions.map(|requirement| &*requirement.key))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

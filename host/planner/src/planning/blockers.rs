@@ -32,7 +32,13 @@ impl<'w> Planning<'w> {
 
     fn why_blocking(&mut self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<Blocker> {
         blocker(&pod.ties(), Some(&pool.scale_down.blocked_by))
-            .or_else(|| self.unsupported(pod).map(Blocker::Unsupported))
+            .or_else(|| {
+                pod.spec()
+                    .unsupported
+                    .first()
+                    .cloned()
+                    .map(Blocker::Unsupported)
+            })
             .or_else(|| self.blocking_budget(pod))
     }
 

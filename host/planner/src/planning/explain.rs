@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Planning;
 use super::schedule::Need;
-use crate::facts::POD_ANTI_AFFINITY;
 use crate::ids::{ClaimName, PodKey};
-use crate::report::{PendingOutcome, PendingShape, Severity};
+use crate::report::{PendingOutcome, PendingShape};
 
 /// Pods that a row names; it counts all of them.
 const MOST_NAMED: usize = 1000;
@@ -14,7 +13,6 @@ const MOST_NAMED: usize = 1000;
 impl Planning<'_> {
     /// One row per shape and outcome; pods of a shape are told apart by nothing but their names, so the first by name get the first outcome.
     pub(super) fn report_pending(&mut self) {
-        self.report_excluded();
         let has_pools = !self.pools.is_empty();
         for need in &self.needs {
             let mut first = 0;
@@ -42,21 +40,6 @@ impl Planning<'_> {
             .pending
             .sort_by(|a, b| a.example.cmp(&b.example));
         self.report_rejected();
-    }
-}
-
-impl Planning<'_> {
-    /// Says that Nodes were left out, where that decided about pods.
-    fn report_excluded(&mut self) {
-        let excluded = self.needs.iter().find_map(|need| {
-            let pod = need.pods.iter().next()?.key();
-            Some((pod, need.excluded.as_ref()?))
-        });
-        let Some((pod, node)) = excluded else { return };
-        let message = format!(
-            "no pod is counted on Nodes where pods with {POD_ANTI_AFFINITY} stand, which is not supported yet: pod {pod} might fit on Node {node}"
-        );
-        self.tick.found(Severity::Notice, "kproxide", message);
     }
 }
 

@@ -7,9 +7,8 @@
 //! - [`Free`]: what pods may still take. [`Free::put`] and [`Free::take_back`] keep it.
 //! - The Node with its pods, where there is one.
 //!
-//! Packing keeps the first two apart: machines of one instance type share one [`Free`] and have a profile for each
-//! hypervisor. A filter that depends on other places as well (topology spread, affinity to pods) gets its counts from
-//! the caller, as an argument of [`Place::misfit`] beside the pod.
+//! Packing keeps the first two apart: machines of one instance type have one [`Free`] and a profile for each hypervisor.
+//! What depends on other places as well stands in `topology`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -65,7 +64,6 @@ impl<'w> Place<'w> {
             .misfit(spec)
             .or_else(|| self.taken_by_pods(spec))
             .or_else(|| self.profile.misfit(spec))
-            .or_else(|| self.is_repelling().then_some(Misfit::AntiAffinePod))
     }
 
     /// How many pods of this spec fit, `most` at most.
@@ -81,12 +79,6 @@ impl<'w> Place<'w> {
         let node = self.node.filter(|_| !spec.host_ports.is_empty())?;
         let alive = node.pods().filter(|pod| pod.is_alive());
         taken(spec, alive.flat_map(|pod| &pod.spec().host_ports))
-    }
-
-    /// A pod on the Node has required anti-affinity. kproxide does not evaluate yet which pods that keeps away. So it
-    /// counts on no pod fitting there: the scheduler might never place one.
-    fn is_repelling(&self) -> bool {
-        self.node.is_some_and(|node| node.repels())
     }
 }
 
@@ -113,6 +105,9 @@ pub(super) fn is_picky(spec: &PodSpec) -> bool {
         || !spec.node_selector.is_empty()
         || spec.node_affinity.is_some()
         || !spec.host_ports.is_empty()
+        || !spec.pod_affinity.is_empty()
+        || !spec.pod_anti_affinity.is_empty()
+        || !spec.spread.is_empty()
 }
 
 /// The first of these ports that conflicts with a port of the pod, by kube-scheduler's rules: port and protocol must be
@@ -135,7 +130,7 @@ fn taken<'a, 't>(
 }
 
 impl<'w> NodeProfile<'w> {
-    fn of(node: &NodeView<'w>) -> Self {
+    pub(super) fn of(node: &NodeView<'w>) -> Self {
         Self {
             name: node.name().0.clone(),
             labels: Cow::Borrowed(&node.facts.labels),

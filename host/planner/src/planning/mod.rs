@@ -30,9 +30,7 @@ mod scale_up;
 mod schedule;
 mod sites;
 mod snapshot;
-mod spread;
-
-use std::collections::BTreeMap;
+mod topology;
 
 use jiff::Timestamp;
 
@@ -46,7 +44,7 @@ use crate::plan::{
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
 use crate::upkeep;
-use crate::world::{Id, World};
+use crate::world::World;
 
 /// One tick under way. See the module.
 pub struct Planning<'w> {
@@ -59,8 +57,6 @@ pub struct Planning<'w> {
     hypervisors: sites::Hypervisors<'w>,
     decorating: decorate::Decorating,
     snapshot: snapshot::ClusterSnapshot<'w>,
-    /// What topology spread counts, by the shape of the pod that spreads.
-    counted: BTreeMap<Id, spread::Counted>,
     needs: Vec<schedule::Need<'w>>,
     placing: placement::Placing,
     scale_down: scale_down::ScaleDown,
@@ -137,7 +133,6 @@ impl<'w> Planning<'w> {
             hypervisors: sites::Hypervisors::default(),
             decorating: decorate::Decorating::default(),
             snapshot: snapshot::ClusterSnapshot::default(),
-            counted: BTreeMap::new(),
             needs: Vec::new(),
             placing: placement::Placing::default(),
             scale_down: scale_down::ScaleDown::default(),

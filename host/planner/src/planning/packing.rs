@@ -1,14 +1,17 @@
 //! Packing pods into machines that do not exist yet: first-fit decreasing, tried with each instance type first, the cheapest result taken.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::fit::{Demanded, Free, demanded};
 use super::pools::{self, Offer, PoolPlan, SiteSet};
 use super::room::Room;
+use super::topology::{Spot, Topology};
 use crate::facts::PodSpec;
 use crate::ledger::Usage;
 use crate::question::Size;
 use crate::resources::Resources;
+use crate::world::Id;
 
 /// One core weighs as much as 4 GiB, the usual proportion of machines.
 const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
@@ -33,6 +36,7 @@ pub(super) fn cost(size: Size) -> u64 {
 pub(super) struct Demand<'a> {
     /// Index into the tick's needs.
     pub(super) need: usize,
+    pub(super) shape: Id,
     pub(super) spec: &'a PodSpec,
     pub(super) count: u32,
 }
@@ -46,21 +50,26 @@ pub(super) struct Order {
     pub(super) sites: SiteSet,
     /// Where room was found for it; the policy may choose another.
     site: usize,
+    /// Where it stands makes a difference to its pods or to others: it stays at `site`.
+    is_pinned: bool,
+    /// Stands for its host name.
+    host: Arc<str>,
     pub(super) free: Free,
     /// Needs and how many of each.
     pub(super) pods: Vec<(usize, u32)>,
 }
 
 #[derive(Clone)]
-pub(super) struct Packing {
+pub(super) struct Packing<'w> {
     pub(super) orders: Vec<Order>,
     /// Pods without a machine, per demand.
     pub(super) left: Vec<u32>,
     pub(super) room: Room,
     pub(super) usage: Usage,
+    pub(super) topology: Topology<'w>,
 }
 
-impl Packing {
+impl Packing<'_> {
     /// More pods placed, then cheaper machines, then fewer of them.
     fn is_better_than(&self, other: &Self, pool: &PoolPlan<'_>) -> bool {
         let key = |packing: &Self| {
@@ -77,7 +86,12 @@ impl Packing {
 }
 
 /// Packs as much as fits within the pool's limits and the room there is.
-pub(super) fn pack(pool: &PoolPlan<'_>, demands: &[Demand<'_>], room: &Room) -> Packing {
+pub(super) fn pack<'w>(
+    pool: &PoolPlan<'w>,
+    demands: &[Demand<'_>],
+    room: &Room,
+    topology: &Topology<'w>,
+) -> Packing<'w> {
     let admitting = Admitting::new(pool, demands);
     let mut by_cost: Vec<usize> = (0..pool.offers.len()).collect();
     by_cost.sort_by(|a, b| {
@@ -97,6 +111,7 @@ pub(super) fn pack(pool: &PoolPlan<'_>, demands: &[Demand<'_>], room: &Room) -> 
         left: demands.iter().map(|demand| demand.count).collect(),
         room: room.clone(),
         usage: pool.usage,
+        topology: topology.clone(),
     };
     for opening in &openings {
         let mut packer = Packer {
@@ -109,6 +124,7 @@ pub(super) fn pack(pool: &PoolPlan<'_>, demands: &[Demand<'_>], room: &Room) -> 
                 left: Vec::with_capacity(demands.len()),
                 room: room.clone(),
                 usage: pool.usage,
+                topology: topology.clone(),
             },
         };
         packer.fill();
@@ -159,27 +175,38 @@ struct Packer<'a, 'w> {
     admitting: &'a Admitting,
     /// Offers in the order in which they are tried for a new machine.
     opening: &'a [usize],
-    packing: Packing,
+    packing: Packing<'w>,
 }
 
 impl<'w> Packer<'_, 'w> {
     fn fill(&mut self) {
         for demand in 0..self.demands.len() {
             let mut left = self.demands[demand].count;
-            for order in 0..self.packing.orders.len() {
-                if left == 0 {
-                    break;
-                }
-                left -= self.fill_open(demand, order, left);
-            }
+            let one_by_one = self.one_by_one(demand);
+            let mut is_first = true;
             while left > 0 {
-                match self.open(demand, left) {
-                    Some(count) => left -= count,
-                    None => break,
+                let before = left;
+                if one_by_one || std::mem::take(&mut is_first) {
+                    for order in 0..self.packing.orders.len() {
+                        left -= self.fill_open(demand, order, left);
+                    }
+                }
+                if left == 0 || (one_by_one && left < before) {
+                    continue;
+                }
+                let opened = self.open(demand, left);
+                left -= opened.unwrap_or(0);
+                if opened.is_none() {
+                    break;
                 }
             }
             self.packing.left.push(left);
         }
+    }
+
+    /// Each pod with rules about its neighbours may open or close machines for the next.
+    fn one_by_one(&self, demand: usize) -> bool {
+        self.packing.topology.has_rules(self.demands[demand].shape)
     }
 
     fn offer(&self, index: usize) -> &Offer<'w> {
@@ -188,9 +215,14 @@ impl<'w> Packer<'_, 'w> {
 
     /// Puts pods into a machine that is open; tells how many.
     fn fill_open(&mut self, demand: usize, index: usize, left: u32) -> u32 {
-        let spec = self.demands[demand].spec;
+        let Demand { spec, shape, .. } = self.demands[demand];
         let order = &self.packing.orders[index];
-        let count = order.free.how_many(spec, left);
+        let most = if self.one_by_one(demand) {
+            left.min(1)
+        } else {
+            left
+        };
+        let count = order.free.how_many(spec, most);
         if count == 0 {
             return 0;
         }
@@ -201,6 +233,14 @@ impl<'w> Packer<'_, 'w> {
             return 0;
         }
         let (at, offer) = (order.site, order.offer);
+        let needs_place = self.packing.topology.needs_place(shape);
+        // A machine with such pods stays where room was found for it.
+        if (needs_place || order.is_pinned) && !sites.contains(at) {
+            return 0;
+        }
+        if self.keeps_away(shape, offer, at, &order.host) {
+            return 0;
+        }
         let Some(site) = self.stay_or_move(offer, at, &sites) else {
             return 0;
         };
@@ -209,7 +249,36 @@ impl<'w> Packer<'_, 'w> {
         order.sites = sites;
         order.site = site;
         order.pods.push((self.demands[demand].need, count));
+        if needs_place {
+            self.pin(index);
+        }
+        self.count(index, shape, count);
         count
+    }
+
+    /// The rules of pods about their neighbours keep a pod of this shape away from a machine there.
+    fn keeps_away(&self, shape: Id, offer: usize, site: usize, host: &str) -> bool {
+        let spot = Spot::to_be_made(&self.pool.offers[offer].profiles[site], host);
+        self.packing.topology.misfit(shape, spot).is_some()
+    }
+
+    fn pin(&mut self, index: usize) {
+        let order = &mut self.packing.orders[index];
+        if order.is_pinned {
+            return;
+        }
+        order.is_pinned = true;
+        order.sites = SiteSet::default();
+        order.sites.insert(order.site);
+    }
+
+    fn count(&mut self, index: usize, shape: Id, count: u32) {
+        let order = &self.packing.orders[index];
+        let spot = Spot::to_be_made(
+            &self.pool.offers[order.offer].profiles[order.site],
+            &order.host,
+        );
+        self.packing.topology.put(shape, spot, count);
     }
 
     /// A place of this set for a planned machine that is at `at` so far: there, or where there is room.
@@ -241,7 +310,9 @@ impl<'w> Packer<'_, 'w> {
 
     /// Opens a machine for pods of this demand; tells how many it takes. `None`: no type takes them within limits and room.
     fn open(&mut self, demand: usize, left: u32) -> Option<u32> {
-        let spec = self.demands[demand].spec;
+        let Demand { spec, shape, .. } = self.demands[demand];
+        let needs_place = self.packing.topology.needs_place(shape);
+        let host: Arc<str> = format!("{}#{}", self.pool.name, self.packing.orders.len()).into();
         let found = self.opening.iter().find_map(|index| {
             let offer = self.offer(*index);
             if offer.free.misfit(spec).is_some()
@@ -250,15 +321,31 @@ impl<'w> Packer<'_, 'w> {
                 return None;
             }
             let sites = self.admitting.of(demand, *index);
-            let site = offer.site_with_room(sites, &self.packing.room)?;
-            Some((*index, sites.clone(), site))
+            let sites = match needs_place {
+                true => offer.those(sites, |site| !self.keeps_away(shape, *index, site, &host)),
+                false => sites.clone(),
+            };
+            let crowd = |site: &usize| {
+                let spot = Spot::to_be_made(&offer.profiles[*site], &host);
+                self.packing.topology.crowd(shape, spot)
+            };
+            let room = &self.packing.room;
+            let site = match needs_place {
+                true => offer.sites_with_room(&sites, room).min_by_key(crowd)?,
+                false => offer.site_with_room(&sites, room)?,
+            };
+            Some((*index, sites, site))
         });
         let (offer, sites, site) = match found {
             Some(found) => found,
             None => self.make_room(demand)?,
         };
+        if self.keeps_away(shape, offer, site, &host) {
+            return None;
+        }
         let mut free = self.offer(offer).free.clone();
-        let count = free.how_many(spec, left);
+        let most = if self.one_by_one(demand) { 1 } else { left };
+        let count = free.how_many(spec, most);
         free.put(spec, count);
         self.reserve(offer, site);
         let size = self.offer(offer).size;
@@ -267,9 +354,16 @@ impl<'w> Packer<'_, 'w> {
             offer,
             sites,
             site,
+            is_pinned: false,
+            host,
             free,
             pods: vec![(self.demands[demand].need, count)],
         });
+        let index = self.packing.orders.len() - 1;
+        if needs_place {
+            self.pin(index);
+        }
+        self.count(index, shape, count);
         Some(count)
     }
 
@@ -352,7 +446,11 @@ impl<'w> Packer<'_, 'w> {
             let smaller: Vec<(usize, Free)> = smaller.collect();
             for (offer, free) in smaller {
                 let order = &self.packing.orders[index];
-                let mut sites = self.offer(offer).part.clone();
+                // A machine that has to stay where it is stays there as a smaller one, too.
+                let mut sites = match order.is_pinned {
+                    true => self.offer(offer).part.intersection(&order.sites),
+                    false => self.offer(offer).part.clone(),
+                };
                 for (need, _) in &order.pods {
                     sites = sites.intersection(self.admitting.of(demand_of[need], offer));
                 }
@@ -399,7 +497,7 @@ impl<'w> Packer<'_, 'w> {
 /// A machine without pods, as small as possible of those that help: for `minNodes` and for headroom.
 pub(super) fn open_empty(
     pool: &PoolPlan<'_>,
-    packing: &mut Packing,
+    packing: &mut Packing<'_>,
     helps: impl Fn(&Offer<'_>) -> bool,
 ) -> Option<Order> {
     let mut by_cost: Vec<&Offer<'_>> = pool.offers.iter().filter(|offer| helps(offer)).collect();
@@ -421,6 +519,8 @@ pub(super) fn open_empty(
     Some(Order {
         offer: index,
         sites: offer.part.clone(),
+        is_pinned: false,
+        host: "".into(),
         site,
         free: offer.free.clone(),
         pods: Vec::new(),

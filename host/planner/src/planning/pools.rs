@@ -68,10 +68,27 @@ impl<'w> Offer<'w> {
     }
 
     pub(super) fn site_with_room(&self, set: &SiteSet, room: &Room) -> Option<usize> {
-        self.usable(set).find(|index| match &self.sites[*index] {
+        self.sites_with_room(set, room).next()
+    }
+
+    pub(super) fn sites_with_room<'a>(
+        &'a self,
+        set: &'a SiteSet,
+        room: &'a Room,
+    ) -> impl Iterator<Item = usize> + 'a {
+        self.usable(set).filter(|index| match &self.sites[*index] {
             Ok(site) => room.has_room(site, self.size),
             Err(_) => false,
         })
+    }
+
+    /// Those of the set that this holds for.
+    pub(super) fn those(&self, set: &SiteSet, holds: impl Fn(usize) -> bool) -> SiteSet {
+        let mut those = SiteSet::default();
+        for index in self.usable(set).filter(|index| holds(*index)) {
+            those.insert(index);
+        }
+        those
     }
 
     fn usable<'a>(&'a self, set: &'a SiteSet) -> impl Iterator<Item = usize> + 'a {

@@ -6,6 +6,7 @@ use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
+use super::topology::Spot;
 use super::{Planning, Tick};
 use crate::facts::PodSpec;
 use crate::ids::PoolName;
@@ -29,7 +30,7 @@ pub(super) enum Purpose {
     Headroom,
 }
 
-impl Planning<'_> {
+impl<'w> Planning<'w> {
     /// Step 4: orders machines, pool by pool. Pods that one pool cannot help go to the next pool.
     pub(super) fn scale_up(&mut self) {
         self.make_offers();
@@ -43,11 +44,12 @@ impl Planning<'_> {
                 &mut packing,
             );
             room = packing.room;
+            self.snapshot.topology = packing.topology;
             self.pools[index].usage = packing.usage;
         }
     }
 
-    fn pack_pool(&mut self, index: usize, room: &Room) -> Packing {
+    fn pack_pool(&mut self, index: usize, room: &Room) -> Packing<'w> {
         let pool = &self.pools[index];
         let mut infeasible: Vec<(usize, Why)> = Vec::new();
         let mut demands: Vec<Demand<'_>> = Vec::new();
@@ -60,12 +62,13 @@ impl Planning<'_> {
                 Some(why) => infeasible.push((number, why)),
                 None => demands.push(Demand {
                     need: number,
+                    shape: need.shape,
                     spec: &need.spec,
                     count: need.left,
                 }),
             }
         }
-        let packing = packing::pack(pool, &demands, room);
+        let packing = packing::pack(pool, &demands, room, &self.snapshot.topology);
         let mut left: Vec<(usize, u32, Option<Why>)> = Vec::new();
         for (demand, count) in demands.iter().zip(&packing.left) {
             let why = (*count > 0).then(|| self.refusal(pool, demand, &packing));
@@ -104,7 +107,7 @@ impl Planning<'_> {
     }
 
     /// Machines beyond what pods ask: up to `minNodes`, and until the pool's headroom is free.
-    fn fill_up(&mut self, index: usize, staying: u32, packing: &mut Packing) {
+    fn fill_up(&mut self, index: usize, staying: u32, packing: &mut Packing<'_>) {
         let pool = &self.pools[index];
         if pool.class.is_err() {
             return;
@@ -158,7 +161,7 @@ impl Planning<'_> {
     }
 
     /// Why not even the smallest machine can be made.
-    fn why_no_more(&self, pool: &PoolPlan<'_>, packing: &Packing) -> Why {
+    fn why_no_more(&self, pool: &PoolPlan<'_>, packing: &Packing<'_>) -> Why {
         let Some(offer) = pool.offers.iter().min_by_key(|offer| offer.cost()) else {
             return pool.nothing_to_make();
         };
@@ -185,11 +188,20 @@ impl Planning<'_> {
     }
 
     /// Why packing left pods of this demand without a machine, although the pool could make one for them.
-    fn refusal(&self, pool: &PoolPlan<'_>, demand: &Demand<'_>, packing: &Packing) -> Why {
+    fn refusal(&self, pool: &PoolPlan<'_>, demand: &Demand<'_>, packing: &Packing<'_>) -> Why {
         let fitting = |offer: &&Offer<'_>| {
             offer.free.misfit(demand.spec).is_none() && !offer.admitting(demand.spec).is_empty()
         };
         let offers: Vec<&Offer<'_>> = pool.offers.iter().filter(fitting).collect();
+        let kept_away = |profile| {
+            let spot = Spot::to_be_made(profile, "a new host");
+            packing.topology.misfit(demand.shape, spot)
+        };
+        let looks = offers.iter().flat_map(|offer| offer.looks());
+        let misfits: Option<Vec<_>> = looks.map(|(_, profile)| kept_away(profile)).collect();
+        if let Some(misfit) = misfits.and_then(|all| all.into_iter().next()) {
+            return Why::Misfit(Box::new(misfit));
+        }
         let limits = offers
             .iter()
             .map(|offer| pool.limit(&packing.usage, offer.size));
@@ -201,6 +213,9 @@ impl Planning<'_> {
         let smallest = offers.iter().min_by_key(|offer| offer.cost());
         let reasons = smallest.map(|offer| {
             let admitting = offer.admitting(demand.spec);
+            let admitting = offer.those(&admitting, |site| {
+                kept_away(&offer.profiles[site]).is_none()
+            });
             self.site_reasons(pool, offer, &admitting, &packing.room)
         });
         Why::NoHypervisor(reasons.unwrap_or_default())

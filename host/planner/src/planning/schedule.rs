@@ -9,18 +9,17 @@ use super::packing::weight;
 use crate::facts::PodSpec;
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
 use crate::report::Why;
-use crate::world::{NodeView, PendingPods};
+use crate::world::{Id, NodeView, PendingPods};
 
 /// The pending pods of one shape, and what becomes of them.
 pub(super) struct Need<'w> {
+    pub(super) shape: Id,
     pub(super) spec: Arc<PodSpec>,
     pub(super) pods: PendingPods<'w>,
     /// Pods without a place yet.
     pub(super) left: u32,
     /// A field that is not evaluated yet: nothing is done for these pods.
     pub(super) unsupported: Option<Arc<str>>,
-    /// A Node that would take them if no pod with required anti-affinity stood there.
-    pub(super) excluded: Option<NodeName>,
     /// Pods that fit an existing Node, and the first such Node.
     pub(super) on_nodes: Option<(NodeName, u32)>,
     pub(super) on_claims: Option<(ClaimName, u32)>,
@@ -40,7 +39,7 @@ impl<'w> Planning<'w> {
             if need.left == 0 || need.unsupported.is_some() {
                 continue;
             }
-            for (index, count) in self.snapshot.put_pending(&need.spec, need.left) {
+            for (index, count) in self.snapshot.put_pending(need.shape, &need.spec, need.left) {
                 need.left -= count;
                 let info = &self.snapshot.nodes[index];
                 if info.is_coming()
@@ -53,9 +52,6 @@ impl<'w> Planning<'w> {
                         .1 += count;
                 }
             }
-            if need.left > 0 {
-                need.excluded = self.snapshot.excluded(&need.spec);
-            }
         }
     }
 
@@ -66,9 +62,9 @@ impl<'w> Planning<'w> {
         let mut needs: Vec<Need<'w>> = pending
             .into_iter()
             .map(|(shape, pods)| Need {
+                shape: pods.shape(),
+                unsupported: shape.spec.unsupported.first().cloned(),
                 spec: shape.spec,
-                unsupported: pods.iter().next().and_then(|pod| self.unsupported(&pod)),
-                excluded: None,
                 left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
                 pods,
                 on_nodes: None,
@@ -87,7 +83,9 @@ impl<'w> Planning<'w> {
     /// A pending pod without a place that this Node could take if it stayed.
     pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
         let need = self.needs.iter().find(|need| {
-            need.left > 0 && need.unsupported.is_none() && self.snapshot.would_fit(&need.spec, node)
+            need.left > 0
+                && need.unsupported.is_none()
+                && self.snapshot.would_fit(need.shape, &need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }

@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines::{self, Learned};
+use super::topology::{Spot, Topology};
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts};
-use crate::ids::{ClaimName, NodeName, PoolName, Vmid};
+use crate::ids::{ClaimName, PoolName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
 use crate::reasons::Stuck;
-use crate::report::Misfit;
 use crate::taints;
 use crate::world::{Id, NodeView, PodView};
 
@@ -27,6 +27,8 @@ pub(super) struct ClusterSnapshot<'w> {
     by_node: Vec<Option<usize>>,
     /// Where the last pod of this spec was put. The next search begins there.
     hints: BTreeMap<Id, usize>,
+    /// Which pods stand in which domains, those put here in thought included.
+    pub(super) topology: Topology<'w>,
 }
 
 pub(super) struct NodeInfo<'w> {
@@ -56,9 +58,12 @@ struct Turn {
     claim: ClaimName,
 }
 
-/// Moves that can be taken back.
-#[derive(Debug, Default)]
-pub(super) struct Moves<'w>(Vec<(usize, &'w PodSpec)>);
+/// Moves away from one Node, which can be taken back.
+#[derive(Default)]
+pub(super) struct Moves<'w> {
+    from: Option<usize>,
+    to: Vec<(usize, PodView<'w>)>,
+}
 
 impl<'w> NodeInfo<'w> {
     fn coming(claim: &ClaimName, pool: &PoolName, place: Place<'w>) -> Self {
@@ -88,6 +93,10 @@ impl<'w> NodeInfo<'w> {
     fn takes(&self, spec: &PodSpec) -> bool {
         self.is_open && self.place.misfit(spec).is_none()
     }
+
+    fn spot(&self) -> Spot<'_> {
+        Spot::of(&self.place.profile)
+    }
 }
 
 impl<'w> Planning<'w> {
@@ -103,6 +112,7 @@ impl<'w> Planning<'w> {
         }
         let mut snapshot = ClusterSnapshot {
             by_node: vec![None; row_of.len()],
+            topology: Topology::of(self.tick.world),
             ..ClusterSnapshot::default()
         };
         let mut coming: Vec<(Turn, NodeInfo<'w>)> = Vec::new();
@@ -150,6 +160,9 @@ impl<'w> Planning<'w> {
             }
         }
         coming.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, info) in &coming {
+            snapshot.topology.add_place(info.spot());
+        }
         snapshot
             .nodes
             .extend(coming.into_iter().map(|(_, info)| info));
@@ -257,35 +270,39 @@ impl<'w> Planning<'w> {
 
 impl<'w> ClusterSnapshot<'w> {
     /// Puts up to `count` pods of this spec where there is room, first Nodes that exist, then machines to come; tells how many went where.
-    pub(super) fn put_pending(&mut self, spec: &PodSpec, count: u32) -> Vec<(usize, u32)> {
+    pub(super) fn put_pending(
+        &mut self,
+        shape: Id,
+        spec: &PodSpec,
+        count: u32,
+    ) -> Vec<(usize, u32)> {
+        // Each pod with rules about its neighbours may open or close places for the next.
+        let one_by_one = self.topology.has_rules(shape);
         let mut left = count;
-        let mut put = Vec::new();
-        for (index, info) in self.nodes.iter_mut().enumerate() {
-            if left == 0 {
-                break;
+        let mut put: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut before = 0;
+        // A pod may open places on Nodes that were passed over.
+        while left > 0 && left != before && (before == 0 || one_by_one) {
+            before = left;
+            for (index, info) in self.nodes.iter_mut().enumerate() {
+                while left > 0 && info.is_open {
+                    if self.topology.misfit(shape, info.spot()).is_some() {
+                        break;
+                    }
+                    let most = if one_by_one { 1 } else { left };
+                    let fitting = info.place.how_many(spec, most);
+                    if fitting == 0 {
+                        break;
+                    }
+                    info.place.free.put(spec, fitting);
+                    info.promised += fitting;
+                    left -= fitting;
+                    self.topology.put(shape, info.spot(), fitting);
+                    *put.entry(index).or_default() += fitting;
+                }
             }
-            let fitting = match info.is_open {
-                true => info.place.how_many(spec, left),
-                false => 0,
-            };
-            if fitting == 0 {
-                continue;
-            }
-            info.place.free.put(spec, fitting);
-            info.promised += fitting;
-            left -= fitting;
-            put.push((index, fitting));
         }
-        put
-    }
-
-    /// A Node that would take pods of this spec if it ran no pod with required anti-affinity.
-    pub(super) fn excluded(&self, spec: &PodSpec) -> Option<NodeName> {
-        let is_excluded = |info: &&NodeInfo<'_>| {
-            info.is_open && info.place.misfit(spec) == Some(Misfit::AntiAffinePod)
-        };
-        let excluded = self.nodes.iter().find(is_excluded)?;
-        Some(excluded.node()?.name().clone())
+        put.into_iter().collect()
     }
 
     /// Pods of other Nodes will come to this one.
@@ -295,7 +312,7 @@ impl<'w> ClusterSnapshot<'w> {
     }
 
     /// Whether a pod of this spec would fit on this Node if it were not cordoned.
-    pub(super) fn would_fit(&self, spec: &PodSpec, node: &NodeView<'w>) -> bool {
+    pub(super) fn would_fit(&self, shape: Id, spec: &PodSpec, node: &NodeView<'w>) -> bool {
         let own = [DRAINING_TAINT, UNSCHEDULABLE_TAINT];
         node.facts.ready
             && self.index_of_node(node).is_some_and(|index| {
@@ -303,7 +320,8 @@ impl<'w> ClusterSnapshot<'w> {
                     profile: NodeProfile::without(node, |taint| own.contains(&&*taint.key)),
                     ..self.nodes[index].place.clone()
                 };
-                place.misfit(spec).is_none()
+                let spot = Spot::of(&place.profile);
+                place.misfit(spec).is_none() && self.topology.misfit(shape, spot).is_none()
             })
     }
 
@@ -327,28 +345,31 @@ impl<'w> ClusterSnapshot<'w> {
     /// Moves every pod that must leave this Node to other existing Nodes, and closes the Node. The caller can undo the
     /// moves. If a pod fits nowhere, returns that pod, and nothing has changed.
     pub(super) fn move_away(&mut self, node: &NodeView<'w>) -> Result<Moves<'w>, Stuck> {
-        let mut moves = Moves::default();
+        let mut moves = self.moves_from(node);
         let own = self.index_of_node(node);
         let was_open = own.map(|index| std::mem::replace(&mut self.nodes[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
                 self.take_back(moves);
-                let excluded = self.excluded(pod.spec());
                 if let (Some(index), Some(was_open)) = (own, was_open) {
                     self.nodes[index].is_open = was_open;
                 }
-                return Err(Stuck {
-                    pod: pod.key(),
-                    excluded,
-                });
+                return Err(Stuck { pod: pod.key() });
             }
         }
         Ok(moves)
     }
 
+    fn moves_from(&self, node: &NodeView<'w>) -> Moves<'w> {
+        Moves {
+            from: self.index_of_node(node),
+            to: Vec::new(),
+        }
+    }
+
     /// Reserves room for the pods of a Node that goes in any case, as far as there is room.
     pub(super) fn make_room_for(&mut self, node: &NodeView<'w>) {
-        let mut moves = Moves::default();
+        let mut moves = self.moves_from(node);
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             // A pod that fits nowhere will soon be pending, and then gets a machine.
             let _ = self.move_pod(&pod, &mut moves);
@@ -364,26 +385,47 @@ impl<'w> ClusterSnapshot<'w> {
     }
 
     fn move_pod(&mut self, pod: &PodView<'w>, moves: &mut Moves<'w>) -> Option<()> {
-        let spec = pod.spec();
-        let first = self.hints.get(&pod.shape_id()).copied().unwrap_or(0);
+        let (spec, shape) = (pod.spec(), pod.shape_id());
+        // The scheduler places what replaces it when the pod is gone.
+        self.recount(moves.from, shape, Topology::take_back);
+        let first = self.hints.get(&shape).copied().unwrap_or(0);
         let count = self.nodes.len();
-        let target = (0..count)
-            .map(|step| (first + step) % count)
-            .find(|index| {
-                let info = &self.nodes[*index];
-                !info.is_coming && info.takes(spec)
-            })?;
+        let target = (0..count).map(|step| (first + step) % count).find(|index| {
+            let info = &self.nodes[*index];
+            !info.is_coming
+                && info.takes(spec)
+                && self.topology.misfit(shape, info.spot()).is_none()
+        });
+        let Some(target) = target else {
+            self.recount(moves.from, shape, Topology::put);
+            return None;
+        };
         self.nodes[target].place.free.put(spec, 1);
         self.nodes[target].moved += 1;
-        self.hints.insert(pod.shape_id(), target);
-        moves.0.push((target, spec));
+        self.recount(Some(target), shape, Topology::put);
+        self.hints.insert(shape, target);
+        moves.to.push((target, *pod));
         Some(())
     }
 
     fn take_back(&mut self, moves: Moves<'w>) {
-        for (index, spec) in moves.0 {
-            self.nodes[index].place.free.take_back(spec, 1);
+        for (index, pod) in moves.to.into_iter().rev() {
+            self.nodes[index].place.free.take_back(pod.spec(), 1);
             self.nodes[index].moved -= 1;
+            self.recount(Some(index), pod.shape_id(), Topology::take_back);
+            self.recount(moves.from, pod.shape_id(), Topology::put);
+        }
+    }
+
+    /// One pod more or less at this place.
+    fn recount(
+        &mut self,
+        at: Option<usize>,
+        shape: Id,
+        change: fn(&mut Topology<'w>, Id, Spot<'_>, u32),
+    ) {
+        if let Some(at) = at {
+            change(&mut self.topology, shape, self.nodes[at].spot(), 1);
         }
     }
 }

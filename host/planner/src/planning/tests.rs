@@ -17,6 +17,7 @@ mod ports;
 mod properties;
 mod scale_down;
 mod scale_up;
+mod topology;
 mod two;
 
 use crate::claim::{Condition, Phase};

@@ -90,6 +90,11 @@ impl<T: Eq + Hash> Interner<T> {
         &slot.expect("a held id has a value").value
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+        let slots = (0u32..).map(Id).zip(&self.slots);
+        slots.filter_map(|(id, slot)| Some((id, &*slot.as_ref()?.value)))
+    }
+
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub(crate) use interner::Id;
 use jiff::Timestamp;
 pub use pods::Shape;
+pub(crate) use pods::ShapeView;
 pub(crate) use views::PendingPods;
 pub use views::{NodeView, PodView};
 
@@ -149,11 +150,6 @@ impl World {
         self.pods.iter()
     }
 
-    /// Every pod of a namespace, by name.
-    pub(crate) fn pods_in(&self, namespace: &Arc<str>) -> impl Iterator<Item = PodView<'_>> {
-        self.pods.in_namespace(namespace)
-    }
-
     pub fn pod_count(&self) -> usize {
         self.pods.len()
     }
@@ -161,6 +157,11 @@ impl World {
     /// Different shapes among the pods; what planning costs grows with it.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn shape_count(&self) -> usize {
+        self.pods.shape_count()
+    }
+
+    /// What its pods have in common, in no order.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (Id, ShapeView<'_>)> {
         self.pods.shapes()
     }
 
@@ -301,14 +302,7 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
 fn keys_read<'a>(budgets: impl Iterator<Item = &'a DisruptionBudgetFacts>) -> BTreeSet<String> {
     budgets
         .filter_map(|budget| budget.selector.as_ref())
-        .flat_map(|selector| {
-            let expressions = selector.match_expressions.iter();
-            selector
-                .match_labels
-                .keys()
-                .cloned()
-                .chain(expressions.map(|requirement| requirement.key.to_string()))
-        })
+        .flat_map(|selector| selector.keys().map(str::to_owned))
         .collect()
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::interner::{Id, Interner};
 use super::views::{NodeView, PendingPods, PodView};
-use crate::facts::{Labels, NodeFacts, Owner, POD_ANTI_AFFINITY, PodFacts, PodPhase, PodSpec};
+use crate::facts::{LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::resources::ExactSum;
 
@@ -29,6 +29,14 @@ pub(super) struct ShapeKey {
     pub(super) namespace: Arc<str>,
     pub(super) spec: Id,
     labels: Labels,
+}
+
+/// A shape that some pod has.
+#[derive(Clone, Copy)]
+pub(crate) struct ShapeView<'w> {
+    pub(crate) namespace: &'w str,
+    pub(crate) spec: &'w PodSpec,
+    pub(crate) labels: &'w Labels,
 }
 
 #[derive(Clone, Debug)]
@@ -81,8 +89,6 @@ pub(super) struct NodeSlot {
     pub(super) requested: ExactSum,
     pub(super) movable: ExactSum,
     pub(super) movable_pods: u32,
-    /// Pods that have not ended and may keep others away, see [`Pods::repels`].
-    pub(super) repelling: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,12 +106,17 @@ pub(crate) struct Pods {
     pub(super) shapes: Interner<ShapeKey>,
     /// Unschedulable pods by shape, then by name.
     pending: BTreeMap<Id, BTreeMap<Arc<str>, PodIx>>,
-    /// The keys that live selectors read.
+    /// The keys that selectors read: those of disruption budgets, and all that pods have had in their terms.
     projected: BTreeSet<String>,
+    budget_keys: BTreeSet<String>,
+    term_keys: BTreeSet<String>,
 }
 
 impl Pods {
     pub(crate) fn set_pod(&mut self, key: PodKey, facts: Option<PodFacts>) {
+        if let Some(facts) = &facts {
+            self.read_terms(&facts.spec);
+        }
         if let Some(ix) = self.by_key.get(&key).copied() {
             self.unlink(ix);
             match facts {
@@ -202,13 +213,11 @@ impl Pods {
             .as_ref()
             .expect("the pod was just set");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
-        let repels = self.repels(pod);
         if let Some(node) = pod.node {
             let slot = self.nodes[node.0 as usize]
                 .as_mut()
                 .expect("a pod's node has a slot");
             slot.pods.push(ix);
-            slot.repelling += u32::from(repels);
             if pod.is_alive() {
                 slot.requested.add(requests);
             }
@@ -231,12 +240,10 @@ impl Pods {
             .as_ref()
             .expect("an indexed pod exists");
         let requests = &self.specs.get(self.shapes.get(pod.shape).spec).requests;
-        let repels = self.repels(pod);
         if let Some(node) = pod.node {
             let slot = self.nodes[node.0 as usize]
                 .as_mut()
                 .expect("a pod's node has a slot");
-            slot.repelling -= u32::from(repels);
             if let Some(position) = slot.pods.iter().position(|other| *other == ix) {
                 slot.pods.swap_remove(position);
             }
@@ -266,18 +273,6 @@ impl Pods {
             .as_deref()
             .is_none_or(|name| name == "default-scheduler");
         pod.unschedulable_since.is_some() && pod.node.is_none() && pod.is_movable() && ours
-    }
-
-    /// Its required anti-affinity may keep other pods from its Node. That of a DaemonSet is about its own kind, which every Node has once: held
-    /// against one Node, it would be held against each machine made instead.
-    fn repels(&self, pod: &Pod) -> bool {
-        let spec = self.specs.get(self.shapes.get(pod.shape).spec);
-        pod.is_alive()
-            && !pod.of_daemon_set
-            && spec
-                .unsupported
-                .iter()
-                .any(|field| **field == *POD_ANTI_AFFINITY)
     }
 
     pub(crate) fn set_node(&mut self, name: NodeName, facts: Option<Box<NodeFacts>>) {
@@ -320,7 +315,6 @@ impl Pods {
             requested: ExactSum::default(),
             movable: ExactSum::default(),
             movable_pods: 0,
-            repelling: 0,
         });
         ix
     }
@@ -335,8 +329,28 @@ impl Pods {
         }
     }
 
-    /// Sets which label keys make a difference. This changes rarely, and then all shapes are computed again.
+    /// Which label keys budgets read from now on.
     pub(crate) fn project_on(&mut self, keys: BTreeSet<String>) {
+        self.budget_keys = keys;
+        self.project();
+    }
+
+    /// Few templates bring a key that none before has read.
+    fn read_terms(&mut self, spec: &PodSpec) {
+        let terms = spec.pod_affinity.iter().chain(&spec.pod_anti_affinity);
+        let of_terms = terms.filter_map(|term| term.selector.as_ref());
+        let of_spread = spec.spread.iter().filter_map(|one| one.selector.as_ref());
+        let mut keys = of_terms.chain(of_spread).flat_map(LabelSelector::keys);
+        if keys.clone().all(|key| self.term_keys.contains(key)) {
+            return;
+        }
+        self.term_keys.extend(keys.by_ref().map(str::to_owned));
+        self.project();
+    }
+
+    /// This changes rarely, and then all shapes are computed again.
+    fn project(&mut self) {
+        let keys = self.budget_keys.union(&self.term_keys).cloned().collect();
         if keys == self.projected {
             return;
         }
@@ -368,23 +382,25 @@ impl Pods {
     }
 
     #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) fn shapes(&self) -> usize {
+    pub(crate) fn shape_count(&self) -> usize {
         self.shapes.len()
+    }
+
+    /// In no order.
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = (Id, ShapeView<'_>)> {
+        self.shapes.iter().map(|(id, shape)| {
+            let view = ShapeView {
+                namespace: &shape.namespace,
+                spec: self.specs.get(shape.spec),
+                labels: &shape.labels,
+            };
+            (id, view)
+        })
     }
 
     /// Every pod, by namespace and name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PodView<'_>> {
         self.by_key.values().map(|ix| self.view(*ix))
-    }
-
-    /// Every pod of a namespace, by name.
-    pub(crate) fn in_namespace(&self, namespace: &Arc<str>) -> impl Iterator<Item = PodView<'_>> {
-        let first = PodKey::new(namespace, "");
-        let of_namespace = move |(key, _): &(&PodKey, &PodIx)| key.namespace == first.namespace;
-        self.by_key
-            .range(PodKey::new(namespace, "")..)
-            .take_while(of_namespace)
-            .map(|(_, ix)| self.view(*ix))
     }
 
     pub(crate) fn get(&self, key: &PodKey) -> Option<PodView<'_>> {
@@ -427,6 +443,7 @@ impl Pods {
                     self.shape(*id),
                     PendingPods {
                         pods: self,
+                        shape: *id,
                         by_name: pods,
                     },
                 )

@@ -32,12 +32,17 @@ pub struct NodeView<'w> {
 #[derive(Clone, Copy)]
 pub(crate) struct PendingPods<'w> {
     pub(super) pods: &'w Pods,
+    pub(super) shape: Id,
     pub(super) by_name: &'w BTreeMap<Arc<str>, PodIx>,
 }
 
 impl<'w> PendingPods<'w> {
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
+    }
+
+    pub(crate) fn shape(&self) -> Id {
+        self.shape
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = PodView<'w>> + use<'w> {
@@ -197,11 +202,6 @@ impl<'w> NodeView<'w> {
             pod.is_alive() && pod.is_deleting() && !pod.is_mirror() && !pod.is_of_daemon_set()
         };
         self.movable_pods() == 0 && !self.pods().any(leaves)
-    }
-
-    /// The Node runs pods whose required anti-affinity may keep other pods away.
-    pub(crate) fn repels(&self) -> bool {
-        self.slot.repelling > 0
     }
 
     /// In no order.

@@ -28,6 +28,7 @@ mod eviction;
 mod fields;
 mod ids;
 mod keep;
+mod neighbours;
 pub(crate) mod object;
 mod patch;
 mod placement;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde_json::Value;
 
 use super::{
+    neighbours::PodTerm,
     object::{condition_is_true, entries, items, meta_str},
     quantity::thousandths,
     selector::{LabelSelector, Operator},
@@ -122,12 +123,17 @@ impl Used {
 /// What a pod asks of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodNeeds {
+    pub(crate) namespace: String,
+    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) requests: Resources,
     pub(crate) tolerations: Vec<Toleration>,
     selector: BTreeMap<String, String>,
     /// Alternatives; None when the pod has no required node affinity.
     affinity: Option<Vec<Term>>,
     ports: Vec<HostPort>,
+    /// Pods that must be near, and pods that must not.
+    pub(crate) beside: Vec<PodTerm>,
+    pub(crate) away: Vec<PodTerm>,
     /// The constraints that must hold.
     pub(crate) spread: Vec<Spread>,
     /// The first field that needs a filter which is not here.
@@ -139,6 +145,11 @@ pub(crate) struct PodNeeds {
 pub(crate) struct Spread {
     key: String,
     max_skew: i64,
+    min_domains: usize,
+    /// Nodes are counted that the pod could not choose.
+    any_node: bool,
+    /// Nodes are left out whose taints it does not tolerate.
+    honors_taints: bool,
     /// Nothing is counted without one.
     selector: Option<LabelSelector>,
 }
@@ -160,17 +171,26 @@ pub(crate) enum Misfit {
     Insufficient(String),
     NotSpread,
     NoTopology,
+    NoFriend,
+    Shunned,
+    Closed,
 }
 
 impl Misfit {
     /// Whether other pods are in the way, whose eviction could help.
     pub(crate) fn is_of_pods(&self) -> bool {
         match self {
-            Self::NoFreePorts | Self::TooManyPods | Self::Insufficient(_) | Self::NotSpread => true,
+            Self::NoFreePorts
+            | Self::TooManyPods
+            | Self::Insufficient(_)
+            | Self::NotSpread
+            | Self::Shunned
+            | Self::Closed => true,
             Self::Unschedulable
             | Self::UntoleratedTaint
             | Self::AffinityOrSelector
-            | Self::NoTopology => false,
+            | Self::NoTopology
+            | Self::NoFriend => false,
         }
     }
 }
@@ -192,6 +212,9 @@ impl fmt::Display for Misfit {
             Self::NoTopology => f.write_str(
                 "node(s) didn't match pod topology spread constraints (missing required label)",
             ),
+            Self::NoFriend => f.write_str("node(s) didn't match pod affinity rules"),
+            Self::Shunned => f.write_str("node(s) didn't match pod anti-affinity rules"),
+            Self::Closed => f.write_str("node(s) didn't satisfy existing pods anti-affinity rules"),
         }
     }
 }
@@ -200,9 +223,14 @@ impl PodNeeds {
     /// The needs of a pod, or of a pod template.
     pub(crate) fn of(pod: &Value) -> Self {
         let spec = &pod["spec"];
+        let namespace = meta_str(pod, "namespace");
         let required =
             &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         Self {
+            namespace: namespace.to_owned(),
+            labels: texts(&pod["metadata"], "labels"),
+            beside: PodTerm::all(spec, "podAffinity", namespace),
+            away: PodTerm::all(spec, "podAntiAffinity", namespace),
             requests: requests(spec),
             tolerations: items(spec, "tolerations").iter().map(toleration).collect(),
             selector: texts(spec, "nodeSelector"),
@@ -239,19 +267,20 @@ impl PodNeeds {
         if !has_topologies(node) {
             return Some(Misfit::NoTopology);
         }
-        // By default, nodes that the pod could not choose are left out; tainted and cordoned ones are not.
-        let counting: Vec<&NodeView> = nodes
-            .iter()
-            .copied()
-            .filter(|node| has_topologies(node) && self.selects(node))
-            .collect();
+        let hard = ["NoSchedule", "NoExecute"];
         let holds = |constraint: &Spread| {
+            // By default, nodes that the pod could not choose are left out; tainted and cordoned ones are not.
+            let counting = nodes.iter().copied().filter(|node| {
+                has_topologies(node)
+                    && (constraint.any_node || self.selects(node))
+                    && (!constraint.honors_taints || self.untolerated(node, &hard).is_none())
+            });
             let is_counted = |labels: &BTreeMap<String, String>| {
                 let selector = constraint.selector.as_ref();
                 selector.is_some_and(|selector| selector.matches(labels))
             };
             let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
-            for other in &counting {
+            for other in counting {
                 let on_it = pods
                     .iter()
                     .filter(|(labels, on)| *on == other.name && is_counted(labels))
@@ -260,7 +289,10 @@ impl PodNeeds {
                     i64::try_from(on_it).unwrap_or(i64::MAX);
             }
             let here = counts.get(node.labels[&constraint.key].as_str());
-            let least = counts.values().min().copied().unwrap_or(0);
+            let least = match counts.len() < constraint.min_domains {
+                true => 0,
+                false => counts.values().min().copied().unwrap_or(0),
+            };
             here.copied().unwrap_or(0) + i64::from(is_counted(labels)) - least
                 <= constraint.max_skew
         };
@@ -321,6 +353,16 @@ impl PodNeeds {
                     .iter()
                     .any(|toleration| toleration.tolerates(taint))
         })
+    }
+
+    /// Whether it says which pods must be near, or must not.
+    pub(crate) fn wants_neighbours(&self) -> bool {
+        !self.beside.is_empty() || !self.away.is_empty()
+    }
+
+    /// Whether other pods that come or go may let it fit.
+    pub(crate) fn is_social(&self) -> bool {
+        self.wants_neighbours() || !self.spread.is_empty()
     }
 
     /// Whether the pod is made for one node, as those of a DaemonSet are.
@@ -424,6 +466,11 @@ fn spread(constraint: &Value) -> Spread {
             .unwrap_or_default()
             .to_owned(),
         max_skew: constraint["maxSkew"].as_i64().unwrap_or(1),
+        min_domains: constraint["minDomains"]
+            .as_u64()
+            .map_or(1, |least| least as usize),
+        any_node: constraint["nodeAffinityPolicy"] == "Ignore",
+        honors_taints: constraint["nodeTaintsPolicy"] == "Honor",
         selector: LabelSelector::from_object(&constraint["labelSelector"]),
     }
 }
@@ -507,21 +554,14 @@ fn ports(spec: &Value) -> Vec<HostPort> {
 fn unsupported(spec: &Value) -> Option<String> {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     for kind in ["podAffinity", "podAntiAffinity"] {
-        if !items(&spec["affinity"][kind], required).is_empty() {
-            return Some(format!("spec.affinity.{kind}"));
+        let terms = items(&spec["affinity"][kind], required);
+        if let Some(field) = terms.iter().find_map(PodTerm::unsupported) {
+            return Some(format!("spec.affinity.{kind}[*].{field}"));
         }
     }
     for constraint in items(spec, "topologySpreadConstraints") {
-        let not_here = [
-            "minDomains",
-            "matchLabelKeys",
-            "nodeAffinityPolicy",
-            "nodeTaintsPolicy",
-        ];
-        let used = not_here
-            .into_iter()
-            .find(|field| !constraint[field].is_null());
-        if let Some(field) = used.filter(|_| must_hold(constraint)) {
+        let field = "matchLabelKeys";
+        if !constraint[field].is_null() && must_hold(constraint) {
             return Some(format!("spec.topologySpreadConstraints[*].{field}"));
         }
     }

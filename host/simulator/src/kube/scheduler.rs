@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     Kube,
+    neighbours::Neighbours,
     object::{field_mut, items, time},
     placement::{Misfit, NodeView, PodNeeds, Resources, Used},
     store::{Change, ChangeKind, Key, Stored},
@@ -55,8 +56,10 @@ struct Scheduler {
     queue: BTreeSet<Place>,
     /// What failed; tried again when a node changes so that it fits there, or a pod makes room.
     parked: BTreeSet<Place>,
-    /// The same of pods that spread: other pods that come, end or move make a difference to them as well.
+    /// The same of pods that spread, or want others near or far: other pods that come, end or move make a difference to them as well.
     parked_by_spread: BTreeSet<Place>,
+    /// Pods on nodes that do not want others near.
+    repelling: BTreeSet<Key>,
     arrivals: u64,
 }
 
@@ -94,6 +97,7 @@ impl Scheduler {
             queue: BTreeSet::new(),
             parked: BTreeSet::new(),
             parked_by_spread: BTreeSet::new(),
+            repelling: BTreeSet::new(),
             arrivals: 0,
         }
     }
@@ -184,6 +188,7 @@ impl Scheduler {
         self.queue.remove(&state.place);
         self.parked.remove(&state.place);
         self.parked_by_spread.remove(&state.place);
+        self.repelling.remove(key);
         if let Some(node) = state.node.and_then(|node| self.nodes.get_mut(&node)) {
             node.used.take_back(&state.needs);
             self.queue.append(&mut self.parked);
@@ -197,6 +202,9 @@ impl Scheduler {
         pod.node = Some(name.to_owned());
         let node = self.nodes.entry(name.to_owned()).or_default();
         node.used.put(&pod.needs);
+        if !pod.needs.away.is_empty() {
+            self.repelling.insert(key.clone());
+        }
     }
 
     /// One pass over the queue.
@@ -208,7 +216,7 @@ impl Scheduler {
             let Some(needs) = self.pods.get(&key).map(|pod| pod.needs.clone()) else {
                 continue;
             };
-            let spreads = !needs.spread.is_empty();
+            let spreads = needs.is_social();
             if let Some((_, message)) = failed.iter().find(|(other, _)| *other == needs) {
                 self.refuse(&key, message);
                 self.parked.insert(place);
@@ -259,6 +267,7 @@ impl Scheduler {
             true => Vec::new(),
             false => self.nodes.values().flat_map(|node| &node.view).collect(),
         };
+        let near = self.near(needs);
         let mut reasons = BTreeMap::<Misfit, usize>::new();
         let mut best: Option<(i64, &str)> = None;
         let (mut total, mut short) = (0, 0);
@@ -271,6 +280,9 @@ impl Scheduler {
             let mut misfits = needs.misfits(view, &state.used);
             if misfits.is_empty() && !needs.spread.is_empty() {
                 misfits.extend(needs.spread_misfit(&own_labels, view, &views, &pods));
+            }
+            if misfits.is_empty() {
+                misfits.extend(near.as_ref().and_then(|near| near.misfit(needs, view)));
             }
             if misfits.is_empty() {
                 let score = self.score(view, state, needs);
@@ -289,6 +301,18 @@ impl Scheduler {
             None if total == 0 => Err("no nodes available to schedule pods".to_owned()),
             None => Err(message(&reasons, total, short)),
         }
+    }
+
+    /// The pods on nodes, as far as they make a difference to this one.
+    fn near<'a>(&'a self, needs: &'a PodNeeds) -> Option<Neighbours<'a>> {
+        if !needs.wants_neighbours() && self.repelling.is_empty() {
+            return None;
+        }
+        let standing = self.pods.values().filter_map(|pod| {
+            let node = self.nodes.get(pod.node.as_ref()?)?;
+            Some((&*pod.needs, node.view.as_ref()?))
+        });
+        Some(Neighbours::of(needs, standing))
     }
 
     /// The pods of a pod's namespace, itself among them.
@@ -501,6 +525,60 @@ mod tests {
             "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 2 node(s) didn't match pod topology spread constraints. no new \
              claims to deallocate, preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_stand_with_those_they_want_and_away_from_others() {
+        let (kube, mut scheduler) = world();
+        for name in ["a", "b", "c"] {
+            fixtures::add_node(&kube, fixtures::node(name, "8", "16Gi")).unwrap();
+        }
+        let term = |app: &str| json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}]);
+        let pod = |name: &str, app: &str, kind: &str, wants: &str| {
+            let mut pod = fixtures::pod(name, "1", "1Gi");
+            pod["metadata"]["labels"] = json!({"app": app});
+            pod["spec"]["affinity"] =
+                json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": term(wants)}});
+            pod
+        };
+        let names = ["db1", "db2", "db3", "db4"];
+        for name in names {
+            kube.create("pods", pod(name, "db", "podAntiAffinity", "db"))
+                .unwrap();
+        }
+        pass(&kube, &mut scheduler);
+        let nodes = names.map(|pod| node_of(&kube, pod));
+        let nodes = nodes.each_ref().map(Option::as_deref);
+        assert_eq!(nodes, [Some("a"), Some("b"), Some("c"), None]);
+        assert!(
+            message_of(&kube, "db4").contains("3 node(s) didn't match pod anti-affinity rules")
+        );
+
+        kube.create("pods", pod("shy", "shy", "podAntiAffinity", "web"))
+            .unwrap();
+        pass(&kube, &mut scheduler);
+        let shy = node_of(&kube, "shy").unwrap();
+        let mut web = fixtures::pod("web", "7", "1Gi");
+        web["metadata"]["labels"] = json!({"app": "web"});
+        kube.create("pods", web).unwrap();
+        kube.create("pods", pod("cache", "cache", "podAffinity", "web"))
+            .unwrap();
+        kube.create("pods", pod("lonely", "lonely", "podAffinity", "nobody"))
+            .unwrap();
+        kube.create("pods", pod("first", "group", "podAffinity", "group"))
+            .unwrap();
+        pass(&kube, &mut scheduler);
+        assert!(
+            node_of(&kube, "first").is_some(),
+            "it is the first of its kind"
+        );
+        assert_eq!(node_of(&kube, "lonely"), None);
+        assert!(message_of(&kube, "lonely").contains("2 node(s) didn't match pod affinity rules"));
+        let web = node_of(&kube, "web").unwrap();
+        assert_ne!(web, shy);
+        // Its Node is full.
+        assert_eq!(node_of(&kube, "cache"), None);
+        assert!(message_of(&kube, "cache").contains("2 node(s) didn't match pod affinity rules"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{
-    DaemonSetFacts, HostPort, LabelSelector, NodeSelectorTerm, Operator, Owner, POD_ANTI_AFFINITY,
-    PodFacts, PodPhase, PodSpec, Requirement, SpreadConstraint, TaintEffect, Toleration,
+    DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, NodeSelectorTerm, Operator, Owner,
+    PodFacts, PodPhase, PodSpec, PodTerm, Requirement, SpreadConstraint, TaintEffect, Toleration,
 };
 use kproxide_planner::ids::{NodeName, PodKey, Uid};
 use kproxide_planner::keys;
@@ -16,8 +16,8 @@ use kube::api::ObjectMeta;
 use super::{created, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
-    AffinityView, ContainerView, DaemonSetView, PodSpecView, PodView, RequirementView, SpreadView,
-    TermView, TolerationView,
+    AffinityView, ContainerView, DaemonSetView, PodSpecView, PodTermView, PodView, RequirementView,
+    SelectorView, SpreadView, TermView, TolerationView,
 };
 
 pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
@@ -70,7 +70,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         do_not_disrupt: flagged_in(metadata, keys::DO_NOT_DISRUPT)
             || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false"),
         labels: metadata.labels.clone().unwrap_or_default(),
-        spec: pod_spec_facts(spec),
+        spec: pod_spec_facts(spec, metadata.labels.as_ref()),
     }
 }
 
@@ -79,7 +79,8 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
 /// <https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations>
 pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
     let template = &set.spec.template.spec;
-    let mut spec = pod_spec_facts(template);
+    let labels = set.spec.template.metadata.labels.as_ref();
+    let mut spec = pod_spec_facts(template, labels);
     let added = [
         (keys::NOT_READY_TAINT, TaintEffect::NoExecute),
         (keys::UNREACHABLE_TAINT, TaintEffect::NoExecute),
@@ -120,7 +121,7 @@ fn owner(meta: &ObjectMeta) -> Option<Owner> {
         })
 }
 
-fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
+fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>) -> PodSpec {
     let PodSpecView {
         node_name: _,
         node_selector,
@@ -157,18 +158,21 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         .collect();
     let requests = requests(spec, &mut unsupported);
 
-    if !pod_affinity.required.is_empty() {
-        unsupported.field("spec.affinity.podAffinity");
-    }
-    if !pod_anti_affinity.required.is_empty() {
-        unsupported.field(POD_ANTI_AFFINITY);
-    }
+    let none = Labels::new();
+    let labels = labels.unwrap_or(&none);
+    let mut terms = |field: &str, terms: &[PodTermView]| -> Vec<PodTerm> {
+        let terms = terms.iter();
+        let read = terms.map(|term| pod_term_facts(field, term, labels, &mut unsupported));
+        read.collect()
+    };
+    let pod_affinity = terms("spec.affinity.podAffinity", &pod_affinity.required);
+    let pod_anti_affinity = terms("spec.affinity.podAntiAffinity", &pod_anti_affinity.required);
     // `ScheduleAnyway` is a wish.
     let demands = |one: &&SpreadView| one.when_unsatisfiable.as_deref() != Some("ScheduleAnyway");
     let spread = topology_spread_constraints
         .iter()
         .filter(demands)
-        .map(|one| spread_facts(one, &mut unsupported))
+        .map(|one| spread_facts(one, labels, &mut unsupported))
         .collect();
     let all_containers = || containers.iter().chain(init_containers);
     let claims_devices = all_containers().any(|container| !container.resources.claims.is_empty())
@@ -205,6 +209,8 @@ fn pod_spec_facts(spec: &PodSpecView) -> PodSpec {
         local_volumes,
         empty_dir,
         host_ports: host_ports(containers, init_containers, *host_network == Some(true)),
+        pod_affinity,
+        pod_anti_affinity,
         spread,
         unsupported: unsupported.sorted(),
     }
@@ -378,32 +384,106 @@ pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Require
     })
 }
 
-/// Keys (`matchLabelKeys`) only narrow down what is counted, and numbers and policies on Nodes make no difference to a pod that is counted alone:
-/// the planner has no use for them.
-fn spread_facts(constraint: &SpreadView, unsupported: &mut Unsupported) -> SpreadConstraint {
+/// `labels`: those of the pod.
+fn spread_facts(
+    constraint: &SpreadView,
+    labels: &Labels,
+    unsupported: &mut Unsupported,
+) -> SpreadConstraint {
     let SpreadView {
         topology_key,
         when_unsatisfiable: _,
         label_selector,
+        max_skew,
+        min_domains,
+        node_affinity_policy,
+        node_taints_policy,
+        match_label_keys,
     } = constraint;
-    let selector = label_selector.as_ref().map(|selector| {
-        let read: Vec<Requirement> = selector
-            .match_expressions
-            .iter()
-            .filter_map(requirement_facts)
-            .collect();
-        if read.len() < selector.match_expressions.len() {
-            unsupported.field("spec.topologySpreadConstraints.labelSelector");
-        }
-        LabelSelector {
-            match_labels: selector.match_labels.clone(),
-            match_expressions: read,
-        }
-    });
+    let field = "spec.topologySpreadConstraints.labelSelector";
+    let selector = selector_facts(field, label_selector.as_ref(), unsupported);
     SpreadConstraint {
         topology_key: topology_key.as_str().into(),
-        selector,
+        selector: selector.map(|mut selector| {
+            let more = of_own_labels(match_label_keys, Operator::In, labels);
+            selector.match_expressions.extend(more);
+            selector
+        }),
+        max_skew: max_skew.unwrap_or(1).max(1),
+        min_domains: min_domains.unwrap_or(1).max(1),
+        any_affinity: node_affinity_policy.as_deref() == Some("Ignore"),
+        honors_taints: node_taints_policy.as_deref() == Some("Honor"),
     }
+}
+
+/// `labels`: those of the pod.
+fn pod_term_facts(
+    field: &str,
+    term: &PodTermView,
+    labels: &Labels,
+    unsupported: &mut Unsupported,
+) -> PodTerm {
+    let PodTermView {
+        topology_key,
+        label_selector,
+        namespaces,
+        namespace_selector,
+        match_label_keys,
+        mismatch_label_keys,
+    } = term;
+    let selector = selector_facts(field, label_selector.as_ref(), unsupported);
+    let named: BTreeSet<Arc<str>> = namespaces.iter().map(|name| name.as_str().into()).collect();
+    let namespaces = match namespace_selector {
+        None if named.is_empty() => Namespaces::Own,
+        None => Namespaces::Named(named.into_iter().collect()),
+        Some(selector) if *selector == SelectorView::default() => Namespaces::All,
+        Some(_) => {
+            unsupported.field(&format!("{field}.namespaceSelector"));
+            Namespaces::All
+        }
+    };
+    PodTerm {
+        topology_key: topology_key.as_str().into(),
+        selector: selector.map(|mut selector| {
+            let more = &mut selector.match_expressions;
+            more.extend(of_own_labels(match_label_keys, Operator::In, labels));
+            more.extend(of_own_labels(mismatch_label_keys, Operator::NotIn, labels));
+            selector
+        }),
+        namespaces,
+    }
+}
+
+/// `matchLabelKeys` and `mismatchLabelKeys` stand for the pod's own values of these labels, as far as it has them.
+fn of_own_labels<'a>(
+    keys: &'a [String],
+    operator: Operator,
+    labels: &'a Labels,
+) -> impl Iterator<Item = Requirement> + 'a {
+    keys.iter().filter_map(move |key| {
+        Some(Requirement {
+            key: key.as_str().into(),
+            operator,
+            values: vec![labels.get(key)?.as_str().into()],
+        })
+    })
+}
+
+fn selector_facts(
+    field: &str,
+    selector: Option<&SelectorView>,
+    unsupported: &mut Unsupported,
+) -> Option<LabelSelector> {
+    let selector = selector?;
+    let expressions = selector.match_expressions.iter();
+    let read: Vec<Requirement> = expressions.filter_map(requirement_facts).collect();
+    if read.len() < selector.match_expressions.len() {
+        unsupported.field(field);
+    }
+    Some(LabelSelector {
+        match_labels: selector.match_labels.clone(),
+        match_expressions: read,
+    })
 }
 
 fn toleration_facts(

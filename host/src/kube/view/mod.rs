@@ -13,8 +13,8 @@ pub(crate) use custom::CustomView;
 pub(super) use custom::fields;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
-    AffinityView, ContainerView, PodSpecView, PodView, RequirementView, SpreadView, TermView,
-    TolerationView,
+    AffinityView, ContainerView, PodSpecView, PodTermView, PodView, RequirementView, SpreadView,
+    TermView, TolerationView,
 };
 pub(super) use policy::{DaemonSetView, DisruptionBudgetView, SelectorView, VolumeAttachmentView};
 

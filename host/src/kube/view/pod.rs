@@ -109,6 +109,26 @@ pub(in crate::kube) struct SpreadView {
     pub(in crate::kube) topology_key: String,
     pub(in crate::kube) when_unsatisfiable: Option<String>,
     pub(in crate::kube) label_selector: Option<SelectorView>,
+    pub(in crate::kube) max_skew: Option<u32>,
+    pub(in crate::kube) min_domains: Option<u32>,
+    pub(in crate::kube) node_affinity_policy: Option<String>,
+    pub(in crate::kube) node_taints_policy: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) match_label_keys: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct PodTermView {
+    pub(in crate::kube) topology_key: String,
+    pub(in crate::kube) label_selector: Option<SelectorView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) namespaces: Vec<String>,
+    pub(in crate::kube) namespace_selector: Option<SelectorView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) match_label_keys: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) mismatch_label_keys: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -145,7 +165,7 @@ pub(in crate::kube) struct RequiredView {
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
         deserialize_with = "or_default"
     )]
-    pub(in crate::kube) required: Vec<IgnoredAny>,
+    pub(in crate::kube) required: Vec<PodTermView>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -164,7 +184,7 @@ pub(in crate::kube) struct TermView {
     pub(in crate::kube) match_fields: Vec<RequirementView>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct RequirementView {
     pub(in crate::kube) key: String,

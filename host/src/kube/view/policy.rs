@@ -37,6 +37,8 @@ pub(in crate::kube) struct DaemonSetSpecView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct PodTemplateView {
+    #[serde(deserialize_with = "narrow_meta")]
+    pub(in crate::kube) metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) spec: PodSpecView,
 }
@@ -67,7 +69,7 @@ pub(in crate::kube) struct DisruptionBudgetSpecView {
     pub(in crate::kube) selector: Option<SelectorView>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct SelectorView {
     #[serde(deserialize_with = "or_default")]

@@ -9,8 +9,8 @@ use crate::facts::*;
 use crate::ids::*;
 use crate::question::*;
 fn any_spec() -> impl Strategy<Value = PodSpec> {
-    (0..5usize, 0..6usize, any::<bool>(), 0..12usize).prop_map(
-        |(size, selector, tolerant, port)| {
+    (0..5usize, 0..6usize, any::<bool>(), 0..12usize, 0..16usize).prop_map(
+        |(size, selector, tolerant, port, neighbours)| {
             let mut spec = spec(
                 [
                     "cpu=100m memory=128Mi",
@@ -38,6 +38,7 @@ fn any_spec() -> impl Strategy<Value = PodSpec> {
                 }];
             }
             let ports = ["80/TCP", "80/TCP 10.0.0.1", "80/TCP 10.0.0.2", "80/UDP"];
+            rule_neighbours(&mut spec, neighbours);
             spec.host_ports = ports
                 .get(port)
                 .map(|port| host_port(port))
@@ -46,6 +47,38 @@ fn any_spec() -> impl Strategy<Value = PodSpec> {
             spec
         },
     )
+}
+
+/// Rules about pods of the apps `even` and `odd`, of which every group of pods is one.
+fn rule_neighbours(spec: &mut PodSpec, which: usize) {
+    let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
+    let selector = |app: &str| {
+        Some(LabelSelector {
+            match_labels: labels(&format!("app={app}")),
+            match_expressions: vec![],
+        })
+    };
+    let term = |key: &str, app: &str| PodTerm {
+        topology_key: key.into(),
+        selector: selector(app),
+        namespaces: Namespaces::Own,
+    };
+    let spread = |key: &str, min_domains: u32| SpreadConstraint {
+        topology_key: key.into(),
+        selector: selector("even"),
+        min_domains,
+        ..SpreadConstraint::default()
+    };
+    match which {
+        0 => spec.pod_anti_affinity = vec![term(host, "even")],
+        1 => spec.pod_anti_affinity = vec![term(zone, "odd")],
+        2 => spec.pod_affinity = vec![term(zone, "even")],
+        3 => spec.pod_affinity = vec![term(host, "odd")],
+        4 => spec.spread = vec![spread(zone, 1)],
+        5 => spec.spread = vec![spread(host, 1)],
+        6 => spec.spread = vec![spread(zone, 3)],
+        _ => {}
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -225,7 +258,7 @@ prop_compose! {
         }
         for index in 0..statics {
             let name = format!("static{index}");
-            scene.node(&name, node("cpu=4 memory=8Gi"));
+            scene.node(&name, node("cpu=4 memory=8Gi")).labels = labels(&format!("kubernetes.io/hostname={name}"));
             nodes.push(name);
         }
         for (name, selector) in [("agent", ""), ("driver", "topology.kubernetes.io/zone=beta")].into_iter().take(daemons) {
@@ -240,6 +273,12 @@ prop_compose! {
                 Some(node) => scene.running(&name, group.count, node, group.spec.clone()),
                 None => scene.pending(&name, group.count, group.spec.clone()),
             };
+            let app = ["even", "odd"][index % 2];
+            for (key, pod) in &mut scene.pods {
+                if key.name.starts_with(&format!("{name}-")) {
+                    pod.labels = labels(&format!("app={app}"));
+                }
+            }
             if let Some(pod) = scene.pods.get_mut(&PodKey::new("default", &format!("{name}-00000"))) {
                 pod.do_not_disrupt = group.protected;
                 if !group.owned {

@@ -163,12 +163,4 @@ fn each_filter_has_its_reason() {
     check(&taken, &edge, Some("host port 80/TCP is taken"));
     edge.host_ports[0].address = "10.0.0.1".into();
     check(&taken, &edge, Some("host port 80/TCP of 10.0.0.1 is taken"));
-    let repelling = change(|scene| {
-        scene.pod("db-00000").spec.unsupported = vec![crate::facts::POD_ANTI_AFFINITY.into()];
-    });
-    check(
-        &repelling,
-        &plain,
-        Some("a pod with required podAntiAffinity stands there"),
-    );
 }

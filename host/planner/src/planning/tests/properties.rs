@@ -50,6 +50,19 @@ fn begins_a_removal(scene: &Scene, plan: &Plan) -> bool {
     advances.any(|advance| matches!(advance.verdict, Verdict::Remove(_)) && is_new(&advance.claim))
 }
 
+/// A machine for headroom or `minNodes` is a domain more: pods that are spread then go there, or the first of a group, and take that room.
+fn opens_a_domain(scene: &Scene, plan: &Plan) -> bool {
+    let looks_for_one = |pod: &PodFacts| {
+        let PodSpec {
+            spread,
+            pod_affinity,
+            ..
+        } = &pod.spec;
+        pod.node.is_none() && !(spread.is_empty() && pod_affinity.is_empty())
+    };
+    !plan.launches.is_empty() && scene.pods.values().any(looks_for_one)
+}
+
 proptest! {
 
     #[test]
@@ -98,7 +111,9 @@ proptest! {
             if plan.launches.is_empty() {
                 return Ok(());
             }
-            let has_cause = leaves_open(&before) || begins_a_removal(&current, &plan);
+            let has_cause = leaves_open(&before)
+                || begins_a_removal(&current, &plan)
+                || opens_a_domain(&scene, &before);
             prop_assert!(has_cause, "{:#?} after {:#?}", plan.launches, before.report);
             (current, before) = (acted(&current, &plan), plan);
         }

@@ -178,40 +178,6 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
-fn one_pod_that_spreads_gets_its_machine_two_do_not() {
-    let mut scene = Scene::default();
-    let mut lone = spec("cpu=1");
-    lone.spread = vec![SpreadConstraint {
-        topology_key: "topology.kubernetes.io/zone".into(),
-        selector: Some(LabelSelector::default()),
-    }];
-    scene.pending("web", 1, lone.clone());
-    assert_eq!(launches(&scene), 1);
-    scene.pending("web", 2, lone);
-    assert_eq!(
-        scene.plan().report.pending[0].outcome,
-        PendingOutcome::NotSupported("spec.topologySpreadConstraints".to_owned())
-    );
-}
-
-#[test]
-fn a_node_with_an_anti_affine_pod_takes_no_pending_one() {
-    let mut scene = Scene::default();
-    scene.node("static", node("cpu=8 memory=16Gi"));
-    scene.running("db", 1, "static", spec("cpu=1"));
-    scene.pending("web", 1, spec("cpu=1"));
-    assert_eq!(launches(&scene), 0);
-    scene.pod("db-00000").spec.unsupported = vec![POD_ANTI_AFFINITY.into()];
-    let plan = scene.plan();
-    assert_eq!(plan.launches.len(), 1);
-    assert_eq!(
-        plan.report.findings[0].message,
-        "no pod is counted on Nodes where pods with spec.affinity.podAntiAffinity stand, which is not supported yet: pod default/web-00000 might fit \
-         on Node static"
-    );
-}
-
-#[test]
 fn a_label_from_the_policy_finds_its_hypervisor_from_zero() {
     let mut scene = Scene::default();
     let mut picky = spec("cpu=1");

@@ -115,6 +115,74 @@ fn constraints_of_topology_spread_that_must_hold_are_kept() {
     let labels = &one.selector.as_ref().unwrap().match_labels;
     assert_eq!(labels["k8s-app"], "kube-dns");
     assert_eq!(spec.unsupported, []);
+    assert_eq!((one.max_skew, one.min_domains), (1, 1));
+    assert_eq!((one.any_affinity, one.honors_taints), (false, false));
+    let spec = self::spec(json!({"topologySpreadConstraints": [{
+        "maxSkew": 2, "minDomains": 3, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule",
+        "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor",
+    }]}));
+    let one = &spec.spread[0];
+    assert_eq!((one.max_skew, one.min_domains), (2, 3));
+    assert_eq!((one.any_affinity, one.honors_taints), (true, true));
+}
+
+/// A pod with a label and these required terms of anti-affinity.
+fn away_from(terms: serde_json::Value) -> Vec<PodTerm> {
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "default", "labels": {"version": "7"}},
+        "spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}},
+    });
+    let facts = pod_facts(&serde_json::from_value(pod).unwrap());
+    assert_eq!(facts.spec.unsupported, []);
+    facts.spec.pod_anti_affinity
+}
+
+#[test]
+fn terms_say_in_which_namespaces_pods_are_meant() {
+    let terms = away_from(json!([
+        {"topologyKey": "a", "labelSelector": {}},
+        {"topologyKey": "b", "labelSelector": {}, "namespaces": ["y", "x"]},
+        {"topologyKey": "c", "labelSelector": {}, "namespaceSelector": {}},
+        {"topologyKey": "d"},
+    ]));
+    let found: Vec<_> = terms
+        .iter()
+        .map(|term| (&*term.topology_key, &term.namespaces))
+        .collect();
+    let named = Namespaces::Named(vec!["x".into(), "y".into()]);
+    assert_eq!(
+        found,
+        [
+            ("a", &Namespaces::Own),
+            ("b", &named),
+            ("c", &Namespaces::All),
+            ("d", &Namespaces::Own),
+        ]
+    );
+    assert_eq!(terms[3].selector, None, "it selects no pod");
+}
+
+#[test]
+fn label_keys_stand_for_the_pods_own_values() {
+    let terms = away_from(json!([{
+        "topologyKey": "a",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "matchLabelKeys": ["version", "missing"],
+        "mismatchLabelKeys": ["version"],
+    }]));
+    let selector = terms[0].selector.as_ref().unwrap();
+    let found: Vec<_> = selector
+        .match_expressions
+        .iter()
+        .map(|one| (&*one.key, one.operator, one.values[0].to_string()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("version", Operator::In, "7".to_owned()),
+            ("version", Operator::NotIn, "7".to_owned()),
+        ]
+    );
 }
 
 #[test]
@@ -127,11 +195,16 @@ fn what_is_not_evaluated_is_named_by_its_field() {
         ["spec.topologySpreadConstraints.labelSelector"]
     );
     let terms = "requiredDuringSchedulingIgnoredDuringExecution";
+    let of_namespaces = json!({"matchLabels": {"team": "a"}});
     assert_eq!(
-        unsupported(
-            json!({"affinity": {"podAntiAffinity": {terms: [{}]}, "podAffinity": {terms: [{}]}}})
-        ),
-        ["spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"]
+        unsupported(json!({"affinity": {"podAffinity": {terms: [
+            {"labelSelector": {"matchExpressions": odd}},
+            {"namespaceSelector": of_namespaces},
+        ]}}})),
+        [
+            "spec.affinity.podAffinity",
+            "spec.affinity.podAffinity.namespaceSelector"
+        ]
     );
     assert!(
         unsupported(json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}))

@@ -1,0 +1,358 @@
+//! Affinity and anti-affinity between pods, and topology spread: which Node takes a pod, how many machines are made for
+//! the rest, and on which hypervisors.
+
+use super::*;
+use crate::facts::*;
+
+const HOST: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+fn selector(text: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: labels(text),
+        match_expressions: vec![],
+    }
+}
+
+fn term(key: &str, selects: &str) -> PodTerm {
+    PodTerm {
+        topology_key: key.into(),
+        selector: Some(selector(selects)),
+        namespaces: Namespaces::Own,
+    }
+}
+
+fn spread(key: &str, selects: &str) -> SpreadConstraint {
+    SpreadConstraint {
+        topology_key: key.into(),
+        selector: Some(selector(selects)),
+        ..SpreadConstraint::default()
+    }
+}
+
+fn away_from(key: &str, selects: &str) -> PodSpec {
+    PodSpec {
+        pod_anti_affinity: vec![term(key, selects)],
+        ..spec("cpu=1")
+    }
+}
+
+fn beside(key: &str, selects: &str) -> PodSpec {
+    PodSpec {
+        pod_affinity: vec![term(key, selects)],
+        ..spec("cpu=1")
+    }
+}
+
+fn spreading(constraint: SpreadConstraint) -> PodSpec {
+    PodSpec {
+        spread: vec![constraint],
+        ..spec("cpu=1")
+    }
+}
+
+/// Gives the label `app` to all pods whose names begin so.
+fn call(scene: &mut Scene, name: &str, app: &str) {
+    let prefix = format!("{name}-");
+    for (key, pod) in &mut scene.pods {
+        if key.name.starts_with(&prefix) {
+            pod.labels = labels(&format!("app={app}"));
+        }
+    }
+}
+
+fn pending(scene: &mut Scene, app: &str, count: usize, spec: PodSpec) {
+    scene.pending(app, count, spec);
+    call(scene, app, app);
+}
+
+fn running(scene: &mut Scene, app: &str, node: &str, spec: PodSpec) {
+    let name = format!("{app}-{node}");
+    scene.running(&name, 1, node, spec);
+    call(scene, &name, app);
+}
+
+/// A Node that is not ours, of 8 cores.
+fn server(scene: &mut Scene, name: &str, zone: &str) {
+    let node = scene.node(name, node("cpu=8 memory=16Gi"));
+    node.labels = labels(&format!("{HOST}={name} {ZONE}={zone}"));
+}
+
+/// The hypervisors of the machines that are made, sorted.
+fn places(plan: &Plan) -> Vec<&str> {
+    let mut places: Vec<&str> = plan
+        .launches
+        .iter()
+        .map(|it| &*it.spec.hypervisor)
+        .collect();
+    places.sort_unstable();
+    places
+}
+
+fn whys(plan: &Plan) -> String {
+    let whys = plan
+        .report
+        .pending
+        .iter()
+        .map(|row| row.outcome.to_string());
+    whys.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn pods_that_keep_their_own_kind_away_get_a_machine_each() {
+    let mut scene = Scene::default();
+    pending(&mut scene, "db", 3, away_from(HOST, "app=db"));
+    pending(&mut scene, "web", 3, spec("cpu=1"));
+    assert_eq!(scene.plan().launches.len(), 3, "the others share the room");
+    server(&mut scene, "a", "alpha");
+    running(&mut scene, "db", "a", spec("cpu=1"));
+    assert_eq!(scene.plan().launches.len(), 3, "one stands on Node a");
+    server(&mut scene, "b", "alpha");
+    assert_eq!(scene.plan().launches.len(), 2);
+}
+
+#[test]
+fn a_pod_keeps_away_what_its_term_selects_and_nothing_else() {
+    let launches = |term: PodTerm| {
+        let mut scene = Scene::default();
+        server(&mut scene, "a", "alpha");
+        running(&mut scene, "other", "a", spec("cpu=1"));
+        let mut db = spec("cpu=1");
+        db.pod_anti_affinity = vec![term];
+        running(&mut scene, "db", "a", db);
+        pending(&mut scene, "web", 2, spec("cpu=1"));
+        let plan = scene.plan();
+        plan.launches.len()
+    };
+    assert_eq!(launches(term(HOST, "app=web")), 1);
+    assert_eq!(launches(term(HOST, "app=db")), 0);
+    assert_eq!(launches(term(HOST, "")), 1, "an empty selector selects all");
+    let nothing = PodTerm {
+        selector: None,
+        ..term(HOST, "")
+    };
+    assert_eq!(launches(nothing), 0);
+    let elsewhere = Namespaces::Named(vec!["kube-system".into()]);
+    assert_eq!(
+        launches(PodTerm {
+            namespaces: elsewhere,
+            ..term(HOST, "app=web")
+        }),
+        0
+    );
+    let here = Namespaces::Named(vec!["default".into(), "kube-system".into()]);
+    assert_eq!(
+        launches(PodTerm {
+            namespaces: here,
+            ..term(HOST, "app=web")
+        }),
+        1
+    );
+    assert_eq!(
+        launches(PodTerm {
+            namespaces: Namespaces::All,
+            ..term(HOST, "app=web")
+        }),
+        1
+    );
+    assert_eq!(
+        launches(term("rack", "app=web")),
+        0,
+        "Node a is in no domain of that key"
+    );
+}
+
+#[test]
+fn a_zone_that_is_kept_free_has_its_machine_on_another_hypervisor() {
+    let mut scene = Scene::default();
+    server(&mut scene, "a", "alpha");
+    server(&mut scene, "b", "beta");
+    running(&mut scene, "db", "a", spec("cpu=1"));
+    running(&mut scene, "db", "b", spec("cpu=1"));
+    pending(&mut scene, "db", 2, away_from(ZONE, "app=db"));
+    let plan = scene.plan();
+    assert_eq!(places(&plan), ["gamma"]);
+    let why = whys(&plan);
+    assert!(why.contains("excludes"), "{why}");
+}
+
+#[test]
+fn a_pod_goes_where_the_pods_are_that_it_asks_for() {
+    let mut scene = Scene::default();
+    server(&mut scene, "a", "alpha");
+    server(&mut scene, "b", "beta");
+    running(&mut scene, "web", "b", spec("cpu=1"));
+    pending(&mut scene, "cache", 2, beside(HOST, "app=web"));
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node b; the scheduler will find it"
+    );
+    // Node b is full now, and no other host has such a pod.
+    running(&mut scene, "other", "b", spec("cpu=6500m"));
+    let plan = scene.plan();
+    assert_eq!(places(&plan), [] as [&str; 0]);
+    let why = whys(&plan);
+    assert!(
+        why.contains("no pod that its podAffinity asks for is in the same kubernetes.io/hostname"),
+        "{why}"
+    );
+    scene.pods.retain(|key, _| !key.name.starts_with("cache"));
+    pending(&mut scene, "cache", 2, beside(ZONE, "app=web"));
+    assert_eq!(places(&scene.plan()), ["beta"], "the zone will do");
+}
+
+#[test]
+fn the_first_of_a_group_goes_anywhere_and_the_rest_follow() {
+    let mut scene = Scene::default();
+    scene.workers().max_nodes = 10;
+    let mut group = beside(ZONE, "app=group");
+    group.requests = amounts("cpu=3");
+    pending(&mut scene, "group", 4, group);
+    let plan = scene.plan();
+    let places = places(&plan);
+    assert_eq!(places.len(), 4);
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    // Who is not of the group waits for it.
+    pending(&mut scene, "other", 1, beside(ZONE, "app=nobody"));
+    assert_eq!(scene.plan().launches.len(), 4);
+}
+
+#[test]
+fn replicas_are_spread_over_hypervisors() {
+    let places_of = |count: usize, cores: u32, constraint: SpreadConstraint| {
+        let mut scene = Scene::default();
+        scene.workers().max_nodes = 10;
+        let mut web = spreading(constraint);
+        web.requests = amounts(&format!("cpu={cores}"));
+        pending(&mut scene, "web", count, web);
+        places(&scene.plan()).join(" ")
+    };
+    let over_zones = spread(ZONE, "app=web");
+    // The scheduler knows one domain when the first machine has joined, so that one machine will do.
+    assert_eq!(places_of(3, 1, over_zones.clone()), "alpha");
+    assert_eq!(places_of(3, 3, over_zones.clone()), "alpha beta gamma");
+    assert_eq!(
+        places_of(4, 3, over_zones.clone()),
+        "alpha alpha beta gamma"
+    );
+    let three = SpreadConstraint {
+        min_domains: 3,
+        ..over_zones.clone()
+    };
+    assert_eq!(places_of(3, 1, three.clone()), "alpha beta gamma");
+    assert_eq!(places_of(6, 1, three), "alpha beta gamma", "two in each");
+    let others = SpreadConstraint {
+        min_domains: 3,
+        ..spread(ZONE, "app=other")
+    };
+    assert_eq!(places_of(3, 1, others), "alpha", "they count none of them");
+}
+
+#[test]
+fn a_domain_without_pods_takes_the_next_one() {
+    let mut scene = Scene::default();
+    for (name, zone) in [("a", "alpha"), ("b", "beta"), ("c", "gamma")] {
+        server(&mut scene, name, zone);
+    }
+    running(&mut scene, "web", "a", spec("cpu=1"));
+    running(&mut scene, "web", "b", spec("cpu=1"));
+    pending(&mut scene, "web", 1, spreading(spread(ZONE, "app=web")));
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node c; the scheduler will find it"
+    );
+    // A domain whose only Node is full still counts: the pod waits for room there.
+    running(&mut scene, "other", "c", spec("cpu=8"));
+    assert_eq!(places(&scene.plan()), ["gamma"]);
+    scene.inventory.hypervisors.remove("gamma");
+    let plan = scene.plan();
+    assert_eq!(places(&plan), [] as [&str; 0]);
+    let why = whys(&plan);
+    assert!(why.contains("gamma has the fewest"), "{why}");
+}
+
+#[test]
+fn with_fewer_domains_than_min_domains_the_least_is_none() {
+    let mut scene = Scene::default();
+    for (name, zone) in [("a", "alpha"), ("b", "beta")] {
+        server(&mut scene, name, zone);
+        running(&mut scene, "web", name, spec("cpu=1"));
+    }
+    let three = SpreadConstraint {
+        min_domains: 3,
+        ..spread(ZONE, "app=web")
+    };
+    pending(&mut scene, "web", 1, spreading(three));
+    assert_eq!(places(&scene.plan()), ["gamma"]);
+    scene.pods.retain(|_, pod| pod.node.is_some());
+    pending(&mut scene, "web", 1, spreading(spread(ZONE, "app=web")));
+    assert_eq!(places(&scene.plan()), [] as [&str; 0], "Node a takes it");
+}
+
+#[test]
+fn policies_say_which_nodes_have_domains() {
+    let outcome = |change: fn(&mut Scene, &mut PodSpec)| {
+        let mut scene = Scene::default();
+        server(&mut scene, "a", "alpha");
+        server(&mut scene, "b", "beta");
+        running(&mut scene, "web", "a", spec("cpu=1"));
+        let mut web = spreading(spread(ZONE, "app=web"));
+        change(&mut scene, &mut web);
+        pending(&mut scene, "web", 1, web);
+        let plan = scene.plan();
+        (whys(&plan), places(&plan).join(" "))
+    };
+    let on_a = (
+        "fits on Node a; the scheduler will find it".to_owned(),
+        String::new(),
+    );
+    fn tainted(scene: &mut Scene, _: &mut PodSpec) {
+        let taints = vec![taint("dedicated", TaintEffect::NoSchedule)];
+        scene.nodes.get_mut("b").unwrap().taints = taints;
+    }
+    // Node b takes nothing and its zone counts: only a machine there helps.
+    assert_eq!(outcome(tainted).1, "beta");
+    let honored = outcome(|scene, web| {
+        tainted(scene, web);
+        web.spread[0].honors_taints = true;
+    });
+    assert_eq!(honored, on_a);
+    fn elsewhere(_: &mut Scene, web: &mut PodSpec) {
+        web.node_selector = labels(&format!("{HOST}=a"));
+    }
+    assert_eq!(outcome(elsewhere), on_a, "Node b is none of its Nodes");
+    let counted = outcome(|scene, web| {
+        elsewhere(scene, web);
+        web.spread[0].any_affinity = true;
+    });
+    assert_eq!(counted.1, "");
+    assert!(counted.0.contains("nodeSelector"), "{}", counted.0);
+}
+
+#[test]
+fn pods_move_only_where_their_neighbours_let_them() {
+    let kept_b = |change: fn(&mut Scene)| {
+        let mut scene = Scene::default();
+        scene.workers().scale_down.load_headroom = 0.0;
+        scene.machine("a", "alpha").machine("b", "beta");
+        for name in ["a", "b"] {
+            running(&mut scene, "web", name, away_from(HOST, "app=web"));
+        }
+        scene.claim("a").do_not_disrupt = true;
+        running(&mut scene, "big", "a", spec("cpu=1"));
+        change(&mut scene);
+        kept(&scene.plan(), "b")
+    };
+    let stuck = Ok("pod default/web-b-00000 fits on no other Node".to_owned());
+    assert_eq!(kept_b(|_| {}), stuck);
+    let apart = kept_b(|scene| scene.pod("web-b-00000").labels = labels("app=other"));
+    assert_eq!(apart, stuck, "it says that it wants none of them beside it");
+    let gone = kept_b(|scene| scene.pod("web-a-00000").labels = labels("app=other"));
+    assert_eq!(gone, stuck, "the pod on Node a keeps it away");
+    let free = kept_b(|scene| {
+        for name in ["web-a-00000", "web-b-00000"] {
+            scene.pod(name).labels = labels("app=other");
+        }
+    });
+    assert!(free.is_err(), "{free:?}");
+}

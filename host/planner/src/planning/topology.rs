@@ -1,0 +1,430 @@
+//! Which pods stand in one domain: required affinity and anti-affinity between pods, and topology spread, as kube-scheduler's
+//! plugins InterPodAffinity and PodTopologySpread filter.
+//!
+//! A domain is all Nodes with one value of a label, such as one host or one zone. A [`Count`] says how many pods of a kind
+//! stand in each. Counts are made once in a tick for the pods that are there, and kept by [`Topology::put`] and
+//! [`Topology::take_back`] while pods are placed and moved in thought.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::fit::NodeProfile;
+use crate::facts::{LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint};
+use crate::keys::HOSTNAME;
+use crate::report::Misfit;
+use crate::selector::{self, selects};
+use crate::taints;
+use crate::world::{Id, NodeView, PodView, ShapeView, World};
+
+#[derive(Clone, Default)]
+pub(super) struct Topology<'w> {
+    counts: Vec<Count<'w>>,
+    /// What concerns the pods of a shape. A shape that is not here has no rules and is counted nowhere.
+    shapes: BTreeMap<Id, Kin<'w>>,
+}
+
+/// A place, by the labels that say in which domains it is.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    profile: &'a NodeProfile<'a>,
+    /// The host name of a machine to be made, which has none yet: each is a domain of its own.
+    host: Option<&'a str>,
+}
+
+impl<'a> Spot<'a> {
+    pub(super) fn of(profile: &'a NodeProfile<'a>) -> Self {
+        Self {
+            profile,
+            host: None,
+        }
+    }
+
+    pub(super) fn to_be_made(profile: &'a NodeProfile<'a>, host: &'a str) -> Self {
+        Self {
+            profile,
+            host: Some(host),
+        }
+    }
+
+    fn domain(self, key: &str) -> Option<&'a str> {
+        match self.host {
+            Some(host) if key == HOSTNAME => Some(host),
+            Some(_) | None => self.profile.labels.get(key).map(String::as_str),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Kin<'w> {
+    rules: Vec<Rule<'w>>,
+    /// The counts that a pod of this shape is part of.
+    counted_in: Vec<usize>,
+}
+
+#[derive(Clone)]
+enum Rule<'w> {
+    /// A counted pod may not stand in the domain. `ours`: the pod itself says so, not one that stands there.
+    Away { count: usize, ours: bool },
+    /// One count for each term: in all domains a pod must stand that all terms select. `selects_itself`: where there is no
+    /// such pod anywhere, the first one may go where it likes.
+    Beside {
+        counts: Vec<usize>,
+        selects_itself: bool,
+    },
+    Spread {
+        count: usize,
+        constraint: &'w SpreadConstraint,
+        counts_itself: bool,
+    },
+}
+
+#[derive(Clone)]
+struct Count<'w> {
+    key: &'w str,
+    who: Who<'w>,
+    /// Pods in each domain. Of a spread, each domain that counts has its entry.
+    domains: BTreeMap<Arc<str>, u32>,
+}
+
+#[derive(Clone)]
+enum Who<'w> {
+    /// Pods that all of these terms select, which a pod of this namespace has.
+    Selected(&'w str, &'w [PodTerm]),
+    /// Pods that have this term: it keeps others away from them.
+    Having(&'w str, &'w PodTerm),
+    /// Pods that the constraint of a pod of this spec and namespace counts.
+    Spread(&'w str, &'w PodSpec, &'w SpreadConstraint),
+}
+
+/// A pod as terms see it.
+#[derive(Clone, Copy)]
+struct Subject<'w> {
+    namespace: &'w str,
+    labels: &'w Labels,
+    spec: &'w PodSpec,
+}
+
+impl<'w> From<ShapeView<'w>> for Subject<'w> {
+    fn from(shape: ShapeView<'w>) -> Self {
+        Self {
+            namespace: shape.namespace,
+            labels: shape.labels,
+            spec: shape.spec,
+        }
+    }
+}
+
+impl<'w> Topology<'w> {
+    /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
+    pub(super) fn of(world: &'w World) -> Self {
+        let subjects: Vec<(Id, Subject<'w>)> = world
+            .shapes()
+            .map(|(id, shape)| (id, shape.into()))
+            .collect();
+        let mut topology = Self::default();
+        let mut keeping_away: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
+        for (id, subject) in &subjects {
+            let rules = topology.own_rules(*subject);
+            if !rules.is_empty() {
+                topology.shapes.entry(*id).or_default().rules = rules;
+            }
+            for term in &subject.spec.pod_anti_affinity {
+                keeping_away
+                    .entry((subject.namespace, term))
+                    .or_insert_with(|| {
+                        topology.count(&term.topology_key, Who::Having(subject.namespace, term))
+                    });
+            }
+        }
+        if topology.counts.is_empty() {
+            return topology;
+        }
+        for (id, subject) in &subjects {
+            let away = keeping_away
+                .iter()
+                .filter(|((namespace, term), _)| is_selected(term, namespace, *subject));
+            let away: Vec<_> = away
+                .map(|(_, count)| Rule::Away {
+                    count: *count,
+                    ours: false,
+                })
+                .collect();
+            let counted: Vec<usize> = (0..topology.counts.len())
+                .filter(|index| topology.counts[*index].who.counts(*subject))
+                .collect();
+            if !away.is_empty() || !counted.is_empty() {
+                let kin = topology.shapes.entry(*id).or_default();
+                kin.rules.extend(away);
+                kin.counted_in = counted;
+            }
+        }
+        for node in world.nodes() {
+            topology.add_node(&node);
+        }
+        topology
+    }
+
+    fn count(&mut self, key: &'w str, who: Who<'w>) -> usize {
+        self.counts.push(Count {
+            key,
+            who,
+            domains: BTreeMap::new(),
+        });
+        self.counts.len() - 1
+    }
+
+    fn own_rules(&mut self, subject: Subject<'w>) -> Vec<Rule<'w>> {
+        let Subject {
+            namespace, spec, ..
+        } = subject;
+        let mut rules = Vec::new();
+        if !spec.pod_affinity.is_empty() {
+            let who = Who::Selected(namespace, &spec.pod_affinity);
+            let selects_itself = who.counts(subject);
+            let terms = spec.pod_affinity.iter();
+            let counts = terms.map(|term| self.count(&term.topology_key, who.clone()));
+            rules.push(Rule::Beside {
+                counts: counts.collect(),
+                selects_itself,
+            });
+        }
+        for term in &spec.pod_anti_affinity {
+            let who = Who::Selected(namespace, std::slice::from_ref(term));
+            let count = self.count(&term.topology_key, who);
+            rules.push(Rule::Away { count, ours: true });
+        }
+        for constraint in &spec.spread {
+            let who = Who::Spread(namespace, spec, constraint);
+            let counts_itself = who.counts(subject);
+            let count = self.count(&constraint.topology_key, who);
+            rules.push(Rule::Spread {
+                count,
+                constraint,
+                counts_itself,
+            });
+        }
+        rules
+    }
+
+    /// A Node that is there, with its pods.
+    fn add_node(&mut self, node: &NodeView<'w>) {
+        let profile = NodeProfile::of(node);
+        let spot = Spot::of(&profile);
+        self.add_place(spot);
+        for pod in node.pods().filter(PodView::is_alive) {
+            self.change(pod.shape_id(), spot, pod.is_deleting(), |pods| *pods += 1);
+        }
+    }
+
+    /// A place makes its domains exist for the spreads that count it, if no other place has.
+    pub(super) fn add_place(&mut self, spot: Spot<'_>) {
+        for count in &mut self.counts {
+            if matches!(count.who, Who::Spread(..)) && count.who.counts_on(spot) {
+                count.at(spot, |_| {});
+            }
+        }
+    }
+
+    /// Whether the pods of this shape have to be placed one by one.
+    pub(super) fn has_rules(&self, shape: Id) -> bool {
+        self.shapes
+            .get(&shape)
+            .is_some_and(|kin| !kin.rules.is_empty())
+    }
+
+    /// Whether it makes a difference on which hypervisor a machine with a pod of this shape stands.
+    pub(super) fn needs_place(&self, shape: Id) -> bool {
+        self.shapes.get(&shape).is_some_and(|kin| {
+            let of_rules = kin.rules.iter().flat_map(Rule::counts);
+            let mut all = of_rules.chain(&kin.counted_in);
+            all.any(|count| self.counts[*count].key != HOSTNAME)
+        })
+    }
+
+    /// How many of the pods that a pod of this shape spreads from are there already. Where several domains may take it, the
+    /// emptiest is best.
+    pub(super) fn crowd(&self, shape: Id, spot: Spot<'_>) -> u32 {
+        let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
+        let spreads = rules.iter().filter_map(|rule| match rule {
+            Rule::Spread { count, .. } => self.counts[*count].in_domain(spot),
+            Rule::Away { .. } | Rule::Beside { .. } => None,
+        });
+        spreads.sum()
+    }
+
+    pub(super) fn put(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
+        self.change(shape, spot, false, |count| *count += pods);
+    }
+
+    pub(super) fn take_back(&mut self, shape: Id, spot: Spot<'_>, pods: u32) {
+        self.change(shape, spot, false, |count| {
+            *count = count.saturating_sub(pods)
+        });
+    }
+
+    fn change(&mut self, shape: Id, spot: Spot<'_>, is_deleting: bool, by: impl Fn(&mut u32)) {
+        let Some(kin) = self.shapes.get(&shape) else {
+            return;
+        };
+        for index in &kin.counted_in {
+            let count = &mut self.counts[*index];
+            // A spread does not count pods that are on their way out.
+            let is_spread = matches!(count.who, Who::Spread(..));
+            if !(is_spread && is_deleting) && count.who.counts_on(spot) {
+                count.at(spot, &by);
+            }
+        }
+    }
+
+    /// The first rule that keeps a pod of this shape away from a place.
+    pub(super) fn misfit(&self, shape: Id, spot: Spot<'_>) -> Option<Misfit<'static>> {
+        let rules = &self.shapes.get(&shape)?.rules;
+        rules.iter().find_map(|rule| self.broken_rule(rule, spot))
+    }
+
+    fn broken_rule(&self, rule: &Rule<'w>, spot: Spot<'_>) -> Option<Misfit<'static>> {
+        let owned = |key: &str| Cow::Owned(key.to_owned());
+        match rule {
+            Rule::Away { count, ours } => {
+                let count = &self.counts[*count];
+                (count.in_domain(spot)? > 0).then(|| Misfit::PodAntiAffinity {
+                    key: owned(count.key),
+                    ours: *ours,
+                })
+            }
+            Rule::Beside {
+                counts,
+                selects_itself,
+            } => {
+                let counts: Vec<_> = counts.iter().map(|index| &self.counts[*index]).collect();
+                if let Some(count) = counts.iter().find(|count| count.in_domain(spot).is_none()) {
+                    return Some(Misfit::PodAffinity {
+                        key: owned(count.key),
+                    });
+                }
+                let is_first = || *selects_itself && counts.iter().all(|count| count.is_empty());
+                let alone = counts
+                    .iter()
+                    .find(|count| count.in_domain(spot) == Some(0))?;
+                (!is_first()).then(|| Misfit::PodAffinity {
+                    key: owned(alone.key),
+                })
+            }
+            Rule::Spread {
+                count,
+                constraint,
+                counts_itself,
+            } => {
+                let count = &self.counts[*count];
+                // A Node without the label is refused as one whose labels do not match.
+                let value = spot.domain(count.key)?;
+                // The place's own domain exists once the place does.
+                let is_new = !count.domains.contains_key(value) && count.who.counts_on(spot);
+                let domains = count.domains.len() + usize::from(is_new);
+                let least = match count.domains.values().min() {
+                    Some(least) if !is_new => *least,
+                    Some(_) | None => 0,
+                };
+                let too_few = domains < constraint.min_domains as usize;
+                let least = if too_few { 0 } else { least };
+                let here = count.domains.get(value).copied().unwrap_or(0);
+                let after = here + u32::from(*counts_itself);
+                let is_skewed = after.saturating_sub(least) > constraint.max_skew;
+                is_skewed.then(|| Misfit::TopologySpread {
+                    key: owned(count.key),
+                    least: count.emptiest(),
+                })
+            }
+        }
+    }
+}
+
+impl Rule<'_> {
+    fn counts(&self) -> &[usize] {
+        match self {
+            Self::Away { count, .. } | Self::Spread { count, .. } => std::slice::from_ref(count),
+            Self::Beside { counts, .. } => counts,
+        }
+    }
+}
+
+impl Count<'_> {
+    /// Pods in the domain of this place; `None`: it is in none.
+    fn in_domain(&self, spot: Spot<'_>) -> Option<u32> {
+        let value = spot.domain(self.key)?;
+        Some(self.domains.get(value).copied().unwrap_or(0))
+    }
+
+    fn at(&mut self, spot: Spot<'_>, by: impl Fn(&mut u32)) {
+        let Some(value) = spot.domain(self.key) else {
+            return;
+        };
+        match self.domains.get_mut(value) {
+            Some(pods) => by(pods),
+            None => by(self.domains.entry(value.into()).or_default()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.domains.values().all(|pods| *pods == 0)
+    }
+
+    /// The domain that takes the next pod.
+    fn emptiest(&self) -> Option<Arc<str>> {
+        let least = self.domains.iter().min_by_key(|(_, pods)| **pods)?;
+        Some(least.0.clone())
+    }
+}
+
+impl<'w> Who<'w> {
+    fn counts(&self, subject: Subject<'_>) -> bool {
+        match self {
+            Self::Selected(namespace, terms) => terms
+                .iter()
+                .all(|term| is_selected(term, namespace, subject)),
+            Self::Having(namespace, term) => {
+                subject.namespace == *namespace && subject.spec.pod_anti_affinity.contains(term)
+            }
+            Self::Spread(namespace, _, constraint) => {
+                subject.namespace == *namespace && selected(&constraint.selector, subject.labels)
+            }
+        }
+    }
+
+    /// Pods on this place are counted. A spread leaves Nodes out where its pod could not stand anyway, as its policies say.
+    fn counts_on(&self, spot: Spot<'_>) -> bool {
+        let Self::Spread(_, spec, constraint) = self else {
+            return true;
+        };
+        let is_labelled = spec
+            .spread
+            .iter()
+            .all(|one| spot.domain(&one.topology_key).is_some());
+        let NodeProfile {
+            name,
+            labels,
+            taints,
+            ..
+        } = spot.profile;
+        let is_meant = || constraint.any_affinity || selector::node_matches(spec, name, labels);
+        let is_tolerated = || taints::untolerated(&spec.tolerations, &**taints).is_none();
+        is_labelled && is_meant() && (!constraint.honors_taints || is_tolerated())
+    }
+}
+
+/// `owner`: the namespace of the pod that has the term.
+fn is_selected(term: &PodTerm, owner: &str, subject: Subject<'_>) -> bool {
+    let in_namespace = match &term.namespaces {
+        Namespaces::Own => subject.namespace == owner,
+        Namespaces::All => true,
+        Namespaces::Named(names) => names.iter().any(|name| **name == *subject.namespace),
+    };
+    in_namespace && selected(&term.selector, subject.labels)
+}
+
+fn selected(selector: &Option<LabelSelector>, labels: &Labels) -> bool {
+    selector
+        .as_ref()
+        .is_some_and(|selector| selects(selector, labels))
+}

@@ -1,0 +1,124 @@
+//! Which pods may stand together: the toy scheduler's filter for required affinity and anti-affinity between pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{
+    object::items,
+    placement::{Misfit, NodeView, PodNeeds},
+    selector::LabelSelector,
+};
+
+/// A term of affinity or anti-affinity. Nodes with one value of the label `key` are one domain.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodTerm {
+    key: String,
+    /// Nothing is meant without one.
+    selector: Option<LabelSelector>,
+    /// None: all of them.
+    namespaces: Option<Vec<String>>,
+}
+
+impl PodTerm {
+    /// The required terms of a kind that a pod of this namespace has.
+    pub(crate) fn all(spec: &Value, kind: &str, namespace: &str) -> Vec<Self> {
+        let affinity = &spec["affinity"][kind];
+        let terms = items(affinity, "requiredDuringSchedulingIgnoredDuringExecution").iter();
+        terms.map(|term| Self::of(term, namespace)).collect()
+    }
+
+    fn of(term: &Value, own: &str) -> Self {
+        let named = items(term, "namespaces").iter().filter_map(Value::as_str);
+        let named: Vec<String> = named.map(str::to_owned).collect();
+        let is_everywhere = term["namespaceSelector"].is_object();
+        Self {
+            key: term["topologyKey"].as_str().unwrap_or_default().to_owned(),
+            selector: LabelSelector::from_object(&term["labelSelector"]),
+            namespaces: match named.is_empty() {
+                _ if is_everywhere => None,
+                true => Some(vec![own.to_owned()]),
+                false => Some(named),
+            },
+        }
+    }
+
+    /// The first field of a term that is not evaluated here.
+    pub(crate) fn unsupported(term: &Value) -> Option<&'static str> {
+        let namespaces = &term["namespaceSelector"];
+        let selects = namespaces.as_object().is_some_and(|it| !it.is_empty());
+        // The real API server writes these into the selector.
+        let keys = ["matchLabelKeys", "mismatchLabelKeys"];
+        let keys = keys.into_iter().find(|field| !term[field].is_null());
+        selects.then_some("namespaceSelector").or(keys)
+    }
+
+    fn means(&self, pod: &PodNeeds) -> bool {
+        let mut namespaces = self.namespaces.iter().flatten();
+        let selector = self.selector.as_ref();
+        (self.namespaces.is_none() || namespaces.any(|name| *name == pod.namespace))
+            && selector.is_some_and(|selector| selector.matches(&pod.labels))
+    }
+}
+
+/// A key and one of its values.
+type Domain<'a> = (&'a str, &'a str);
+
+/// What the pods that stand somewhere leave to one that does not yet.
+#[derive(Default)]
+pub(crate) struct Neighbours<'a> {
+    /// Where a pod stands that it does not want near it.
+    shunned: BTreeSet<Domain<'a>>,
+    /// Where a pod stands that does not want it near.
+    closed: BTreeSet<Domain<'a>>,
+    /// Where the pods stand that it wants beside it.
+    wanted: BTreeSet<Domain<'a>>,
+    /// No such pod stands anywhere, and it is one itself.
+    is_first: bool,
+}
+
+impl<'a> Neighbours<'a> {
+    /// `standing`: the pods on nodes, each with its node.
+    pub(crate) fn of(
+        pod: &'a PodNeeds,
+        standing: impl Iterator<Item = (&'a PodNeeds, &'a NodeView)>,
+    ) -> Self {
+        let mut found = Self::default();
+        let is_wanted = |other: &PodNeeds| pod.beside.iter().all(|term| term.means(other));
+        for (other, node) in standing {
+            let at = |term: &'a PodTerm| Some((&*term.key, node.labels.get(&term.key)?.as_str()));
+            let shunned = pod.away.iter().filter(|term| term.means(other));
+            found.shunned.extend(shunned.filter_map(at));
+            let closed = other.away.iter().filter(|term| term.means(pod));
+            found.closed.extend(closed.filter_map(at));
+            if is_wanted(other) {
+                found.wanted.extend(pod.beside.iter().filter_map(at));
+            }
+        }
+        found.is_first = found.wanted.is_empty() && is_wanted(pod);
+        found
+    }
+
+    pub(crate) fn misfit(&self, pod: &PodNeeds, node: &NodeView) -> Option<Misfit> {
+        let is_in = |domains: &BTreeSet<Domain<'_>>, labels: &BTreeMap<String, String>| {
+            domains
+                .iter()
+                .any(|(key, value)| labels.get(*key).is_some_and(|own| own == value))
+        };
+        let has_it = |term: &PodTerm| {
+            let value = node.labels.get(&term.key);
+            value.is_some_and(|value| {
+                self.is_first || self.wanted.contains(&(&*term.key, value.as_str()))
+            })
+        };
+        if !pod.beside.iter().all(has_it) {
+            Some(Misfit::NoFriend)
+        } else if is_in(&self.shunned, &node.labels) {
+            Some(Misfit::Shunned)
+        } else if is_in(&self.closed, &node.labels) {
+            Some(Misfit::Closed)
+        } else {
+            None
+        }
+    }
+}
