@@ -37,8 +37,8 @@ pub(crate) const TRAP: &str = "trap";
 /// What the add-ons of k3s ask of the static Node that they run on.
 const ADDONS_MILLI_CORES: u32 = 200;
 const AGENT_MILLI_CORES: u32 = 4000;
-/// The encore: so many times pods come, and the last stay for so long.
-const ARRIVALS: u32 = 6;
+/// The encore: pods come all at once where no pool waits for more, otherwise so many times. The last stay for so long.
+const ARRIVALS: u32 = 12;
 const STAY: Duration = Duration::from_secs(7 * 60);
 
 const GIB: u64 = 1 << 30;
@@ -271,19 +271,21 @@ impl Scenario {
         pods.sum::<u32>() + ADDONS_MILLI_CORES
     }
 
-    /// Pods come a few at a time, faster than any window of a pool, until one or two machines more are needed; later all of them go at once.
+    /// Pods come until one machine more is needed, or two where they come a few at a time, faster than any window of a pool; later all of them go at once.
     fn draw_encore(&self) -> Vec<Step> {
         let slowest = self.pools.iter().map(|pool| pool.rules.window).max();
-        let gap = Duration::from_secs((slowest.unwrap_or(0) / 3).max(5).into());
+        let slowest = slowest.unwrap_or(0);
+        let arrivals = if slowest > 0 { ARRIVALS } else { 1 };
+        let gap = Duration::from_secs((slowest / 3).into());
         let last = self.final_load().to_vec();
         let more = |(index, app): (usize, &App)| {
             let pool = &self.pools[app.pool];
             let room = pool
                 .max_nodes
                 .saturating_sub(self.machines_at_most(app.pool))
-                .min(2);
+                .min(arrivals.min(2));
             let pods = room * app.carried_by(CORES * 1000);
-            let chunk = pods.saturating_sub(1) / ARRIVALS;
+            let chunk = pods.saturating_sub(1) / arrivals;
             if last[index] > 0 { chunk } else { 0 }
         };
         let more: Vec<u32> = self.apps.iter().enumerate().map(more).collect();
@@ -294,15 +296,15 @@ impl Scenario {
             let apps = last.iter().zip(&more);
             Act::Load(apps.map(|(count, more)| count + more * times).collect())
         };
-        let arrivals = (1..=ARRIVALS).map(|times| Step {
+        let coming = (1..=arrivals).map(|times| Step {
             at: gap * (times - 1),
             act: load(times),
         });
         let end = Step {
-            at: gap * ARRIVALS + STAY,
+            at: gap * arrivals + STAY,
             act: load(0),
         };
-        arrivals.chain([end]).collect()
+        coming.chain([end]).collect()
     }
 
     /// Pods of each app that are wanted in the end.
