@@ -334,7 +334,7 @@ impl Autoscaler {
         let off = self.actor.clock_ahead().and_then(clock_off);
         let problem = off.map(|off| {
             format!(
-                "{off}, so ages cannot be trusted and nothing is removed. Correct the clock (NTP) of the machine that is wrong; if that is kproxide's, it restarts by itself afterwards"
+                "{off}. kproxide cannot trust ages, so it removes nothing. Correct the clock (NTP) of the machine that is wrong. If it is kproxide's, kproxide then restarts by itself"
             )
         });
         if problem == self.world.host().clock_problem {

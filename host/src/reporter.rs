@@ -230,7 +230,7 @@ impl Reporter {
                     self.events.say(Event::normal(
                         about,
                         reason.event(),
-                        format!("the Node is removed: {reason}"),
+                        format!("kproxide removes the Node: {reason}"),
                     ));
                 }
             }
@@ -304,7 +304,7 @@ impl Reporter {
             .map(|volume| format!("`pvesm free {volume}`"))
             .collect();
         let message = format!(
-            "VM {vmid} of Proxmox cluster {cluster} is gone, and volumes with its number are there. Unless they are another cluster's, remove them on {hypervisor}: {}",
+            "VM {vmid} of Proxmox cluster {cluster} is gone, but volumes with its VMID are there. Unless they belong to another cluster, remove them on {hypervisor}: {}",
             commands.join(", ")
         );
         self.metrics.findings.with_label_values(&["warning"]).inc();
@@ -397,7 +397,7 @@ impl Reporter {
             let cluster = &claim.spec.cluster;
             if !world.clusters().contains_key(cluster) {
                 let problem = format!(
-                    "there is no ProxmoxCluster {cluster}: nothing is known of VM {}, and nothing is done about it; create the object again",
+                    "there is no ProxmoxCluster {cluster}, so kproxide knows nothing of VM {} and does nothing to it. Create the ProxmoxCluster again",
                     claim.spec.vmid
                 );
                 self.warn(
@@ -559,7 +559,7 @@ impl Reporter {
         if let Some(fallback) = fallback
             && self.news(&about, "PolicyFallback", fallback, now)
         {
-            let message = format!("the built-in spread chose instead: {fallback}");
+            let message = format!("the built-in policy spread chose instead: {fallback}");
             tracing::warn!(%pool, message, "policy fallback");
             self.events
                 .say(Event::warning(about.clone(), "PolicyFallback", message));

@@ -56,9 +56,11 @@ pub(crate) fn blocker(pod: &Ties<'_>, rules: Option<&BlockedBy>) -> Option<Block
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DoNotDisrupt => f.write_str("must not be disrupted (annotation)"),
+            Self::DoNotDisrupt => f.write_str(
+                "has an annotation against its eviction (kproxide.dev/do-not-disrupt or safe-to-evict)",
+            ),
             Self::BarePod => {
-                f.write_str("has no controller that would make it again (blockedBy.barePods)")
+                f.write_str("has no controller that would recreate it (blockedBy.barePods)")
             }
             Self::UnfinishedJob => {
                 f.write_str("belongs to an unfinished Job (blockedBy.unfinishedJobs)")

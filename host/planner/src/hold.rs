@@ -51,23 +51,23 @@ impl fmt::Display for Hold {
             Self::ClaimPaused => f.write_str("paused by the annotation kproxide.dev/pause"),
             Self::PoolPaused(pool) => write!(f, "NodePool {pool} is paused"),
             Self::NoFinalizer => f.write_str(
-                "its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked",
+                "its finalizer kproxide.dev/machine is gone. Put it back: without it kproxide would lose the machine",
             ),
             Self::TwoClaims { other, vmid } => write!(
                 f,
-                "NodeClaim {other} is of the same VM {vmid}: take the finalizer kproxide.dev/machine off the one that is too many, and delete it"
+                "NodeClaim {other} names the same VM {vmid}. Take the finalizer kproxide.dev/machine off one of the two, and delete that one"
             ),
             Self::OwnNode => {
-                f.write_str("kproxide itself runs on this Node, which is therefore never drained")
+                f.write_str("kproxide itself runs on this Node, so it never drains it")
             }
-            Self::ControlPlane => f.write_str("control-plane Nodes are never drained"),
+            Self::ControlPlane => f.write_str("kproxide never drains control-plane Nodes"),
             Self::StaysReady => f.write_str(
-                "its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go",
+                "its Node is Ready again, so kproxide keeps the machine. To remove it, delete this NodeClaim",
             ),
-            Self::NoKey => f.write_str("the key for ownership proofs is missing"),
+            Self::NoKey => f.write_str("the ownership key is missing"),
             Self::NoCluster(cluster) => write!(f, "there is no ProxmoxCluster {cluster}"),
             Self::NothingKnown(cluster) => {
-                write!(f, "nothing is known of Proxmox cluster {cluster} yet")
+                write!(f, "kproxide has not read Proxmox cluster {cluster} yet")
             }
             Self::Unreachable(cluster) => {
                 write!(f, "Proxmox cluster {cluster} cannot be reached")
@@ -76,18 +76,19 @@ impl fmt::Display for Hold {
             Self::Definition(problem) | Self::Clock(problem) => f.write_str(problem),
             Self::WatchFailing(kind) => write!(f, "the watch of {kind} is failing"),
             Self::WarmingUp(None) => f.write_str(
-                "kproxide has just started: nothing is removed before two full ticks and the time of --cold-start",
+                "kproxide has just started. It removes nothing before two full ticks and --cold-start are over",
             ),
             Self::WarmingUp(Some(moment)) => write!(
                 f,
-                "kproxide has just started: nothing is removed before {moment:.0} (--cold-start)"
+                "kproxide has just started. It removes nothing before {moment:.0} (--cold-start)"
             ),
             Self::Anchor(cluster, hold) => write!(
                 f,
-                "held: kproxide's anchor in Proxmox cluster {cluster} {hold}; the condition Ready of its NodePool says more"
+                "held: the anchor VM in Proxmox cluster {cluster} {hold}. See the condition Ready of the NodePool"
             ),
             Self::Frozen => f.write_str(
-"frozen: too many machines went bad at once; the condition Ready of its NodePool says more"),
+                "frozen: too many machines went bad at once. See the condition Ready of the NodePool",
+            ),
             Self::Breaker(wait) => wait.fmt(f),
             Self::Check(violation) => write!(f, "the plan's check refused it: {violation}"),
         }
@@ -109,8 +110,10 @@ impl fmt::Display for AnchorHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unseen => "has not been found yet",
-            Self::Watched => "is watched, because nobody moved it for a while",
-            Self::Foreign => "was moved by somebody else",
+            Self::Watched => {
+                "is watched for 12 minutes, because kproxide did not write to it for a while"
+            }
+            Self::Foreign => "was written by another kproxide, or comes from a backup",
         })
     }
 }
@@ -140,15 +143,10 @@ impl fmt::Display for Wait {
             Allowance::Repairs => "repaired",
             Allowance::All => "removed",
         };
-        let were = if *counted == 1 {
-            "machine was"
-        } else {
-            "machines were"
-        };
-        let is = if *allowed == 1 { "is" } else { "are" };
+        let machines = if *counted == 1 { "machine" } else { "machines" };
         write!(
             f,
-            "waiting: {counted} {were} {verb} in the last {} minutes, {allowed} {is} allowed; next at {until:.0}",
+            "waiting: kproxide {verb} {counted} {machines} in the last {} minutes, and the limit is {allowed}. The next may go at {until:.0}",
             WINDOW.as_mins()
         )
     }

@@ -35,7 +35,7 @@ impl fmt::Display for GiveUp {
             Self::PoolPaused(pool) => Hold::PoolPaused(pool.clone()).fmt(f),
             Self::ScaleDownOff => f.write_str("scale-down was disabled"),
             Self::DoNotDisrupt => Kept::DoNotDisrupt.fmt(f),
-            Self::Pending(pod) => write!(f, "pod {pod} is pending and fits here"),
+            Self::Pending(pod) => write!(f, "pod {pod} is pending and fits on this Node"),
             Self::Stuck(stuck) => stuck.fmt(f),
         }
     }
@@ -115,16 +115,16 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(hold) => hold.fmt(f),
-            Self::GivenUp(why) => write!(f, "its drain is given up: {why}"),
+            Self::GivenUp(why) => write!(f, "kproxide gave its drain up: {why}"),
             Self::NotInService => f.write_str("it is not in service yet"),
             Self::Removing(reason) => write!(f, "being removed: {reason}"),
             Self::PoolGone => f.write_str("its pool is gone"),
             Self::ScaleDownOff => f.write_str("scale-down is disabled for its pool"),
             Self::DoNotDisrupt => f.write_str("the annotation kproxide.dev/do-not-disrupt is set"),
             Self::Refused(message) => f.write_str(message),
-            Self::Rests => f.write_str("its drain was given up a short time ago"),
-            Self::NotReady => f.write_str("it is not Ready; it is repaired if it stays so"),
-            Self::Cordoned => f.write_str("somebody cordoned it"),
+            Self::Rests => f.write_str("kproxide gave its drain up a short time ago, and tries again later"),
+            Self::NotReady => f.write_str("it is not Ready. kproxide repairs it when repairAfter is over"),
+            Self::Cordoned => f.write_str("a user cordoned it"),
             Self::Promised => f.write_str("pending pods will run on it"),
             Self::AwaitsPods(Moment::Now) => {
                 f.write_str("pods of Nodes that are being removed will come to it")
@@ -161,7 +161,7 @@ impl fmt::Display for Kept {
             }
             Self::UnneededTime(time) => write!(
                 f,
-                "it has not been unneeded for {} s (unneededTime)",
+                "it has been unneeded for less than {} s (unneededTime)",
                 time.as_secs()
             ),
             Self::Budget(under_way) => write!(
@@ -169,7 +169,7 @@ impl fmt::Display for Kept {
                 "{under_way} removals of its pool are under way (scaleDown.budget)"
             ),
             Self::MinNodes(least) => write!(f, "its pool keeps {least} machines (minNodes)"),
-            Self::NextTick => f.write_str("enough Nodes for one tick are being removed"),
+            Self::NextTick => f.write_str("kproxide removes no more Nodes in this tick"),
             Self::PolicyKeeps(policy) => write!(f, "scale-down policy {policy} keeps it"),
             Self::Policy(policy, answer) => write!(f, "scale-down policy {policy}: {answer}"),
         }

@@ -106,7 +106,7 @@ impl fmt::Display for Refusal {
                 write!(f, "Proxmox cluster {cluster} cannot be reached: {problem}")
             }
             Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
-            Self::Excluded => f.write_str("excluded by the operator"),
+            Self::Excluded => f.write_str("excluded by spec.hypervisors of the ProxmoxCluster"),
             Self::Offline => f.write_str("offline"),
             Self::Maintenance => f.write_str("in maintenance"),
             Self::FewIdleCores { idle, least } => write!(
@@ -162,14 +162,20 @@ impl fmt::Display for Refusal {
                 failures,
                 why,
             } => {
-                write!(f, "left alone until {until:.0} after ")?;
+                write!(
+                    f,
+                    "kproxide launches nothing there until {until:.0}, after "
+                )?;
                 match failures {
                     1 => f.write_str("a failed launch")?,
                     failures => write!(f, "{failures} failed launches, the last")?,
                 }
                 write!(f, ": {why}")
             }
-            Self::LedgerFull => write!(f, "the Ledger holds its most of {MOST_ENTRIES} entries"),
+            Self::LedgerFull => write!(
+                f,
+                "the Ledger is full: it holds at most {MOST_ENTRIES} entries"
+            ),
             Self::NoNumber {
                 cluster,
                 first,
@@ -209,7 +215,7 @@ impl fmt::Display for Refusal {
             Self::NotWhatPodsNeed => {
                 f.write_str("a machine here would not carry the labels that its pods need")
             }
-            Self::TakenBefore => f.write_str("machines before this one take its room"),
+            Self::TakenBefore => f.write_str("machines planned before this one take its room"),
             Self::Policy { policy, reason } => write!(f, "policy {policy}: {reason}"),
         }
     }

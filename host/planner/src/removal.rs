@@ -146,7 +146,7 @@ impl fmt::Display for RemovalReason {
             Self::Empty => "no pod needs it",
             Self::Underutilized => "its pods fit on other Nodes",
             Self::Expired => "it is older than expireAfter",
-            Self::Replace => "its replacement was asked for",
+            Self::Replace => "you asked for its replacement (kproxide.dev/replace)",
             Self::Repair => "it has not been Ready for too long",
             Self::LaunchFailed => "its launch failed",
             Self::Deleted => "its claim was deleted",

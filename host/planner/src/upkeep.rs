@@ -144,20 +144,20 @@ impl Upkeep {
         let message = match looks.and_then(|looks| looks.get(vmid)) {
             Some(OrphanLook::Ours(_) | OrphanLook::Anchor(_)) => return,
             Some(OrphanLook::NotProven(why)) => format!(
-                "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
+                "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. kproxide does not touch it, and it still counts in the limits. Remove the VM by hand if you do not want it"
             ),
             None if is_out_of_sight(world, entry) => format!(
-                "the claim is gone, and VM {vmid} of cluster {cluster} is a template now, or in no resource pool of ours. Nothing touches it, and the number keeps its place in the limits: remove the VM by hand if it is no longer wanted"
+                "the claim is gone, and VM {vmid} of cluster {cluster} is now a template, or outside of kproxide's resource pool. kproxide does not touch it, and it still counts in the limits. Remove the VM by hand if you do not want it"
             ),
             None => match place(world, entry) {
                 Place::Listed => format!(
-                    "the claim is gone, and VM {vmid} of cluster {cluster} could not be looked at yet; it keeps its place in the limits until its configuration can be read, or it is gone"
+                    "the claim is gone, and VM {vmid} of cluster {cluster} could not be read yet. It counts in the limits until kproxide can read it, or it is gone"
                 ),
                 Place::Unlisted => format!(
-                    "the claim is gone, and VM {vmid} is not listed; but the list of cluster {cluster} is not whole, or without quorum: it keeps its place in the limits until it is"
+                    "the claim is gone and Proxmox does not list VM {vmid}, but the list of cluster {cluster} is incomplete or without quorum. The VM counts in the limits until the list is complete"
                 ),
                 Place::On(hypervisor) => format!(
-                    "the claim is gone, but VM {vmid} of cluster {cluster} may still exist on {hypervisor}; it keeps its place in the limits until that server answers (if it was taken away for good: kubectl edit ledgers kproxide, and take the entry of {claim} out of spec.entries)"
+                    "the claim is gone, but VM {vmid} of cluster {cluster} may still exist on {hypervisor}. It counts in the limits until that server answers. If the server is gone for good: kubectl edit ledgers kproxide, and remove the entry of {claim} from spec.entries"
                 ),
             },
         };
@@ -185,7 +185,7 @@ impl Upkeep {
             self.findings.push(Finding {
                 severity: Severity::Notice,
                 about: format!("NodeClaim/{name}"),
-                message: "the Ledger did not know this claim; it counts again".to_owned(),
+                message: "the Ledger did not know this NodeClaim. It counts again".to_owned(),
             });
         }
     }
@@ -208,7 +208,7 @@ impl Upkeep {
             self.findings.push(Finding {
                 severity: Severity::Warning,
                 about: "Ledger".to_owned(),
-                message: format!("policies keep more than {MOST_STATES} states; those of the last pools by name are forgotten"),
+                message: format!("policies keep more than {MOST_STATES} states. kproxide dropped those of the last pools by name"),
             });
         }
     }

@@ -58,7 +58,7 @@ impl fmt::Display for Violation {
             Self::WrongCluster => {
                 f.write_str("its Proxmox cluster is not its pool's, or cannot be written to")
             }
-            Self::NoKey => f.write_str("the key for ownership proofs is missing"),
+            Self::NoKey => f.write_str("the ownership key is missing"),
             Self::Hypervisor(reason) => write!(f, "its hypervisor cannot take it: {reason}"),
             Self::NoRoom => f.write_str("its hypervisor has no room for it"),
             Self::TooManyMachines => f.write_str("its hypervisor would hold too many machines"),

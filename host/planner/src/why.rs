@@ -205,7 +205,7 @@ impl fmt::Display for Why {
                 misfit,
             } => write!(
                 f,
-                "{machines} machines that were made as these pods need them stand idle and do not take them (Node {node}: {misfit}); the pool makes no more before one of them does or is gone"
+                "kproxide made {machines} machines for these pods, but they stand idle and the pods do not fit on them (Node {node}: {misfit}). It makes no more in this pool until a pod runs on one of them or one is removed"
             ),
             Self::NoHypervisor(reasons) => {
                 f.write_str("no hypervisor can take the machine")?;
@@ -226,13 +226,13 @@ impl fmt::Display for Why {
                 };
                 write!(f, "{kind} policy {}: {answer}", policy.name)
             }
-            Self::PoliciesNextTick => {
-                f.write_str("policies have used up this tick's time; the rest follows")
-            }
+            Self::PoliciesNextTick => f.write_str(
+                "the policies have used up the time of this tick. kproxide goes on in the next one",
+            ),
             Self::Unusable(unusable) => unusable.fmt(f),
-            Self::NextTick => {
-                f.write_str("enough machines for one tick are being made; the rest follows")
-            }
+            Self::NextTick => f.write_str(
+                "kproxide launches no more machines in this tick. It goes on in the next one",
+            ),
         }
     }
 }
@@ -325,7 +325,7 @@ impl fmt::Display for Unusable {
             Self::Pool { pool, problem } => write!(f, "NodePool {pool} cannot be used: {problem}"),
             Self::Paused(pool) => write!(f, "NodePool {pool} is paused"),
             Self::NoKey => {
-                f.write_str("the key for ownership proofs is missing: nothing is launched")
+                f.write_str("the ownership key is missing, so kproxide launches nothing")
             }
             Self::Definitions(problem) => f.write_str(problem),
             Self::NoSuchCluster { pool, cluster } => write!(
@@ -342,7 +342,7 @@ impl fmt::Display for Unusable {
             Self::NoInstanceTypes(class) => write!(f, "NodeClass {class} has no instance types"),
             Self::NoCluster => f.write_str("there is no ProxmoxCluster"),
             Self::UnseenCluster(cluster) => {
-                write!(f, "nothing is known of Proxmox cluster {cluster} yet")
+                write!(f, "kproxide has not read Proxmox cluster {cluster} yet")
             }
             Self::Cluster { cluster, problem } => {
                 let problem = problem.as_deref().unwrap_or("it lists no hypervisors");
@@ -359,8 +359,8 @@ impl fmt::Display for NoAnswer {
         match self {
             Self::Refused(reason) => f.write_str(reason),
             Self::Failed(reason) => write!(f, "it failed: {reason}"),
-            Self::Deferred => f.write_str("it is asked again in the next tick"),
-            Self::AnsweredAnotherQuestion => f.write_str("it answered another question"),
+            Self::Deferred => f.write_str("kproxide asks it again in the next tick"),
+            Self::AnsweredAnotherQuestion => f.write_str("its answer belongs to another question"),
             Self::ChoseNone => f.write_str("it chose no hypervisor"),
             Self::ChoseImpossible => {
                 f.write_str("it chose a hypervisor that cannot take the machine")

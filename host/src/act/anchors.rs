@@ -57,7 +57,7 @@ impl Actor {
             is_for_people(step, &error.meaning).then(|| RefusedAnchor {
                 cluster: cluster.clone(),
                 message: format!(
-                    "the anchor of this Kubernetes cluster in Proxmox cluster {cluster} (VM {vmid}) could not be made or moved on, so a copy of this cluster may not be noticed; it is tried again every few minutes: {why}"
+                    "kproxide could not make or change its anchor in Proxmox cluster {cluster} (VM {vmid}), so it may not notice a copy of this Kubernetes cluster. It tries again every few minutes. Proxmox's answer: {why}"
                 ),
             })
         }));

@@ -39,7 +39,7 @@ impl Drive {
     fn planned_clone(&self) -> Result<&CloneSpec, Outcome> {
         self.facts().spec.clone.as_ref().ok_or_else(|| {
             let text =
-                "an earlier version of kproxide made the claim, which does not say what to clone";
+                "an earlier version of kproxide made the NodeClaim, and it does not say what to clone";
             failed(Failure::Outdated, text.to_owned())
         })
     }

@@ -129,7 +129,7 @@ fn problem(place: &str, found: Option<&Key>, dependents: &Dependents) -> Option<
         )
     });
     Some(format!(
-        "{happened}. Nothing is launched or destroyed. Restore the Secret from a backup and restart kproxide. If its key is lost for good: remove the \
+        "{happened}. So kproxide launches and destroys nothing. Restore the Secret from a backup and restart kproxide. If its key is lost for good: remove the \
          machines and their NodeClaims by hand, then `kubectl delete ledgers.kproxide.dev --all`{forget}, and restart kproxide"
     ))
 }

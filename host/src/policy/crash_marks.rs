@@ -55,7 +55,7 @@ impl CrashMarks {
         let count = *remembered.as_ref()?.counts.get(digest)?;
         (count >= CRASHES_MAX).then(|| {
             format!(
-                "kproxide died {count} times while it was compiled, tested or asked: replace the file, and report it if it was made by the SDK"
+                "kproxide died {count} times while it compiled, tested or called this policy. Replace the file, and report it if the SDK made it"
             )
         })
     }

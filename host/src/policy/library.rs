@@ -196,7 +196,7 @@ impl Library {
         {
             let Record { failures, last, .. } = record;
             return Err(failed(format!(
-                "not called any more after {failures} failures, until its file or its settings change; the last: {last}"
+                "kproxide does not call it after {failures} failures, until its file or its settings change. The last failure: {last}"
             )));
         }
         let is_of_file = self.lock().overrides.contains_key(&policy.name);

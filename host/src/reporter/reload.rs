@@ -34,7 +34,9 @@ impl ReloadNews {
                 result: "removed",
                 reason: Some("PolicyRemoved"),
                 warning: false,
-                message: format!("the file of policy {policy} is gone; the built-in answers again"),
+                message: format!(
+                    "the file of policy {policy} is gone. The built-in policy answers again"
+                ),
             },
             ReloadOutcome::Removed { builtin: false } => Self {
                 result: "removed",

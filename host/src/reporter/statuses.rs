@@ -219,7 +219,7 @@ fn failing(pool: &PoolFacts, world: &World) -> Option<String> {
         ..
     } = worst?;
     Some(format!(
-        "on each hypervisor the last launches failed, on {} {failures} of them, the last: {message}; tried again there after {until:.0}",
+        "the last launches failed on each hypervisor, on {} {failures} in a row. kproxide tries again there after {until:.0}. The last failure: {message}",
         hypervisor.name
     ))
 }
@@ -231,7 +231,7 @@ fn inventory_readiness(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Re
     if !inventory.quorate {
         return Readiness::not_ready(
             "NoQuorum",
-            "the Proxmox cluster has no quorum: nothing is launched or destroyed (a server that was taken out of its cluster on purpose: restart kproxide)",
+            "the Proxmox cluster has no quorum, so kproxide launches and destroys nothing there. If you took this server out of its cluster on purpose, restart kproxide",
         );
     }
     if let Some(problem) = unknown_hypervisor(cluster, inventory) {

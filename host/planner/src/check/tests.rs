@@ -97,7 +97,7 @@ fn launches_are_held_against_every_limit() {
     );
     check(
         |scene, _| scene.host.key_known = false,
-        "the key for ownership proofs is missing",
+        "the ownership key is missing",
     );
     check(
         |scene, _| scene.cluster.vmid_first = Vmid(2000),

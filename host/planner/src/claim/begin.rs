@@ -57,7 +57,7 @@ pub(super) fn begin_because(
 pub(super) fn warming_up(subject: &Subject<'_>) -> Step {
     Step::wait(
         subject.settings.armed_at,
-        "to be removed, once the cold start is over",
+        "kproxide removes it once --cold-start is over",
     )
 }
 

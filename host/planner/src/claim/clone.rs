@@ -198,7 +198,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             return stuck(
                 subject,
                 STUCK_LOCKED,
-                "VMID is taken by a VM that our credentials do not show: an interrupted clone, or somebody else's",
+                "a VM that kproxide's token cannot see has this VMID: an interrupted clone, or another user's VM. Look at it as root@pam",
                 now,
             );
         }
@@ -226,14 +226,14 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             stuck(
                 subject,
                 CLONE_INTERRUPTED,
-                "clone was interrupted and left a locked VM that only root@pam can unlock or remove (`qm unlock`, `qm destroy`, and `pvesm list` for disks that are left)",
+                "the clone was interrupted and left a locked VM. Only root@pam can remove it: `qm unlock`, `qm destroy`, and `pvesm list` for disks that are left",
                 now,
             )
         } else {
             stuck(
                 subject,
                 STUCK_LOCKED,
-                "VMID is taken by a locked VM that nothing shows to be ours: find out whose it is before you unlock or remove it",
+                "a locked VM has this VMID, and nothing shows that it is kproxide's. Find out whose it is before you unlock or remove it",
                 now,
             )
         };
@@ -270,7 +270,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
             None => fail(
                 Condition::Launched,
                 "NoSmbiosUuid",
-                "the clone has no SMBIOS UUID, so its Node could not be recognized: give the template one (`smbios1`)"
+                "the clone has no SMBIOS UUID, so kproxide could not recognize its Node. Give the template one (`smbios1`)"
                     .to_owned(),
                 now,
             ),

@@ -62,10 +62,10 @@ impl fmt::Display for Stays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Planned(why) => why.fmt(f),
-            Self::Unwanted => f.write_str("it is no longer to be removed"),
+            Self::Unwanted => f.write_str("kproxide no longer has to remove it"),
             Self::Recovered => f.write_str("its Node is Ready again"),
-            Self::Late(limit) => write!(f, "it was not empty within {limit:#}"),
-            Self::Came(pod) => write!(f, "pod {pod} has come to it since it was found empty"),
+            Self::Late(limit) => write!(f, "the drain took longer than {limit:#} (drainTimeout)"),
+            Self::Came(pod) => write!(f, "pod {pod} has come to it after kproxide found it empty"),
             Self::Pod(pod, by) => write!(f, "pod {pod} {by}"),
             Self::Refused(mismatch) => mismatch.fmt(f),
             Self::Ready => f.write_str("its Node is Ready"),
@@ -131,9 +131,7 @@ fn condemned(subject: &Subject<'_>, observed: &Observed) -> Course {
     match &subject.verdict {
         Verdict::Remove(_) => Course::GoOn(RemovalReason::Deleted),
         Verdict::Hold(why) => Course::Wait(Step::wait(None, why.to_string())),
-        Verdict::Keep | Verdict::GiveUp(_) => {
-            Course::Wait(Step::wait(None, "the plan does not remove it"))
-        }
+        Verdict::Keep | Verdict::GiveUp(_) => Course::Wait(Step::wait(None, "the plan keeps it")),
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn empty(
     if observed.tried(Op::Cordon).is_some() && reason.is_voluntary() && !broken(Mutant::NoBarrier) {
         return Step::wait(
             Some(later(now, SignedDuration::from_secs(1))),
-            "the Node is tainted; its removal is simulated again",
+            "the Node is tainted. kproxide simulates its removal again",
         );
     }
     // Until this intent is written, a repair is given up if the Node becomes Ready.
@@ -184,7 +184,7 @@ fn detach(
             return soon(now, why);
         }
         let why = format!(
-            "{why}; its machine may still write to them: stop VM {}, or delete NodeClaim {}",
+            "{why}. The machine may still write to them: stop VM {}, or delete NodeClaim {}",
             subject.claim.spec.vmid, subject.name
         );
         return tell(subject, why, later(now, SOON), now);
@@ -201,7 +201,7 @@ fn detach(
         } else {
             let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
             let message = format!(
-                "not empty within {:#}, and goes on: {} pods ({}), volumes: {}",
+                "the drain took longer than {:#} (drainTimeout). kproxide removes the machine with {} pods ({}) and these volumes: {}",
                 subject.pool.drain_timeout,
                 left.len(),
                 pods.join(", "),

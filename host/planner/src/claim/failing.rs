@@ -35,7 +35,7 @@ pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Ste
         Condition::Launched,
         "ProvisionTimeout",
         format!(
-            "not running on {} within {:#}, still waiting for {what}",
+            "the VM was not running on {} within {:#} (timeouts.provision). kproxide was waiting for {what}",
             subject.claim.spec.hypervisor, subject.settings.timeouts.provision
         ),
         now,
@@ -44,7 +44,7 @@ pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Ste
 
 pub(super) fn taken_by_another(subject: &Subject<'_>, now: Timestamp) -> Step {
     let message = format!(
-        "VMID {} belongs to another VM, which is left alone",
+        "VMID {} belongs to another VM. kproxide leaves it alone",
         subject.claim.spec.vmid
     );
     let mut change = failed_launch(Condition::Launched, VMID_TAKEN, &message, now);

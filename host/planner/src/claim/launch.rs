@@ -21,7 +21,7 @@ pub(super) fn pending(subject: &Subject<'_>, observed: &Observed, now: Timestamp
     if !subject.claim.has_finalizer {
         return Step::wait(
             None,
-            "the claim has no finalizer, so its machine could be leaked: delete it",
+            "the NodeClaim has no finalizer, so kproxide could lose its machine. Delete the NodeClaim",
         );
     }
     match observed.presence {
@@ -119,7 +119,7 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         return Some(step);
     }
     if last.op == Some(Op::Start) && last.outcome == Outcome::Done {
-        return Some(soon(now, "the VM was started and does not run"));
+        return Some(soon(now, "the VM was started, but it does not run"));
     }
     let (failure, message) = failed_on_vm(subject, last)?;
     let late = now >= subject.provision_deadline();
@@ -138,7 +138,10 @@ fn started(now: Timestamp) -> Step {
     let mut change = StatusChange::default()
         .phase(Phase::Launched)
         .condition(Condition::Launched, true, "Started", "", now)
-        .say("Launched", "the VM was started; its Node is awaited");
+        .say(
+            "Launched",
+            "the VM was started. kproxide waits for its Node",
+        );
     change.intent = Change::Clear;
     change.upid = Change::Clear;
     change.started_at = Some(now);

@@ -12,7 +12,7 @@ use super::{Phase, drain, launch, orphan, register, service, terminate};
 use crate::plan::{RemovalReason, Verdict};
 
 /// Why a deleted claim is left alone.
-const SWEPT_AWAY: &str = "Kubernetes deletes this claim because its CustomResourceDefinition is deleted: its machine stays";
+const SWEPT_AWAY: &str = "Kubernetes deletes this NodeClaim because its CustomResourceDefinition is deleted. kproxide keeps its machine";
 
 /// What to do now. Total and pure: the same input gives the same step, and no input is refused.
 ///
@@ -63,7 +63,10 @@ fn decide(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         | Phase::Registered
         | Phase::Initialized) => {
             if phase == Phase::Initialized && awaits_plan(subject) {
-                return Step::wait(None, "deleted: it goes when a plan has counted it");
+                return Step::wait(
+                    None,
+                    "deleted: kproxide removes it once a plan has counted it",
+                );
             }
             if let Some(reason) = to_be_removed(subject) {
                 return begin(subject, observed, reason, now);

@@ -167,7 +167,7 @@ impl Op {
                 locked(observed, now).or_else(|| no_quorum(observed, now))
             }
             Tombstone | Shutdown | Stop | Destroy => {
-                let why = "to be destroyed, once the cold start is over";
+                let why = "kproxide destroys it once --cold-start is over";
                 (!subject.armed(now)).then(|| Step::wait(subject.settings.armed_at, why))
             }
             Clone | Join | Evict | PatchNode | Cordon | Uncordon | DeleteClaim | DeleteNode

@@ -20,8 +20,8 @@ use crate::time::later;
 /// The reason of conditions that the machine's earlier claim had reached.
 const ADOPTED: &str = "Adopted";
 
-/// The plan has not seen this claim yet, and may have reasons to leave it alone.
-const PLANNED_FIRST: &str = "what becomes of it is the next plan's to say";
+/// The plan has not seen this claim yet, and may hold it.
+const PLANNED_FIRST: &str = "the next plan decides what becomes of it";
 
 /// If the Node is gone again after the claim was made, kproxide waits this long for it. After that the machine counts
 /// as just started.
@@ -37,13 +37,14 @@ pub(super) fn pending(
     if !subject.claim.has_finalizer {
         return Step::wait(
             None,
-            "the claim has no finalizer, so its machine could be leaked: delete it",
+            "the NodeClaim has no finalizer, so kproxide could lose its machine. Delete the NodeClaim",
         );
     }
     let vmid = subject.claim.spec.vmid;
     let machine = match &observed.machine {
         Some(MachineLook::Visible(machine)) if is_another(subject, machine) => {
-            let why = format!("VM {vmid} carries no marker of ours any more, and is left alone");
+            let why =
+                format!("VM {vmid} no longer carries kproxide's marker. kproxide leaves it alone");
             return fail(Condition::Launched, "Lost", why, now);
         }
         Some(MachineLook::Visible(machine)) => machine,
@@ -102,7 +103,7 @@ pub(super) fn pending(
         None => {
             let end = later(subject.claim.created, NODE_AWAITED);
             if now < end {
-                return soon(now, "its Node is gone again, and awaited");
+                return soon(now, "its Node is gone again. kproxide waits for it");
             }
             launched(now).record()
         }
@@ -162,7 +163,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
         change.draining_since = Change::Set(now);
     }
     let message = format!(
-        "the claim of VM {} was gone, and is made anew: Node {name} and its pods stay as they are",
+        "the NodeClaim of VM {} was lost, so kproxide made a new one. Node {name} and its pods stay as they are",
         subject.claim.spec.vmid
     );
     change
@@ -181,13 +182,13 @@ fn launched(now: Timestamp) -> StatusChange {
 
 fn condemned(now: Timestamp) -> StatusChange {
     let reason = RemovalReason::Deleted;
-    let why = "its claim was gone, and it cannot serve";
+    let why = "its NodeClaim was lost, and its Node is not Ready";
     let mut change = StatusChange::default()
         .phase(Phase::Draining)
         .condition(Condition::Drained, false, reason.as_str(), why, now)
         .warn(
             "OrphanRemoved",
-            "the machine's claim was gone and it cannot serve: it is removed",
+            "the machine lost its NodeClaim and its Node is not Ready, so kproxide removes it",
         );
     change.draining_since = Change::Set(now);
     change

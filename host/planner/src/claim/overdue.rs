@@ -45,7 +45,8 @@ pub(super) fn overdue(
             " before the pool's repairAfter is over"
         }
     };
-    let message = format!("{message}; it is not replaced{unless}, since pods run on it");
+    let message =
+        format!("{message}. kproxide does not replace it{unless}, because pods run on it");
     let mut conditions = subject.status().conditions.iter();
     if conditions.any(|c| c.kind == kind && c.message == message) {
         return Step::back_off(later(now, LATER), message);
@@ -74,7 +75,7 @@ pub(super) fn is_broken(subject: &Subject<'_>, observed: &Observed, now: Timesta
 
 pub(super) fn broken(subject: &Subject<'_>, kind: Condition, now: Timestamp) -> Step {
     let message = format!(
-        "its Node was not Ready within {:#} of its start, nor for {:#} by now",
+        "its Node was not Ready {:#} after the machine's start, and has not been Ready for {:#} (repairAfter)",
         subject.settings.timeouts.join, subject.pool.repair_after
     );
     fail(kind, NOT_READY, message, now)

@@ -71,7 +71,7 @@ impl Mismatch {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Marker(_) => {
-                "put back the marker line of its description and the key that signed it, or remove the VM by hand"
+                "put back the marker line in its description and the key that signed it, or remove the VM by hand"
             }
             Self::Name(_) | Self::Pool(_) | Self::SmbiosUuid(_) => {
                 "put back what kproxide gave it, or remove the VM by hand"
@@ -79,8 +79,8 @@ impl Mismatch {
             Self::OutOfRange => "widen vmidRange, or remove the VM by hand",
             Self::Template => "remove the template by hand, if it is not wanted",
             Self::HaManaged => "take it out of the HA manager's resources",
-            Self::Protected => "clear its protection flag, if it may go",
-            Self::Snapshot(_) => "delete its snapshots, if it may go",
+            Self::Protected => "clear its protection flag if kproxide may remove it",
+            Self::Snapshot(_) => "delete its snapshots if kproxide may remove it",
             Self::UnknownDisks(_) => "detach them",
             Self::Invisible => "put it back into the pool, or remove the VM by hand",
             Self::SeveralNodes(_) => "delete the Nodes that are not this machine",
@@ -224,7 +224,7 @@ impl fmt::Display for Mismatch {
                 f.write_str("the marker in its description belongs to something else")
             }
             Self::Marker(Marker::Missing | Marker::Ours | Marker::Tombstoned) => {
-                f.write_str("its description carries no marker of ours")
+                f.write_str("its description has no marker of this kproxide")
             }
             Self::Name(name) => write!(f, "its name is {}", shown(name)),
             Self::Pool(pool) => write!(f, "its pool is {}", shown(pool)),
@@ -244,7 +244,7 @@ impl fmt::Display for Mismatch {
                 disks.join(", ")
             ),
             Self::Invisible => f.write_str(
-                "a VM has this VMID, but our credentials do not show it: it is not in our pool",
+                "a VM has this VMID, but kproxide's token cannot see it: it is not in the ProxmoxCluster's pool",
             ),
             Self::SeveralNodes(names) => {
                 write!(f, "several Nodes have its SMBIOS UUID: {names}")

@@ -44,8 +44,9 @@ pub(super) fn check_power(
         }
     };
     if is_another(subject, machine) {
-        let why =
-            format!("VM {vmid} has gone, and its VMID belongs to another VM, which is left alone");
+        let why = format!(
+            "VM {vmid} has gone, and its VMID belongs to another VM. kproxide leaves it alone"
+        );
         return lost(subject, observed, why, now);
     }
     match machine.power {
@@ -101,7 +102,7 @@ fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Tim
         }
         let why = match failed(Some(last)) {
             Some((_, text)) => format!("the stopped VM could not be started: {text}"),
-            None => "the VM was started and does not run".to_owned(),
+            None => "the VM was started, but it does not run".to_owned(),
         };
         return Step::back_off(later(now, pause(starts)), why);
     }
@@ -125,7 +126,7 @@ fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Tim
     }
     StatusChange::default()
         .intent(Op::Start, starts.saturating_add(1))
-        .warn("VMStopped", "the VM was found stopped; it is started")
+        .warn("VMStopped", "the VM was stopped. kproxide starts it again")
         .record()
 }
 
@@ -157,7 +158,7 @@ fn lost(subject: &Subject<'_>, observed: &Observed, why: String, now: Timestamp)
     if !subject.armed(now) {
         return Some(Step::wait(
             subject.settings.armed_at,
-            format!("{why}; waiting for the end of the cold start"),
+            format!("{why}. kproxide waits until --cold-start is over"),
         ));
     }
     Some(match phase {

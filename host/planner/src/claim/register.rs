@@ -61,7 +61,9 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
             Adoption::Lacking(why) => soon(now, why),
         },
         Some(NodeLook::Absent) => match subject.settings.join {
-            Join::Template => Step::wait(Some(subject.join_deadline()), "its Node is awaited"),
+            Join::Template => {
+                Step::wait(Some(subject.join_deadline()), "kproxide waits for its Node")
+            }
             Join::GuestExec => join(subject, observed, now),
         },
     }
@@ -213,7 +215,7 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         Some(JoinLook::Running) => Step::back_off(again, "the join command is running"),
         Some(JoinLook::Succeeded) => Step::wait(
             Some(subject.join_deadline()),
-            "the join command has succeeded; its Node is awaited",
+            "the join script has succeeded. kproxide waits for the Node",
         ),
         Some(JoinLook::Failed { exit_code, output }) => fail(
             Condition::Registered,

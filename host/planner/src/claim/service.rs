@@ -73,7 +73,7 @@ pub(super) fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step
     if subject.status().since(Condition::NodeMissing).is_some() {
         return None;
     }
-    let message = "its Node is gone; the machine is replaced, unless it registers again before the pool's repairAfter is over";
+    let message = "its Node is gone. kproxide replaces the machine, unless the Node registers again before repairAfter is over";
     let change = StatusChange::default()
         .condition(Condition::NodeMissing, true, "NodeGone", message, now)
         .warn("NodeMissing", message);

@@ -289,7 +289,7 @@ pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
         Standing::CouldGo => record(true, "CouldGo", ""),
         Standing::Blocked(pod, by) => {
             let why = format!("pod {pod} {by}");
-            let message = format!("its Node could go, but {why}");
+            let message = format!("kproxide could remove its Node, but {why}");
             record(false, BLOCKED_BY_POD, &why).warn("ScaleDownBlocked", message)
         }
     }

@@ -78,7 +78,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         {
             let vmid = subject.claim.spec.vmid;
             let why = format!(
-                "its clone was interrupted, or the VMID is somebody else's: our credentials do not show the VM. If root@pam sees `qmclone temporary file` and the lock clone there, it can remove it: `qm unlock {vmid}`, `qm destroy {vmid}`, and with `pvesm free` what `pvesm list STORAGE --vmid {vmid}` still shows"
+                "its clone was interrupted, or another user has this VMID: kproxide's token cannot see the VM. If root@pam sees `qmclone temporary file` and the lock clone there, it can remove it: `qm unlock {vmid}`, `qm destroy {vmid}`, and with `pvesm free` what `pvesm list STORAGE --vmid {vmid}` still shows"
             );
             stuck(subject, observed, &why, now)
         }
@@ -153,7 +153,7 @@ fn leaked(subject: &Subject<'_>, observed: &Observed, count: u32) -> String {
         .map(|volume| format!("`pvesm free {volume}`"))
         .collect();
     format!(
-        "VM {vmid} is destroyed, but volumes of it stayed behind, and nothing removes them by itself. On {hypervisor}: {}",
+        "VM {vmid} is destroyed, but volumes of it stayed behind. kproxide does not remove them. On {hypervisor}: {}",
         commands.join(", ")
     )
 }

@@ -186,7 +186,7 @@ impl Turn<'_> {
                 }
                 Sight::Unknown(why) => {
                     self.tell(AnchorTrouble::Unproven, format!(
-                        "whether an anchor of this Kubernetes cluster exists in Proxmox cluster {name} is not known: {why}. Nothing is removed there before it is. kproxide without anchors, and so without this protection: --anchor=false"
+                        "kproxide does not know whether Proxmox cluster {name} has an anchor VM of this Kubernetes cluster: {why}. Until it knows, it removes nothing there. To run without this protection: --anchor=false"
                     ));
                     None
                 }
@@ -236,7 +236,7 @@ impl Turn<'_> {
             return;
         };
         row.vmid = *vmid;
-        if !self.is_turn(row, "is taken for ours") {
+        if !self.is_turn(row, "kproxide takes it as its own") {
             return;
         }
         if look.mark == row.next {
@@ -245,7 +245,7 @@ impl Turn<'_> {
         } else if row.next.nonce == *self.nonce {
             // The last write of this process has not reached the VM.
             self.tell(AnchorTrouble::Stuck, format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) could not be moved on: it still shows {}, and was to show {} at {:.0}. As long as that lasts, a copy of this cluster may take it for its own and remove machines. Is VM {vmid} locked? Then, once no backup or migration of it runs: qm unlock {vmid}",
+                "kproxide cannot write to its anchor in Proxmox cluster {} (VM {vmid}): it still shows {}, and should show {} since {:.0}. As long as this lasts, a copy of this Kubernetes cluster could take the anchor and remove machines. Is VM {vmid} locked? Then, once no backup or migration of it runs: qm unlock {vmid}",
                 self.name, look.mark, row.next, row.at
             ));
         }
@@ -266,7 +266,7 @@ impl Turn<'_> {
         if row.foreign.take().is_some() {
             row.watched_since = Some(self.now);
         }
-        if !self.is_turn(row, "is not there, and is made") {
+        if !self.is_turn(row, "kproxide makes the anchor") {
             return;
         }
         row.at = self.now;
@@ -274,7 +274,7 @@ impl Turn<'_> {
         let stripped = self.stripped();
         if stripped.len() >= MOST_STRIPPED {
             return self.tell(AnchorTrouble::Missing, format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} is not there, and no more are made: {} VMs of resource pool {} are called {NAME}* and have no kproxide line of this cluster ({}), so something rewrites descriptions. Stop that, and delete those VMs that no other kproxide uses. Until then a copy of this cluster would not be noticed",
+                "the anchor VM of this Kubernetes cluster in Proxmox cluster {} is missing, and kproxide makes no more: {} VMs of resource pool {} are named {NAME}* but have no kproxide line of this cluster ({}). Something rewrites their descriptions. Stop that, and delete those VMs that no other kproxide uses. Until then kproxide would not notice a copy of this cluster",
                 self.name, stripped.len(), self.cluster.pool, stripped.join(", ")
             ));
         }
@@ -300,18 +300,15 @@ impl Turn<'_> {
         };
         let why = match is_looked_at && !is_used {
             true => format!(
-                "VMID {before} is taken by a VM that kproxide's token does not see. If that is told again and again, either the token lacks VM.Audit on /pool/{} and has made that VM itself (delete it then), or other people's VMs stand at the upper end of spec.vmidRange: choose another one. No more than {MOST_TRIED} numbers are tried",
+                "a VM that kproxide's token cannot see has VMID {before}. If you see this again and again: either the token lacks VM.Audit on /pool/{} and made that VM itself (then delete it), or other users have VMs at the upper end of spec.vmidRange (then choose another range). kproxide tries at most {MOST_TRIED} VMIDs",
                 self.cluster.pool
             ),
-            false => {
-                "it was deleted, or Proxmox did not make it, and then says why in its task log"
-                    .to_owned()
-            }
+            false => "it was deleted, or Proxmox failed to make it (see its task log)".to_owned(),
         };
         self.tell(
             AnchorTrouble::Missing,
             format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} is not there: {why}. It is tried now as VM {} on hypervisor {hypervisor}; as long as there is none, a copy of this cluster would not be noticed",
+                "the anchor VM of this Kubernetes cluster in Proxmox cluster {} is missing: {why}. kproxide now tries VM {} on hypervisor {hypervisor}. Without an anchor kproxide would not notice a copy of this cluster",
                 self.name, row.vmid
             ),
         );
@@ -353,7 +350,7 @@ impl Turn<'_> {
                 row.watched_since = Some(self.now);
             }
             self.tell(AnchorTrouble::Unproven, format!(
-                "kproxide was away for a while, and the anchor of this Kubernetes cluster in Proxmox cluster {name} (VM {}) cannot be looked at: {why}. Whether a copy of this cluster is at work is not known, so nothing is removed there before it has stood still for {} minutes. kproxide without anchors, and so without this protection: --anchor=false",
+                "kproxide was away for a while and cannot read its anchor in Proxmox cluster {name} (VM {}): {why}. A copy of this Kubernetes cluster may be at work, so kproxide removes nothing there until the anchor has not changed for {} minutes. To run without this protection: --anchor=false",
                 row.vmid,
                 WATCH.as_mins()
             ));
@@ -385,7 +382,7 @@ impl Turn<'_> {
                 }
                 self.review.wake_at.extend([end, later(row.at, MOVE)]);
                 self.tell(AnchorTrouble::Unproven, format!(
-                    "kproxide was away for a while, or its Ledger did not know of an anchor: that of this Kubernetes cluster in Proxmox cluster {} (VM {}) {then} only if nobody else moves or makes one until {end:.0}, for then a copy of this cluster would be at work. Nothing is removed there before; nobody has to do anything",
+                    "kproxide was away for a while, or its Ledger knew no anchor. It now watches the anchor in Proxmox cluster {} (VM {}). If another kproxide writes to it or makes one before {end:.0}, a copy of this cluster is at work. If not, {then}. Until then kproxide removes nothing there. You need not do anything",
                     self.name, row.vmid
                 ));
                 return false;
@@ -421,7 +418,7 @@ impl Turn<'_> {
         let turn = usize::try_from(row.at.as_second() / MOVE.as_secs()).unwrap_or_default();
         let Some(hypervisor) = turn.checked_rem(fit.len()).and_then(|it| fit.get(it)) else {
             self.tell(AnchorTrouble::Missing, format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} cannot be made: no hypervisor takes it, because each is offline, in maintenance or not one of spec.hypervisors of the ProxmoxCluster. Until one does, a copy of this cluster would not be noticed",
+                "kproxide cannot make the anchor VM of this Kubernetes cluster in Proxmox cluster {}: each hypervisor is offline, in maintenance or excluded by spec.hypervisors of the ProxmoxCluster. Until one is available, kproxide would not notice a copy of this cluster",
                 self.name
             ));
             return None;
@@ -475,7 +472,7 @@ impl Turn<'_> {
         let free = below.or_else(other).copied();
         if free.is_none() {
             self.tell(AnchorTrouble::Missing, format!(
-                "no number of {first} to {last} is free for the anchor of this Kubernetes cluster in Proxmox cluster {}: widen spec.vmidRange of the ProxmoxCluster, or a copy of this cluster would not be noticed",
+                "no VMID from {first} to {last} is free for the anchor VM of this Kubernetes cluster in Proxmox cluster {}. Widen spec.vmidRange of the ProxmoxCluster: without an anchor kproxide would not notice a copy of this cluster",
                 self.name
             ));
         }
@@ -498,9 +495,9 @@ impl Turn<'_> {
             moved,
         } = foreign;
         let what = match moved {
-            0 => format!("has shown {mark} since {since:.0}, which this kproxide did not write"),
+            0 => format!("has shown {mark} since {since:.0}. This kproxide did not write that"),
             _ => format!(
-                "shows {mark}, which this kproxide did not write, and was moved on {moved} times since {since:.0}"
+                "shows {mark}. This kproxide did not write that. It has changed {moved} times since {since:.0}"
             ),
         };
         let who = match moved {
@@ -512,7 +509,7 @@ impl Turn<'_> {
         self.tell(
             AnchorTrouble::Foreign,
             format!(
-                "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) {what}. {who}: nothing is launched, changed or removed there. In the copy, delete the ProxmoxCluster or give it a pool, numbers and credentials of its own. If no other kproxide runs for this cluster: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-anchor={}",
+                "the anchor of this Kubernetes cluster in Proxmox cluster {} (VM {vmid}) {what}. {who}. So kproxide launches, changes and removes nothing there. In the copy, delete the ProxmoxCluster, or give it a pool, VMIDs and credentials of its own. If no other kproxide runs for this cluster: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-anchor={}",
                 self.name,
                 acknowledgement(self.name, mark)
             ),

@@ -144,7 +144,7 @@ impl Mass {
             .map(|(count, kind)| format!("{count} {kind}"))
             .collect();
         format!(
-            "frozen: {} of {} managed machines went bad at once ({}), which looks like a failure of the network or the control plane, or like a mistake: nothing is removed or repaired until at most {FEW} machines, or at most {MOST_PERCENT} % of them, are bad. If it is meant: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}",
+            "frozen: {} of {} managed machines went bad at once ({}), which looks like a failure of the network or the control plane, or like a mistake. kproxide removes and repairs nothing until at most {FEW} machines, or at most {MOST_PERCENT} % of them, are bad. If you meant it: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}",
             self.bad,
             self.all,
             kinds.join(", ")

@@ -89,7 +89,7 @@ impl Planning<'_> {
                 self.tick.found(
                     Severity::Warning,
                     format!("NodeClaim/{name}"),
-                    "kproxide itself runs on this Node, which is therefore never drained: keep kproxide off the Nodes that it manages",
+                    "kproxide itself runs on this Node, so it never drains it. Keep kproxide off the Nodes that it manages",
                 );
             }
             if is_unguarded(claim) {
@@ -328,7 +328,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         tick.found(
             Severity::Notice,
             format!("NodeClaim/{name}"),
-            format!("{why}, and nothing was asked of it yet: the claim goes, and its machine is made elsewhere"),
+            format!("{why}. Nothing was asked of it yet, so kproxide closes the NodeClaim and makes the machine elsewhere"),
         );
         row.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
         row.stage = Stage::Overdue;
@@ -367,7 +367,7 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
         || (!facts.include.is_empty() && !facts.include.contains(hypervisor))
     {
         return Some(format!(
-            "hypervisor {hypervisor} was excluded by the operator"
+            "hypervisor {hypervisor} is excluded by spec.hypervisors of the ProxmoxCluster"
         ));
     }
     let inventory = world.inventories().get(cluster)?;

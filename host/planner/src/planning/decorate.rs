@@ -172,7 +172,7 @@ impl Planning<'_> {
                 Severity::Warning,
                 format!("NodePool/{}", question.machine.pool),
                 format!(
-                    "label policy {} set {key}, which is not a policy's to set: left out",
+                    "label policy {} set {key}, which a policy may not set. kproxide left it out",
                     question.policy.policy.name
                 ),
             );

@@ -78,12 +78,14 @@ impl Planning<'_> {
                     Fate::Adopted(adoption) => {
                         let condemned = adoption.is_condemned();
                         let verb = if condemned {
-                            "it is removed"
+                            "kproxide removes it"
                         } else {
-                            "it is taken over again"
+                            "kproxide takes it over"
                         };
-                        let message =
-                            format!("{verb} as claim {}: {}", adoption.claim, adoption.reason);
+                        let message = format!(
+                            "{verb} as NodeClaim {}: {}",
+                            adoption.claim, adoption.reason
+                        );
                         if orphan.entry.is_none() {
                             // The Ledger was lost or is older than the machine. From this plan on the machine counts.
                             let Adoption { claim, spec, .. } = &*adoption;
@@ -101,7 +103,7 @@ impl Planning<'_> {
                     node: orphan.node.map(|node| node.name().clone()),
                     warning,
                     message: format!(
-                        "VM {vmid} of Proxmox cluster {cluster} is a machine of ours whose claim is gone: {message}"
+                        "VM {vmid} of Proxmox cluster {cluster} is one of kproxide's machines and has lost its NodeClaim: {message}"
                     ),
                 });
             }
@@ -144,7 +146,7 @@ impl Planning<'_> {
             Some(EntryState::Reserved { .. }) => return Fate::Claimed,
             Some(EntryState::Quarantined { until }) => {
                 return Fate::Left(format!(
-                    "it was proven gone, and its number rests until {until:.0}, so somebody has restored it. Nothing touches it: remove it by hand, or give it another number and take the kproxide lines out of its description"
+                    "kproxide had destroyed it, so a user has restored it. Its VMID is in quarantine until {until:.0}, and kproxide does not touch it. Remove it by hand, or give it another VMID and take the kproxide lines out of its description"
                 ));
             }
             Some(EntryState::Live) | None => {}
@@ -155,7 +157,7 @@ impl Planning<'_> {
             cluster.is_some_and(|it| (it.vmid_first..=it.vmid_last).contains(&orphan.vmid));
         if !is_in_range {
             return Fate::Left(
-                "its number is not one of spec.vmidRange of the ProxmoxCluster, so nothing touches it: widen that, or remove the VM by hand".to_owned(),
+                "its VMID is outside of spec.vmidRange of the ProxmoxCluster, so kproxide does not touch it. Widen the range, or remove the VM by hand".to_owned(),
             );
         }
         let name = match self.name_of(orphan) {
@@ -163,15 +165,17 @@ impl Planning<'_> {
             Err(why) => return Fate::Left(why),
         };
         if !world.host().key_known {
-            return Fate::Left("the key for ownership proofs is missing".to_owned());
+            return Fate::Left("the ownership key is missing".to_owned());
         }
         if let Some(lock) = &facts.lock {
             return Fate::Left(format!(
-                "it is locked ({lock}); it is seen to once Proxmox has finished with it"
+                "it is locked ({lock}). kproxide waits until Proxmox has finished with it"
             ));
         }
         if self.adoptions.len() >= MOST_ADOPTIONS {
-            return Fate::Left("many others are seen to in this tick; it follows".to_owned());
+            return Fate::Left(
+                "kproxide sees to others first, and to it in a later tick".to_owned(),
+            );
         }
         if let Some(names) = orphan.several_nodes(world) {
             return Fate::Left(format!(
@@ -185,18 +189,20 @@ impl Planning<'_> {
             self.ledger.orphans.retain(|seen| !is_its(seen));
             if facts.tombstoned {
                 return Fate::Left(format!(
-                    "its removal had begun when its claim disappeared, and its Node {} is Ready. It is left as it is: take the tombstone line out of its description to have it taken over again, or drain the Node and remove the VM by hand",
+                    "its removal had begun when its NodeClaim disappeared, but its Node {} is Ready. kproxide leaves it as it is. To keep the machine, take the tombstone line out of its description. To remove it, drain the Node and remove the VM by hand",
                     node.name()
                 ));
             }
         }
         let obstacle = match (&orphan.pool, orphan.node) {
-            _ if facts.tombstoned => "its removal had begun when its claim disappeared".to_owned(),
+            _ if facts.tombstoned => {
+                "its removal had begun when its NodeClaim disappeared".to_owned()
+            }
             (None, _) => "nothing says which NodePool it belonged to".to_owned(),
             (Some(pool), node) => match (pool_and_class(world, pool), node) {
                 (Err(why), Some(node)) if node.facts.ready => {
                     return Fate::Left(format!(
-                        "{why}, and its Node {} is Ready. It is left as it is: make what is missing again, or drain the Node and remove the VM by hand",
+                        "{why}, but its Node {} is Ready. kproxide leaves it as it is. Create the missing object again, or drain the Node and remove the VM by hand",
                         node.name()
                     ));
                 }
@@ -229,25 +235,25 @@ impl Planning<'_> {
             && entry.claim.as_str() != found
         {
             return Err(format!(
-                "it is named {found:?}, and its claim was {}: give it that name again, or remove it by hand",
+                "its name is {found:?}, but its NodeClaim was {}. Give it that name again, or remove it by hand",
                 entry.claim
             ));
         }
         let name = ClaimName::from(found);
         if found.is_empty() {
             return Err(
-                "it has no name: give it the name of its Node, or remove it by hand".into(),
+                "it has no name. Give it the name of its Node, or remove it by hand".into(),
             );
         }
         if !is_object_name(found) {
             return Err(format!(
-                "its name {found:?} is none that a NodeClaim can have (small letters, digits and dashes): rename it, or remove it by hand"
+                "a NodeClaim cannot have its name {found:?} (only lower-case letters, digits and dashes). Rename it, or remove it by hand"
             ));
         }
         let is_planned = self.adoptions.iter().any(|other| other.claim == name);
         if is_planned || self.tick.world.claims().contains_key(&name) {
             return Err(format!(
-                "there is another claim of its name, {name}: remove the one of the two machines that is not wanted by hand"
+                "there is another NodeClaim of its name, {name}. Remove one of the two machines by hand"
             ));
         }
         Ok(name)
@@ -260,19 +266,19 @@ impl Planning<'_> {
         // of it at any time.
         if orphan.entry.is_none() {
             return Fate::Left(format!(
-                "{obstacle}. The Ledger does not know it, so it may have been removed and restored: remove it by hand if it is not wanted"
+                "{obstacle}. The Ledger does not know it, so kproxide may have destroyed it and a user restored it. Remove it by hand if you do not want it"
             ));
         }
         let Some(since) = self.seen_since(orphan) else {
             return Fate::Left(format!(
-                "{obstacle}. More than {MOST_WAITING} such machines wait already: remove it by hand if it is not wanted"
+                "{obstacle}. More than {MOST_WAITING} such machines wait already. Remove it by hand if you do not want it"
             ));
         };
         let grace = self.tick.limits.orphan_grace;
         let end = later(since, grace);
         if !self.tick.reached(end) && !broken(Mutant::GcWithoutGrace) {
             return Fate::Left(format!(
-                "{obstacle}. Unless that changes, it is removed after {end:.0} (--orphan-grace). To keep the VM, take the kproxide lines out of its description"
+                "{obstacle}. Unless that changes, kproxide removes it after {end:.0} (--orphan-grace). To keep the VM, take the kproxide lines out of its description"
             ));
         }
         // Its Node is repaired like that of any other machine, under the same limits.
@@ -285,11 +291,13 @@ impl Planning<'_> {
             return Fate::Adopted(Box::new(Adoption {
                 claim: name,
                 spec,
-                reason: format!("{obstacle}, and is repaired as others are"),
+                reason: format!("{obstacle}, so kproxide repairs it as any other machine"),
             }));
         }
         if let Some(why) = disarmed(&mut self.tick, &self.ledger, orphan) {
-            return Fate::Left(format!("{obstacle}. It is not removed yet: {why}"));
+            return Fate::Left(format!(
+                "{obstacle}. kproxide does not remove it yet: {why}"
+            ));
         }
         let planned = self.adoptions.iter().map(|adoption| &adoption.spec);
         // An orphan that waits for a person must not hold up the others.
@@ -306,7 +314,7 @@ impl Planning<'_> {
         let mut others = claims.map(|claim| &claim.spec).chain(planned);
         if others.any(ClaimSpec::is_condemned) {
             return Fate::Left(format!(
-                "{obstacle}. It is removed after the others: one at a time"
+                "{obstacle}. kproxide removes such machines one at a time, and this one after the others"
             ));
         }
         Fate::Adopted(Box::new(Adoption {

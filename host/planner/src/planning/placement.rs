@@ -355,7 +355,7 @@ impl<'w> Planning<'w> {
             } else {
                 let about = format!("NodePool/{}", pool.name);
                 let message = format!(
-                    "policy {} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was",
+                    "policy {} returned a state of {} bytes, but kproxide keeps at most {MOST_STATE_BYTES}. The old state stays",
                     state.policy,
                     bytes.len()
                 );
@@ -417,7 +417,7 @@ impl<'w> Planning<'w> {
             self.tick.found(
                 Severity::Warning,
                 about,
-                format!("a machine that the pool wants is not made: {why}"),
+                format!("kproxide does not make a machine that the pool wants: {why}"),
             );
         }
         self.placing.next += 1;

@@ -345,7 +345,7 @@ impl<'w> Planning<'w> {
         let Some(bytes) = state else { return };
         if bytes.len() > MOST_STATE_BYTES {
             let message = format!(
-                "policy {policy} returned a state of {} bytes, at most {MOST_STATE_BYTES} are kept: left as it was",
+                "policy {policy} returned a state of {} bytes, but kproxide keeps at most {MOST_STATE_BYTES}. The old state stays",
                 bytes.len()
             );
             return self

@@ -146,7 +146,7 @@ impl<'w> Planning<'w> {
                 };
                 let about = format!("NodePool/{}", pool.name);
                 let message =
-                    format!("no more machines can be made for the pool's {wanted}: {why}");
+                    format!("kproxide can make no more machines for the pool's {wanted}: {why}");
                 self.tick.found(Severity::Warning, about, message);
                 break;
             };

@@ -93,18 +93,18 @@ fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
     scene.claims.clear();
     assert_eq!(states(&kept(&scene)), [EntryState::Live]);
     let told = |scene: &Scene| kept(scene).findings[0].message.clone();
-    assert!(told(&scene).contains("could not be looked at yet"));
+    assert!(told(&scene).contains("could not be read yet"));
     // It was moved since it was made.
     let guest = scene.inventory.guests.values_mut().next().unwrap();
     guest.hypervisor = "beta".into();
     scene.inventory.hypervisors.get_mut("beta").unwrap().online = false;
     let away = told(&scene);
     assert!(away.contains("may still exist on beta"), "{away}");
-    assert!(away.contains("take the entry of m out"), "{away}");
+    assert!(away.contains("remove the entry of m from"), "{away}");
 
     scene.inventory.guests.clear();
     scene.inventory.complete = false;
-    assert!(told(&scene).contains("is not whole"));
+    assert!(told(&scene).contains("is incomplete"));
     assert_eq!(
         states(&kept(&scene)),
         [EntryState::Live],

@@ -146,7 +146,7 @@ async fn f113_a_copy_of_the_cluster_destroys_nothing_and_says_so_while_the_origi
     let told = events(&copy, "AnchorForeign");
     let note = told.last().expect("the copy says what it is");
     assert!(
-        note.contains("nothing is launched, changed or removed there"),
+        note.contains("kproxide launches, changes and removes nothing there"),
         "{note}"
     );
     assert_eq!(ready(&copy)["reason"], "AnchorForeign");
@@ -313,7 +313,7 @@ async fn an_anchor_that_proxmox_refuses_is_told_on_the_pool() {
     assert!(note.contains("VM.Allocate"), "{note}");
     let note = events(&lab, "AnchorMissing").pop().unwrap();
     assert!(
-        note.contains("a copy of this cluster would not be noticed"),
+        note.contains("kproxide would not notice a copy of this cluster"),
         "{note}"
     );
     assert!(anchors(&lab).is_empty());

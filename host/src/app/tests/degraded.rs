@@ -119,7 +119,7 @@ async fn l10_l11_a_budget_that_never_yields_keeps_one_node_and_holds_up_nothing_
     );
     assert_eq!(
         told(&lab, "ScaleDownBlocked"),
-        [format!("its Node could go, but {message}")]
+        [format!("kproxide could remove its Node, but {message}")]
     );
 
     wide(&lab, "more", "workers", 2);

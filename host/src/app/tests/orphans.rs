@@ -103,7 +103,8 @@ async fn f27_a_claim_torn_off_is_made_anew_and_the_pods_never_move() {
     assert_eq!(writes(&lab, before[0].vmid), written);
     let told = orphan_events(&lab);
     assert!(
-        told.iter().any(|note| note.contains("taken over again")),
+        told.iter()
+            .any(|note| note.contains("kproxide takes it over")),
         "{told:?}"
     );
 

@@ -230,7 +230,7 @@ async fn a_policy_that_keeps_failing_is_not_called_any_more() {
     assert_eq!(
         said,
         format!(
-            "policy mine: not called any more after 5 failures, until its file or its settings change; the last: {DEFECT}"
+            "policy mine: kproxide does not call it after 5 failures, until its file or its settings change. The last failure: {DEFECT}"
         )
     );
     assert!(without_call < with_call);

@@ -46,7 +46,7 @@ fn a_machine_that_could_not_be_destroyed_is_not_drained_for_nothing() {
             (protected, "clear its protection flag"),
             (foreign, "belongs to something else"),
             (out_of_range, "widen vmidRange"),
-            (hidden, "not in our pool"),
+            (hidden, "not in the ProxmoxCluster's pool"),
         ] {
             let mut case = to_be_removed(reason).with(edit);
             let Step::Record { change, .. } = case.next() else {

@@ -23,7 +23,7 @@ impl<'w> Sight<'w> {
         row: Option<&Anchor>,
     ) -> Self {
         let Some(inventory) = world.inventories().get(name) else {
-            return Self::Unknown(format!("nothing is known of Proxmox cluster {name} yet"));
+            return Self::Unknown(format!("kproxide has not read Proxmox cluster {name} yet"));
         };
         let looks = world.orphans().get(name);
         let found: Vec<_> = looks
@@ -97,10 +97,10 @@ fn unread_because(inventory: &InventoryFacts, vmid: Vmid, guest: &GuestFacts) ->
     let pool = guest.pool.as_deref().unwrap_or_default();
     match is_off(inventory, guest) {
         true => format!(
-            "VM {vmid} cannot be read, because hypervisor {hypervisor} is offline. Start the hypervisor; if it never comes back and VM {vmid} is the anchor, which has no disks, move /etc/pve/nodes/{hypervisor}/qemu-server/{vmid}.conf to another one; if it is no anchor, take VM {vmid} out of resource pool {pool}"
+            "VM {vmid} cannot be read, because hypervisor {hypervisor} is offline. Start the hypervisor. If it never comes back and VM {vmid} is the anchor, which has no disks, move /etc/pve/nodes/{hypervisor}/qemu-server/{vmid}.conf to another hypervisor. If VM {vmid} is not an anchor, take it out of resource pool {pool}"
         ),
         false => format!(
-            "VM {vmid} on hypervisor {hypervisor} has not been read yet. If that lasts, and it is no anchor of kproxide's, take VM {vmid} out of resource pool {pool}, or give it another name"
+            "VM {vmid} on hypervisor {hypervisor} has not been read yet. If that lasts and VM {vmid} is not kproxide's anchor, take it out of resource pool {pool}, or rename it"
         ),
     }
 }

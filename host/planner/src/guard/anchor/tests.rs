@@ -219,7 +219,11 @@ fn f113_a_copy_of_the_cluster_is_told_and_does_nothing_and_the_original_goes_on(
         .pending("p", 2, crate::fixtures::spec("cpu=1 memory=1Gi"));
     let plan = copy.tick(&mut proxmox, NOW + HOUR);
     assert!(!removes(&plan) && plan.launches.is_empty() && plan.anchors.is_empty());
-    assert!(held(&plan).unwrap().contains("was moved by somebody else"));
+    assert!(
+        held(&plan)
+            .unwrap()
+            .contains("was written by another kproxide, or comes from a backup")
+    );
     let report = &plan.report.anchors[0];
     assert_eq!(report.trouble, AnchorTrouble::Foreign, "{report:?}");
     assert!(
@@ -236,7 +240,10 @@ fn f113_a_copy_of_the_cluster_is_told_and_does_nothing_and_the_original_goes_on(
     let plan = copy.tick(&mut proxmox, NOW + HOUR + 10 * MINUTE);
     assert!(!removes(&plan));
     let message = &plan.report.anchors[0].message;
-    assert!(message.contains("was moved on 1 times since"), "{message}");
+    assert!(
+        message.contains("It has changed 1 times since"),
+        "{message}"
+    );
     let plan = original.tick(&mut proxmox, NOW + HOUR + 11 * MINUTE);
     assert!(removes(&plan));
     assert_eq!(plan.report.anchors, []);
@@ -341,7 +348,11 @@ fn what_has_disappeared_or_was_never_made_is_told_and_made_within_the_range_that
     assert_eq!(plan.anchors[0].vmid, Vmid(2900));
     let report = &plan.report.anchors[0];
     assert_eq!(report.trouble, AnchorTrouble::Missing);
-    assert!(report.message.contains("as VM 2900"), "{}", report.message);
+    assert!(
+        report.message.contains("now tries VM 2900"),
+        "{}",
+        report.message
+    );
 }
 
 /// The original is slow to make it and slow to move it on, one after the other: longer than a copy watches.
@@ -387,7 +398,7 @@ fn after_a_gap_nothing_is_removed_before_the_anchor_has_stood_still_in_sight() {
     assert!(held(&plan).unwrap().contains("is watched"));
     let end = later(at(start), WATCH);
     let message = &plan.report.anchors[0].message;
-    assert!(message.contains(&format!("until {end:.0}")), "{message}");
+    assert!(message.contains(&format!("before {end:.0}")), "{message}");
 
     // Out of sight nobody could have moved it.
     proxmox.is_off = true;

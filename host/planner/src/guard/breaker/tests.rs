@@ -53,7 +53,7 @@ fn who_waits_is_told_for_how_long() {
     let wait = begin(&mut rows, 25, 2, RemovalReason::Repair, 200).unwrap_err();
     assert_eq!(
         wait.to_string(),
-        "waiting: 2 machines were repaired in the last 10 minutes, 2 are allowed; next at 1970-01-01T00:11:40Z"
+        "waiting: kproxide repaired 2 machines in the last 10 minutes, and the limit is 2. The next may go at 1970-01-01T00:11:40Z"
     );
     assert_eq!(wait.until, at(700));
     // Fewer machines, a smaller share: both rows have to go.

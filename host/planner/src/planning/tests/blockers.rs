@@ -58,7 +58,7 @@ fn pods_block_whatever_the_pool_says() {
         let reason = kept(&plan, "b").unwrap();
         assert!(reason.contains(expected), "{reason}");
     };
-    check(|pod| pod.do_not_disrupt = true, "must not be disrupted");
+    check(|pod| pod.do_not_disrupt = true, "against its eviction");
     check(
         |pod| pod.spec.unsupported = vec!["spec.affinity.podAffinity".into()],
         "uses spec.affinity.podAffinity, which is not supported yet",
@@ -247,7 +247,10 @@ fn l10_a_pod_that_alone_keeps_its_node_is_told_on_the_claim() {
     assert_eq!(of_b(&scene.plan()), None, "it is told once");
     let note = record.note.unwrap();
     assert_eq!(note.reason, "ScaleDownBlocked");
-    assert_eq!(note.message, format!("its Node could go, but {why}"));
+    assert_eq!(
+        note.message,
+        format!("kproxide could remove its Node, but {why}")
+    );
 
     scene.budgets.insert(key, budget("app=web", 1));
     assert_eq!(of_b(&scene.plan()), Some(Standing::CouldGo));

@@ -45,7 +45,7 @@ fn f77_a_restart_does_not_refill_the_breaker() {
     let plan = plan_at(&scene, NOW);
     assert_eq!(removed(&plan), ["m00"]);
     let wait = format!(
-        "waiting: 1 machine was repaired in the last 10 minutes, 1 is allowed; next at {:.0}",
+        "waiting: kproxide repaired 1 machine in the last 10 minutes, and the limit is 1. The next may go at {:.0}",
         at(NOW + 600)
     );
     assert_eq!(kept(&plan, "m01").unwrap(), wait);
@@ -115,7 +115,7 @@ fn empty_nodes_go_as_their_budget_says_up_to_half_of_the_machines() {
     scene.workers().scale_down.enabled = true;
     let plan = plan_at(&scene, NOW);
     assert_eq!(removed(&plan).len(), 25);
-    let wait = "waiting: 25 machines were removed in the last 10 minutes, 25 are allowed";
+    let wait = "waiting: kproxide removed 25 machines in the last 10 minutes, and the limit is 25";
     let waits = |name: &str| kept(&plan, name).is_ok_and(|why| why.to_string().starts_with(wait));
     let names = scene.nodes.keys().filter(|name| waits(name.as_str()));
     assert_eq!(names.count(), 25);
@@ -161,7 +161,7 @@ fn a_claim_that_somebody_deletes_waits_for_the_breaker_too() {
     };
     assert!(
         why.to_string()
-            .starts_with("waiting: 100 machines were removed"),
+            .starts_with("waiting: kproxide removed 100 machines"),
         "{why}"
     );
 }

@@ -491,8 +491,15 @@ fn outcome(case: Case, world: &World) -> (char, String) {
             ([adoption], _) if adoption.is_condemned() => ('b', String::new()),
             ([_], _) => ('k', "adopted".into()),
             ([], [report]) => {
-                let said = report.message.split("claim is gone: ").last().unwrap();
-                let said = said.split("It is not removed yet: ").last().unwrap();
+                let said = report
+                    .message
+                    .split("has lost its NodeClaim: ")
+                    .last()
+                    .unwrap();
+                let said = said
+                    .split("kproxide does not remove it yet: ")
+                    .last()
+                    .unwrap();
                 ('k', said.to_owned())
             }
             (_, reports) => ('-', format!("{reports:?}")),
@@ -689,53 +696,53 @@ pending pod        -      -      -      -      -      -      -      -      -    
 no room for a pod  -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -
 Node Ready again   -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      -      Protec -      -      -
 
- 1 kproxide has just started: nothing is removed before two full ticks and the time of --cold-start
- 2 kproxide has just started: nothing is removed before 2027-01-16T08:00:30Z (--cold-start)
+ 1 kproxide has just started. It removes nothing before two full ticks and --cold-start are over
+ 2 kproxide has just started. It removes nothing before 2027-01-16T08:00:30Z (--cold-start)
  3 the CRD is deleted
  4 the clock is wrong
  5 the watch of pods is failing
  6 there is no ProxmoxCluster pve
- 7 its number is not one of spec.vmidRange of the ProxmoxCluster, so nothing touches it: widen that, or remove the VM by hand
- 8 nothing is known of Proxmox cluster pve yet
+ 7 its VMID is outside of spec.vmidRange of the ProxmoxCluster, so kproxide does not touch it. Widen the range, or remove the VM by hand
+ 8 kproxide has not read Proxmox cluster pve yet
  9 Proxmox cluster pve cannot be reached
 10 Proxmox cluster pve has no quorum
 11 (as Repair)
 12 Proxmox cluster pve does not answer in full
 13 not every hypervisor of Proxmox cluster pve answers: beta
-14 the key for ownership proofs is missing
-15 held: kproxide's anchor in Proxmox cluster pve has not been found yet; the condition Ready of its NodePool says more
-16 held: kproxide's anchor in Proxmox cluster pve is watched, because nobody moved it for a while; the condition Ready of its NodePool says more
-17 held: kproxide's anchor in Proxmox cluster pve was moved by somebody else; the condition Ready of its NodePool says more
-18 frozen: too many machines went bad at once; the condition Ready of its NodePool says more
-19 waiting: 100 machines were removed in the last 10 minutes, 50 are allowed; next at 2027-01-16T08:09:50Z
-20 waiting: 100 machines were repaired in the last 10 minutes, 10 are allowed; next at 2027-01-16T08:09:50Z
+14 the ownership key is missing
+15 held: the anchor VM in Proxmox cluster pve has not been found yet. See the condition Ready of the NodePool
+16 held: the anchor VM in Proxmox cluster pve is watched for 12 minutes, because kproxide did not write to it for a while. See the condition Ready of the NodePool
+17 held: the anchor VM in Proxmox cluster pve was written by another kproxide, or comes from a backup. See the condition Ready of the NodePool
+18 frozen: too many machines went bad at once. See the condition Ready of the NodePool
+19 waiting: kproxide removed 100 machines in the last 10 minutes, and the limit is 50. The next may go at 2027-01-16T08:09:50Z
+20 waiting: kproxide repaired 100 machines in the last 10 minutes, and the limit is 10. The next may go at 2027-01-16T08:09:50Z
 21 NodePool workers is paused
 22 its pool is gone
 23 paused by the annotation kproxide.dev/pause
-24 its finalizer kproxide.dev/machine is gone: put it back, or its machine would be leaked
-25 NodeClaim other is of the same VM 1000: take the finalizer kproxide.dev/machine off the one that is too many, and delete it
-26 kproxide itself runs on this Node, which is therefore never drained
-27 control-plane Nodes are never drained
+24 its finalizer kproxide.dev/machine is gone. Put it back: without it kproxide would lose the machine
+25 NodeClaim other names the same VM 1000. Take the finalizer kproxide.dev/machine off one of the two, and delete that one
+26 kproxide itself runs on this Node, so it never drains it
+27 kproxide never drains control-plane Nodes
 28 the annotation kproxide.dev/do-not-disrupt is set
 29 somebody protects VM 1000
-30 its drain was given up a short time ago
+30 kproxide gave its drain up a short time ago, and tries again later
 31 scale-down is disabled for its pool
 32 scale-down was disabled
 33 0 removals of its pool are under way (scaleDown.budget)
-34 it is not Ready; it is repaired if it stays so
+34 it is not Ready. kproxide repairs it when repairAfter is over
 35 its pool keeps 5 machines (minNodes)
 36 it is younger than 600 s (minNodeAge)
 37 a machine came into service a short time ago (stabilization)
-38 it has not been unneeded for 60 s (unneededTime)
-39 somebody cordoned it
-40 pod default/keep-00000 must not be disrupted (annotation)
+38 it has been unneeded for less than 60 s (unneededTime)
+39 a user cordoned it
+40 pod default/keep-00000 has an annotation against its eviction (kproxide.dev/do-not-disrupt or safe-to-evict)
 41 pending pods will run on it
-42 pod default/waits-00000 is pending and fits here
+42 pod default/waits-00000 is pending and fits on this Node
 43 pod default/web-00000 fits on no other Node
 44 pod default/moved-00000 fits on no other Node
 45 (as Empty)
-46 its removal had begun when its claim disappeared, and its Node m is Ready. It is left as it is: take the tombstone line out of its description to have it taken over again, or drain the Node and remove the VM by hand
-47 its Node is Ready after all, so it stays: delete this NodeClaim if the machine is to go
+46 its removal had begun when its NodeClaim disappeared, but its Node m is Ready. kproxide leaves it as it is. To keep the machine, take the tombstone line out of its description. To remove it, drain the Node and remove the VM by hand
+47 its Node is Ready again, so kproxide keeps the machine. To remove it, delete this NodeClaim
 ";
 
 #[test]

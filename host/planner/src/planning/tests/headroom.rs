@@ -38,7 +38,7 @@ fn headroom_that_no_machine_offers_makes_no_machine() {
     assert_eq!(plan.launches, []);
     assert_eq!(
         plan.report.findings[0].message,
-        "no more machines can be made for the pool's headroom: its machines offer no a/gpu"
+        "kproxide can make no more machines for the pool's headroom: its machines offer no a/gpu"
     );
     scene.workers().min_nodes = 1;
     assert_eq!(launches(&scene), 1, "minNodes asks for any machine");

@@ -82,7 +82,7 @@ fn a_drain_is_given_up_when_pending_pods_can_use_the_node() {
     let plan = scene.plan();
     assert_eq!(
         given_up(&plan, "m"),
-        "pod default/web-00000 is pending and fits here"
+        "pod default/web-00000 is pending and fits on this Node"
     );
     assert_eq!(plan.launches, [], "its room is counted at once");
 }
@@ -307,7 +307,7 @@ fn f78_nothing_is_removed_in_the_first_minute() {
     scene.claim("m").deleting_since = Some(at(NOW));
     scene.host.armed_at = Some(at(NOW + 30));
     let plan = scene.plan();
-    let until = format!("nothing is removed before {:.0}", at(NOW + 30));
+    let until = format!("It removes nothing before {:.0}", at(NOW + 30));
     for said in [hold(&plan, "m"), kept(&plan, "empty").unwrap()] {
         assert!(said.contains(&until), "{said}");
     }
@@ -335,10 +335,7 @@ fn f35_without_key_or_quorum_nothing_is_done_to_machines() {
     scene.host.key_known = false;
     let plan = scene.plan();
     for claim in ["gone", "young"] {
-        assert_eq!(
-            hold(&plan, claim),
-            "the key for ownership proofs is missing"
-        );
+        assert_eq!(hold(&plan, claim), "the ownership key is missing");
     }
     assert_eq!(verdict(&plan, "serving"), Verdict::Keep);
     // What was launched needs nothing of Proxmox any more.
@@ -412,7 +409,7 @@ fn f118_b13_the_node_that_runs_kproxide_is_never_removed() {
     let plan = scene.plan();
     assert_eq!(
         hold(&plan, "own"),
-        "kproxide itself runs on this Node, which is therefore never drained"
+        "kproxide itself runs on this Node, so it never drains it"
     );
     assert_eq!(
         plan.report.findings[0].severity,
@@ -433,7 +430,7 @@ fn f86_a_control_plane_is_never_removed() {
     );
     assert_eq!(
         hold(&scene.plan(), "m"),
-        "control-plane Nodes are never drained"
+        "kproxide never drains control-plane Nodes"
     );
 }
 

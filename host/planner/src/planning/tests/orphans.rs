@@ -139,7 +139,7 @@ fn f98_a_machine_without_pool_is_removed_only_after_its_grace() {
     set_ready(&mut scene, "m", true);
     let plan = planned(&scene, vmid, facts("m"));
     assert_eq!(plan.adoptions, []);
-    assert!(told(&plan).contains("make what is missing again"));
+    assert!(told(&plan).contains("Create the missing object again"));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn f112_what_the_ledger_does_not_know_may_have_been_restored_and_is_for_people()
     scene.ledger.entries.clear();
     let plan = planned(&scene, vmid, facts("m"));
     assert_eq!(plan.adoptions, []);
-    assert!(told(&plan).contains("may have been removed and restored"));
+    assert!(told(&plan).contains("may have destroyed it and a user restored it"));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn f50_nothing_is_condemned_before_everyone_has_answered() {
         ("the watch of pods", |scene| {
             scene.host.failing_watches = vec!["pods".to_owned()];
         }),
-        ("key for ownership", |scene| scene.host.key_known = false),
+        ("the ownership key", |scene| scene.host.key_known = false),
     ];
     for (why, change) in cases {
         let mut scene = Scene::default();
@@ -305,8 +305,8 @@ fn f106_f107_f108_what_is_not_certainly_ours_or_was_gone_is_left_alone() {
 fn a_renamed_locked_or_protected_orphan_is_for_people() {
     type Edit = fn(&mut OrphanFacts);
     let cases: [(&str, Edit); 5] = [
-        ("its claim was m", |facts| facts.name = Some("x".into())),
-        ("its claim was m", |facts| facts.name = None),
+        ("its NodeClaim was m", |facts| facts.name = Some("x".into())),
+        ("its NodeClaim was m", |facts| facts.name = None),
         ("locked (backup)", |facts| {
             facts.lock = Some("backup".into())
         }),
@@ -375,7 +375,7 @@ fn two_orphans_are_taken_back_in_one_tick_unless_their_names_are_one() {
     let plan = planned("m");
     assert_eq!(plan.adoptions.len(), 1);
     let mut told = plan.report.orphans.iter().map(|report| &report.message);
-    assert!(told.any(|text| text.contains("another claim of its name")));
+    assert!(told.any(|text| text.contains("another NodeClaim of its name")));
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn f105_two_claims_of_one_machine_are_held() {
         panic!("it may be destroyed");
     };
     assert!(
-        why.to_string().contains("NodeClaim m is of the same VM"),
+        why.to_string().contains("NodeClaim m names the same VM"),
         "{why}"
     );
 }

@@ -420,7 +420,10 @@ fn f44_what_failed_lately_is_left_alone() {
     let plan = scene.plan();
     assert_eq!(&*plan.launches[0].spec.hypervisor, "gamma");
     assert_eq!(plan.wake_at, Some(at(NOW + 20)));
-    let until = format!("left alone until {:.0} after", at(NOW + 20));
+    let until = format!(
+        "kproxide launches nothing there until {:.0}, after",
+        at(NOW + 20)
+    );
     assert_eq!(
         rejections(&plan),
         [
@@ -460,11 +463,11 @@ fn policies_that_refuse_fail_or_wait_are_quoted() {
     );
     check(
         AnswerBody::Deferred,
-        "policies have used up this tick's time; the rest follows",
+        "the policies have used up the time of this tick. kproxide goes on in the next one",
     );
     check(
         AnswerBody::Removals(Removals::default()),
-        "host-selection policy spread: it answered another question",
+        "host-selection policy spread: its answer belongs to another question",
     );
 }
 

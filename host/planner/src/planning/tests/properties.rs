@@ -29,7 +29,7 @@ fn leaves_open(plan: &Plan) -> bool {
     let is_put_off = |outcome: &PendingOutcome| matches!(outcome, PendingOutcome::Unhelped(whys) if whys.iter().any(|(_, why)| is_open(why)));
     let is_unmade = |finding: &Finding| {
         [
-            "a machine that the pool wants is not made",
+            "kproxide does not make a machine that the pool wants",
             "no hypervisor can take the machine",
         ]
         .iter()

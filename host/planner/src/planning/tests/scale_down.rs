@@ -291,12 +291,12 @@ fn nodes_stay_for_reasons_that_say_so() {
     );
     check(
         |scene| scene.nodes.get_mut("m").unwrap().unschedulable = true,
-        "somebody cordoned it",
+        "a user cordoned it",
     );
     check(|scene| scene.inventory.quorate = false, "no quorum");
     check(
         |scene| scene.host.key_known = false,
-        "key for ownership proofs is missing",
+        "ownership key is missing",
     );
     check(
         |scene| scene.host.definition_problem = Some("the claims are swept away".to_owned()),

@@ -421,7 +421,7 @@ fn what_cannot_be_used_says_why() {
     );
     check(
         |scene| scene.host.key_known = false,
-        "the key for ownership proofs is missing",
+        "the ownership key is missing",
     );
     check(
         |scene| scene.host.definition_problem = Some("the claims are swept away".to_owned()),
@@ -477,13 +477,13 @@ fn machines_that_a_pool_wants_and_cannot_have_are_reported() {
     assert_eq!(plan.launches.len(), 2);
     assert_eq!(
         plan.report.findings[0].to_string(),
-        "warning: NodePool/workers: no more machines can be made for the pool's minNodes: the pool has 2 of at most 2 machines (maxNodes)"
+        "warning: NodePool/workers: kproxide can make no more machines for the pool's minNodes: the pool has 2 of at most 2 machines (maxNodes)"
     );
     scene.cluster.exclude = vec!["alpha".into(), "beta".into(), "gamma".into()];
     assert!(
         scene.plan().report.findings[0]
             .message
-            .contains("pve/alpha: excluded by the operator")
+            .contains("pve/alpha: excluded by spec.hypervisors of the ProxmoxCluster")
     );
 }
 

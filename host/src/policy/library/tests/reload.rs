@@ -253,7 +253,7 @@ async fn a_new_file_is_another_chance_for_a_policy_that_kept_failing() {
             .await
             .fallback
             .unwrap()
-            .contains("not called any more")
+            .contains("kproxide does not call it")
     );
 
     library.forget_pool(&"blue".into());

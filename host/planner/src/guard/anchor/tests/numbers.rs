@@ -34,8 +34,8 @@ fn f113_numbers_that_others_have_out_of_sight_are_passed_over_one_after_the_othe
     proxmox.hidden = (2996..=2999).map(Vmid).collect();
     let (told, _) = told_and_made(&mut kproxide, &mut proxmox, 40, |_, _| {});
     assert_eq!(proxmox.anchors.keys().collect::<Vec<_>>(), [&Vmid(2995)]);
-    assert!(told[0].contains("2999 is taken by a VM"), "{}", told[0]);
-    assert!(told[0].contains("as VM 2998"), "{}", told[0]);
+    assert!(told[0].contains("cannot see has VMID 2999"), "{}", told[0]);
+    assert!(told[0].contains("now tries VM 2998"), "{}", told[0]);
     assert_eq!(told.len(), 4, "{told:?}");
 }
 
