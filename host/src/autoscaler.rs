@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_planner::facts::{ClaimFacts, Delta, HostFacts};
-use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
 use kproxide_planner::world::World;
@@ -376,13 +375,12 @@ impl Autoscaler {
         if self.world.host().armed_at.is_some() {
             return;
         }
-        let since = self.term.since;
-        if broken(Mutant::NoColdStart) {
-            self.host(|host| host.armed_at = Some(since));
-        } else if self.term.ticks > 2 {
+        if self.term.ticks > 2 {
             let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start)
                 .unwrap_or(jiff::SignedDuration::MAX);
-            let armed_at = since
+            let armed_at = self
+                .term
+                .since
                 .saturating_add(cold_start)
                 .unwrap_or(jiff::Timestamp::MAX);
             self.host(|host| host.armed_at = Some(armed_at));

@@ -1,9 +1,11 @@
-//! Mistakes that are built in on purpose ([`kproxide_planner::mutants`]), one at a time: the simulation must catch each of them.
+//! Mistakes that are made on purpose ([`kproxide_planner::mutants`]), one at a time: the simulation must catch each of them. Most are made between the program and
+//! its servers ([`edge`]), the others in the program.
 //!
 //! ```text
 //! Mutant ─► switch ─► seeds 1, 2, … and the scenes ─► the first world that breaks a law that the mistake is about
 //! ```
 
+pub(crate) mod edge;
 mod laws;
 
 use std::collections::BTreeSet;
@@ -69,6 +71,7 @@ fn worlds(most: usize) -> impl Iterator<Item = World> {
 
 /// Where mistakes are caught, but for those that the first seed catches. Each is looked for there first.
 const CAUGHT_IN: &[(Mutant, What)] = &[
+    (Mutant::DestroyByVmid, What::Scene("swapped-machine")),
     (Mutant::StaleProof, What::Scene("swapped-machine")),
     (Mutant::EexistCleanedUp, What::Seed(34)),
     (Mutant::CloneOnOldIntent, What::Scene("cleared-clone")),
@@ -87,7 +90,6 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::NodeLeft, What::Seed(2)),
     (Mutant::LostIsUndone, What::Seed(2)),
     (Mutant::CountsInMemory, What::Scene("all-silent")),
-    (Mutant::ReservationKept, What::Seed(10)),
     (Mutant::NoColdStart, What::Seed(2)),
     (Mutant::NoBarrier, What::Seed(2)),
     (Mutant::PodsNotAwaited, What::Seed(2)),

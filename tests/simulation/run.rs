@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::bound::bound;
+use crate::broken::edge::mistake_settings;
 use crate::effects::Effects;
 use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::invariants::Watch;
@@ -347,6 +348,7 @@ impl Stage<'_> {
         if self.scenario.has_trap() {
             config.policy_dirs = vec!["/policies".into()];
         }
+        mistake_settings(&mut config);
         let host = self.lab.host_over(
             &randomness,
             config,

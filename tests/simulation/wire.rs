@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
+use crate::broken::edge::{self, Edge, SharedMemory};
 use crate::log::Log;
 use crate::plan::{Blow, CutOff, Life, What};
 use crate::shown::{Noted, Seeing, Sight};
@@ -40,6 +41,7 @@ pub(crate) struct Wires {
     since: Instant,
     state: Arc<Mutex<State>>,
     lease_lost: Arc<Notify>,
+    mistakes: SharedMemory,
 }
 
 /// One effect that a process asked for.
@@ -106,12 +108,14 @@ impl Wires {
             since: Instant::now(),
             state: Arc::default(),
             lease_lost: Arc::default(),
+            mistakes: SharedMemory::default(),
         }
     }
 
     /// A new process begins to use them.
     pub(crate) fn begin(&self, life: Option<Life>) {
         self.faults.revive();
+        self.mistakes.forget();
         let mut state = self.lock();
         state.process += 1;
         (state.effects, state.life) = (0, life.filter(|_| !state.spared));
@@ -168,29 +172,34 @@ impl Wires {
             lab.kube.as_user(self.name).whole_requests(),
             Dialect::Kubernetes,
         );
-        let service = Collecting(Wire {
+        let service = Wire {
             service,
             dialect: Dialect::Kubernetes,
             wires: self.clone(),
             kube: lab.kube.clone(),
-        });
+        };
+        let edge = Edge::new(lab, self.name, &self.mistakes);
+        let service = Collecting(edge::Kubernetes { service, edge });
         let sight = self.sight.clone();
         KubeClient::from_service(Seeing { service, sight })
     }
 
     pub(crate) fn proxmox(&self, lab: &Lab) -> Connect {
         let (pve, kube, wires) = (lab.pve.clone(), lab.kube.clone(), self.clone());
+        let edge = Edge::new(lab, self.name, &self.mistakes);
         Arc::new(move |_, concurrency| {
             let credentials: CredentialSource =
                 Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
             let endpoint = |name: &str| {
                 let service = wires.faults.around(pve.service(), Dialect::Proxmox);
-                let wire = Wire {
+                let service = Wire {
                     service,
                     dialect: Dialect::Proxmox,
                     wires: wires.clone(),
                     kube: kube.clone(),
                 };
+                let edge = edge.clone();
+                let wire = edge::Proxmox { service, edge };
                 Endpoint::new(
                     name,
                     wire.map_err(|broken| match broken {

@@ -19,7 +19,6 @@ use crate::guard::freeze::acknowledgement;
 use crate::hold::{AnchorHold, Hold};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
 use crate::limits::{Limits, MOST_ENTRIES};
-use crate::mutants::{Mutant, broken};
 use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
 use crate::report::{Finding, Severity};
@@ -172,8 +171,6 @@ fn adoption_violation(
             let silent = inventory.hypervisors.values().any(|it| !it.online);
             inventory.reachable && inventory.quorate && inventory.complete && !silent
         });
-    let has_waited = has_waited || broken(Mutant::GcWithoutGrace);
-    let everyone_answers = everyone_answers || broken(Mutant::GcPartialList);
     let is_armed = world.host().armed_at.is_some_and(|at| at <= now);
     (!has_waited || !everyone_answers || !is_armed).then_some(Violation::NotArmed)
 }
@@ -436,7 +433,7 @@ fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Viola
     let is_over = sum.machines > pool.max_nodes
         || passes(sum.milli_cores, pool.max_milli_cores)
         || passes(sum.memory_bytes, pool.max_memory_bytes);
-    (is_over && !broken(Mutant::LimitIgnored)).then_some(Violation::PoolLimit)
+    is_over.then_some(Violation::PoolLimit)
 }
 
 fn hypervisor_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Violation> {
@@ -503,8 +500,7 @@ fn room_violation(
     let all_cores = f64::from(facts.threads) * 1000.0 * cluster.overcommit_cpu;
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
     let has_room = cores as f64 <= all_cores && memory as f64 <= all_memory;
-    let is_believed = broken(Mutant::RoomIgnored) || broken(Mutant::PolicyUnchecked);
-    (!has_room && !is_believed).then_some(Violation::NoRoom)
+    (!has_room).then_some(Violation::NoRoom)
 }
 
 fn is_dns_label(name: &str) -> bool {

@@ -2,8 +2,8 @@
 //! [`switch`], in a build with the feature `mutants`. Without that feature [`broken`] is the constant `false`, and each
 //! place is what it would be without a mistake.
 //!
-//! The simulation runs every one of them (`cargo broken`) and must catch it. Where one is, the code asks `broken(Mutant::…)`: what follows is what must
-//! never be.
+//! The simulation runs every one of them (`cargo broken`) and must catch it. Most of them are made outside of the program, where the simulation connects it to its
+//! servers and sets it up (`tests/simulation/broken/edge.rs`). The code asks [`broken`] only where nothing outside can say it: what follows is what must never be.
 //!
 //! The switch is the only state of this crate outside of its arguments. It is set before a run begins and no decision writes it.
 
@@ -176,6 +176,11 @@ mod switched {
         true
     }
 
+    /// The mistake of this thread.
+    pub fn switched_on() -> Option<Mutant> {
+        SWITCHED_ON.get()
+    }
+
     /// This mistake is switched on.
     pub fn broken(mutant: Mutant) -> bool {
         SWITCHED_ON.get() == Some(mutant)
@@ -183,12 +188,18 @@ mod switched {
 }
 
 #[cfg(feature = "mutants")]
-pub use switched::{broken, switch};
+pub use switched::{broken, switch, switched_on};
 
 /// No mistake can be switched on in this build: false.
 #[cfg(not(feature = "mutants"))]
 pub const fn switch(_: Option<Mutant>) -> bool {
     false
+}
+
+/// No mistake can be switched on in this build.
+#[cfg(not(feature = "mutants"))]
+pub const fn switched_on() -> Option<Mutant> {
+    None
 }
 
 /// No mistake is in this build.

@@ -48,11 +48,6 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
     if let Some(moment) = breaker::forget(&mut upkeep.ledger.removals, now) {
         wake(&mut upkeep.wake_at, moment, now);
     }
-    if broken(Mutant::BreakerInMemory) {
-        let armed_at = world.host().armed_at;
-        let removals = &mut upkeep.ledger.removals;
-        removals.retain(|row| armed_at.is_some_and(|armed_at| row.at >= armed_at));
-    }
     upkeep.frozen = freeze::review(world, &mut upkeep.ledger, now);
     let entries = std::mem::take(&mut upkeep.ledger.entries);
     for entry in entries {
@@ -109,7 +104,7 @@ impl Upkeep {
                 let end = later(since, RESERVATION_LASTS);
                 wake(&mut self.wake_at, end, now);
                 let is_unclaimed = world.host().unclaimed.contains(&entry.claim);
-                if now >= end && is_unclaimed && !broken(Mutant::ReservationKept) {
+                if now >= end && is_unclaimed {
                     // Without a claim there was no machine. Were every refused claim's number to rest as long as a machine's, a webhook that refuses
                     // claims would use up the range within minutes.
                     entry.state = EntryState::Quarantined {

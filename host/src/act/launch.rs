@@ -3,7 +3,6 @@
 use kproxide_planner::claim::{Failure, Outcome, Proven};
 use kproxide_planner::facts::{ClaimSpec, CloneSpec, Join};
 use kproxide_planner::ids::Uid;
-use kproxide_planner::mutants::{Mutant, broken};
 
 use super::clone_turn::CloneTurn;
 use super::drive::Drive;
@@ -131,11 +130,6 @@ impl Drive {
             return failed(Failure::Retry, "somebody else leads".to_owned());
         }
         let scope = self.clone_scope(&clone);
-        let description = if broken(Mutant::CloneUnmarked) {
-            String::new()
-        } else {
-            marker.sign(key)
-        };
         let spec = &self.facts().spec;
         let request = CloneRequest {
             clone,
@@ -143,7 +137,7 @@ impl Drive {
             newid: spec.vmid.0,
             name: spec.vm_name.to_string(),
             pool: scope.pool.clone(),
-            description,
+            description: marker.sign(key),
         };
         begun(&client, &scope, client.clone_vm(&request).await).await
     }

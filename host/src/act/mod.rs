@@ -59,9 +59,6 @@ mod leftovers;
 
 mod outcome;
 
-#[cfg(feature = "mutants")]
-mod mutants;
-
 #[cfg(test)]
 mod tests;
 
@@ -329,9 +326,6 @@ impl Actor {
         let launch = launch.clone();
         let term: Arc<str> = term.into();
         self.spawn(launch.claim.clone(), Verdict::Keep, async move {
-            #[cfg(feature = "mutants")]
-            let surroundings =
-                mutants::clone_first(&context, &launch, surroundings, &stopping, &term).await;
             match reserve::create_claim(&context, &launch.claim, &launch.spec, &term).await {
                 Ok(claim) => {
                     Drive::new(context, claim, surroundings, Verdict::Keep, stopping, term)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{ClaimName, Uid};
 use kproxide_planner::keys;
-use kproxide_planner::mutants::{Mutant, broken};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
@@ -214,12 +213,11 @@ const STATUS_FIELDS: [&str; 12] = [
 ];
 
 pub(super) fn only_uid(uid: &Uid) -> DeleteParams {
-    let preconditions = Preconditions {
-        uid: Some(uid.to_string()),
-        resource_version: None,
-    };
     DeleteParams {
-        preconditions: (!broken(Mutant::DeletedByName)).then_some(preconditions),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_string()),
+            resource_version: None,
+        }),
         ..DeleteParams::default()
     }
 }

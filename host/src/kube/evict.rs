@@ -1,8 +1,7 @@
 //! The Eviction API: pods leave under their PodDisruptionBudgets.
 
 use kproxide_planner::ids::{PodKey, Uid};
-use kproxide_planner::mutants::{Mutant, broken};
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use kube::core::Status;
 use serde_json::json;
 
@@ -30,14 +29,6 @@ pub enum Eviction {
 /// # Errors
 /// Anything but the outcomes above; [`Error::TooManyRequests`] is the API server's own load, not a budget.
 pub async fn evict(client: &Client, pod: &PodKey, uid: &Uid) -> Result<Eviction, Error> {
-    if broken(Mutant::PodsDeleted) {
-        let pods = client.namespaced::<PodView>(&pod.namespace);
-        let deleted = pods.delete(&pod.name, &DeleteParams::default()).await;
-        return match deleted {
-            Ok(_) => Ok(Eviction::Evicted),
-            Err(error) => Err(Error::of("delete", "pods", &pod.to_string())(error)),
-        };
-    }
     let body = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -85,7 +76,6 @@ fn outcome(status: &Status) -> Option<Eviction> {
         {
             Some(Eviction::Gone)
         }
-        429 if broken(Mutant::RefusalIsSuccess) => Some(Eviction::Evicted),
         429 if by_budget(status) => Some(Eviction::Blocked(blocked_text(status))),
         // The pod has two budgets. The API server never evicts such a pod.
         500 if status.message.contains("PodDisruptionBudget") => {

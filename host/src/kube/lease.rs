@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kproxide_planner::mutants::{Mutant, broken};
 use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -66,9 +65,6 @@ impl Fence {
 
     /// We lead now.
     pub fn leads(&self) -> bool {
-        if broken(Mutant::NoFence) {
-            return !self.epoch().is_empty();
-        }
         self.is_leader_until().is_some()
     }
 
@@ -142,7 +138,7 @@ pub fn next(seen: Option<&Seen>, me: &str, leading_until: Option<Instant>, now: 
             .into(),
     );
     let free_at = seen.at + duration;
-    if now < free_at && !broken(Mutant::LeaseStolen) {
+    if now < free_at {
         Step::Wait(free_at)
     } else {
         Step::Acquire

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kproxide_builtins::{BUILTINS, Builtin, Kind};
 use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
-use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 
 use super::crash_marks::CrashMarks;
@@ -216,7 +215,7 @@ impl Library {
             Ok(body) => {
                 self.record(key, |record| record.failures = 0);
                 Ok(Answer {
-                    digest: misnamed(&digest).unwrap_or_else(|| digest.clone()),
+                    digest,
                     fallback: None,
                     body,
                 })
@@ -384,16 +383,6 @@ impl Library {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A mistake: the answer is said to be another built-in's. Never, in a build without them.
-fn misnamed(digest: &Digest) -> Option<Digest> {
-    if !broken(Mutant::PolicyMisnamed) {
-        return None;
-    }
-    let mut builtins = BUILTINS.iter();
-    let other = builtins.find(|it| it.sha256 != digest.as_str() && it.kind == Kind::HostSelection);
-    other.map(|builtin| builtin.sha256.into())
 }
 
 fn kind(kind: Kind) -> PolicyKind {

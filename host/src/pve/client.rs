@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use kproxide_planner::mutants::{Mutant, broken};
 use secrecy::ExposeSecret as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -230,8 +229,7 @@ impl Client {
 
     /// `None`: a read, which does no harm however late it is.
     fn leave_by(&self, call: &Call) -> Option<Instant> {
-        let is_read = call.repeatable || broken(Mutant::LostIsUndone);
-        (!is_read).then(|| Instant::now() + WRITE_LEAVES_WITHIN)
+        (!call.repeatable).then(|| Instant::now() + WRITE_LEAVES_WITHIN)
     }
 
     async fn worker(
@@ -288,16 +286,7 @@ impl Client {
                 None => return Err(self.unauthorized(endpoint, call, String::new())),
             };
             self.check_leave(call, leave_by)?;
-            let answer = self.exchange(endpoint, call, request, deadline).await;
-            let arrived = |answer: &Response<Bytes>| answer.status().as_u16() != 596;
-            if broken(Mutant::LostIsUndone)
-                && !answer.as_ref().is_ok_and(arrived)
-                && logins_left > 0
-            {
-                logins_left -= 1;
-                continue;
-            }
-            let answer = answer?;
+            let answer = self.exchange(endpoint, call, request, deadline).await?;
             if answer.status() == StatusCode::UNAUTHORIZED && logins_left > 0 {
                 logins_left -= 1;
                 if self.inner.auth.refused(generation).await {

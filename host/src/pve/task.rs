@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use kproxide_planner::mutants::{Mutant, broken};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
@@ -133,13 +132,6 @@ impl Outcome {
             return Outcome::Ok;
         }
         if let Some(count) = text.strip_prefix("WARNINGS: ") {
-            if broken(Mutant::WarningsAreOk) {
-                return Outcome::Ok;
-            }
-            if broken(Mutant::WarningsAreErrors) {
-                let (meaning, text) = (Meaning::Unexpected, text.to_owned());
-                return Outcome::Failed { meaning, text };
-            }
             return Outcome::Warnings(count.trim().parse().unwrap_or(1));
         }
         let meaning = classify::task(text);

@@ -10,7 +10,6 @@ use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
-use crate::mutants::{Mutant, broken};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
 
@@ -118,7 +117,7 @@ impl<'w> Removals<'w> {
     fn is_node_protected(&self, claim: &ClaimFacts) -> bool {
         let node = self.world.node_of(claim);
         let value = node.and_then(|node| node.facts.annotations.get(DO_NOT_DISRUPT));
-        value.is_some_and(|value| value == "true") && !broken(Mutant::KeepIgnored)
+        value.is_some_and(|value| value == "true")
     }
 
     fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {
@@ -150,7 +149,7 @@ impl<'w> Removals<'w> {
             | RemovalReason::Replace
             | RemovalReason::Repair => {
                 let is_spent = pool.is_none_or(|pool| *under_way >= pool.scale_down.budget);
-                if is_spent && !broken(Mutant::BudgetIgnored) {
+                if is_spent {
                     return Some(Violation::Budget);
                 }
             }

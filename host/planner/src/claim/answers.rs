@@ -8,7 +8,6 @@ use super::op::Op;
 use super::ownership::Mismatch;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
 /// How long to wait for something that passes by itself: a lock, a refusal, a cluster without quorum.
@@ -38,8 +37,7 @@ pub(super) fn no_quorum(observed: &Observed, now: Timestamp) -> Option<Step> {
 
 /// The VM of our VMID certainly does not exist: its cluster says so with quorum.
 pub(super) fn proven_absent(observed: &Observed) -> bool {
-    observed.presence == Some(Presence::Free)
-        && (observed.quorate == Some(true) || broken(Mutant::QuorumIgnored))
+    observed.presence == Some(Presence::Free) && observed.quorate == Some(true)
 }
 
 /// The machine is not visible, and it is not proven absent: what to wait for.

@@ -11,7 +11,6 @@ use super::ownership::{Made, is_another, prove};
 use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
 /// A clone that has just been asked for may take a moment to show.
@@ -96,11 +95,10 @@ fn ask_for_clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> 
             .last
             .as_ref()
             .is_some_and(|last| last.op.is_none() && last.outcome == Outcome::Done);
-    if !just_written && !broken(Mutant::CloneOnOldIntent) {
+    if !just_written {
         return again(subject).record();
     }
     match observed.entry {
-        None if broken(Mutant::CloneOnOldIntent) => Step::Do(Effect::Clone),
         None => unread(observed, "the Ledger", now),
         Some(EntryLook::Ours) => Step::Do(Effect::Clone),
         Some(EntryLook::Quarantined | EntryLook::Missing) => fail(
@@ -165,8 +163,7 @@ fn pause(subject: &Subject<'_>) -> SignedDuration {
 /// This process wrote the first intent a moment ago and has not asked for a clone yet. So a VM with this VMID is not
 /// our clone.
 fn nobody_has_asked(subject: &Subject<'_>, observed: &Observed) -> bool {
-    (observed.has_just_recorded() && attempt(subject) == 1 || broken(Mutant::OwnCloneDisowned))
-        && subject.status().upid.is_none()
+    observed.has_just_recorded() && attempt(subject) == 1 && subject.status().upid.is_none()
 }
 
 /// Only this process can have asked for this clone, and only once. So if Proxmox refuses because the VMID exists, our

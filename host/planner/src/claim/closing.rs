@@ -12,7 +12,6 @@ use super::reasons::{OUTDATED, VMID_TAKEN};
 use super::step::Step;
 use super::subject::Subject;
 use crate::facts::LaunchFailure;
-use crate::mutants::{Mutant, broken};
 use crate::time::later;
 
 /// Our VM does not exist. Deletes the Node, quarantines the Ledger's entry and closes the claim, in this order.
@@ -28,7 +27,6 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
             let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
             return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
         }
-        Some(NodeLook::One(..)) if broken(Mutant::NodeLeft) => {}
         Some(NodeLook::One(name, node)) if node.deleting => {
             return soon(now, format!("Node {name} is being deleted"));
         }
@@ -47,11 +45,7 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
 
 pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
     Step::Do(Effect::Quarantine {
-        until: if broken(Mutant::NoQuarantine) {
-            now
-        } else {
-            later(now, subject.settings.quarantine)
-        },
+        until: later(now, subject.settings.quarantine),
         failure: launch_failure(subject),
     })
 }

@@ -21,7 +21,6 @@ use super::{Condition, GIVEN_UP};
 use crate::eviction::{Blocker, blocker};
 use crate::hold::Hold;
 use crate::ids::{NodeName, PodKey};
-use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 use crate::time::later;
@@ -202,9 +201,7 @@ fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) ->
 fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
     match &observed.node {
         None => return unread(observed, "the Node", now),
-        Some(NodeLook::One(name, node))
-            if is_cordoned_by_us(node) && !broken(Mutant::TaintLeft) =>
-        {
+        Some(NodeLook::One(name, node)) if is_cordoned_by_us(node) => {
             if let Some((_, text)) = failed(observed.tried(Op::Uncordon)) {
                 return soon(now, format!("Node {name} could not be uncordoned: {text}"));
             }

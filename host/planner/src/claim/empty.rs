@@ -14,7 +14,6 @@ use super::step::{PodRef, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
 use crate::hold::Hold;
-use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 use crate::time::later;
 
@@ -37,8 +36,7 @@ pub(super) fn empty(
     match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::One(name, node)) => {
-            let is_passed_over = broken(Mutant::EmptyNotTainted) && seems_empty(observed);
-            if !is_cordoned(node) && !is_passed_over {
+            if !is_cordoned(node) {
                 return match failed(observed.tried(Op::Cordon)) {
                     Some((_, text)) => {
                         soon(now, format!("Node {name} could not be cordoned: {text}"))
@@ -54,18 +52,14 @@ pub(super) fn empty(
     };
     let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
     let late = now >= subject.drain_deadline();
-    if leaving.is_empty()
-        || (late && subject.deleting())
-        || broken(Mutant::PodsNotAwaited)
-        || broken(Mutant::RefusalIsSuccess) && none_was_refused(observed)
-    {
+    if leaving.is_empty() || (late && subject.deleting()) {
         return detach(subject, observed, reason, &leaving, now);
     }
     if late && stuck(reason, &leaving) {
         return detach(subject, observed, reason, &leaving, now);
     }
     // With the Node tainted, the plan simulates the removal once more before the first pod has to go.
-    if observed.tried(Op::Cordon).is_some() && reason.is_voluntary() && !broken(Mutant::NoBarrier) {
+    if observed.tried(Op::Cordon).is_some() && reason.is_voluntary() {
         return Step::wait(
             Some(later(now, SignedDuration::from_secs(1))),
             "the Node is tainted. kproxide simulates its removal again",
@@ -76,17 +70,6 @@ pub(super) fn empty(
         return StatusChange::default().intent(Op::Evict, 1).record();
     }
     evict(subject, observed, &leaving, now)
-}
-
-/// By a list that may be older than a taint.
-fn seems_empty(observed: &Observed) -> bool {
-    !observed.pods.iter().flatten().any(PodOnNode::must_leave)
-}
-
-/// Every eviction that was just asked for was accepted, which is no end of any pod.
-fn none_was_refused(observed: &Observed) -> bool {
-    let outcome = observed.last.as_ref().map(|last| &last.outcome);
-    matches!(outcome, Some(Outcome::Evicted { refused }) if refused.is_empty())
 }
 
 /// All remaining pods were evicted already, so their PodDisruptionBudgets have agreed. They cannot finish, because the

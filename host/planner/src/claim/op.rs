@@ -12,7 +12,6 @@ use super::ownership::Proven;
 use super::step::{NodePatch, NodeRef, PodRef, StatusChange, Step};
 use super::subject::Subject;
 use crate::facts::LaunchFailure;
-use crate::mutants::{Mutant, broken};
 
 use Op::*;
 
@@ -202,8 +201,7 @@ impl Op {
     /// The intent that has to be written first. `None`: it is written already, or the operation has none.
     pub(super) fn intent(self, subject: &Subject<'_>) -> Option<Step> {
         let is_missing = self.is_intended() && subject.intent() != Some(self);
-        (is_missing && !broken(Mutant::IntentAfterEffect))
-            .then(|| StatusChange::default().intent(self, 1).record())
+        is_missing.then(|| StatusChange::default().intent(self, 1).record())
     }
 }
 

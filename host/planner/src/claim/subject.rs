@@ -11,7 +11,6 @@ use crate::facts::{
     ProviderId, Timeouts,
 };
 use crate::ids::{ClaimName, Vmid};
-use crate::mutants::{Mutant, broken};
 use crate::plan::Verdict;
 use crate::time::later;
 
@@ -131,9 +130,6 @@ impl<'a> Subject<'a> {
     /// By when its Node must be Ready. A restart starts this time anew, but not without end for a machine that never
     /// stays up.
     pub(super) fn join_deadline(&self) -> Timestamp {
-        if broken(Mutant::NoJoinDeadline) {
-            return Timestamp::MAX;
-        }
         let limit = self.settings.timeouts.join;
         let deadline = later(self.started_at(), limit);
         match self.status().since(Condition::Launched) {

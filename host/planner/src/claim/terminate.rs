@@ -49,7 +49,7 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
     {
         return step;
     }
-    if observed.quorate != Some(true) && !broken(Mutant::QuorumIgnored) {
+    if observed.quorate != Some(true) {
         return match observed.quorate {
             Some(false) => soon(now, "the Proxmox cluster has no quorum"),
             Some(true) | None => unread(observed, "the quorum of the Proxmox cluster", now),
@@ -66,9 +66,6 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
         Some(MachineLook::Invisible | MachineLook::Unreachable(_)) | None
             if proven_absent(observed) =>
         {
-            close(subject, observed, now)
-        }
-        Some(MachineLook::Unreachable(_)) if broken(Mutant::UnreachableIsGone) => {
             close(subject, observed, now)
         }
         Some(MachineLook::Invisible) if never_made(subject) => close(subject, observed, now),
@@ -95,9 +92,6 @@ fn task(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option<St
         upid: Change::Clear,
         ..StatusChange::default()
     };
-    if destroying && broken(Mutant::FinalizerEarly) {
-        return Some(close(subject, observed, now));
-    }
     Some(match &observed.task {
         // Its hypervisor may be gone for good, and with it the task's end.
         None if proven_absent(observed) => ended.record(),
@@ -236,23 +230,13 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     if let Some(step) = outcome(subject, observed, now) {
         return step;
     }
-    if broken(Mutant::NodeBeforeMachine)
-        && let Some(NodeLook::One(name, node)) = &observed.node
-        && !node.deleting
-    {
-        return Step::Do(Effect::DeleteNode(node_ref(name, node)));
-    }
     let is_marked = machine.marker == Marker::Tombstoned
-        || broken(Mutant::NoTombstone)
         || broken(Mutant::StaleProof) && believed_unseen(subject);
     if !is_marked {
         return Step::Do(Effect::Tombstone(proven));
     }
     match machine.power {
         Power::Unknown => soon(now, "whether the VM runs is not known"),
-        Power::On if broken(Mutant::DestroyRunning) => {
-            destroy(subject, observed, machine, proven, now)
-        }
         Power::On if now < subject.stop_deadline() => {
             let grace = subject.stop_deadline().duration_since(now);
             Step::Do(Effect::Shutdown(proven, grace))

@@ -14,7 +14,6 @@ use crate::facts::Removal;
 pub use crate::hold::WINDOW;
 use crate::hold::Wait;
 use crate::ids::ClaimName;
-use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 use crate::removal::Allowance;
 use crate::time::later;
@@ -30,7 +29,6 @@ const SAME: SignedDuration = SignedDuration::from_secs(60);
 /// How many removals may begin within [`WINDOW`]. `machines`: those in service, and those that were removed within it.
 fn allowed(allowance: Allowance, machines: u32) -> u32 {
     match allowance {
-        Allowance::Repairs if broken(Mutant::RepairsUnlimited) => u32::MAX,
         Allowance::Repairs => (machines / 10).max(1),
         Allowance::All => (machines / 2).max(LEAST_REMOVALS),
     }

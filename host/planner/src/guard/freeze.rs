@@ -15,7 +15,6 @@ use crate::facts::{
 };
 use crate::ids::ClaimName;
 use crate::ledger::is_of_claim;
-use crate::mutants::{Mutant, broken};
 use crate::removal::Loss;
 use crate::world::World;
 
@@ -48,7 +47,7 @@ pub(crate) fn is_frozen(ledger: &LedgerFacts) -> bool {
 /// If more machines are bad than before, it is a new freeze, because fewer were confirmed.
 pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
     let mass = Mass::of(world, ledger);
-    if !mass.is_most() || broken(Mutant::NoFreeze) {
+    if !mass.is_most() {
         ledger.freeze = None;
         // The annotation has done its work.
         ledger.acknowledged = None;

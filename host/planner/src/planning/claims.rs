@@ -16,7 +16,6 @@ use crate::guard::{self, Deed, freeze};
 use crate::hold::Hold;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::DO_NOT_DISRUPT;
-use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 use crate::report::Severity;
@@ -485,7 +484,7 @@ pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
         let value = node.facts.annotations.get(DO_NOT_DISRUPT);
         value.is_some_and(|value| value == "true")
     });
-    (row.claim.do_not_disrupt || node_is) && !broken(Mutant::KeepIgnored)
+    row.claim.do_not_disrupt || node_is
 }
 
 /// Whether kproxide may act on a machine that stays: go on making it, or keep it in service.

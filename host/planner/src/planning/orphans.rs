@@ -19,7 +19,6 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
 use crate::keys;
-use crate::mutants::{Mutant, broken};
 use crate::orphans::is_whole;
 use crate::plan::Adoption;
 use crate::question::Decoration;
@@ -63,9 +62,6 @@ impl Planning<'_> {
     pub(super) fn see_to_orphans(&mut self) {
         let world = self.tick.world;
         self.forget_orphans();
-        if broken(Mutant::OrphansIgnored) {
-            return;
-        }
         for (cluster, looks) in world.orphans() {
             for (vmid, look) in looks {
                 let OrphanLook::Ours(facts) = look else {
@@ -211,9 +207,7 @@ impl Planning<'_> {
                     "it has no Node, so its launch has not finished or it has left the cluster"
                         .to_owned()
                 }
-                (Ok((facts, class)), Some(node))
-                    if node.facts.ready && !broken(Mutant::GcServing) =>
-                {
+                (Ok((facts, class)), Some(node)) if node.facts.ready => {
                     let why = format!("its Node {} is Ready", node.name());
                     let spec = orphan.spec_in_service(&name, pool, facts, class, &node);
                     return Fate::Adopted(Box::new(Adoption {
@@ -276,7 +270,7 @@ impl Planning<'_> {
         };
         let grace = self.tick.limits.orphan_grace;
         let end = later(since, grace);
-        if !self.tick.reached(end) && !broken(Mutant::GcWithoutGrace) {
+        if !self.tick.reached(end) {
             return Fate::Left(format!(
                 "{obstacle}. Unless that changes, kproxide removes it after {end:.0} (--orphan-grace). To keep the VM, take the kproxide lines out of its description"
             ));
@@ -284,7 +278,6 @@ impl Planning<'_> {
         // Its Node is repaired like that of any other machine, under the same limits.
         if let (Some(pool), Some(node)) = (&orphan.pool, &orphan.node)
             && !orphan.facts.tombstoned
-            && !broken(Mutant::GcServing)
             && let Ok((facts, class)) = pool_and_class(world, pool)
         {
             let spec = orphan.spec_in_service(&name, pool, facts, class, node);
@@ -386,7 +379,7 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
         ));
     }
     let inventory = tick.world.inventories().get(cluster);
-    if inventory.is_some_and(is_whole) || broken(Mutant::GcPartialList) {
+    if inventory.is_some_and(is_whole) {
         return None;
     }
     let off: Vec<&str> = inventory

@@ -14,7 +14,6 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
 use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
-use crate::mutants::{Mutant, broken};
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
@@ -211,9 +210,8 @@ impl<'w> Planning<'w> {
         let id = |scored: &Scored| &question.candidates[scored.index as usize].hypervisor.id;
         let is_possible = |scored: &&Scored| {
             let candidate = question.candidates.get(scored.index as usize);
-            broken(Mutant::PolicyUnchecked)
-                || scored.score.is_finite()
-                    && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
+            scored.score.is_finite()
+                && candidate.is_some_and(|candidate| candidate.ineligible.is_none())
         };
         let mut placements: Vec<&Scored> = ranking.placements.iter().filter(is_possible).collect();
         placements.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| id(a).cmp(id(b))));

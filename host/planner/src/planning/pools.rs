@@ -11,7 +11,6 @@ use super::sites::Site;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
 use crate::ids::PoolName;
 use crate::ledger::{self, Usage};
-use crate::mutants::{Mutant, broken};
 use crate::question::{Decoration, Machine, Size};
 use crate::refusal::Refusal;
 use crate::report::{Limit, Unusable, Why};
@@ -160,7 +159,7 @@ impl<'w> PoolPlan<'w> {
             max_memory_bytes,
             ..
         } = self.facts;
-        if usage.nodes >= *max_nodes && !broken(Mutant::LimitIgnored) {
+        if usage.nodes >= *max_nodes {
             let (now, most) = (usage.nodes, *max_nodes);
             return Some(Limit::Machines { now, most });
         }

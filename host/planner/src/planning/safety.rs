@@ -9,7 +9,6 @@ use crate::guard::{self, Deed};
 use crate::hold::Hold;
 use crate::ids::{ClusterName, PoolName};
 use crate::keys::CONTROL_PLANE_ROLES;
-use crate::mutants::{Mutant, broken};
 use crate::world::{NodeView, World};
 
 /// A removal that is to begin, or to go on.
@@ -60,9 +59,7 @@ pub(super) fn may_touch(world: &World, cluster: &ClusterName) -> Result<(), Hold
     }
     match world.inventories().get(cluster) {
         Some(inventory) if !inventory.reachable => Err(Hold::Unreachable(cluster.clone())),
-        Some(inventory) if !inventory.quorate && !broken(Mutant::QuorumIgnored) => {
-            Err(Hold::NoQuorum(cluster.clone()))
-        }
+        Some(inventory) if !inventory.quorate => Err(Hold::NoQuorum(cluster.clone())),
         Some(_) => Ok(()),
         None => Err(Hold::NothingKnown(cluster.clone())),
     }

@@ -16,7 +16,6 @@ use crate::facts::PolicyKind;
 use crate::hold::Hold;
 use crate::ids::{ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
-use crate::mutants::{Mutant, broken};
 use crate::plan::{RemovalReason, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
 use crate::reasons::{Kept, Moment};
@@ -188,9 +187,6 @@ impl<'w> Planning<'w> {
         };
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
         let spare = self.serving(pool).saturating_sub(facts.min_nodes);
-        if broken(Mutant::BudgetIgnored) {
-            return spare;
-        }
         facts.scale_down.budget.saturating_sub(under_way).min(spare)
     }
 

@@ -16,7 +16,6 @@ use crate::facts::{
 };
 use crate::guard::{self, Deed};
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
-use crate::mutants::{Mutant, broken};
 use crate::question::{Candidate, HypervisorDescription, Size};
 use crate::refusal::{LEAST_FREE_PERCENT, Refusal};
 use crate::world::World;
@@ -340,12 +339,6 @@ impl<'w> Hypervisor<'w> {
             milli_cores,
             memory_bytes,
         } = self.in_flight;
-        if broken(Mutant::RoomIgnored) {
-            return Size {
-                milli_cores: u64::from(self.facts.threads) * 1000,
-                memory_bytes: self.facts.memory_bytes,
-            };
-        }
         let cpu = times(
             u64::from(self.facts.threads) * 1000,
             self.cluster.overcommit_cpu,

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use kproxide_planner::facts::{Labels, Taint, TaintEffect};
-use kproxide_planner::mutants::{Mutant, broken};
 use kproxide_planner::question::{
     AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration,
     HypervisorDescription, Machine, OrderQuestion, RankQuestion, Ranking, Rejected, Removals,
@@ -209,16 +208,6 @@ pub(super) fn ranking(
     let mut seen = BTreeSet::new();
     let mut placements = Vec::with_capacity(answer.placements.len().min(question.candidates.len()));
     for placement in answer.placements {
-        if broken(Mutant::PolicyUnchecked) {
-            let (index, score) = (placement.index, placement.score);
-            let reason = placement.reason;
-            placements.push(Scored {
-                index,
-                score,
-                reason,
-            });
-            continue;
-        }
         let candidate = question.candidates.get(placement.index as usize);
         let candidate = candidate.ok_or_else(|| {
             invalid(format!(
