@@ -50,7 +50,7 @@ const LEVELS: [(&str, &str); 10] = [
     ("host/src/app/", "program"),
     ("host/src/kube/real.rs", "control plane"),
     ("host/src/kube/simulated", "simulators"),
-    ("host/src/pve/simulated", "simulators"),
+    ("host/src/pve/tests/simulated", "simulators"),
     ("tests/simulation", "simulation"),
     ("tests/e2e/", "control plane"),
     ("tests/chart/install.rs", "control plane"),

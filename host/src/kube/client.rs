@@ -265,10 +265,9 @@ impl http_body::Body for BoundedBody {
 }
 
 #[cfg(test)]
-mod rotation;
-
-#[cfg(test)]
 mod tests {
+    mod rotation;
+
     use super::*;
     use crate::kube::error::Error;
     use crate::kube::{claims, ledger};

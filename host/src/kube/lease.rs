@@ -386,7 +386,7 @@ impl Elector {
 pub(crate) mod fuzz;
 
 #[cfg(any(test, feature = "fuzz"))]
-mod server;
+mod fixtures;
 
 #[cfg(test)]
 mod tests;

@@ -15,10 +15,10 @@ use kproxide_planner::ids::Vmid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::canned;
-use super::canned::{Asked, data, decoded, one};
 use super::client::Client;
 use super::error::{Error, Meaning};
+use super::fixtures;
+use super::fixtures::{Asked, data, decoded, one};
 use super::machine::CloneRequest;
 use super::parameters::every_request;
 use super::request::{Call, Params};
@@ -62,7 +62,7 @@ impl Recording {
                     } else {
                         recording.body.clone()
                     };
-                    canned::answer(recording.status, &recording.reason, body)
+                    fixtures::answer(recording.status, &recording.reason, body)
                 }
             }
         })

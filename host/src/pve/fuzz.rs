@@ -8,9 +8,9 @@ use kproxide_planner::facts::{CloneSpec, MachineSpec};
 use kproxide_planner::ids::Vmid;
 use serde_json::{Value, json};
 
-use super::canned;
 use super::cloudinit::MachineConfig;
 use super::error::{Error, Executed, Meaning};
+use super::fixtures;
 use super::inventory::{GuestStatus, Inventory};
 use super::machine::CloneRequest;
 use super::ownership::{Key, Marker, NotOurs, prove, with_line};
@@ -68,7 +68,7 @@ async fn asked(call: u8, status: u16, reason: &str, body: &Value) {
             body.clone()
         }
     };
-    let (client, _) = canned::one(move |_| canned::answer(status, &reason, given.clone()));
+    let (client, _) = fixtures::one(move |_| fixtures::answer(status, &reason, given.clone()));
     let upid: Upid = UPID.parse().expect("a UPID");
     let error = match call % 18 {
         0 => client.version().await.err(),

@@ -52,7 +52,7 @@ pub mod preflight;
 pub mod convert;
 
 #[cfg(any(test, feature = "fuzz"))]
-mod canned;
+mod fixtures;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
@@ -61,11 +61,7 @@ pub(crate) mod fuzz;
 mod conformance;
 
 #[cfg(test)]
-mod secrets;
-
-#[cfg(test)]
 mod parameters;
 
 #[cfg(test)]
-#[cfg(feature = "lab")]
-mod simulated;
+mod tests;

@@ -19,10 +19,10 @@ use kproxide_simulator::pve::{Pve, Topology};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::canned::{data, decoded, endpoint};
 use super::client::Client;
 use super::cloudinit::MachineConfig;
 use super::conformance::clone_request;
+use super::fixtures::{data, decoded, endpoint};
 use super::limits::Concurrency;
 use super::machine::CloneRequest;
 use super::preflight::Scope;
@@ -41,7 +41,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
         } else if path.ends_with("/tasks") {
             data(json!([{ "upid": upid }]))
         } else if path.ends_with("/log") {
-            crate::pve::canned::answer(200, "OK", json!({"data": [], "total": 900}))
+            crate::pve::fixtures::answer(200, "OK", json!({"data": [], "total": 900}))
         } else if path.ends_with("/permissions") {
             data(json!({}))
         } else if path.ends_with("/nextid") {

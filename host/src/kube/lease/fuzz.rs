@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{Server, Way};
+use super::fixtures::{Server, Way};
 use super::{Fence, LeaseSettings, Seen, Step, elector, next};
 use crate::clock::Clock;
 

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::server::{Server, Way};
+use super::fixtures::{Server, Way};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -6,8 +6,8 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::pve::auth::{Credentials, CredentialsError};
-use crate::pve::canned::{self, Answer, bare, data, endpoint, one, refusal};
 use crate::pve::error::Reaction;
+use crate::pve::fixtures::{self, Answer, bare, data, endpoint, one, refusal};
 
 mod proofs;
 
@@ -45,7 +45,8 @@ async fn the_text_comes_from_the_body_or_the_reason_phrase() {
         "VM is locked (clone)"
     );
 
-    let (client, _) = one(|_| canned::answer(500, "VM is locked (backup)", json!({"data": null})));
+    let (client, _) =
+        one(|_| fixtures::answer(500, "VM is locked (backup)", json!({"data": null})));
     let error = client.version().await.unwrap_err();
     assert_eq!(
         error.chain(),
@@ -57,7 +58,7 @@ async fn the_text_comes_from_the_body_or_the_reason_phrase() {
 async fn f34_complaints_about_parameters_are_shown() {
     let (client, _) = one(|_| {
         let body = json!({"data": null, "message": "Parameter verification failed.\n", "errors": {"tags": "invalid characters\n"}});
-        canned::answer(400, "Parameter verification failed.", body)
+        fixtures::answer(400, "Parameter verification failed.", body)
     });
     let error = client.version().await.unwrap_err();
     assert_eq!(
@@ -187,7 +188,7 @@ async fn unusable_credentials_freeze_with_their_reason() {
 }
 
 /// A server with Proxmox's two-hour tickets.
-fn ticketed() -> (Client, canned::Asked) {
+fn ticketed() -> (Client, fixtures::Asked) {
     let started = Instant::now();
     let (endpoint, asked) = endpoint("pve1", move |request| {
         let now = started.elapsed().as_secs();
@@ -305,7 +306,7 @@ async fn an_endpoint_without_connection_is_passed_over_and_rests() {
     let (second, _) = endpoint("pve2", |_| {
         data(json!("UPID:pve2:1:1:1:qmstart:101:a@pve:"))
     });
-    let client = canned::client(vec![first, second]);
+    let client = fixtures::client(vec![first, second]);
     // Nothing was sent, so a write may go elsewhere.
     client.start("pve2", 101).await.unwrap();
     client.start("pve2", 101).await.unwrap();
@@ -316,7 +317,7 @@ async fn an_endpoint_without_connection_is_passed_over_and_rests() {
 async fn all_endpoints_down_is_one_error() {
     let (first, _) = endpoint("pve1", |_| refused());
     let (second, _) = endpoint("pve2", |_| refused());
-    let error = canned::client(vec![first, second])
+    let error = fixtures::client(vec![first, second])
         .version()
         .await
         .unwrap_err();
@@ -335,7 +336,7 @@ async fn f40_a_restarting_daemon_is_told_from_an_offline_hypervisor() {
     let (second, _) = endpoint("pve2", |_| {
         data(json!("UPID:pve1:1:1:1:qmstart:101:a@pve:"))
     });
-    canned::client(vec![first, second])
+    fixtures::client(vec![first, second])
         .start("pve1", 101)
         .await
         .unwrap();
@@ -349,7 +350,7 @@ async fn f40_a_restarting_daemon_is_told_from_an_offline_hypervisor() {
         }
     });
     let (second, second_asked) = endpoint("pve2", |_| data(json!(null)));
-    let error = canned::client(vec![first, second])
+    let error = fixtures::client(vec![first, second])
         .start("pve3", 101)
         .await
         .unwrap_err();
@@ -361,7 +362,7 @@ async fn f40_a_restarting_daemon_is_told_from_an_offline_hypervisor() {
     assert!(second_asked.lines().is_empty());
 
     let (only, _) = endpoint("pve1", |_| bare(595, "Connection refused"));
-    let error = canned::client(vec![only])
+    let error = fixtures::client(vec![only])
         .start("pve1", 101)
         .await
         .unwrap_err();
@@ -375,7 +376,7 @@ async fn f31_a_write_with_a_lost_answer_is_never_repeated() {
     }] {
         let (first, _) = endpoint("pve1", move |_| lost());
         let (second, second_asked) = endpoint("pve2", |_| data(json!(null)));
-        let error = canned::client(vec![first, second])
+        let error = fixtures::client(vec![first, second])
             .start("pve1", 101)
             .await
             .unwrap_err();
@@ -392,7 +393,10 @@ async fn f31_a_write_with_a_lost_answer_is_never_repeated() {
 async fn a_read_with_a_lost_answer_is_asked_elsewhere() {
     let (first, _) = endpoint("pve1", |_| broken());
     let (second, _) = endpoint("pve2", |_| data(json!({"version": "9"})));
-    canned::client(vec![first, second]).version().await.unwrap();
+    fixtures::client(vec![first, second])
+        .version()
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -401,7 +405,7 @@ async fn f53_silence_ends_at_the_deadline() {
         sleep(Duration::from_secs(3600)).await;
         Err::<Response<Bytes>, _>(TransportError::TooLarge)
     });
-    let client = canned::client(vec![Endpoint::new("pve1", silent)]);
+    let client = fixtures::client(vec![Endpoint::new("pve1", silent)]);
     let before = Instant::now();
     let error = client.start("pve1", 101).await.unwrap_err();
     assert_eq!(before.elapsed(), REQUEST_DEADLINE);
@@ -419,7 +423,7 @@ async fn f53_an_endpoint_that_hangs_does_not_hold_up_the_inventory() {
         Err::<Response<Bytes>, _>(TransportError::TooLarge)
     });
     let (second, _) = endpoint("pve2", |_| data(json!([])));
-    let client = canned::client(vec![Endpoint::new("pve1", silent), second]);
+    let client = fixtures::client(vec![Endpoint::new("pve1", silent), second]);
     let before = Instant::now();
     client.inventory().await.unwrap();
     client.inventory().await.unwrap();
@@ -464,7 +468,7 @@ async fn f53_no_more_than_two_workers_of_a_hypervisor_are_used() {
             data(json!(null))
         }
     });
-    let client = canned::client(vec![Endpoint::new("pve1", slow)]);
+    let client = fixtures::client(vec![Endpoint::new("pve1", slow)]);
     let pings = (101..107).map(|vmid| client.agent_ping("pve1", vmid));
     futures::future::join_all(pings).await;
     assert_eq!(seen.lock().unwrap().1, 2);

@@ -3,7 +3,7 @@ use kproxide_planner::ids::Vmid;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::pve::canned::{data, one, refusal};
+use crate::pve::fixtures::{data, one, refusal};
 use crate::pve::inventory::tests::inventory;
 
 /// Two hypervisors with a shared and a local storage each, thick LVM on the first, and the given guests.

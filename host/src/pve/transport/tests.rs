@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::pve::canned;
 use crate::pve::error::{Executed, Meaning};
+use crate::pve::fixtures;
 use crate::pve::tls::Fingerprint;
 
 /// A TLS server on loopback that answers everything with 500 and a reason phrase of its own.
@@ -72,7 +72,10 @@ async fn server(names: &[&str]) -> Server {
 
 async fn ask(server: &Server, trust: Trust) -> crate::pve::error::Error {
     let endpoint = https(&server.url, &trust, Duration::from_secs(3)).unwrap();
-    canned::client(vec![endpoint]).version().await.unwrap_err()
+    fixtures::client(vec![endpoint])
+        .version()
+        .await
+        .unwrap_err()
 }
 
 #[tokio::test]
@@ -138,7 +141,7 @@ async fn no_connection_means_nothing_was_sent() {
         Duration::from_secs(3),
     )
     .unwrap();
-    let error = canned::client(vec![endpoint])
+    let error = fixtures::client(vec![endpoint])
         .start("pve1", 101)
         .await
         .unwrap_err();
@@ -178,7 +181,7 @@ async fn a_closed_connection_means_nobody_knows() {
         Duration::from_secs(3),
     )
     .unwrap();
-    let error = canned::client(vec![endpoint])
+    let error = fixtures::client(vec![endpoint])
         .start("pve1", 101)
         .await
         .unwrap_err();
@@ -232,6 +235,6 @@ async fn an_in_process_server_fits() {
         let body = json!({"data": {"version": "8.4.1"}}).to_string();
         Ok::<_, std::convert::Infallible>(Response::new(Bytes::from(body)))
     });
-    let client = canned::client(vec![Endpoint::new("simulated", service)]);
+    let client = fixtures::client(vec![Endpoint::new("simulated", service)]);
     assert_eq!(client.version().await.unwrap().major(), 8);
 }

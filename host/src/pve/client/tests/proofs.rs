@@ -75,7 +75,7 @@ async fn quorum_of_one_endpoint_and_absence_of_another_are_no_proof() {
         "/api2/json/cluster/nextid" => data(json!("101")),
         _ => data(json!([{"type": "node", "node": "pve2", "status": "online"}])),
     });
-    let client = canned::client(vec![first, second]);
+    let client = fixtures::client(vec![first, second]);
     let look = client.at_one_endpoint();
     assert!(look.inventory().await.is_err());
     assert!(look.vmid_is_free(101).await.is_err());

@@ -13,7 +13,7 @@ use kube::config::AuthInfo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::Client;
+use super::super::Client;
 use crate::kube::ledger;
 
 /// What the server is and takes at the moment.

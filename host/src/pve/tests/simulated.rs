@@ -11,19 +11,19 @@ use kproxide_simulator::pve::topology::{StorageKind, StorageSpec, VmSpec};
 use kproxide_simulator::pve::{CommandResult, MachineEvent, Pve, Topology};
 use tokio::time::sleep;
 
-use super::auth::{CredentialSource, Credentials};
-use super::client::Client;
-use super::cloudinit::MachineConfig;
-use super::error::{Error, Executed, Meaning};
-use super::inventory::GuestStatus;
-use super::limits::Concurrency;
-use super::machine::CloneRequest;
-use super::ownership::{Key, Marker, prove, with_line};
-use super::request::Params;
-use super::task::{Outcome, Upid};
-use super::template::{Placement, Templates};
-use super::transport::Endpoint;
-use super::vm_config::VmConfig;
+use crate::pve::auth::{CredentialSource, Credentials};
+use crate::pve::client::Client;
+use crate::pve::cloudinit::MachineConfig;
+use crate::pve::error::{Error, Executed, Meaning};
+use crate::pve::inventory::GuestStatus;
+use crate::pve::limits::Concurrency;
+use crate::pve::machine::CloneRequest;
+use crate::pve::ownership::{Key, Marker, prove, with_line};
+use crate::pve::request::Params;
+use crate::pve::task::{Outcome, Upid};
+use crate::pve::template::{Placement, Templates};
+use crate::pve::transport::Endpoint;
+use crate::pve::vm_config::VmConfig;
 
 mod faults;
 

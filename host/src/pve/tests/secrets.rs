@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::auth::Credentials;
-use super::ownership::Key;
-use super::request::Params;
+use crate::pve::auth::Credentials;
+use crate::pve::ownership::Key;
+use crate::pve::request::Params;
 
 const CANARY: &str = "canary-5a1f0e9b7c-2e8d4a-7f3b9c20";
 

@@ -1,0 +1,6 @@
+//! Tests of the adapter as a whole.
+
+mod secrets;
+
+#[cfg(feature = "lab")]
+mod simulated;
