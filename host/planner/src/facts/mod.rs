@@ -1,9 +1,12 @@
 //! Facts: what the shell tells the planner about the world, already converted and checked at the edge.
 //!
-//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`], the operator's objects and our own records in
-//! [`objects`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that changes arrives as a [`Delta`].
+//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`], the operator's objects in [`objects`], our own
+//! records in [`claim`] and [`ledger`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that
+//! changes arrives as a [`Delta`].
 
+mod claim;
 mod kubernetes;
+mod ledger;
 mod machine;
 mod objects;
 mod proxmox;
@@ -13,7 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use claim::*;
 pub use kubernetes::*;
+pub use ledger::*;
 pub use machine::*;
 pub use objects::*;
 pub use proxmox::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::objects::Mark;
+use super::ledger::Mark;
 use crate::ids::{StorageName, Uid, Vmid};
 
 /// One Proxmox cluster at one moment.

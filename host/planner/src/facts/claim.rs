@@ -1,0 +1,275 @@
+//! The record of one machine. These types are the API's `spec` and `status` of a NodeClaim.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::kubernetes::{Labels, Taint};
+use super::machine::MachineSpec;
+use super::record::{Condition, Intent, Phase};
+use crate::ids::{
+    ClassName, ClusterName, Digest, HypervisorId, InstanceTypeName, NodeName, PoolName,
+    StorageName, Uid, Vmid,
+};
+
+/// NodeClaim: the durable record of one wanted machine. The specification never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClaimFacts {
+    pub uid: Uid,
+    pub created: Timestamp,
+    /// A user or kproxide has deleted the claim: kproxide drains the Node and destroys the machine.
+    pub deleting_since: Option<Timestamp>,
+    pub has_finalizer: bool,
+    pub spec: ClaimSpec,
+    pub status: ClaimStatus,
+    /// The annotation `kproxide.dev/replace: "true"`: kproxide replaces the machine as soon as the budget allows.
+    pub replace: bool,
+    pub do_not_disrupt: bool,
+    pub paused: bool,
+}
+
+/// One wanted machine. It never changes. When a launch fails, kproxide closes the claim and makes a new one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimSpec {
+    /// Name of the NodePool.
+    pub pool: PoolName,
+    /// Name of the NodeClass.
+    pub class: ClassName,
+    /// Name of the ProxmoxCluster.
+    pub cluster: ClusterName,
+    /// VMID of the machine.
+    #[cfg_attr(feature = "schema", schemars(range(min = 100, max = 999999999)))]
+    pub vmid: Vmid,
+    /// Name of the VM.
+    pub vm_name: Arc<str>,
+    /// The hypervisor on which kproxide makes it. If Proxmox migrates it later, the status says where to.
+    pub hypervisor: Arc<str>,
+    /// Storage for its disks. Not given: each disk goes where the template's is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageName>,
+    /// How kproxide clones it. Not given: the VM existed before the NodeClaim, or an earlier version made the
+    /// NodeClaim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone: Option<CloneSpec>,
+    /// Name of its instance type.
+    pub instance_type: InstanceTypeName,
+    /// Its size.
+    pub resources: ClaimResources,
+    /// Its address, if it got one from the class's `ipPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub address: Option<std::net::IpAddr>,
+    /// Settings of its VM, as the class had them when kproxide planned it. Not given: for the same reasons as `clone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Box<MachineSpec>>,
+    /// Labels that its Node gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
+    /// Annotations that its Node gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: Labels,
+    /// Taints that its Node gets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 128)))]
+    pub taints: Vec<Taint>,
+    /// Digest of the template and the NodeClass that it is made from.
+    pub template_digest: Digest,
+    /// Digest of the host-selection policy that chose the hypervisor.
+    pub policy_digest: Digest,
+    /// Set if kproxide made it for a machine whose own NodeClaim was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopts: Option<Adopts>,
+}
+
+/// The clone that kproxide asks Proxmox for. The planner decides it together with the machine's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CloneSpec {
+    /// The hypervisor that the template is on.
+    pub hypervisor: Arc<str>,
+    /// VMID of the template.
+    pub vmid: Vmid,
+    /// true: a full clone, with a copy of each disk. false: a linked clone, which builds on the template's disks.
+    #[serde(default)]
+    pub full: bool,
+    /// Storage for the copies. Not given: each goes where the template's disk is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageName>,
+}
+
+/// Size of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimResources {
+    /// Thousandths of a core.
+    pub milli_cores: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of the boot disk, if it is resized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
+}
+
+/// What kproxide expects in the ownership marker of a machine that existed before this NodeClaim.
+//
+// This does not weaken the proof of ownership. The marker's signature still covers our cluster, the machine's first
+// claim, its VMID and the nonce, and only our key can make it. The new claim only says which of our signed markers it
+// expects, in its specification, which never changes. If the VM carries another marker or none (a copy, another VMID,
+// another cluster's), nothing is proven and the VM is left alone. While a machine's first claim still exists, a second
+// claim for it is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Adopts {
+    /// UID of the NodeClaim that the machine was made for.
+    #[serde(rename = "claimUID")]
+    pub claim_uid: Uid,
+    /// Random part of its ownership marker.
+    pub nonce: Arc<str>,
+    /// The machine's Node was not Ready for too long: kproxide takes the machine over in order to remove it.
+    #[serde(default)]
+    pub condemned: bool,
+}
+
+impl ClaimSpec {
+    /// It was made for a machine without a claim whose Node is not Ready, in order to remove it as any other machine.
+    pub fn is_condemned(&self) -> bool {
+        self.adopts.as_ref().is_some_and(|adopts| adopts.condemned)
+    }
+
+    pub fn hypervisor_id(&self) -> HypervisorId {
+        HypervisorId {
+            cluster: self.cluster.clone(),
+            name: self.hypervisor.clone(),
+        }
+    }
+}
+
+/// How far the machine is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimStatus {
+    /// How far the launch or the removal is.
+    pub phase: Phase,
+    /// The operation that kproxide was about to do when it wrote this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intent: Option<Intent>,
+    /// The Proxmox task that runs (its UPID).
+    // Not set while the UPID is unknown: the answer to the request was lost, say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upid: Option<Arc<str>>,
+    /// Random part of the ownership marker.
+    // Recorded with the first intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<Arc<str>>,
+    /// SMBIOS UUID of the VM. kproxide recognizes the Node by it.
+    #[serde(rename = "smbiosUUID", skip_serializing_if = "Option::is_none")]
+    pub smbios_uuid: Option<Uid>,
+    /// Volumes of the VM.
+    // As read back after the clone and the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub disks: Vec<Arc<str>>,
+    /// Name of its Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<NodeName>,
+    /// UID of its Node.
+    #[serde(rename = "nodeUID", skip_serializing_if = "Option::is_none")]
+    pub node_uid: Option<Uid>,
+    /// The hypervisor that the VM is on now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<Arc<str>>,
+    /// When the VM was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When the present drain began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining_since: Option<Timestamp>,
+    /// What is true of the machine, and since when.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))
+    )]
+    pub conditions: Vec<ClaimCondition>,
+}
+
+impl ClaimFacts {
+    /// The hypervisor on which its VM was last seen.
+    pub fn hypervisor(&self) -> &Arc<str> {
+        let followed = self.status.hypervisor.as_ref();
+        followed.unwrap_or(&self.spec.hypervisor)
+    }
+}
+
+impl ClaimStatus {
+    /// Since when the condition is true. `None`: it is not.
+    pub fn since(&self, condition: Condition) -> Option<Timestamp> {
+        self.conditions
+            .iter()
+            .find(|c| c.kind == condition && c.status)
+            .map(|c| c.since)
+    }
+}
+
+/// One condition of an object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClaimCondition {
+    /// Type of the condition, such as `Initialized`.
+    // The schema lists no types, as it lists no reasons of removals (see there).
+    #[serde(rename = "type")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", length(min = 1, max = 63))
+    )]
+    pub kind: Condition,
+    /// True, False or Unknown.
+    #[serde(with = "truth")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", extend("enum" = ["True", "False", "Unknown"]))
+    )]
+    pub status: bool,
+    /// When the status last changed.
+    #[serde(rename = "lastTransitionTime")]
+    pub since: Timestamp,
+    /// One word for programs.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
+    pub reason: String,
+    /// A sentence for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 4096)))]
+    pub message: String,
+}
+
+/// The status of a condition in Kubernetes' words.
+mod truth {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(holds: &bool, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(if *holds { "True" } else { "False" })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+        #[derive(Deserialize)]
+        enum Word {
+            True,
+            False,
+            Unknown,
+        }
+        Ok(match Word::deserialize(from)? {
+            Word::True => true,
+            Word::False | Word::Unknown => false,
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! kproxide's records of what it promised. These types are the API's `spec` of a Ledger.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::claim::ClaimSpec;
+use super::objects::PolicyKind;
+use super::record::RemovalReason;
+use crate::base64;
+use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid};
+
+/// All limits are computed from this one object, so that they hold even if several copies of kproxide run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LedgerFacts {
+    // The first three fields come from the object's metadata. They are never written into its spec.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub resource_version: Arc<str>,
+    /// The annotation `kproxide.dev/acknowledge-removal`: a person confirms that the removals in a freeze are intended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub acknowledged: Option<Arc<str>>,
+    /// The annotation `kproxide.dev/acknowledge-anchor`: a person lets kproxide take a foreign mark as its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub anchor_acknowledged: Option<Arc<str>>,
+    /// VMIDs that are promised, in use or in quarantine. At most 5,000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
+    pub entries: Vec<LedgerEntry>,
+    /// State that policies keep between their answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub policy_state: Vec<PolicyState>,
+    /// Hypervisors and storages where launches failed, and how long kproxide makes no machine there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub backoff: Vec<Backoff>,
+    /// Removals of the last minutes. kproxide computes its rate limit from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
+    pub removals: Vec<Removal>,
+    /// Set while kproxide removes nothing because too many machines went bad at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
+    /// kproxide's machines without a NodeClaim, and since when.
+    // kproxide waits until their Nodes are Ready, or until `--orphan-grace` is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub orphans: Vec<OrphanSeen>,
+    /// The VMs `kproxide-anchor-NUMBER`, one in each Proxmox cluster. They tell this Kubernetes cluster from a copy of
+    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub anchors: Vec<Anchor>,
+}
+
+/// The VM `kproxide-anchor-NUMBER` of one Proxmox cluster. It must show `mark` or `next`: if not, a copy has written to
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Anchor {
+    /// Name of the ProxmoxCluster.
+    pub cluster: ClusterName,
+    /// Number of the VM.
+    pub vmid: Vmid,
+    /// The mark before `next`.
+    // `None`: it has not carried a mark of ours yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
+    /// The mark that kproxide is writing to it.
+    // This is an intent: the VM may show `mark` or `next`.
+    pub next: Mark,
+    /// When kproxide last found the mark to be right.
+    pub at: Timestamp,
+    /// Since when kproxide watches the VM, because it did not look at it for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched_since: Option<Timestamp>,
+    /// The mark that it shows instead. With the annotation `kproxide.dev/acknowledge-anchor` kproxide accepts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<ForeignMark>,
+}
+
+/// A mark that was not written from this Ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ForeignMark {
+    /// VMID of the VM that shows it.
+    pub vmid: Vmid,
+    /// The mark.
+    pub mark: Mark,
+    /// When kproxide first saw such a mark.
+    pub since: Timestamp,
+    /// How often it changed since then.
+    pub moved: u32,
+}
+
+/// What an anchor shows: how often it was written, and a random word of the process that wrote it. As text: `7-x4f9`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Mark {
+    pub sequence: u64,
+    pub nonce: Arc<str>,
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.sequence, self.nonce)
+    }
+}
+
+impl From<Mark> for String {
+    fn from(mark: Mark) -> Self {
+        mark.to_string()
+    }
+}
+
+impl TryFrom<String> for Mark {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let parts = text.split_once('-').and_then(|(sequence, nonce)| {
+            let sequence = sequence.parse().ok()?;
+            (!nonce.is_empty()).then(|| Self {
+                sequence,
+                nonce: nonce.into(),
+            })
+        });
+        parts.ok_or_else(|| format!("{text:?} is no mark of an anchor such as 7-x4f9"))
+    }
+}
+
+/// One of kproxide's machines, without a NodeClaim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OrphanSeen {
+    /// Name of the ProxmoxCluster.
+    pub cluster: ClusterName,
+    /// Number of the VM.
+    pub vmid: Vmid,
+    /// UID of the NodeClaim that it was made for.
+    #[serde(rename = "claimUID")]
+    pub claim_uid: Uid,
+    /// When kproxide first saw it without a NodeClaim.
+    // `--orphan-grace` counts from here, also after a restart.
+    pub since: Timestamp,
+}
+
+/// One VMID.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LedgerEntry {
+    /// Name of the NodeClaim.
+    pub claim: ClaimName,
+    /// Name of its NodePool.
+    pub pool: PoolName,
+    /// Name of the ProxmoxCluster.
+    pub cluster: ClusterName,
+    /// The VMID.
+    pub vmid: Vmid,
+    /// The hypervisor on which kproxide makes it.
+    pub hypervisor: Arc<str>,
+    /// Storage for its disks, if not the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageName>,
+    /// Thousandths of a core.
+    pub milli_cores: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of disk.
+    #[serde(default)]
+    pub disk_bytes: u64,
+    /// Its address, if it got one from an `ipPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub address: Option<std::net::IpAddr>,
+    #[serde(flatten)]
+    #[cfg_attr(feature = "schema", schemars(with = "EntryStateSchema"))]
+    pub state: EntryState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum EntryState {
+    /// Promised; its claim may not exist yet.
+    Reserved { since: Timestamp },
+    /// Its claim exists.
+    Live,
+    /// kproxide does not use the VMID and the address again before this time. Counts for no limit.
+    Quarantined { until: Timestamp },
+}
+
+/// [`EntryState`] for the API server. Its schemas cannot say which state goes with which time.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[expect(dead_code, reason = "only its schema is asked for")]
+struct EntryStateSchema {
+    /// reserved: promised. live: in use. quarantined: not to be used again before `until`.
+    #[schemars(extend("enum" = ["reserved", "live", "quarantined"]))]
+    state: String,
+    /// When it was reserved.
+    since: Option<Timestamp>,
+    /// When the quarantine ends.
+    until: Option<Timestamp>,
+}
+
+impl LedgerEntry {
+    /// The entry of a claim. A disk without a size of its own counts as 0: only the placement knows how large the
+    /// template's is.
+    pub fn of(claim: &ClaimName, spec: &ClaimSpec, state: EntryState) -> Self {
+        Self {
+            claim: claim.clone(),
+            pool: spec.pool.clone(),
+            cluster: spec.cluster.clone(),
+            vmid: spec.vmid,
+            hypervisor: spec.hypervisor.clone(),
+            storage: spec.storage.clone(),
+            milli_cores: spec.resources.milli_cores,
+            memory_bytes: spec.resources.memory_bytes,
+            disk_bytes: spec.resources.disk_bytes.unwrap_or(0),
+            address: spec.address,
+            state,
+        }
+    }
+
+    pub fn counts(&self) -> bool {
+        match self.state {
+            EntryState::Reserved { .. } | EntryState::Live => true,
+            EntryState::Quarantined { .. } => false,
+        }
+    }
+}
+
+/// State that a policy keeps for a NodePool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PolicyState {
+    /// Name of the NodePool.
+    pub pool: PoolName,
+    /// Kind of policy.
+    pub kind: PolicyKind,
+    /// Name of the policy.
+    // kproxide drops the state when the pool uses another policy.
+    pub policy: Arc<str>,
+    /// How many machines were placed for this pool so far.
+    pub sequence: u64,
+    /// The last placement, as `cluster/hypervisor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<HypervisorId>,
+    /// The policy's own state, in base64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64")]
+    #[cfg_attr(feature = "schema", schemars(with = "String", length(max = 5464)))]
+    pub state: Vec<u8>,
+}
+
+/// A hypervisor, or a storage of it, where launches failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Backoff {
+    /// The hypervisor, as `cluster/hypervisor`.
+    pub hypervisor: HypervisorId,
+    /// The storage, if it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageName>,
+    /// Kind of error, in one word.
+    pub class: Arc<str>,
+    /// Text of the last failure.
+    // Empty if an earlier version of kproxide wrote it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
+    pub message: String,
+    /// Failures in a row.
+    pub failures: u32,
+    /// kproxide makes no machine there until then.
+    pub until: Timestamp,
+}
+
+/// The removal of a machine that was in service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Removal {
+    /// Name of the NodeClaim.
+    pub claim: ClaimName,
+    /// When it began. If it began several times, the last time.
+    pub at: Timestamp,
+    /// Reason of the removal, in one word.
+    // The schema does not list the words. Helm does not upgrade CRDs, and a later version must be able to write new
+    // words.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub reason: RemovalReason,
+}
+
+/// kproxide removes nothing because too many machines went bad at once. `kproxide.dev/acknowledge-removal` ends it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Freeze {
+    /// When it began or last grew.
+    pub since: Timestamp,
+    /// How many machines were bad then.
+    pub machines: u32,
+}
+
+/// Why a launch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchFailure {
+    /// As in [`Backoff`].
+    pub class: Arc<str>,
+    pub message: String,
+}
