@@ -10,7 +10,7 @@ use crate::eviction::Blocker;
 pub use crate::facts::RemovalReason;
 use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
 use crate::hold::Hold;
-use crate::ids::{ClaimName, ClusterName, Digest, PodKey, Uid, Vmid};
+use crate::ids::{ClaimName, ClusterName, Digest, InstanceTypeName, PodKey, PoolName, Uid, Vmid};
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::reasons::GiveUp;
 use crate::report::Report;
@@ -111,6 +111,13 @@ pub struct DecorationMemo {
     pub hypervisors: Vec<HypervisorDescription>,
     /// One per hypervisor, in their order.
     pub decorations: Vec<Decoration>,
+}
+
+impl DecorationMemo {
+    pub(crate) fn key(&self) -> (PoolName, InstanceTypeName) {
+        let machine = &self.machine;
+        (machine.pool.clone(), machine.instance_type.clone())
+    }
 }
 
 /// Drive this claim on: `act` loops observe → `claim::next` → perform with this verdict until it must wait.

@@ -17,20 +17,27 @@ pub struct PodFacts {
     pub uid: Uid,
     pub created: Timestamp,
     /// The Node that it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
     pub phase: PodPhase,
     /// The scheduler has said `PodScheduled=False` with reason `Unschedulable`, since this moment. Its message is never read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unschedulable_since: Option<Timestamp>,
     pub ready: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
     pub deleting: bool,
     /// The controller that made it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
     /// A static pod's mirror in the API: it lives and dies with its kubelet.
+    #[serde(default, skip_serializing_if = "is_false")]
     pub mirror: bool,
     /// Carries `kproxide.dev/do-not-disrupt: "true"` (or Cluster Autoscaler's `safe-to-evict: "false"`).
+    #[serde(default, skip_serializing_if = "is_false")]
     pub do_not_disrupt: bool,
     pub labels: Labels,
-    /// What the scheduler looks at; equal for the pods of one template.
+    /// What the scheduler looks at; equal for the pods of one template. A World that is written as data holds each spec once.
+    #[serde(skip)]
     pub spec: PodSpec,
 }
 
@@ -48,6 +55,10 @@ pub struct Owner {
     pub kind: Arc<str>,
     pub name: Arc<str>,
     pub uid: Uid,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The part of a pod that decides where it can run and whether it can move. Pods with equal specs, namespaces and relevant labels share one shape.

@@ -30,7 +30,7 @@ use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey,
 ///
 /// Deltas of one object arrive in their order; those of different objects in any. Applying all of them in any such order gives
 /// the world that its final objects give (a property test holds the World to it).
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub enum Delta {
     Pod(PodKey, Option<Box<PodFacts>>),
     Node(NodeName, Option<Box<NodeFacts>>),

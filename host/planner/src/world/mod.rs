@@ -95,30 +95,13 @@ impl World {
     }
 
     /// Inventories are read every few seconds, and most of the time they say the same.
-    fn is_old_news(&self, delta: &Delta) -> bool {
+    fn is_old_news(&mut self, delta: &Delta) -> bool {
         let Delta::Inventory(name, Some(new)) = delta else {
             return false;
         };
-        self.inventories.get(name).is_some_and(|old| {
-            let InventoryFacts {
-                taken_at: _,
-                reachable,
-                problem,
-                quorate,
-                version,
-                complete,
-                hypervisors,
-                guests,
-                templates,
-            } = old;
-            new.reachable == *reachable
-                && new.problem == *problem
-                && new.quorate == *quorate
-                && new.version == *version
-                && new.complete == *complete
-                && new.hypervisors == *hypervisors
-                && new.guests == *guests
-                && new.templates == *templates
+        self.inventories.get_mut(name).is_some_and(|old| {
+            old.taken_at = new.taken_at;
+            *old == **new
         })
     }
 
@@ -133,11 +116,7 @@ impl World {
         }
         self.settled = plan.settled_at.map(|_| Arc::new(plan.clone()));
         for memo in &plan.decorations {
-            let key = (
-                memo.machine.pool.clone(),
-                memo.machine.instance_type.clone(),
-            );
-            self.decorations.insert(key, memo.clone());
+            self.decorations.insert(memo.key(), memo.clone());
         }
     }
 
@@ -264,6 +243,10 @@ impl World {
     /// Guests that no claim named when they were looked at, by cluster.
     pub fn orphans(&self) -> &BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>> {
         &self.orphans
+    }
+
+    pub(crate) fn orphan(&self, cluster: &ClusterName, vmid: Vmid) -> Option<&OrphanLook> {
+        self.orphans.get(cluster)?.get(&vmid)
     }
 
     pub fn policies(&self) -> &BTreeMap<PolicyRef, PolicyFacts> {

@@ -152,23 +152,9 @@ impl Pods {
     }
 
     fn intern(&mut self, key: &PodKey, facts: PodFacts) -> Pod {
-        let PodFacts {
-            uid,
-            created,
-            node,
-            phase,
-            unschedulable_since,
-            ready,
-            deleting,
-            owner,
-            mirror,
-            do_not_disrupt,
-            labels,
-            spec,
-        } = facts;
-        let kind = owner.as_ref().map(|owner| owner.kind.clone());
-        let spec = self.specs.hold(spec);
-        let labels = self.labels.hold(labels);
+        let kind = facts.owner.as_ref().map(|owner| owner.kind.clone());
+        let spec = self.specs.hold(facts.spec);
+        let labels = self.labels.hold(facts.labels);
         let shape = self.shapes.hold(ShapeKey {
             namespace: key.namespace.clone(),
             spec,
@@ -176,18 +162,18 @@ impl Pods {
         });
         Pod {
             name: key.name.clone(),
-            uid,
-            created,
-            unschedulable_since,
+            uid: facts.uid,
+            created: facts.created,
+            unschedulable_since: facts.unschedulable_since,
             shape,
             labels,
-            owner: owner.map(|owner| self.owners.hold(owner)),
-            node: node.map(|name| self.node_slot(name)),
-            phase,
-            ready,
-            deleting,
-            mirror,
-            do_not_disrupt,
+            owner: facts.owner.map(|owner| self.owners.hold(owner)),
+            node: facts.node.map(|name| self.node_slot(name)),
+            phase: facts.phase,
+            ready: facts.ready,
+            deleting: facts.deleting,
+            mirror: facts.mirror,
+            do_not_disrupt: facts.do_not_disrupt,
             of_daemon_set: kind.as_deref() == Some("DaemonSet"),
             of_job: kind.as_deref() == Some("Job"),
         }

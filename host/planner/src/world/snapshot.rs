@@ -5,18 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::World;
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, Labels, LedgerFacts, NodeFacts, OrphanLook, Owner, PodFacts, PodPhase, PodSpec,
-    PolicyFacts, PolicyRef, PoolFacts, VolumeAttachmentFacts,
+    InventoryFacts, LedgerFacts, NodeFacts, OrphanLook, PodFacts, PodSpec, PolicyFacts, PolicyRef,
+    PoolFacts, VolumeAttachmentFacts,
 };
-use crate::ids::{
-    ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Uid, Vmid,
-};
+use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 use crate::plan::DecorationMemo;
 
 #[derive(Serialize, Deserialize)]
@@ -43,28 +40,9 @@ struct Snapshot {
 /// [`PodFacts`] with the spec by its place in `specs`.
 #[derive(Serialize, Deserialize)]
 struct SnapshotPod {
-    uid: Uid,
-    created: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    node: Option<NodeName>,
-    phase: PodPhase,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    unschedulable_since: Option<Timestamp>,
-    ready: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    deleting: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    owner: Option<Owner>,
-    #[serde(default, skip_serializing_if = "is_false")]
-    mirror: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    do_not_disrupt: bool,
-    labels: Labels,
+    #[serde(flatten)]
+    facts: PodFacts,
     spec: usize,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl Serialize for World {
@@ -78,11 +56,9 @@ impl Serialize for World {
             *number = place;
         }
         let pods = self.pods.iter().map(|pod| {
-            let place = places.get(pod.shared_spec()).copied();
-            (
-                pod.key(),
-                SnapshotPod::from_facts(pod.to_facts(), place.unwrap_or_default()),
-            )
+            let spec = places.get(pod.shared_spec()).copied().unwrap_or_default();
+            let facts = pod.to_facts();
+            (pod.key(), SnapshotPod { facts, spec })
         });
         let nodes = self.pods.nodes();
         Snapshot {
@@ -111,130 +87,40 @@ impl Serialize for World {
 
 impl<'de> Deserialize<'de> for World {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Snapshot {
-            host,
-            clusters,
-            classes,
-            pools,
-            policies,
-            claims,
-            ledger,
-            inventories,
-            orphans,
-            decorations,
-            daemon_sets,
-            disruption_budgets,
-            volume_attachments,
-            nodes,
-            specs,
-            pods,
-        } = Snapshot::deserialize(deserializer)?;
+        let read = Snapshot::deserialize(deserializer)?;
+        let decorations = read.decorations.into_iter();
         let mut world = World {
-            daemon_sets,
-            attachments: volume_attachments,
-            clusters,
-            classes,
-            pools,
-            claims,
-            ledger,
-            inventories,
-            orphans,
-            policies,
-            host,
-            decorations: decorations
-                .into_iter()
-                .map(|memo| {
-                    (
-                        (
-                            memo.machine.pool.clone(),
-                            memo.machine.instance_type.clone(),
-                        ),
-                        memo,
-                    )
-                })
-                .collect(),
+            daemon_sets: read.daemon_sets,
+            attachments: read.volume_attachments,
+            clusters: read.clusters,
+            classes: read.classes,
+            pools: read.pools,
+            claims: read.claims,
+            ledger: read.ledger,
+            inventories: read.inventories,
+            orphans: read.orphans,
+            policies: read.policies,
+            host: read.host,
+            decorations: decorations.map(|memo| (memo.key(), memo)).collect(),
             ..World::default()
         };
-        for (key, budget) in disruption_budgets {
+        for (key, budget) in read.disruption_budgets {
             world.apply(Delta::DisruptionBudget(key, Some(Box::new(budget))));
         }
-        for (name, node) in nodes {
+        for (name, node) in read.nodes {
             world.apply(Delta::Node(name, Some(Box::new(node))));
         }
-        for (key, pod) in pods {
-            let spec = specs.get(pod.spec).ok_or_else(|| {
+        for (key, pod) in read.pods {
+            let spec = read.specs.get(pod.spec).ok_or_else(|| {
                 serde::de::Error::custom(format!(
                     "pod {key} has spec {}, which is not there",
                     pod.spec
                 ))
             })?;
-            let facts = pod.into_facts(PodSpec::clone(spec));
+            let spec = PodSpec::clone(spec);
+            let facts = PodFacts { spec, ..pod.facts };
             world.apply(Delta::Pod(key, Some(Box::new(facts))));
         }
         Ok(world)
-    }
-}
-
-impl SnapshotPod {
-    fn from_facts(facts: PodFacts, spec: usize) -> Self {
-        let PodFacts {
-            uid,
-            created,
-            node,
-            phase,
-            unschedulable_since,
-            ready,
-            deleting,
-            owner,
-            mirror,
-            do_not_disrupt,
-            labels,
-            spec: _,
-        } = facts;
-        Self {
-            uid,
-            created,
-            node,
-            phase,
-            unschedulable_since,
-            ready,
-            deleting,
-            owner,
-            mirror,
-            do_not_disrupt,
-            labels,
-            spec,
-        }
-    }
-
-    fn into_facts(self, spec: PodSpec) -> PodFacts {
-        let Self {
-            uid,
-            created,
-            node,
-            phase,
-            unschedulable_since,
-            ready,
-            deleting,
-            owner,
-            mirror,
-            do_not_disrupt,
-            labels,
-            spec: _,
-        } = self;
-        PodFacts {
-            uid,
-            created,
-            node,
-            phase,
-            unschedulable_since,
-            ready,
-            deleting,
-            owner,
-            mirror,
-            do_not_disrupt,
-            labels,
-            spec,
-        }
     }
 }
