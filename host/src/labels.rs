@@ -1,5 +1,6 @@
 //! Kubernetes' syntax for labels, and the keys that are neither a policy's nor a pool's to set.
 
+use kproxide_planner::ids::is_dns_label;
 use kproxide_planner::keys;
 use thiserror::Error;
 
@@ -95,16 +96,6 @@ fn is_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let bytes = label.as_bytes();
-    (1..=63).contains(&bytes.len())
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
-        && bytes.first() != Some(&b'-')
-        && bytes.last() != Some(&b'-')
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::facts::{
 use crate::guard::anchor;
 use crate::guard::freeze::acknowledgement;
 use crate::hold::{AnchorHold, Hold};
-use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid};
+use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, Vmid, is_dns_label};
 use crate::limits::{Limits, MOST_ENTRIES};
 use crate::numbers::FORBIDDEN_VMID;
 use crate::plan::{Adoption, Launch, Plan, Verdict};
@@ -177,8 +177,7 @@ fn adoption_violation(
 
 /// The Node of the machine without a claim is Ready.
 fn serves(world: &World, spec: &ClaimSpec) -> bool {
-    let looks = world.orphans().get(&spec.cluster);
-    let uuid = match looks.and_then(|looks| looks.get(&spec.vmid)) {
+    let uuid = match world.orphan(&spec.cluster, spec.vmid) {
         Some(OrphanLook::Ours(facts)) => facts.smbios_uuid.as_ref(),
         Some(OrphanLook::Anchor(_) | OrphanLook::NotProven(_)) | None => None,
     };
@@ -501,14 +500,6 @@ fn room_violation(
     let all_memory = facts.memory_bytes as f64 * cluster.overcommit_memory;
     let has_room = cores as f64 <= all_cores && memory as f64 <= all_memory;
     (!has_room).then_some(Violation::NoRoom)
-}
-
-fn is_dns_label(name: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&name.len())
-        && name.bytes().all(is_inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]

@@ -162,3 +162,12 @@ impl fmt::Display for Vmid {
         self.0.fmt(f)
     }
 }
+
+/// What may stand between the dots of a DNS name: the only form of a claim's name.
+pub fn is_dns_label(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(is_inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}

@@ -11,7 +11,7 @@ pub mod ids;
 pub mod keys;
 
 mod base64;
-mod time;
+pub mod time;
 
 pub mod quantity;
 pub mod resources;

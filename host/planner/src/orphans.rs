@@ -31,8 +31,7 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
         let range = cluster.vmid_first..=cluster.vmid_last;
         for (vmid, guest) in &inventory.guests {
             let may_be_machine = range.contains(vmid) && !named.contains(&(name, *vmid));
-            let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
-            let answers = hypervisor.is_some_and(|hypervisor| hypervisor.online);
+            let answers = inventory.answers(&guest.hypervisor);
             let is_in_pool = guest.pool.as_deref() == Some(&*cluster.pool);
             let may_be_ours = may_be_machine || is_named(guest);
             if answers && is_in_pool && !guest.template && may_be_ours {
@@ -47,10 +46,7 @@ pub fn suspects(world: &World) -> BTreeMap<(ClusterName, Vmid), Option<Arc<str>>
             continue;
         };
         let guest = inventory.guests.get(vmid);
-        let answers = |guest: &GuestFacts| {
-            let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
-            hypervisor.is_some_and(|hypervisor| hypervisor.online)
-        };
+        let answers = |guest: &GuestFacts| inventory.answers(&guest.hypervisor);
         if guest.is_none_or(answers) && world.clusters().contains_key(cluster) {
             let hypervisor = guest.map(|guest| guest.hypervisor.clone());
             suspects.insert((cluster.clone(), *vmid), hypervisor);

@@ -243,10 +243,6 @@ impl Lack {
     pub fn asked_text(&self) -> String {
         amount_text(&self.resource, self.asked)
     }
-
-    pub fn offered_text(&self) -> String {
-        amount_text(&self.resource, self.offered)
-    }
 }
 
 impl fmt::Display for Lack {

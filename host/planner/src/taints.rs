@@ -80,6 +80,13 @@ impl fmt::Display for Taint {
     }
 }
 
+impl TaintEffect {
+    pub fn from_word(word: &str) -> Option<Self> {
+        let all = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+        all.into_iter().find(|effect| effect.to_string() == word)
+    }
+}
+
 impl fmt::Display for TaintEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

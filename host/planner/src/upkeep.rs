@@ -135,8 +135,7 @@ impl Upkeep {
             cluster,
             ..
         } = entry;
-        let looks = world.orphans().get(cluster);
-        let message = match looks.and_then(|looks| looks.get(vmid)) {
+        let message = match world.orphan(cluster, *vmid) {
             Some(OrphanLook::Ours(_) | OrphanLook::Anchor(_)) => return,
             Some(OrphanLook::NotProven(why)) => format!(
                 "the claim is gone, and VM {vmid} of cluster {cluster} is not provably its machine: {why}. kproxide does not touch it, and it still counts in the limits. Remove the VM by hand if you do not want it"
@@ -237,10 +236,7 @@ fn place<'w>(world: &'w World, entry: &'w LedgerEntry) -> Place<'w> {
     let inventory = world.inventories().get(&entry.cluster);
     let guest = inventory.and_then(|inventory| inventory.guests.get(&entry.vmid));
     let hypervisor: &str = guest.map_or(&entry.hypervisor, |guest| &guest.hypervisor);
-    let answers = inventory.is_some_and(|inventory| {
-        let facts = inventory.hypervisors.get(hypervisor);
-        inventory.reachable && facts.is_some_and(|facts| facts.online)
-    });
+    let answers = inventory.is_some_and(|it| it.reachable && it.answers(hypervisor));
     match (answers, guest) {
         (false, _) => Place::On(hypervisor),
         (true, Some(_)) => Place::Listed,

@@ -8,6 +8,7 @@ use super::op::Op;
 use super::ownership::Mismatch;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
+use crate::ids::NodeName;
 use crate::time::later;
 
 /// How long to wait for something that passes by itself: a lock, a refusal, a cluster without quorum.
@@ -78,6 +79,11 @@ pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp)
         mismatch.remedy()
     );
     ask_for_a_human(subject, kind, "Refused", message, now)
+}
+
+pub(super) fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp) -> Step {
+    let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
+    refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now)
 }
 
 /// Sets a condition that asks for a person, sends one Event, and looks again later.

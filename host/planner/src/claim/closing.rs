@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 
 use super::Condition;
-use super::answers::{failed, refuse, soon, unread};
+use super::answers::{failed, several, soon, unread};
 use super::node::node_ref;
 use super::observed::{EntryLook, NodeLook, Observed};
 use super::op::{Effect, Op};
-use super::ownership::Mismatch;
 use super::reasons::{OUTDATED, VMID_TAKEN};
 use super::step::Step;
 use super::subject::Subject;
@@ -24,8 +23,7 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
     match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => {
-            let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+            return several(subject, names, now);
         }
         Some(NodeLook::One(name, node)) if node.deleting => {
             return soon(now, format!("Node {name} is being deleted"));

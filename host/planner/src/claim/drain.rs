@@ -6,7 +6,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::answers::{SOON, failed, proven_absent, refuse, soon, unread};
+use super::answers::{SOON, failed, proven_absent, several, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
 use super::empty::empty;
 use super::node::{evicts, is_cordoned_by_us, node_ref};
@@ -20,15 +20,14 @@ use super::subject::{GuestHint, Subject};
 use super::{Condition, GIVEN_UP};
 use crate::eviction::{Blocker, blocker};
 use crate::hold::Hold;
-use crate::ids::{NodeName, PodKey};
+use crate::ids::PodKey;
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 use crate::time::later;
 
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some(NodeLook::Several(names)) = &observed.node {
-        let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
-        return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+        return several(subject, names, now);
     }
     match course(subject, observed, now) {
         Course::Abandon(why) => abandon(subject, observed, &why.to_string(), now),

@@ -65,7 +65,7 @@ pub enum MachineLook {
 }
 
 /// A VM as its configuration and status show it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     pub hypervisor: Arc<str>,
     pub name: Option<Arc<str>>,
@@ -89,7 +89,7 @@ pub struct Machine {
 }
 
 /// What the ownership marker in the description says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marker {
     /// Valid, and of this claim, VMID and nonce.
     Ours,
@@ -97,14 +97,16 @@ pub enum Marker {
     Tombstoned,
     /// There is one that is not valid for this claim and VMID.
     Foreign,
+    #[default]
     Missing,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Power {
     /// Anything that is not stopped: running, paused, suspended.
     On,
     Off,
+    #[default]
     Unknown,
 }
 

@@ -83,26 +83,6 @@ impl Effect {
 }
 
 impl Op {
-    pub const ALL: [Self; 17] = [
-        Clone,
-        Configure,
-        Resize,
-        Start,
-        Join,
-        Evict,
-        Shutdown,
-        Stop,
-        Tombstone,
-        Destroy,
-        PatchNode,
-        Cordon,
-        Uncordon,
-        DeleteClaim,
-        DeleteNode,
-        Quarantine,
-        RemoveFinalizer,
-    ];
-
     /// What has to be observed before it.
     pub(super) fn needs(self) -> Looks {
         let mut needs = Looks::default();
@@ -220,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_operations_with_an_intent_are_stored() {
-        for op in Op::ALL {
+        for op in crate::claim::tests::arbitrary::OPS {
             let is_stored = op.is_intended() || matches!(op, Op::Clone | Op::Evict);
             let stored = serde_json::to_string(&op);
             assert_eq!(stored.is_ok(), is_stored, "{op:?}");

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::answers::{LATER, not_visible, proven_absent, refuse, settled, soon, unread};
+use super::answers::{LATER, not_visible, proven_absent, refuse, settled, several, soon, unread};
 use super::failing::fail;
 use super::node::node_ref;
 use super::observed::{Machine, MachineLook, NodeLook, Observed};
@@ -73,8 +73,7 @@ pub(super) fn pending(
     let node = match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => {
-            let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
-            return refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now);
+            return several(subject, names, now);
         }
         Some(NodeLook::One(_, node)) if node.deleting => {
             return soon(now, "its Node is being deleted");

@@ -3,18 +3,17 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::adopt::{Adoption, adopt, has, registered_as};
-use super::answers::{failed, refuse, settled, soon, unread};
+use super::answers::{failed, refuse, settled, several, soon, unread};
 use super::failing::fail;
 use super::observed::{JoinLook, MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
 use super::overdue::{NOT_READY, broken, is_broken, overdue};
-use super::ownership::{Made, Mismatch, prove};
+use super::ownership::{Made, prove};
 use super::power::check_power;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, service};
 use crate::facts::Join;
-use crate::ids::NodeName;
 use crate::taints::delays_service;
 use crate::time::later;
 
@@ -155,11 +154,6 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         .condition(Condition::Initialized, true, "Ready", "", now)
         .say("Initialized", format!("Node {name} is in service"))
         .record()
-}
-
-fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp) -> Step {
-    let names: Vec<_> = names.iter().map(NodeName::as_str).collect();
-    refuse(subject, &Mismatch::SeveralNodes(names.join(", ")), now)
 }
 
 /// The join script runs once per claim. A lock and a result file in the guest, named by the claim's UID, show whether

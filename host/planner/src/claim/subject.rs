@@ -7,8 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::op::Op;
 use super::{Condition, Phase};
 use crate::facts::{
-    ClaimFacts, ClaimStatus, GuestStatus, HypervisorFacts, InventoryFacts, Join, PoolFacts,
-    ProviderId, Timeouts,
+    ClaimFacts, ClaimStatus, GuestStatus, InventoryFacts, Join, PoolFacts, ProviderId, Timeouts,
 };
 use crate::ids::{ClaimName, Vmid};
 use crate::plan::Verdict;
@@ -70,14 +69,10 @@ pub enum GuestHint {
 
 impl GuestHint {
     pub fn of(claim: &ClaimFacts, inventory: &InventoryFacts) -> Self {
-        let answers = |hypervisor| {
-            let hypervisor: Option<&HypervisorFacts> = inventory.hypervisors.get(hypervisor);
-            hypervisor.is_some_and(|hypervisor| hypervisor.online)
-        };
         let is_whole = inventory.reachable && inventory.quorate && inventory.complete;
         match inventory.guests.get(&claim.spec.vmid) {
-            None if is_whole && answers(claim.hypervisor()) => Self::Absent,
-            Some(guest) if inventory.reachable && answers(&guest.hypervisor) => {
+            None if is_whole && inventory.answers(claim.hypervisor()) => Self::Absent,
+            Some(guest) if inventory.reachable && inventory.answers(&guest.hypervisor) => {
                 match guest.status {
                     GuestStatus::Running => Self::Running,
                     GuestStatus::Stopped => Self::Stopped,

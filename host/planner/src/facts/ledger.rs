@@ -232,6 +232,13 @@ impl LedgerEntry {
         }
     }
 
+    pub fn hypervisor_id(&self) -> HypervisorId {
+        HypervisorId {
+            cluster: self.cluster.clone(),
+            name: self.hypervisor.clone(),
+        }
+    }
+
     pub fn counts(&self) -> bool {
         match self.state {
             EntryState::Reserved { .. } | EntryState::Live => true,

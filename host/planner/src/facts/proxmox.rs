@@ -41,6 +41,12 @@ impl InventoryFacts {
             && !(is_of_another && self.hypervisors.len() == 1)
             && !self.guests.contains_key(&vmid)
     }
+
+    /// That hypervisor is listed and online.
+    pub fn answers(&self, hypervisor: &str) -> bool {
+        let facts = self.hypervisors.get(hypervisor);
+        facts.is_some_and(|facts| facts.online)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

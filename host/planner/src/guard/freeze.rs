@@ -168,8 +168,7 @@ fn is_running(world: &World, entry: &LedgerEntry) -> bool {
 
 /// A user has removed our marker from its description, in order to keep the VM.
 fn is_left_to_people(world: &World, entry: &LedgerEntry) -> bool {
-    let looks = world.orphans().get(&entry.cluster);
-    let look = looks.and_then(|looks| looks.get(&entry.vmid));
+    let look = world.orphan(&entry.cluster, entry.vmid);
     matches!(look, Some(OrphanLook::NotProven(_)))
 }
 

@@ -17,7 +17,9 @@ use crate::facts::{
     Adopts, ClaimFacts, ClaimResources, ClaimSpec, ClassFacts, EntryState, Labels, LedgerEntry,
     LedgerFacts, OrphanFacts, OrphanLook, OrphanSeen, PoolFacts, RemovalReason,
 };
-use crate::ids::{ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid};
+use crate::ids::{
+    ClaimName, ClassName, ClusterName, HypervisorId, NodeName, PoolName, Vmid, is_dns_label,
+};
 use crate::keys;
 use crate::orphans::is_whole;
 use crate::plan::Adoption;
@@ -118,8 +120,7 @@ impl Planning<'_> {
             }
         }
         self.ledger.orphans.retain(|seen| {
-            let looks = world.orphans().get(&seen.cluster);
-            let is_other = match looks.and_then(|looks| looks.get(&seen.vmid)) {
+            let is_other = match world.orphan(&seen.cluster, seen.vmid) {
                 Some(OrphanLook::Ours(facts)) => facts.claim_uid != seen.claim_uid,
                 Some(OrphanLook::Anchor(_) | OrphanLook::NotProven(_)) => true,
                 // Not looked at yet since the last restart, or while its hypervisor is off.
@@ -239,7 +240,7 @@ impl Planning<'_> {
                 "it has no name. Give it the name of its Node, or remove it by hand".into(),
             );
         }
-        if !is_object_name(found) {
+        if !is_dns_label(found) {
             return Err(format!(
                 "a NodeClaim cannot have its name {found:?} (only lower-case letters, digits and dashes). Rename it, or remove it by hand"
             ));
@@ -336,15 +337,6 @@ impl Planning<'_> {
         });
         Some(self.tick.now)
     }
-}
-
-/// RFC 1123, as Kubernetes asks of the names of claims.
-fn is_object_name(name: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    name.len() <= 63
-        && name.bytes().all(is_allowed)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 /// Its hypervisor does not answer, so its Node cannot be Ready and the VM cannot be read.

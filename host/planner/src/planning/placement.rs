@@ -13,7 +13,7 @@ use crate::facts::{
     ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind,
 };
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
-use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
+use crate::ledger::{policy_state, set_policy_state};
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
@@ -347,21 +347,12 @@ impl<'w> Planning<'w> {
         state.sequence += 1;
         state.previous = Some(hypervisor);
         // A fallback's state is not the policy's own.
-        if let Some(bytes) = ranking.state.clone().filter(|_| fallback.is_none()) {
-            if bytes.len() <= MOST_STATE_BYTES {
-                state.state = bytes;
-            } else {
-                let about = format!("NodePool/{}", pool.name);
-                let message = format!(
-                    "policy {} returned a state of {} bytes, but kproxide keeps at most {MOST_STATE_BYTES}. The old state stays",
-                    state.policy,
-                    bytes.len()
-                );
-                self.tick.found(Severity::Warning, about, message);
-            }
+        let bytes = ranking.state.clone().filter(|_| fallback.is_none());
+        let (name, size) = (pool.name, offer.size);
+        if let Some(bytes) = self.acceptable(name, policy, bytes) {
+            state.state = bytes;
         }
         set_policy_state(&mut self.ledger, state);
-        let (name, size) = (pool.name, offer.size);
         self.hypervisors.add_machine(site.hypervisor, name, size);
         self.placing.room.take(&site, size);
         for (need, count) in &self.placing.wanted[index].order.pods {

@@ -4,7 +4,7 @@ use super::machines::signed;
 use super::placement;
 use super::sites::{Hypervisors, NewDisk, Site};
 use crate::facts::{LedgerEntry, LedgerFacts};
-use crate::ids::{ClassName, ClusterName, HypervisorId};
+use crate::ids::{ClassName, ClusterName};
 use crate::limits::MOST_ENTRIES;
 use crate::numbers::used_numbers;
 use crate::question::Size;
@@ -17,17 +17,17 @@ pub(super) struct Room {
     hypervisors: Vec<HypervisorRoom>,
     storages: Vec<u64>,
     /// Free VMIDs per cluster.
-    numbers: Vec<u32>,
+    numbers: Vec<u64>,
     /// Free addresses per class; `None`: DHCP.
     addresses: Vec<Option<u64>>,
-    entries: usize,
+    entries: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HypervisorRoom {
     milli_cores: i64,
     memory_bytes: i64,
-    machines: Option<u32>,
+    machines: Option<u64>,
 }
 
 /// What a site has too little of for one more machine.
@@ -51,7 +51,7 @@ impl Hypervisors<'_> {
                 machines: hypervisor
                     .cluster
                     .max_machines_per_hypervisor
-                    .map(|most| most.saturating_sub(hypervisor.machines)),
+                    .map(|most| most.saturating_sub(hypervisor.machines).into()),
             }
         });
         let mut storages = vec![0u64; self.storages.len()];
@@ -78,7 +78,7 @@ impl Hypervisors<'_> {
             storages,
             numbers: numbers.collect(),
             addresses: addresses.collect(),
-            entries: MOST_ENTRIES.saturating_sub(ledger.entries.len()),
+            entries: MOST_ENTRIES.saturating_sub(ledger.entries.len()) as u64,
         }
     }
 
@@ -87,10 +87,7 @@ impl Hypervisors<'_> {
         if self.guest_of(entry).is_some() {
             return;
         }
-        let id = HypervisorId {
-            cluster: entry.cluster.clone(),
-            name: entry.hypervisor.clone(),
-        };
+        let id = entry.hypervisor_id();
         let storage = entry.storage.as_ref().and_then(|name| {
             let hypervisor = &self.all[self.index_of(&id)?];
             let storage = hypervisor.facts.storages.get(name)?;
@@ -177,35 +174,17 @@ impl Room {
         let room = &mut self.hypervisors[site.hypervisor];
         room.milli_cores += sign * signed(size.milli_cores);
         room.memory_bytes += sign * signed(size.memory_bytes);
-        let step = |count: u32| {
-            if sign < 0 {
-                count.saturating_sub(1)
-            } else {
-                count + 1
-            }
+        let step = |left: u64, by: u64| match sign < 0 {
+            true => left.saturating_sub(by),
+            false => left + by,
         };
-        room.machines = room.machines.map(step);
-        self.numbers[site.cluster] = step(self.numbers[site.cluster]);
+        room.machines = room.machines.map(|left| step(left, 1));
+        self.numbers[site.cluster] = step(self.numbers[site.cluster], 1);
         for disk in site.disks.iter() {
-            let storage = &mut self.storages[disk.storage];
-            *storage = if sign < 0 {
-                storage.saturating_sub(disk.bytes)
-            } else {
-                *storage + disk.bytes
-            };
+            self.storages[disk.storage] = step(self.storages[disk.storage], disk.bytes);
         }
-        if let Some(addresses) = &mut self.addresses[site.class] {
-            *addresses = if sign < 0 {
-                addresses.saturating_sub(1)
-            } else {
-                *addresses + 1
-            };
-        }
-        self.entries = if sign < 0 {
-            self.entries.saturating_sub(1)
-        } else {
-            self.entries + 1
-        };
+        self.addresses[site.class] = self.addresses[site.class].map(|left| step(left, 1));
+        self.entries = step(self.entries, 1);
     }
 
     pub(super) fn storage_free(&self, site: &Site<'_>) -> u64 {
@@ -214,18 +193,15 @@ impl Room {
     }
 }
 
-fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u32 {
+fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u64 {
     let Some(cluster) = world.clusters().get(name) else {
         return 0;
     };
     let (first, last) = (cluster.vmid_first.0, cluster.vmid_last.0);
     let all = (u64::from(last) + 1).saturating_sub(u64::from(first));
     let used = used_numbers(world, ledger, name);
-    let taken = used
-        .iter()
-        .filter(|number| (first..=last).contains(number))
-        .count() as u64;
-    u32::try_from(all.saturating_sub(taken)).unwrap_or(u32::MAX)
+    let taken = used.iter().filter(|number| (first..=last).contains(number));
+    all.saturating_sub(taken.count() as u64)
 }
 
 fn free_addresses(world: &World, ledger: &LedgerFacts, class: &ClassName) -> Option<u64> {

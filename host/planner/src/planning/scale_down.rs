@@ -14,7 +14,7 @@ use super::{Planning, pools};
 use crate::claim::Condition;
 use crate::facts::PolicyKind;
 use crate::hold::Hold;
-use crate::ids::{ObjectKey, PoolName};
+use crate::ids::{HypervisorId, ObjectKey, PoolName};
 use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
 use crate::plan::{RemovalReason, Verdict};
 use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
@@ -157,12 +157,7 @@ impl<'w> Planning<'w> {
         }
         while let Some(pool) = self.scale_down.to_ask.pop_front() {
             let most = self.removals_left(&pool);
-            let rows = self
-                .scale_down
-                .removable
-                .get(&pool)
-                .cloned()
-                .unwrap_or_default();
+            let rows = self.removable(&pool);
             if most == 0 {
                 let why = self.why_none_left(&pool);
                 self.keep_all(&rows, &why);
@@ -178,6 +173,11 @@ impl<'w> Planning<'w> {
             }
         }
         None
+    }
+
+    fn removable(&self, pool: &PoolName) -> Vec<usize> {
+        let rows = self.scale_down.removable.get(pool);
+        rows.cloned().unwrap_or_default()
     }
 
     /// How many removals a pool may begin, by its budget and `minNodes`.
@@ -236,13 +236,9 @@ impl<'w> Planning<'w> {
         let row = &self.rows[row];
         let node = row.node?;
         let claim = row.claim;
-        let id = crate::ids::HypervisorId {
-            cluster: claim.spec.cluster.clone(),
-            name: claim
-                .status
-                .hypervisor
-                .clone()
-                .unwrap_or_else(|| claim.spec.hypervisor.clone()),
+        let id = HypervisorId {
+            name: claim.hypervisor().clone(),
+            ..claim.spec.hypervisor_id()
         };
         let place = self.hypervisors.index_of(&id);
         let on = place.and_then(|place| plan.hypervisors.iter().position(|index| *index == place));
@@ -267,12 +263,7 @@ impl<'w> Planning<'w> {
         let Some((pool, question)) = self.scale_down.asked.take() else {
             return;
         };
-        let rows = self
-            .scale_down
-            .removable
-            .get(&pool)
-            .cloned()
-            .unwrap_or_default();
+        let rows = self.removable(&pool);
         let policy = &question.policy.policy;
         let (no_order, has_failed) = match answer.body {
             AnswerBody::Removals(removals) => {
@@ -338,19 +329,31 @@ impl<'w> Planning<'w> {
     }
 
     fn keep_state(&mut self, pool: &PoolName, policy: &str, state: Option<Vec<u8>>) {
-        let Some(bytes) = state else { return };
-        if bytes.len() > MOST_STATE_BYTES {
-            let message = format!(
-                "policy {policy} returned a state of {} bytes, but kproxide keeps at most {MOST_STATE_BYTES}. The old state stays",
-                bytes.len()
-            );
-            return self
-                .tick
-                .found(Severity::Warning, format!("NodePool/{pool}"), message);
+        if let Some(bytes) = self.acceptable(pool, policy, state) {
+            let mut row = policy_state(&self.ledger, pool, PolicyKind::ScaleDown, policy);
+            row.state = bytes;
+            set_policy_state(&mut self.ledger, row);
         }
-        let mut row = policy_state(&self.ledger, pool, PolicyKind::ScaleDown, policy);
-        row.state = bytes;
-        set_policy_state(&mut self.ledger, row);
+    }
+
+    /// What a policy wants to be given again next time, if it is not too much.
+    pub(super) fn acceptable(
+        &mut self,
+        pool: &PoolName,
+        policy: &str,
+        state: Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        let bytes = state?;
+        if bytes.len() <= MOST_STATE_BYTES {
+            return Some(bytes);
+        }
+        let about = format!("NodePool/{pool}");
+        let message = format!(
+            "policy {policy} returned a state of {} bytes, but kproxide keeps at most {MOST_STATE_BYTES}. The old state stays",
+            bytes.len()
+        );
+        self.tick.found(Severity::Warning, about, message);
+        None
     }
 
     /// Step 8: removes one Node of each pool in turn, and checks each again after the removals before it.

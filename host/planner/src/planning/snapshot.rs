@@ -240,10 +240,7 @@ impl<'w> Planning<'w> {
             u64::from(size.cores) * 1000 == entry.milli_cores
                 && size.memory_bytes == entry.memory_bytes
         })?;
-        let hypervisor = crate::ids::HypervisorId {
-            cluster: entry.cluster.clone(),
-            name: entry.hypervisor.clone(),
-        };
+        let hypervisor = entry.hypervisor_id();
         let decoration = decorate::remembered(world, &entry.pool, &size.name, &hypervisor);
         let name = entry.claim.as_str();
         let labels = machines::claim_labels(

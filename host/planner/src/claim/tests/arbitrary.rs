@@ -13,6 +13,26 @@ use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 
+pub(in crate::claim) const OPS: [Op; 17] = [
+    Op::Clone,
+    Op::Configure,
+    Op::Resize,
+    Op::Start,
+    Op::Join,
+    Op::Evict,
+    Op::Shutdown,
+    Op::Stop,
+    Op::Tombstone,
+    Op::Destroy,
+    Op::PatchNode,
+    Op::Cordon,
+    Op::Uncordon,
+    Op::DeleteClaim,
+    Op::DeleteNode,
+    Op::Quarantine,
+    Op::RemoveFinalizer,
+];
+
 /// The next step of any claim: it is none that the rules forbid, the same when asked again, and a record of it leaves a status that has a next step too.
 pub fn next(data: &[u8]) {
     let mut draw = Draw::new(data);
@@ -72,7 +92,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
         _ => case.claim.deleting_since,
     };
     case.claim.status.intent = optional(draw, |draw| Intent {
-        op: *draw.pick(&Op::ALL),
+        op: *draw.pick(&OPS),
         attempt: draw.number() as u32,
         epoch: "1".to_owned(),
     });
@@ -234,7 +254,7 @@ fn observed(draw: &mut Draw<'_>, case: &mut Case) {
         *draw.pick(&[EntryLook::Ours, EntryLook::Quarantined, EntryLook::Missing])
     });
     observed.last = optional(draw, |draw| Attempted {
-        op: optional(draw, |draw| *draw.pick(&Op::ALL)),
+        op: optional(draw, |draw| *draw.pick(&OPS)),
         outcome: outcome(draw),
     });
 }

@@ -88,8 +88,7 @@ fn may_be_anchor(
 }
 
 fn is_off(inventory: &InventoryFacts, guest: &GuestFacts) -> bool {
-    let hypervisor = inventory.hypervisors.get(&guest.hypervisor);
-    hypervisor.is_none_or(|facts| !facts.online)
+    !inventory.answers(&guest.hypervisor)
 }
 
 fn unread_because(inventory: &InventoryFacts, vmid: Vmid, guest: &GuestFacts) -> String {
