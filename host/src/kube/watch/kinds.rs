@@ -1,20 +1,18 @@
 //! What each watched kind becomes.
 
 use kproxide_planner::facts::Delta;
-use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PoolName};
+use kproxide_planner::ids::ObjectKey;
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Change, Kind};
 use crate::kube::convert::{
-    claim_facts, class_facts, cluster_facts, daemon_set_facts, defaults, disruption_budget_facts,
-    ledger_facts, node_facts, object_key, pod_facts, pool_facts, volume_attachment_facts,
+    Unreadable, claim_facts, class_facts, cluster_facts, daemon_set_facts, defaults,
+    disruption_budget_facts, ledger_facts, node_facts, pod_facts, pool_facts,
+    volume_attachment_facts,
 };
-use crate::kube::crd::{
-    LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodeClassSpec, NodePool, NodePoolSpec,
-    ProxmoxCluster, ProxmoxClusterSpec,
-};
+use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use crate::kube::view::{
     CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
 };
@@ -36,11 +34,12 @@ pub(super) trait Watched:
         config
     }
 
-    /// What follows from the object as it is now.
-    fn changes(&self, changes: &mut Vec<Change>);
+    /// What follows from the object as it is now, or from its absence; its name is `name` or `namespace/name`.
+    fn changes(name: &str, object: Option<&Self>) -> Result<Vec<Change>, Unreadable>;
+}
 
-    /// What follows from its absence; its name is `name` or `namespace/name`.
-    fn gone(name: &str, changes: &mut Vec<Change>);
+fn one(delta: Delta) -> Result<Vec<Change>, Unreadable> {
+    Ok(vec![Change::Delta(delta)])
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -56,152 +55,102 @@ impl Watched for PodView {
         config.fields("status.phase!=Succeeded,status.phase!=Failed")
     }
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Pod(
-            object_key(&self.metadata),
-            Some(Box::new(pod_facts(self))),
-        )));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Pod(key(name), None)));
+    fn changes(name: &str, pod: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = pod.map(|pod| Box::new(pod_facts(pod)));
+        one(Delta::Pod(key(name), facts))
     }
 }
 
 impl Watched for NodeView {
     const KIND: Kind = Kind::Nodes;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let name = NodeName::from(self.metadata.name.as_deref().unwrap_or_default());
-        changes.push(Change::Delta(Delta::Node(
-            name,
-            Some(Box::new(node_facts(self))),
-        )));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Node(name.into(), None)));
+    fn changes(name: &str, node: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = node.map(|node| Box::new(node_facts(node)));
+        one(Delta::Node(name.into(), facts))
     }
 }
 
 impl Watched for DaemonSetView {
     const KIND: Kind = Kind::DaemonSets;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::DaemonSet(
-            object_key(&self.metadata),
-            Some(Box::new(daemon_set_facts(self))),
-        )));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::DaemonSet(key(name), None)));
+    fn changes(name: &str, set: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = set.map(|set| Box::new(daemon_set_facts(set)));
+        one(Delta::DaemonSet(key(name), facts))
     }
 }
 
 impl Watched for DisruptionBudgetView {
     const KIND: Kind = Kind::DisruptionBudgets;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let facts = Box::new(disruption_budget_facts(self));
-        changes.push(Change::Delta(Delta::DisruptionBudget(
-            object_key(&self.metadata),
-            Some(facts),
-        )));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::DisruptionBudget(key(name), None)));
+    fn changes(name: &str, budget: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = budget.map(|budget| Box::new(disruption_budget_facts(budget)));
+        one(Delta::DisruptionBudget(key(name), facts))
     }
 }
 
 impl Watched for VolumeAttachmentView {
     const KIND: Kind = Kind::VolumeAttachments;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let name = self.metadata.name.clone().unwrap_or_default();
-        changes.push(Change::Delta(Delta::VolumeAttachment(
-            name,
-            volume_attachment_facts(self),
-        )));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::VolumeAttachment(
-            name.to_owned(),
-            None,
-        )));
+    fn changes(name: &str, attachment: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = attachment.and_then(volume_attachment_facts);
+        one(Delta::VolumeAttachment(name.to_owned(), facts))
     }
 }
 
 impl Watched for CustomView<ProxmoxCluster> {
     const KIND: Kind = Kind::Clusters;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let name = ClusterName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) =
-            read_spec::<ProxmoxClusterSpec>(&self.spec, defaults::least_cluster());
-        let (mut facts, connection) = cluster_facts(&spec);
-        let unreadable = problem.is_some();
-        facts.problem = problem.or(facts.problem);
-        changes.push(Change::Connection(
-            name.clone(),
-            connection.filter(|_| !unreadable),
-        ));
-        changes.push(Change::Delta(Delta::Cluster(name, Some(Box::new(facts)))));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Connection(name.into(), None));
-        changes.push(Change::Delta(Delta::Cluster(name.into(), None)));
+    fn changes(name: &str, cluster: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let (facts, connection) = cluster
+            .map(|cluster| {
+                let (spec, problem) = read_spec(&cluster.spec, defaults::least_cluster());
+                let (mut facts, connection) = cluster_facts(&spec);
+                let connection = connection.filter(|_| problem.is_none());
+                facts.problem = problem.or(facts.problem);
+                (Box::new(facts), connection)
+            })
+            .unzip();
+        Ok(vec![
+            Change::Connection(name.into(), connection.flatten()),
+            Change::Delta(Delta::Cluster(name.into(), facts)),
+        ])
     }
 }
 
 impl Watched for CustomView<NodeClass> {
     const KIND: Kind = Kind::Classes;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let name = ClassName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) = read_spec::<NodeClassSpec>(&self.spec, defaults::least_class());
-        let mut facts = class_facts(&spec);
-        facts.problem = problem.or(facts.problem);
-        changes.push(Change::Delta(Delta::Class(name, Some(Box::new(facts)))));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Class(name.into(), None)));
+    fn changes(name: &str, class: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = class.map(|class| {
+            let (spec, problem) = read_spec(&class.spec, defaults::least_class());
+            let mut facts = class_facts(&spec);
+            facts.problem = problem.or(facts.problem);
+            Box::new(facts)
+        });
+        one(Delta::Class(name.into(), facts))
     }
 }
 
 impl Watched for CustomView<NodePool> {
     const KIND: Kind = Kind::Pools;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let name = PoolName::from(self.metadata.name.as_deref().unwrap_or_default());
-        let (spec, problem) = read_spec::<NodePoolSpec>(&self.spec, defaults::least_pool());
-        let mut facts = pool_facts(&self.metadata, &spec);
-        facts.problem = problem.or(facts.problem);
-        changes.push(Change::Delta(Delta::Pool(name, Some(Box::new(facts)))));
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Pool(name.into(), None)));
+    fn changes(name: &str, pool: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = pool.map(|pool| {
+            let (spec, problem) = read_spec(&pool.spec, defaults::least_pool());
+            let mut facts = pool_facts(&pool.metadata, &spec);
+            facts.problem = problem.or(facts.problem);
+            Box::new(facts)
+        });
+        one(Delta::Pool(name.into(), facts))
     }
 }
 
 impl Watched for CustomView<NodeClaim> {
     const KIND: Kind = Kind::Claims;
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        let name = ClaimName::from(self.metadata.name.as_deref().unwrap_or_default());
-        changes.push(match claim_facts(self) {
-            Ok(facts) => Change::Delta(Delta::Claim(name, Some(Box::new(facts)))),
-            Err(unreadable) => Change::Unreadable(unreadable),
-        });
-    }
-
-    fn gone(name: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Claim(name.into(), None)));
+    fn changes(name: &str, claim: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = claim.map(claim_facts).transpose()?;
+        one(Delta::Claim(name.into(), facts.map(Box::new)))
     }
 }
 
@@ -212,15 +161,9 @@ impl Watched for CustomView<Ledger> {
         config.fields(&format!("metadata.name={LEDGER_NAME}"))
     }
 
-    fn changes(&self, changes: &mut Vec<Change>) {
-        changes.push(match ledger_facts(self) {
-            Ok(facts) => Change::Delta(Delta::Ledger(Some(Box::new(facts)))),
-            Err(unreadable) => Change::Unreadable(unreadable),
-        });
-    }
-
-    fn gone(_: &str, changes: &mut Vec<Change>) {
-        changes.push(Change::Delta(Delta::Ledger(None)));
+    fn changes(_: &str, ledger: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = ledger.map(ledger_facts).transpose()?;
+        one(Delta::Ledger(facts.map(Box::new)))
     }
 }
 
@@ -254,6 +197,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::crd::NodePoolSpec;
 
     fn object(spec: Value) -> Map<String, Value> {
         spec.as_object().unwrap().clone()
@@ -284,10 +228,9 @@ mod tests {
         let claim: CustomView<NodeClaim> =
             serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"pool": 7}}))
                 .unwrap();
-        let mut changes = Vec::new();
-        claim.changes(&mut changes);
+        let changes = Watched::changes("c", Some(&claim));
         assert!(
-            matches!(&changes[..], [Change::Unreadable(of)] if of.object == "NodeClaim/c"),
+            matches!(&changes, Err(of) if of.object == "NodeClaim/c"),
             "{changes:?}"
         );
     }

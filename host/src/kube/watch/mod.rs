@@ -278,30 +278,35 @@ struct Known {
 impl Known {
     /// True if a list has just been completed.
     fn take<K: Watched>(&mut self, event: Event<K>, changes: &mut Vec<Change>) -> bool {
+        let mut tell = |name: &str, object: Option<&K>| match K::changes(name, object) {
+            Ok(all) => changes.extend(all),
+            Err(unreadable) => changes.push(Change::Unreadable(unreadable)),
+        };
         match event {
             Event::Init => self.listing = Some(BTreeSet::new()),
             Event::InitApply(object) => {
                 let name = full_name(&object);
+                tell(&name, Some(&object));
                 self.listing.get_or_insert_default().insert(name.clone());
                 self.names.insert(name);
-                object.changes(changes);
             }
             Event::InitDone => {
                 let listed = self.listing.take().unwrap_or_default();
                 for name in self.names.difference(&listed) {
-                    K::gone(name, changes);
+                    tell(name, None);
                 }
                 self.names = listed;
                 return true;
             }
             Event::Apply(object) => {
-                self.names.insert(full_name(&object));
-                object.changes(changes);
+                let name = full_name(&object);
+                tell(&name, Some(&object));
+                self.names.insert(name);
             }
             Event::Delete(object) => {
                 let name = full_name(&object);
                 self.names.remove(&name);
-                K::gone(&name, changes);
+                tell(&name, None);
             }
         }
         false
