@@ -178,26 +178,14 @@ impl Credentials {
     }
 
     fn same(&self, other: &Credentials) -> bool {
-        match (self, other) {
-            (
-                Credentials::Token { id, secret },
-                Credentials::Token {
-                    id: other_id,
-                    secret: other_secret,
-                },
-            ) => id == other_id && secret.expose_secret() == other_secret.expose_secret(),
-            (
-                Credentials::Password { username, password },
-                Credentials::Password {
-                    username: other_username,
-                    password: other_password,
-                },
-            ) => {
-                username == other_username
-                    && password.expose_secret() == other_password.expose_secret()
-            }
-            (Credentials::Token { .. }, Credentials::Password { .. })
-            | (Credentials::Password { .. }, Credentials::Token { .. }) => false,
+        let is_of_kind = std::mem::discriminant(self) == std::mem::discriminant(other);
+        is_of_kind && self.name() == other.name() && self.secret() == other.secret()
+    }
+
+    fn secret(&self) -> &str {
+        match self {
+            Credentials::Token { secret, .. } => secret.expose_secret(),
+            Credentials::Password { password, .. } => password.expose_secret(),
         }
     }
 }

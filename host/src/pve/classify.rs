@@ -114,23 +114,18 @@ fn sentence(text: &str) -> Meaning {
     if has("no quorum") || (has("/etc/pve/") && has("Permission denied")) {
         return Meaning::NoQuorum;
     }
+    let busy = |before: &str, end: &[char]| Meaning::StorageBusy {
+        storage: text
+            .split_once(before)
+            .and_then(|(_, rest)| rest.split(end).next())
+            .unwrap_or_default()
+            .to_owned(),
+    };
     if has("can't lock file") && has("pve-storage-") {
-        let storage = text
-            .split_once("pve-storage-")
-            .and_then(|(_, rest)| rest.split(['\'', ' ']).next())
-            .unwrap_or_default();
-        return Meaning::StorageBusy {
-            storage: storage.to_owned(),
-        };
+        return busy("pve-storage-", &['\'', ' ']);
     }
     if has("'storage-") && (has("got lock request timeout") || has("locked command timed out")) {
-        let storage = text
-            .split_once("'storage-")
-            .and_then(|(_, rest)| rest.split('\'').next())
-            .unwrap_or_default();
-        return Meaning::StorageBusy {
-            storage: storage.to_owned(),
-        };
+        return busy("'storage-", &['\'']);
     }
     if has("can't lock file") || has("got lock request timeout") || has("locked command timed out")
     {

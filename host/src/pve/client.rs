@@ -160,20 +160,12 @@ impl Client {
         call: Call,
     ) -> Result<(T, Option<u64>), Error> {
         let (endpoint, body) = self.send(&call).await?;
-        match serde_json::from_slice::<Envelope<T>>(&body) {
-            Ok(envelope) => Ok((envelope.data, envelope.total)),
-            Err(error) => Err(Error::new(
-                &call,
-                &self.inner.endpoints[endpoint].name,
-                Failure {
-                    meaning: Meaning::Undecodable,
-                    executed: Executed::Yes,
-                    status: Some(200),
-                    text: error.to_string(),
-                    cause: None,
-                },
-            )),
-        }
+        let envelope: Envelope<T> = serde_json::from_slice(&body).map_err(|error| {
+            let (meaning, text) = (Meaning::Undecodable, error.to_string());
+            let failure = Failure::new(meaning, Executed::Yes, Some(200), text);
+            self.fail(endpoint, &call, failure)
+        })?;
+        Ok((envelope.data, envelope.total))
     }
 
     /// Makes a call whose answer carries nothing.
@@ -216,13 +208,8 @@ impl Client {
             }
         }
         Err(last.unwrap_or_else(|| {
-            let failure = Failure {
-                meaning: Meaning::Unreachable,
-                executed: Executed::No,
-                status: None,
-                text: "no endpoint is configured: `endpoints` is empty".to_owned(),
-                cause: None,
-            };
+            let text = "no endpoint is configured: `endpoints` is empty";
+            let failure = Failure::new(Meaning::Unreachable, Executed::No, None, text);
             Error::new(call, "Proxmox", failure)
         }))
     }
@@ -317,13 +304,8 @@ impl Client {
             }
             Ok(Authorization::Login { .. }) => Ok(None),
             Err(Unauthorized::Unusable(problem)) => {
-                let failure = Failure {
-                    meaning: Meaning::CredentialsUnusable,
-                    executed: Executed::No,
-                    status: None,
-                    text: problem.to_string(),
-                    cause: None,
-                };
+                let (meaning, text) = (Meaning::CredentialsUnusable, problem.to_string());
+                let failure = Failure::new(meaning, Executed::No, None, text);
                 Err(self.fail(endpoint, call, failure))
             }
             // The text has no time in it, so that it is reported once and not with each tick.
@@ -366,23 +348,14 @@ impl Client {
         };
         let ticket = serde_json::from_slice::<Envelope<Ticket>>(&body).map_err(|_| {
             // The decoder's words could show the ticket.
-            let failure = Failure {
-                meaning: Meaning::Undecodable,
-                executed: Executed::No,
-                status: Some(200),
-                text: "the answer to the login holds no ticket".to_owned(),
-                cause: None,
-            };
+            let text = "the answer to the login holds no ticket";
+            let failure = Failure::new(Meaning::Undecodable, Executed::No, Some(200), text);
             self.fail(endpoint, &login, failure)
         })?;
         if ticket.data.needs_second_factor {
-            let failure = Failure {
-                meaning: Meaning::CredentialsUnusable,
-                executed: Executed::No,
-                status: Some(200),
-                text: "the user needs a second factor at login: use an API token".to_owned(),
-                cause: None,
-            };
+            let meaning = Meaning::CredentialsUnusable;
+            let text = "the user needs a second factor at login: use an API token";
+            let failure = Failure::new(meaning, Executed::No, Some(200), text);
             return Err(self.fail(endpoint, &login, failure));
         }
         self.inner.auth.logged_in(ticket.data).await;
@@ -443,13 +416,7 @@ impl Client {
         } else {
             classify::answer(status.as_u16(), &said.text, &said.parameters)
         };
-        let failure = Failure {
-            meaning,
-            executed,
-            status: Some(status.as_u16()),
-            text: said.text,
-            cause: None,
-        };
+        let failure = Failure::new(meaning, executed, Some(status.as_u16()), said.text);
         Err(self.fail(endpoint, call, failure))
     }
 
@@ -498,13 +465,7 @@ impl Client {
     }
 
     fn unauthorized(&self, endpoint: usize, call: &Call, text: String) -> Error {
-        let failure = Failure {
-            meaning: Meaning::Unauthorized,
-            executed: Executed::No,
-            status: Some(401),
-            text,
-            cause: None,
-        };
+        let failure = Failure::new(Meaning::Unauthorized, Executed::No, Some(401), text);
         self.fail(endpoint, call, failure)
     }
 
@@ -546,13 +507,7 @@ fn pin(pinned: Option<&Arc<OnceLock<usize>>>, endpoint: usize) {
 }
 
 fn withheld(call: &Call, why: &str) -> Error {
-    let failure = Failure {
-        meaning: Meaning::Withheld,
-        executed: Executed::No,
-        status: None,
-        text: why.to_owned(),
-        cause: None,
-    };
+    let failure = Failure::new(Meaning::Withheld, Executed::No, None, why);
     Error::new(call, "Proxmox", failure)
 }
 

@@ -336,30 +336,40 @@ pub(super) struct Failure {
     pub(super) cause: Option<TransportError>,
 }
 
-impl Error {
-    pub(super) fn new(call: &super::request::Call, endpoint: &str, failure: Failure) -> Error {
-        let Failure {
+impl Failure {
+    pub(super) fn new(
+        meaning: Meaning,
+        executed: Executed,
+        status: Option<u16>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self {
             meaning,
             executed,
             status,
-            text,
-            cause,
-        } = failure;
+            text: text.into(),
+            cause: None,
+        }
+    }
+}
+
+impl Error {
+    pub(super) fn new(call: &super::request::Call, endpoint: &str, failure: Failure) -> Error {
         Error {
-            meaning,
+            meaning: failure.meaning,
             // A read has no effect, even if its answer was lost.
             executed: if call.repeatable {
                 Executed::No
             } else {
-                executed
+                failure.executed
             },
             context: Box::new(Context {
                 call: call.to_string(),
                 endpoint: endpoint.to_owned(),
-                status,
-                text,
+                status: failure.status,
+                text: failure.text,
                 repeatable: call.repeatable,
-                cause,
+                cause: failure.cause,
             }),
         }
     }

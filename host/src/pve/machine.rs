@@ -120,13 +120,8 @@ impl Client {
         match self.fetch::<Value>(call.clone()).await {
             Ok(answer) if types::as_count(&answer) == Some(vmid.into()) => Ok(true),
             Ok(answer) => {
-                let failure = Failure {
-                    meaning: Meaning::Undecodable,
-                    executed: Executed::No,
-                    status: Some(200),
-                    text: format!("asked whether VMID {vmid} is free, it answered {answer}"),
-                    cause: None,
-                };
+                let text = format!("asked whether VMID {vmid} is free, it answered {answer}");
+                let failure = Failure::new(Meaning::Undecodable, Executed::No, Some(200), text);
                 Err(Error::new(&call, "the endpoint", failure))
             }
             Err(error) if error.meaning == Meaning::VmidTaken => Ok(false),
