@@ -12,6 +12,7 @@ use std::time::Duration;
 use kproxide_planner::facts::{ClaimFacts, Delta, HostFacts};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
+use kproxide_planner::time::later;
 use kproxide_planner::world::World;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -378,11 +379,7 @@ impl Autoscaler {
         if self.term.ticks > 2 {
             let cold_start = jiff::SignedDuration::try_from(self.timing.cold_start)
                 .unwrap_or(jiff::SignedDuration::MAX);
-            let armed_at = self
-                .term
-                .since
-                .saturating_add(cold_start)
-                .unwrap_or(jiff::Timestamp::MAX);
+            let armed_at = later(self.term.since, cold_start);
             self.host(|host| host.armed_at = Some(armed_at));
         }
     }

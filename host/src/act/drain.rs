@@ -4,62 +4,39 @@ use futures::future::join_all;
 use kproxide_planner::claim::{NodePatch, NodeRef, Outcome, PodRef, Refusal};
 
 use super::drive::Drive;
-use super::outcome::of_kubernetes;
+use super::outcome::Performed;
 use crate::chain::chain;
 use crate::kube::claims;
 use crate::kube::error::Error;
 use crate::kube::evict::{self, Eviction};
-use crate::kube::nodes::{self, Marks};
+use crate::kube::nodes;
 
 /// Evictions that are asked for at once.
 const EVICTIONS_AT_ONCE: usize = 10;
 
 impl Drive {
-    pub(super) async fn patch_node(&self, node: &NodeRef, patch: &NodePatch) -> Outcome {
-        let NodePatch {
-            labels,
-            annotations,
-            add_taints,
-            remove_unregistered,
-            provider_id,
-        } = patch;
-        let marks = Marks {
-            labels: labels.clone(),
-            annotations: annotations.clone(),
-            taints: add_taints.clone(),
-            registered: *remove_unregistered,
-            provider_id: provider_id.clone(),
-        };
-        done(
-            nodes::mark(
-                &self.context.kube,
-                &node.name,
-                &node.uid,
-                self.name(),
-                &marks,
-            )
-            .await,
-        )
+    pub(super) async fn patch_node(&self, node: &NodeRef, patch: &NodePatch) -> Performed {
+        done(nodes::mark(&self.context.kube, node, self.name(), patch).await)
     }
 
-    pub(super) async fn cordon(&self, node: &NodeRef) -> Outcome {
-        done(nodes::cordon(&self.context.kube, &node.name, &node.uid, self.name()).await)
+    pub(super) async fn cordon(&self, node: &NodeRef) -> Performed {
+        done(nodes::cordon(&self.context.kube, node, self.name()).await)
     }
 
-    pub(super) async fn uncordon(&self, node: &NodeRef) -> Outcome {
-        done(nodes::uncordon(&self.context.kube, &node.name, &node.uid, self.name()).await)
+    pub(super) async fn uncordon(&self, node: &NodeRef) -> Performed {
+        done(nodes::uncordon(&self.context.kube, node, self.name()).await)
     }
 
-    pub(super) async fn delete_node(&self, node: &NodeRef) -> Outcome {
-        done(nodes::delete(&self.context.kube, &node.name, &node.uid, self.name()).await)
+    pub(super) async fn delete_node(&self, node: &NodeRef) -> Performed {
+        done(nodes::delete(&self.context.kube, node, self.name()).await)
     }
 
-    pub(super) async fn delete_claim(&self) -> Outcome {
+    pub(super) async fn delete_claim(&self) -> Performed {
         done(claims::delete(&self.context.kube, self.name(), &self.facts().uid).await)
     }
 
     /// Asks for the eviction of each pod once. A pod that may not leave is asked again in a later drive.
-    pub(super) async fn evict(&self, pods: &[PodRef]) -> Outcome {
+    pub(super) async fn evict(&self, pods: &[PodRef]) -> Performed {
         let mut refused = Vec::new();
         for batch in pods.chunks(EVICTIONS_AT_ONCE) {
             if !self.leads() {
@@ -81,14 +58,12 @@ impl Drive {
                 });
             }
         }
-        Outcome::Evicted { refused }
+        Ok(Outcome::Evicted { refused })
     }
 }
 
 /// If the object is gone or has another UID, the next look shows it.
-fn done<T>(result: Result<T, Error>) -> Outcome {
-    match result {
-        Ok(_) => Outcome::Done,
-        Err(error) => of_kubernetes(&error),
-    }
+fn done<T>(result: Result<T, Error>) -> Performed {
+    result?;
+    Ok(Outcome::Done)
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kproxide_planner::claim::{
     Attempted, Change, Effect, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
 };
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::{ClaimName, StorageName};
 use kproxide_planner::plan::{Standing, Verdict};
+use kproxide_planner::time::later;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use super::clone_turn::CloneTurn;
-use super::outcome;
+use super::outcome::{self, Stopped};
 use super::pause::{Driven, Pause};
 use super::reserve::read_claim;
 use super::status::Recorded;
@@ -222,7 +223,8 @@ impl Drive {
     }
 
     async fn perform(&mut self, effect: Effect) -> Outcome {
-        match effect {
+        let op = effect.op();
+        let performed = match effect {
             Effect::Clone => self.clone_machine().await,
             Effect::Configure(proven) => self.configure(&proven).await,
             Effect::Resize(proven, bytes) => self.resize(&proven, bytes).await,
@@ -240,7 +242,20 @@ impl Drive {
             Effect::DeleteNode(node) => self.delete_node(&node).await,
             Effect::Quarantine { until, failure } => self.quarantine(until, failure).await,
             Effect::RemoveFinalizer => self.remove_finalizer().await,
+        };
+        let error = match performed {
+            Ok(outcome) | Err(Stopped::With(outcome)) => return outcome,
+            Err(Stopped::ByProxmox(error)) => error,
+        };
+        let mut outcome = outcome::of_proxmox(&error);
+        if let (Outcome::Failed { text, .. }, Some(client)) = (&mut outcome, self.proxmox()) {
+            let scope = match op == Op::Clone {
+                true => self.clone_scope(),
+                false => self.scope(),
+            };
+            *text = client.explained(&error, &scope).await;
         }
+        outcome
     }
 
     /// The task's outcome. Or the drive ends: it was cancelled, or the task cannot be followed. The next drive sees
@@ -250,12 +265,7 @@ impl Drive {
             return Ok(Outcome::Unknown(format!("{upid} is not a task")));
         };
         let unfollowed = |why: String| Pause::BackOff {
-            until: self
-                .context
-                .clock
-                .now()
-                .saturating_add(UNFOLLOWED)
-                .unwrap_or(Timestamp::MAX),
+            until: later(self.context.clock.now(), UNFOLLOWED),
             why: format!("task {upid} could not be followed: {why}"),
         };
         let Some(client) = self.proxmox() else {
@@ -311,9 +321,8 @@ impl Drive {
         if !failed {
             return self.wait(RECALLED);
         }
-        let now = self.context.clock.now();
         Pause::BackOff {
-            until: now.saturating_add(AFTER_FAILURE).unwrap_or(Timestamp::MAX),
+            until: later(self.context.clock.now(), AFTER_FAILURE),
             why: RECALLED.to_owned(),
         }
     }

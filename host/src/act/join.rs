@@ -13,7 +13,7 @@ use kproxide_planner::claim::{Failure, JoinLook, Outcome, Proven};
 use tokio::time::sleep;
 
 use super::drive::Drive;
-use super::launch::{failed, no_client, refused};
+use super::outcome::{Performed, failed};
 use crate::pve::client::Client;
 use crate::pve::error::Error;
 
@@ -51,43 +51,23 @@ const STATUS_PAUSE: Duration = Duration::from_millis(500);
 
 impl Drive {
     /// Begins the run. Only the guest shows that it began.
-    pub(super) async fn join(&self, proven: &Proven) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
+    pub(super) async fn join(&self, proven: &Proven) -> Performed {
+        let client = self.connected()?;
         let class = self.surroundings.class.as_ref();
         let Some(file) = class.and_then(|class| class.join_script.as_deref()) else {
-            return failed(
-                Failure::Retry,
-                "its class no longer joins through the guest agent".to_owned(),
-            );
+            let text = "its class no longer joins through the guest agent";
+            return Ok(failed(Failure::Retry, text));
         };
-        let script = match read_script(&self.context.join_dir, Path::new(file)) {
-            Ok(script) => script,
-            Err(problem) => {
-                let text = format!("join.guestExec.commandSecretFile {file}: {problem}");
-                return failed(Failure::Retry, text);
-            }
-        };
-        let command = [
-            "/bin/sh",
-            "-c",
-            RUN,
-            "kproxide-join",
-            self.made_for().as_str(),
-        ];
-        match client
-            .agent_exec(
-                proven.hypervisor(),
-                proven.vmid().0,
-                &command,
-                Some(&script),
-            )
-            .await
-        {
-            Ok(_pid) => Outcome::Done,
-            Err(error) => refused(&client, &self.scope(), &error).await,
-        }
+        let script = read_script(&self.context.join_dir, Path::new(file)).map_err(|problem| {
+            let text = format!("join.guestExec.commandSecretFile {file}: {problem}");
+            failed(Failure::Retry, text)
+        })?;
+        let made_for = self.made_for().as_str();
+        let command = ["/bin/sh", "-c", RUN, "kproxide-join", made_for];
+        let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
+        let run = client.agent_exec(hypervisor, vmid, &command, Some(&script));
+        run.await?;
+        Ok(Outcome::Done)
     }
 
     /// How the run stands in the guest.
@@ -100,13 +80,8 @@ impl Drive {
         if !client.agent_ping(hypervisor, vmid).await? {
             return Ok(JoinLook::AgentSilent("no answer to a ping".to_owned()));
         }
-        let command = [
-            "/bin/sh",
-            "-c",
-            STATUS,
-            "kproxide-join-status",
-            self.made_for().as_str(),
-        ];
+        let made_for = self.made_for().as_str();
+        let command = ["/bin/sh", "-c", STATUS, "kproxide-join-status", made_for];
         let pid = client.agent_exec(hypervisor, vmid, &command, None).await?;
         for _ in 0..STATUS_TRIES {
             let status = client.agent_exec_status(hypervisor, vmid, pid).await?;

@@ -1,19 +1,19 @@
 //! Steps on the way up: clone, configure, grow, start.
 
 use kproxide_planner::claim::{Failure, Outcome, Proven};
-use kproxide_planner::facts::{ClaimSpec, CloneSpec, Join};
+use kproxide_planner::facts::{CloneSpec, Join};
 use kproxide_planner::ids::Uid;
 
 use super::clone_turn::CloneTurn;
 use super::drive::Drive;
-use super::outcome::of_proxmox;
+use super::outcome::{Performed, Stopped, failed};
 use crate::pve::client::Client;
 use crate::pve::cloudinit::MachineConfig;
 use crate::pve::convert::configuration_digest;
-use crate::pve::error::{Error, Meaning};
-use crate::pve::limits::StorageSlot;
+use crate::pve::error::Meaning;
+use crate::pve::limits::{CloneSlot, StorageSlot};
 use crate::pve::machine::CloneRequest;
-use crate::pve::ownership::Marker;
+use crate::pve::ownership::{Key, Marker};
 use crate::pve::preflight::Scope;
 use crate::pve::task::Upid;
 
@@ -24,33 +24,30 @@ impl Drive {
     /// Waits for a turn on the storage of the clone. A refusal is reported only when the clone is asked for, so that
     /// the claim gets its reason.
     pub(super) async fn clone_turn(&self) -> CloneTurn {
-        let Some(client) = self.proxmox() else {
-            return CloneTurn::Refused(no_client());
-        };
-        let (slot, clone) = match (self.storage_slot(), self.planned_clone()) {
-            (Ok(slot), Ok(clone)) => (slot, clone),
-            (_, Err(refusal)) | (Err(refusal), _) => return CloneTurn::Refused(refusal),
-        };
-        let slot = client.limits().clone_slot(slot, &clone.hypervisor).await;
-        CloneTurn::Taken { _slot: slot }
+        match self.clone_slot().await {
+            Ok(slot) => CloneTurn::Taken { _slot: slot },
+            Err(refusal) => CloneTurn::Refused(refusal),
+        }
+    }
+
+    async fn clone_slot(&self) -> Result<CloneSlot, Outcome> {
+        let client = self.connected()?;
+        let (clone, slot) = (self.planned_clone()?, self.storage_slot()?);
+        Ok(client.limits().clone_slot(slot, &clone.hypervisor).await)
     }
 
     fn planned_clone(&self) -> Result<&CloneSpec, Outcome> {
         self.facts().spec.clone.as_ref().ok_or_else(|| {
             let text =
                 "an earlier version of kproxide made the NodeClaim, and it does not say what to clone";
-            failed(Failure::Outdated, text.to_owned())
+            failed(Failure::Outdated, text)
         })
     }
 
     /// The hypervisor and the storage that the claim names, as the last look saw them.
     fn storage_slot(&self) -> Result<StorageSlot, Outcome> {
         let spec = &self.facts().spec;
-        let ClaimSpec {
-            hypervisor,
-            storage,
-            ..
-        } = spec;
+        let (hypervisor, storage) = (&spec.hypervisor, &spec.storage);
         let seen = self.context.clusters.hypervisor(&spec.hypervisor_id());
         let unfit = |text: String| failed(Failure::Elsewhere, text);
         let facts = seen
@@ -68,22 +65,18 @@ impl Drive {
 
     /// The template is still the one that the plan saw. If not, this claim is closed, and the next plan uses the new
     /// template.
-    async fn verify_template(&self, client: &Client, clone: &CloneSpec) -> Result<(), Outcome> {
-        let CloneSpec {
-            hypervisor, vmid, ..
-        } = clone;
+    async fn verify_template(&self, client: &Client, clone: &CloneSpec) -> Result<(), Stopped> {
+        let (hypervisor, vmid) = (&clone.hypervisor, clone.vmid);
         let outdated = |what: &str| {
-            failed(
-                Failure::Outdated,
-                format!("template {vmid} on {hypervisor} {what} since this machine was planned"),
-            )
+            let text =
+                format!("template {vmid} on {hypervisor} {what} since this machine was planned");
+            Stopped::With(failed(Failure::Outdated, text))
         };
         let config = match client.read_config(hypervisor, vmid.0).await {
-            Ok(config) => config,
             Err(error) if error.meaning == Meaning::NotFound => {
                 return Err(outdated("was removed"));
             }
-            Err(error) => return Err(refused(client, &self.clone_scope(clone), &error).await),
+            read => read?,
         };
         if !config.template {
             return Err(outdated("was made a VM again"));
@@ -94,58 +87,37 @@ impl Drive {
         Ok(())
     }
 
-    fn clone_scope(&self, clone: &CloneSpec) -> Scope {
-        Scope {
-            templates: vec![clone.vmid.0],
-            storages: clone.storage.iter().map(ToString::to_string).collect(),
-            ..self.scope()
-        }
-    }
-
-    pub(super) async fn clone_machine(&mut self) -> Outcome {
+    pub(super) async fn clone_machine(&mut self) -> Performed {
         if matches!(self.clone_turn, CloneTurn::None) {
             self.clone_turn = self.clone_turn().await;
         }
         if let CloneTurn::Refused(_) = &self.clone_turn
             && let CloneTurn::Refused(refusal) = std::mem::take(&mut self.clone_turn)
         {
-            return refusal;
+            return Ok(refusal);
         }
-        let clone = match self.planned_clone() {
-            Ok(clone) => clone.clone(),
-            Err(refusal) => return refusal,
-        };
-        let (Some(client), Some(marker), Some(key)) = (
-            self.proxmox(),
-            self.marker(),
-            self.context.identity.keys.first(),
-        ) else {
-            return no_client();
-        };
-        if let Err(refusal) = self.verify_template(&client, &clone).await {
-            return refusal;
-        }
+        let clone = self.planned_clone()?.clone();
+        let client = self.connected()?;
+        let (marker, key) = self.signing()?;
+        self.verify_template(&client, &clone).await?;
         // Check again, because the turn may have taken long.
         if !self.leads() {
-            return failed(Failure::Retry, "somebody else leads".to_owned());
+            return Ok(failed(Failure::Retry, "somebody else leads"));
         }
-        let scope = self.clone_scope(&clone);
         let spec = &self.facts().spec;
         let request = CloneRequest {
             clone,
             hypervisor: spec.hypervisor.to_string(),
             newid: spec.vmid.0,
             name: spec.vm_name.to_string(),
-            pool: scope.pool.clone(),
+            pool: Some(self.surroundings.settings.pool.to_string()),
             description: marker.sign(key),
         };
-        begun(&client, &scope, client.clone_vm(&request).await).await
+        Ok(running(&client.clone_vm(&request).await?))
     }
 
-    pub(super) async fn configure(&self, proven: &Proven) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
+    pub(super) async fn configure(&self, proven: &Proven) -> Performed {
+        let client = self.connected()?;
         let spec = &self.facts().spec;
         let class = self.surroundings.class.as_deref();
         // A claim of an earlier version does not hold these settings.
@@ -154,7 +126,8 @@ impl Drive {
             .as_deref()
             .or(class.map(|class| &class.machine));
         let Some(machine) = machine else {
-            return failed(Failure::GiveUp, format!("NodeClass {} is gone", spec.class));
+            let text = format!("NodeClass {} is gone", spec.class);
+            return Ok(failed(Failure::GiveUp, text));
         };
         let config = MachineConfig {
             cores: spec.resources.milli_cores.div_ceil(1000),
@@ -164,56 +137,33 @@ impl Drive {
             machine,
         };
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
-        let clone = match client.read_config(hypervisor, vmid).await {
-            Ok(clone) => clone,
-            Err(error) => return refused(&client, &self.scope(), &error).await,
-        };
+        let clone = client.read_config(hypervisor, vmid).await?;
         // VMIDs are unique within a Proxmox cluster only.
         let origin = format!("{}/{}", self.context.identity.cluster_id, spec.cluster);
-        let params = match config.params(&clone, &origin, vmid) {
-            Ok(params) => params,
-            Err(problem) => return failed(Failure::GiveUp, problem.to_string()),
-        };
-        match client
-            .configure(hypervisor, vmid, params, Some(proven.digest()))
-            .await
-        {
-            Ok(()) => Outcome::Done,
-            Err(error) => refused(&client, &self.scope(), &error).await,
-        }
+        let params = config.params(&clone, &origin, vmid);
+        let params = params.map_err(|problem| failed(Failure::GiveUp, problem.to_string()))?;
+        let digest = Some(&**proven.digest());
+        client.configure(hypervisor, vmid, params, digest).await?;
+        Ok(Outcome::Done)
     }
 
-    pub(super) async fn resize(&self, proven: &Proven, bytes: u64) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
+    pub(super) async fn resize(&self, proven: &Proven, bytes: u64) -> Performed {
+        let client = self.connected()?;
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
-        let config = match client.read_config(hypervisor, vmid).await {
-            Ok(config) => config,
-            Err(error) => return refused(&client, &self.scope(), &error).await,
-        };
+        let config = client.read_config(hypervisor, vmid).await?;
         let Some(disk) = config.boot_disk() else {
-            return failed(
-                Failure::GiveUp,
-                "the clone has no boot disk to grow: the template needs one".to_owned(),
-            );
+            let text = "the clone has no boot disk to grow: the template needs one";
+            return Ok(failed(Failure::GiveUp, text));
         };
-        match client
-            .resize_disk(hypervisor, vmid, &disk.key, bytes.div_ceil(GIB))
-            .await
-        {
-            Ok(Some(upid)) => Outcome::Running(upid.as_str().into()),
-            Ok(None) => Outcome::Done,
-            Err(error) => refused(&client, &self.scope(), &error).await,
-        }
+        let gib = bytes.div_ceil(GIB);
+        let begun = client.resize_disk(hypervisor, vmid, &disk.key, gib).await?;
+        Ok(begun.as_ref().map_or(Outcome::Done, running))
     }
 
-    pub(super) async fn start(&self, proven: &Proven) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
-        let begun_task = client.start(proven.hypervisor(), proven.vmid().0).await;
-        begun(&client, &self.scope(), begun_task).await
+    pub(super) async fn start(&self, proven: &Proven) -> Performed {
+        let client = self.connected()?;
+        let begun = client.start(proven.hypervisor(), proven.vmid().0).await?;
+        Ok(running(&begun))
     }
 
     /// The privileges that kproxide needs on the claim's VM. Proxmox's refusal names the path of the VM, which goes
@@ -225,6 +175,27 @@ impl Drive {
             guest_exec: settings.join == Join::GuestExec,
             ..Scope::default()
         }
+    }
+
+    /// [`Self::scope`] with the template and the storage of the clone.
+    pub(super) fn clone_scope(&self) -> Scope {
+        let clone = self.facts().spec.clone.as_ref();
+        let storage = clone.and_then(|clone| clone.storage.as_ref());
+        Scope {
+            templates: clone.iter().map(|clone| clone.vmid.0).collect(),
+            storages: storage.iter().map(ToString::to_string).collect(),
+            ..self.scope()
+        }
+    }
+
+    pub(super) fn connected(&self) -> Result<Client, Outcome> {
+        self.proxmox().ok_or_else(no_client)
+    }
+
+    /// The marker in the VM's description, and the key that signs it.
+    pub(super) fn signing(&self) -> Result<(Marker, &Key), Outcome> {
+        let key = self.context.identity.keys.first();
+        self.marker().zip(key).ok_or_else(no_client)
     }
 
     /// The ownership marker that the machine's description must carry. `None`: the claim has no nonce yet.
@@ -250,30 +221,14 @@ impl Drive {
     }
 }
 
-/// A call that starts a task.
-pub(super) async fn begun(client: &Client, scope: &Scope, result: Result<Upid, Error>) -> Outcome {
-    match result {
-        Ok(upid) => Outcome::Running(upid.as_str().into()),
-        Err(error) => refused(client, scope, &error).await,
-    }
+/// A task that was started.
+pub(super) fn running(upid: &Upid) -> Outcome {
+    Outcome::Running(upid.as_str().into())
 }
 
-/// A call that failed. If a privilege is missing, the text has the commands that grant what `scope` needs.
-pub(super) async fn refused(client: &Client, scope: &Scope, error: &Error) -> Outcome {
-    let mut outcome = of_proxmox(error);
-    if let Outcome::Failed { text, .. } = &mut outcome {
-        *text = client.explained(error, scope).await;
-    }
-    outcome
-}
-
-pub(super) fn no_client() -> Outcome {
+fn no_client() -> Outcome {
     failed(
         Failure::Freeze,
-        "the Proxmox cluster's settings, or our key, cannot be used".to_owned(),
+        "the Proxmox cluster's settings, or our key, cannot be used",
     )
-}
-
-pub(super) fn failed(failure: Failure, text: String) -> Outcome {
-    Outcome::Failed { failure, text }
 }

@@ -19,6 +19,7 @@ use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
 use kproxide_planner::plan::{Launch, Plan, RemovalReason, Standing, Verdict};
+use kproxide_planner::time::later;
 use kproxide_planner::world::World;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -412,12 +413,8 @@ impl Actor {
                 .await
                 .unwrap_or_else(|_| {
                     tracing::error!(%claim, "a drive panicked; its claim rests");
-                    let until = clock
-                        .now()
-                        .saturating_add(AFTER_PANIC)
-                        .unwrap_or(Timestamp::MAX);
                     Driven::idle(Pause::BackOff {
-                        until,
+                        until: later(clock.now(), AFTER_PANIC),
                         why: "an error of kproxide".to_owned(),
                     })
                 });
@@ -439,8 +436,7 @@ impl Actor {
         let acted = driven.acted;
         let turn = std::mem::take(&mut driven.clone_turn);
         if turn.is_taken() {
-            let until = self.context.clock.now().saturating_add(CLONE_TURN_RESTS);
-            let until = until.unwrap_or(Timestamp::MAX);
+            let until = later(self.context.clock.now(), CLONE_TURN_RESTS);
             self.clone_turns.insert(claim.clone(), (turn, until));
         }
         self.rest(claim, driven, verdict, self.context.clock.now());
@@ -451,7 +447,7 @@ impl Actor {
         let Driven {
             pause, removing, ..
         } = driven;
-        let look_again = now.saturating_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX);
+        let look_again = later(now, LOOK_AGAIN);
         let (earliest, wake_at) = match pause {
             Pause::Done => {
                 self.claims.remove(&claim);

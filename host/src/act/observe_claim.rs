@@ -1,5 +1,7 @@
 //! Reads what the next decision needs, freshly, from Proxmox and Kubernetes at once. What cannot be read stays unknown.
 
+use std::error::Error;
+
 use futures::future::join_all;
 use kproxide_planner::claim::{
     Attempted, ClaimLook, EntryLook, JoinLook, Looks, Machine, MachineLook, Marker, Need, NodeLook,
@@ -13,11 +15,13 @@ use super::drive::Drive;
 use super::outcome::of_task;
 use crate::chain::chain;
 use crate::kube::definition::{self, Definition};
+use crate::kube::error::Error as KubeError;
 use crate::kube::{ledger, nodes, pods};
 use crate::pve::client::Client;
-use crate::pve::error::{Error, Meaning};
+use crate::pve::error::Meaning;
 use crate::pve::inventory::{Guest, GuestKind, Inventory};
-use crate::pve::ownership::{self, NotOurs};
+use crate::pve::machine::CurrentStatus;
+use crate::pve::ownership::{self, NotOurs, SignedMarker};
 use crate::pve::task::{self, Upid};
 use crate::pve::vm_config::{Disk, VmConfig};
 
@@ -27,29 +31,6 @@ const PERSISTENT_VOLUMES_OWNER: &str = "9999";
 /// The end of a task's log that is searched for what it left behind.
 const LOG_LINES: u64 = 200;
 
-/// What Proxmox says.
-#[derive(Default)]
-struct Proxmox {
-    task: Option<Outcome>,
-    presence: Option<Presence>,
-    machine: Option<MachineLook>,
-    quorate: Option<bool>,
-    leftovers: Vec<String>,
-    unread: Vec<String>,
-}
-
-/// What Kubernetes says.
-#[derive(Default)]
-struct Kubernetes {
-    entry: Option<EntryLook>,
-    node: Option<NodeLook>,
-    /// Names under which the Node of another machine was found.
-    of_others: Vec<NodeName>,
-    pods: Option<Vec<PodOnNode>>,
-    attachments: Option<Vec<String>>,
-    unread: Vec<String>,
-}
-
 impl Drive {
     pub(super) async fn observe(&self, looks: &Looks, last: Option<Attempted>) -> Observed {
         let (proxmox, kubernetes, definition) = futures::join!(
@@ -57,51 +38,29 @@ impl Drive {
             self.look_at_kubernetes(looks),
             self.look_at_definition(looks)
         );
-        let Proxmox {
-            task,
-            presence,
-            machine,
-            quorate,
-            leftovers,
-            mut unread,
-        } = proxmox;
-        let Kubernetes {
-            entry,
-            node,
-            of_others: _,
-            pods,
-            attachments,
-            unread: more,
-        } = kubernetes;
-        unread.extend(more);
-        let claim = definition.unwrap_or_else(|why| {
-            unread.push(why);
+        let mut seen = Observed {
+            node: kubernetes.node,
+            pods: kubernetes.pods,
+            attachments: kubernetes.attachments,
+            entry: kubernetes.entry,
+            last,
+            ..proxmox
+        };
+        seen.unread.extend(kubernetes.unread);
+        seen.claim = definition.unwrap_or_else(|why| {
+            seen.unread.push(why);
             ClaimLook::Unclear
         });
-        let join = match (&node, &machine) {
-            (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) if looks.join => {
-                self.join_state(machine, &mut unread).await
-            }
-            (_, _) => None,
-        };
+        if let (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) =
+            (&seen.node, &seen.machine)
+            && looks.join
+        {
+            seen.join = self.join_state(machine, &mut seen.unread).await;
+        }
         let epoch = self.context.fence.epoch();
         let intent = self.facts().status.intent.as_ref();
-        Observed {
-            claim,
-            own_intent: intent.is_some_and(|intent| epoch.as_deref() == Some(&intent.epoch)),
-            quorate,
-            presence,
-            machine,
-            task,
-            node,
-            pods,
-            attachments,
-            join,
-            entry,
-            last,
-            leftovers,
-            unread,
-        }
+        seen.own_intent = intent.is_some_and(|intent| epoch.as_deref() == Some(&intent.epoch));
+        seen
     }
 
     /// Kubernetes marks the CRD as deleted before it deletes the first claim.
@@ -116,8 +75,8 @@ impl Drive {
         }
     }
 
-    async fn look_at_proxmox(&self, looks: &Looks) -> Proxmox {
-        let mut seen = Proxmox::default();
+    async fn look_at_proxmox(&self, looks: &Looks) -> Observed {
+        let mut seen = Observed::default();
         let silent = looks.task.is_none()
             && looks.presence == Need::No
             && looks.machine == Need::No
@@ -173,17 +132,11 @@ impl Drive {
         seen
     }
 
-    async fn look_at_vmid(&self, client: &Client, seen: &mut Proxmox) {
-        let free = note(
-            client.vmid_is_free(self.facts().spec.vmid.0).await,
-            &mut seen.unread,
-        );
-        seen.presence = free.map(|free| {
-            if free {
-                Presence::Free
-            } else {
-                Presence::Taken
-            }
+    async fn look_at_vmid(&self, client: &Client, seen: &mut Observed) {
+        let free = client.vmid_is_free(self.facts().spec.vmid.0).await;
+        seen.presence = note(free, &mut seen.unread).map(|free| match free {
+            true => Presence::Free,
+            false => Presence::Taken,
         });
     }
 
@@ -225,28 +178,18 @@ impl Drive {
             return Some(MachineLook::Invisible);
         }
         let (config, status) = (note(config, unread)?, note(status, unread)?);
-        let power = match status.running {
-            Some(true) => Power::On,
-            Some(false) => Power::Off,
-            None => Power::Unknown,
-        };
-        let mut machine = self.machine(&config, guest);
-        machine.power = power;
-        machine.ha_managed = status.ha_managed;
-        machine.lock = config.lock.or(status.lock).as_deref().map(Into::into);
+        let machine = self.machine(&config, &status, guest);
         Some(MachineLook::Visible(Box::new(machine)))
     }
 
-    fn machine(&self, config: &VmConfig, guest: &Guest) -> Machine {
+    fn machine(&self, config: &VmConfig, status: &CurrentStatus, guest: &Guest) -> Machine {
         let (persistent, disks): (Vec<_>, Vec<_>) = config
             .disks
             .iter()
             .partition(|disk| owner_of(disk) == Some(PERSISTENT_VOLUMES_OWNER));
         let volumes = |disks: Vec<&Disk>| {
-            disks
-                .into_iter()
-                .map(|disk| disk.volume.as_str().into())
-                .collect()
+            let volumes = disks.into_iter().map(|disk| disk.volume.as_str().into());
+            volumes.collect()
         };
         Machine {
             hypervisor: guest.hypervisor.as_str().into(),
@@ -262,12 +205,20 @@ impl Drive {
                 @ (Marker::Ours | Marker::Tombstoned | Marker::Foreign | Marker::Missing) => marker,
             },
             smbios_uuid: config.smbios_uuid.as_deref().map(Into::into),
-            lock: None,
-            power: Power::Unknown,
+            lock: config
+                .lock
+                .as_ref()
+                .or(status.lock.as_ref())
+                .map(|lock| lock.as_str().into()),
+            power: match status.running {
+                Some(true) => Power::On,
+                Some(false) => Power::Off,
+                None => Power::Unknown,
+            },
             protected: config.protection,
             snapshot: config.snapshot.as_deref().map(Into::into),
             template: config.template,
-            ha_managed: false,
+            ha_managed: status.ha_managed,
             disks: volumes(disks),
             persistent: volumes(persistent),
             digest: config.digest.as_deref().unwrap_or_default().into(),
@@ -282,16 +233,13 @@ impl Drive {
         };
         match ownership::prove(description, keys, &expected) {
             Ok(()) => {
-                let tombstone = ownership::Marker::find_tombstone(description);
-                let condemned = tombstone.is_ok_and(|found| {
-                    found
-                        .verify(keys, expected.vmid)
-                        .is_ok_and(|m| *m == expected)
-                });
-                if condemned {
-                    Marker::Tombstoned
-                } else {
-                    Marker::Ours
+                let is_it = |found: SignedMarker| {
+                    let verified = found.verify(keys, expected.vmid);
+                    verified.is_ok_and(|marker| *marker == expected)
+                };
+                match ownership::Marker::find_tombstone(description).is_ok_and(is_it) {
+                    true => Marker::Tombstoned,
+                    false => Marker::Ours,
                 }
             }
             Err(NotOurs::Absent) => Marker::Missing,
@@ -328,8 +276,8 @@ impl Drive {
         }
     }
 
-    async fn look_at_kubernetes(&self, looks: &Looks) -> Kubernetes {
-        let mut seen = Kubernetes::default();
+    async fn look_at_kubernetes(&self, looks: &Looks) -> Observed {
+        let mut seen = Observed::default();
         let kube = &self.context.kube;
         if looks.entry {
             match ledger::get(kube).await {
@@ -348,13 +296,18 @@ impl Drive {
                 Err(error) => seen.unread.push(chain(&error)),
             }
         }
-        if looks.node {
-            self.look_at_node(&mut seen).await;
+        let mut of_others = Vec::new();
+        if looks.node
+            && let Some(found) = note(self.look_at_node().await, &mut seen.unread)
+        {
+            (seen.node, of_others) = (Some(found.0), found.1);
         }
         if !looks.pods && !looks.attachments {
             return seen;
         }
-        let Some(node) = node_to_empty(&seen, self.facts().status.node_name.as_ref()) else {
+        let recorded = self.facts().status.node_name.as_ref();
+        let recorded = recorded.filter(|name| !of_others.contains(name));
+        let Some(node) = node_to_empty(seen.node.as_ref(), recorded) else {
             // Either there never was a Node, and so no pods. Or it is not known which Node it is.
             if seen.node == Some(NodeLook::Absent) {
                 (seen.pods, seen.attachments) = (Some(Vec::new()), Some(Vec::new()));
@@ -365,38 +318,29 @@ impl Drive {
             pods::on_node(kube, &node),
             pods::volumes_attached_to(kube, &node)
         );
-        match pods {
-            Ok(pods) => {
-                seen.pods = Some(
-                    pods.iter()
-                        .map(|(key, pod)| PodOnNode::of(key, pod))
-                        .collect(),
-                )
-            }
-            Err(error) => seen.unread.push(chain(&error)),
-        }
-        match attached {
-            Ok(attached) => {
-                let name = |(attachment, facts): (
-                    String,
-                    kproxide_planner::facts::VolumeAttachmentFacts,
-                )| {
-                    facts.volume.map_or(attachment, |volume| volume.to_string())
-                };
-                seen.attachments = Some(attached.into_iter().map(name).collect());
-            }
-            Err(error) => seen.unread.push(chain(&error)),
-        }
+        seen.pods = note(pods, &mut seen.unread).map(|pods| {
+            let pods = pods.iter().map(|(key, pod)| PodOnNode::of(key, pod));
+            pods.collect()
+        });
+        seen.attachments = note(attached, &mut seen.unread).map(|attached| {
+            let volumes = attached.into_iter().map(|(attachment, facts)| {
+                facts.volume.map_or(attachment, |volume| volume.to_string())
+            });
+            volumes.collect()
+        });
         seen
     }
 
     /// Looks for the Node under the names that it may have (the recorded one, the VM's, the world's hint), and compares
-    /// the UUID.
-    async fn look_at_node(&self, seen: &mut Kubernetes) {
+    /// the UUID. Also returns the names that it tried, and those under which it found the Node of another machine.
+    async fn look_at_node(&self) -> Result<(NodeLook, Vec<NodeName>), KubeError> {
         let claim = self.facts();
         let Some(uuid) = &claim.status.smbios_uuid else {
-            seen.node = Some(NodeLook::Absent);
-            return;
+            return Ok((NodeLook::Absent, Vec::new()));
+        };
+        let is_its = |node: &NodeFacts| {
+            let found = node.system_uuid.as_ref();
+            found.is_some_and(|found| same_uuid(found, uuid))
         };
         let by_vm = NodeName::from(&*claim.spec.vm_name);
         let mut names: Vec<_> = claim
@@ -409,68 +353,38 @@ impl Drive {
             .collect();
         names.sort();
         names.dedup();
-        let found = join_all(
-            names
-                .iter()
-                .map(|name| nodes::get(&self.context.kube, name)),
-        )
-        .await;
-        let mut matching = Vec::new();
+        let kube = &self.context.kube;
+        let found = join_all(names.iter().map(|name| nodes::get(kube, name))).await;
+        let (mut matching, mut of_others) = (Vec::new(), Vec::new());
         // The Node of an adopted machine may have any name. To miss it would mean to destroy a machine in service.
         if claim.spec.adopts.is_some() && claim.status.node_name.is_none() {
-            match nodes::list(&self.context.kube).await {
-                Ok(all) => {
-                    let is_its = |(_, node): &(NodeName, NodeFacts)| {
-                        let found = node.system_uuid.as_ref();
-                        found.is_some_and(|found| same_uuid(found, uuid))
-                    };
-                    let not_named = |(name, _): &(NodeName, NodeFacts)| !names.contains(name);
-                    let others = all.into_iter().filter(not_named);
-                    matching.extend(others.filter(is_its));
-                }
-                Err(error) => {
-                    seen.unread.push(chain(&error));
-                    return;
-                }
-            }
+            let mut others = nodes::list(kube).await?;
+            others.retain(|(name, node)| !names.contains(name) && is_its(node));
+            matching.extend(others);
         }
         for (name, found) in names.into_iter().zip(found) {
-            match found {
-                Ok(Some(node))
-                    if node
-                        .system_uuid
-                        .as_ref()
-                        .is_some_and(|found| same_uuid(found, uuid)) =>
-                {
-                    matching.push((name, node));
-                }
-                Ok(Some(_)) => seen.of_others.push(name),
-                Ok(None) => {}
-                Err(error) => {
-                    seen.unread.push(chain(&error));
-                    return;
-                }
+            match found? {
+                Some(node) if is_its(&node) => matching.push((name, node)),
+                Some(_) => of_others.push(name),
+                None => {}
             }
         }
-        seen.node = Some(if matching.len() > 1 {
-            NodeLook::Several(matching.into_iter().map(|(name, _)| name).collect())
-        } else {
-            match matching.pop() {
-                Some((name, node)) => NodeLook::One(name, Box::new(node)),
-                None => NodeLook::Absent,
-            }
-        });
+        if matching.len() > 1 {
+            let names = matching.into_iter().map(|(name, _)| name).collect();
+            return Ok((NodeLook::Several(names), of_others));
+        }
+        let one = matching.pop();
+        let one = one.map(|(name, node)| NodeLook::One(name, Box::new(node)));
+        Ok((one.unwrap_or(NodeLook::Absent), of_others))
     }
 }
 
 /// Pods of a deleted Node are still bound to its name. But if another machine has this Node name now, they are its
 /// pods.
-fn node_to_empty(seen: &Kubernetes, recorded: Option<&NodeName>) -> Option<NodeName> {
-    match seen.node.as_ref()? {
+fn node_to_empty(node: Option<&NodeLook>, recorded: Option<&NodeName>) -> Option<NodeName> {
+    match node? {
         NodeLook::One(name, _) => Some(name.clone()),
-        NodeLook::Absent => recorded
-            .filter(|name| !seen.of_others.contains(name))
-            .cloned(),
+        NodeLook::Absent => recorded.cloned(),
         NodeLook::Several(_) => None,
     }
 }
@@ -490,18 +404,8 @@ fn container(guest: &Guest) -> Machine {
         hypervisor: guest.hypervisor.as_str().into(),
         name: guest.name.as_deref().map(Into::into),
         pool: guest.pool.as_deref().map(Into::into),
-        marker: Marker::Missing,
-        smbios_uuid: None,
         lock: guest.lock.as_deref().map(Into::into),
-        power: Power::Unknown,
-        protected: false,
-        snapshot: None,
-        template: false,
-        ha_managed: false,
-        disks: Vec::new(),
-        persistent: Vec::new(),
-        digest: "".into(),
-        grow_to: None,
+        ..Machine::default()
     }
 }
 
@@ -512,8 +416,8 @@ fn owner_of(disk: &Disk) -> Option<&str> {
 }
 
 /// The value, if it could be read. If not, notes why, for people.
-fn note<T>(result: Result<T, Error>, unread: &mut Vec<String>) -> Option<T> {
-    result.map_err(|error| unread.push(error.chain())).ok()
+fn note<T, E: Error>(result: Result<T, E>, unread: &mut Vec<String>) -> Option<T> {
+    result.map_err(|error| unread.push(chain(&error))).ok()
 }
 
 #[cfg(test)]

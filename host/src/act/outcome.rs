@@ -75,6 +75,38 @@ pub(super) fn of_kubernetes(error: &KubeError) -> Outcome {
     }
 }
 
+pub(super) fn failed(failure: Failure, text: impl Into<String>) -> Outcome {
+    let text = text.into();
+    Outcome::Failed { failure, text }
+}
+
+/// What a step came to. Errors end it where they stand.
+pub(super) type Performed = Result<Outcome, Stopped>;
+
+pub(super) enum Stopped {
+    With(Outcome),
+    /// If for want of a privilege, the commands that grant it are still to be told.
+    ByProxmox(PveError),
+}
+
+impl From<Outcome> for Stopped {
+    fn from(outcome: Outcome) -> Self {
+        Self::With(outcome)
+    }
+}
+
+impl From<PveError> for Stopped {
+    fn from(error: PveError) -> Self {
+        Self::ByProxmox(error)
+    }
+}
+
+impl From<KubeError> for Stopped {
+    fn from(error: KubeError) -> Self {
+        Self::With(of_kubernetes(&error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,11 @@
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{Step, Then};
+use kproxide_planner::time::later;
 
 use super::clone_turn::CloneTurn;
+use crate::chain::chain;
+use crate::kube::error::Error;
 
 /// Why a drive ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +61,14 @@ impl Pause {
             Step::BackOff { until, why } => Ok(Self::BackOff { until, why }),
             Step::Done => Ok(Self::Done),
             step @ (Step::Record { .. } | Step::Do(_) | Step::Follow { .. }) => Err(step),
+        }
+    }
+
+    /// The pause after an error, until the server may be asked again.
+    pub(super) fn after(error: &Error, now: Timestamp) -> Self {
+        Self::BackOff {
+            until: later(now, error.pause()),
+            why: chain(error),
         }
     }
 

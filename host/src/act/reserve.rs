@@ -16,7 +16,7 @@ use super::pause::Pause;
 use crate::chain::chain;
 use crate::kube::claims::{self, Creation, StoredClaim};
 use crate::kube::client::Client;
-use crate::kube::error::{Cas, Error};
+use crate::kube::error::Cas;
 use crate::kube::ledger;
 
 /// What became of a plan's Ledger.
@@ -115,7 +115,7 @@ pub(super) async fn create_claim(
             Err(Pause::Done)
         }
         Ok(None) => Err(Pause::Done),
-        Err(error) => Err(later(context, &error)),
+        Err(error) => Err(Pause::after(&error, context.clock.now())),
     }
 }
 
@@ -128,18 +128,6 @@ pub(super) async fn read_claim(
     match claims::get(&context.kube, name).await {
         Ok(Some(claim)) if claim.facts.uid == *uid => Ok(claim),
         Ok(Some(_) | None) => Err(Pause::Done),
-        Err(error) => Err(later(context, &error)),
-    }
-}
-
-fn later(context: &Context, error: &Error) -> Pause {
-    let until = context
-        .clock
-        .now()
-        .saturating_add(error.pause())
-        .unwrap_or(Timestamp::MAX);
-    Pause::BackOff {
-        until,
-        why: chain(error),
+        Err(error) => Err(Pause::after(&error, context.clock.now())),
     }
 }

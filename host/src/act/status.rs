@@ -6,7 +6,6 @@ use super::ClaimNote;
 use super::drive::Drive;
 use super::pause::Pause;
 use super::reserve::read_claim;
-use crate::chain::chain;
 use crate::kube::claims;
 use crate::kube::error::Cas;
 
@@ -50,18 +49,7 @@ impl Drive {
                 }
             }
             Ok(Cas::Gone) => Recorded::Ended(Pause::Done),
-            Err(error) => {
-                let until = self
-                    .context
-                    .clock
-                    .now()
-                    .saturating_add(error.pause())
-                    .unwrap_or(jiff::Timestamp::MAX);
-                Recorded::Ended(Pause::BackOff {
-                    until,
-                    why: chain(&error),
-                })
-            }
+            Err(error) => Recorded::Ended(Pause::after(&error, self.context.clock.now())),
         }
     }
 

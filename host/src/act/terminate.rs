@@ -7,8 +7,8 @@ use kproxide_planner::claim::{Closing, Failure, Outcome, Proven, close};
 use kproxide_planner::facts::LaunchFailure;
 
 use super::drive::Drive;
-use super::launch::{begun, no_client, refused};
-use super::outcome::of_kubernetes;
+use super::launch::running;
+use super::outcome::{Performed, failed};
 use crate::kube::error::Cas;
 use crate::kube::{claims, ledger};
 use crate::pve::ownership::with_line;
@@ -17,66 +17,46 @@ use crate::pve::ownership::with_line;
 const LEDGER_TRIES: u32 = 8;
 
 impl Drive {
-    pub(super) async fn tombstone(&self, proven: &Proven) -> Outcome {
-        let (Some(client), Some(marker), Some(key)) = (
-            self.proxmox(),
-            self.marker(),
-            self.context.identity.keys.first(),
-        ) else {
-            return no_client();
-        };
+    pub(super) async fn tombstone(&self, proven: &Proven) -> Performed {
+        let client = self.connected()?;
+        let (marker, key) = self.signing()?;
         let (hypervisor, vmid) = (proven.hypervisor(), proven.vmid().0);
-        let config = match client.read_config(hypervisor, vmid).await {
-            Ok(config) => config,
-            Err(error) => return refused(&client, &self.scope(), &error).await,
-        };
+        let config = client.read_config(hypervisor, vmid).await?;
         // Written only if the configuration is still the one that was proven.
         let description = with_line(&config.description, &marker.tombstone(key));
-        match client
-            .set_description(hypervisor, vmid, &description, Some(proven.digest()))
-            .await
-        {
-            Ok(()) => Outcome::Done,
-            Err(error) => refused(&client, &self.scope(), &error).await,
-        }
+        let digest = Some(&**proven.digest());
+        let written = client.set_description(hypervisor, vmid, &description, digest);
+        written.await?;
+        Ok(Outcome::Done)
     }
 
-    pub(super) async fn shutdown(&self, proven: &Proven, grace: SignedDuration) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
+    pub(super) async fn shutdown(&self, proven: &Proven, grace: SignedDuration) -> Performed {
+        let client = self.connected()?;
         // Proxmox counts in whole seconds, at least one.
-        let grace = Duration::try_from(grace)
-            .unwrap_or_default()
-            .max(Duration::from_secs(1));
-        let begun_task = client
-            .shutdown(proven.hypervisor(), proven.vmid().0, grace)
-            .await;
-        begun(&client, &self.scope(), begun_task).await
+        let grace = Duration::try_from(grace).unwrap_or_default();
+        let grace = grace.max(Duration::from_secs(1));
+        let begun = client.shutdown(proven.hypervisor(), proven.vmid().0, grace);
+        Ok(running(&begun.await?))
     }
 
-    pub(super) async fn stop(&self, proven: &Proven) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
-        let begun_task = client.stop(proven.hypervisor(), proven.vmid().0).await;
-        begun(&client, &self.scope(), begun_task).await
+    pub(super) async fn stop(&self, proven: &Proven) -> Performed {
+        let client = self.connected()?;
+        let begun = client.stop(proven.hypervisor(), proven.vmid().0).await?;
+        Ok(running(&begun))
     }
 
-    pub(super) async fn destroy(&self, proven: &Proven) -> Outcome {
-        let Some(client) = self.proxmox() else {
-            return no_client();
-        };
+    pub(super) async fn destroy(&self, proven: &Proven) -> Performed {
+        let client = self.connected()?;
         tracing::info!(claim = %self.name(), vmid = %proven.vmid(), hypervisor = %proven.hypervisor(), "destroying");
-        let begun_task = client.destroy(proven.hypervisor(), proven.vmid().0).await;
-        begun(&client, &self.scope(), begun_task).await
+        let begun = client.destroy(proven.hypervisor(), proven.vmid().0);
+        Ok(running(&begun.await?))
     }
 
     pub(super) async fn quarantine(
         &self,
         until: Timestamp,
         failure: Option<LaunchFailure>,
-    ) -> Outcome {
+    ) -> Performed {
         let closing = Closing {
             claim: self.name(),
             spec: &self.facts().spec,
@@ -84,34 +64,24 @@ impl Drive {
             failure,
         };
         for _ in 0..LEDGER_TRIES {
-            let stands = match ledger::get_or_create(&self.context.kube).await {
-                Ok(ledger) => ledger,
-                Err(error) => return of_kubernetes(&error),
-            };
+            let stands = ledger::get_or_create(&self.context.kube).await?;
             let closed = close(&stands, &closing, self.context.clock.now());
             if !self.leads() {
                 break;
             }
-            match ledger::replace(&self.context.kube, &closed).await {
-                Ok(Cas::Written(_)) => return Outcome::Done,
-                Ok(Cas::Conflict | Cas::Gone) => {}
-                Err(error) => return of_kubernetes(&error),
+            match ledger::replace(&self.context.kube, &closed).await? {
+                Cas::Written(_) => return Ok(Outcome::Done),
+                Cas::Conflict | Cas::Gone => {}
             }
         }
-        Outcome::Failed {
-            failure: Failure::Retry,
-            text: "the Ledger keeps changing".to_owned(),
-        }
+        Ok(failed(Failure::Retry, "the Ledger keeps changing"))
     }
 
-    pub(super) async fn remove_finalizer(&self) -> Outcome {
-        match claims::remove_finalizer(&self.context.kube, &self.claim).await {
-            Ok(Cas::Written(()) | Cas::Gone) => Outcome::Done,
-            Ok(Cas::Conflict) => Outcome::Failed {
-                failure: Failure::Retry,
-                text: "the claim has just changed".to_owned(),
-            },
-            Err(error) => of_kubernetes(&error),
-        }
+    pub(super) async fn remove_finalizer(&self) -> Performed {
+        let removed = claims::remove_finalizer(&self.context.kube, &self.claim);
+        Ok(match removed.await? {
+            Cas::Written(()) | Cas::Gone => Outcome::Done,
+            Cas::Conflict => failed(Failure::Retry, "the claim has just changed"),
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! What must be true of the adapter whatever answers: the same cases run against the simulated API server and against a real one.
 
 use jiff::SignedDuration;
-use kproxide_planner::claim::{Intent, Op, Phase};
+use kproxide_planner::claim::{Intent, NodePatch, NodeRef, Op, Phase};
 use kproxide_planner::facts::{
     ClaimSpec, ClaimStatus, EntryState, LedgerEntry, LedgerFacts, Taint, TaintEffect,
 };
@@ -17,7 +17,7 @@ use super::convert::tests_support::full_spec;
 use super::error::{Cas, Deletion, Error};
 use super::events::{self, About, Event};
 use super::evict::{self, Eviction};
-use super::nodes::{self, Marks, NodeWrite};
+use super::nodes::{self, NodeWrite};
 use super::status::{Readiness, StatusWriter};
 use super::{crd, identity, ledger, pods};
 use crate::clock::Clock;
@@ -274,38 +274,39 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
         "spec": {"taints": [{"key": keys::UNREGISTERED_TAINT, "effect": "NoExecute"}]},
     });
     let uid = uid(&create(client, NODES, node).await);
-    let name = "n1".into();
     let claim = "workers-a".into();
-    let marks = Marks {
+    let node = NodeRef {
+        name: "n1".into(),
+        uid,
+    };
+    let another = NodeRef {
+        uid: "another".into(),
+        ..node.clone()
+    };
+    let marks = NodePatch {
         labels: [(keys::POOL.to_owned(), "workers".to_owned())].into(),
-        taints: vec![Taint {
+        add_taints: vec![Taint {
             key: "dedicated".into(),
             value: "x".into(),
             effect: TaintEffect::NoSchedule,
         }],
-        registered: true,
+        remove_unregistered: true,
         provider_id: Some("proxmox://lab/600".to_owned()),
-        ..Marks::default()
+        ..NodePatch::default()
     };
     assert_eq!(
-        nodes::mark(client, &name, &"another".into(), &claim, &marks)
-            .await
-            .unwrap(),
+        nodes::mark(client, &another, &claim, &marks).await.unwrap(),
         NodeWrite::Gone
     );
     assert_eq!(
-        nodes::mark(client, &name, &uid, &claim, &marks)
-            .await
-            .unwrap(),
+        nodes::mark(client, &node, &claim, &marks).await.unwrap(),
         NodeWrite::Written
     );
     assert_eq!(
-        nodes::mark(client, &name, &uid, &claim, &marks)
-            .await
-            .unwrap(),
+        nodes::mark(client, &node, &claim, &marks).await.unwrap(),
         NodeWrite::Unchanged
     );
-    let facts = nodes::get(client, &name).await.unwrap().unwrap();
+    let facts = nodes::get(client, &node.name).await.unwrap().unwrap();
     assert_eq!(facts.provider_id.as_deref(), Some("proxmox://lab/600"));
     // Others put taints of their own onto a Node that is not Ready.
     let tainted = |facts: &kproxide_planner::facts::NodeFacts, key: &str| {
@@ -314,16 +315,16 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     assert!(tainted(&facts, "dedicated") && !tainted(&facts, keys::UNREGISTERED_TAINT));
 
     assert_eq!(
-        nodes::cordon(client, &name, &uid, &claim).await.unwrap(),
+        nodes::cordon(client, &node, &claim).await.unwrap(),
         NodeWrite::Written
     );
-    let facts = nodes::get(client, &name).await.unwrap().unwrap();
+    let facts = nodes::get(client, &node.name).await.unwrap().unwrap();
     assert!(facts.unschedulable && tainted(&facts, keys::DRAINING_TAINT));
     assert_eq!(
-        nodes::uncordon(client, &name, &uid, &claim).await.unwrap(),
+        nodes::uncordon(client, &node, &claim).await.unwrap(),
         NodeWrite::Written
     );
-    let facts = nodes::get(client, &name).await.unwrap().unwrap();
+    let facts = nodes::get(client, &node.name).await.unwrap().unwrap();
     assert!(
         !facts.unschedulable
             && !tainted(&facts, keys::DRAINING_TAINT)
@@ -331,18 +332,16 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     );
 
     assert_eq!(
-        nodes::delete(client, &name, &"another".into(), &claim)
-            .await
-            .unwrap(),
+        nodes::delete(client, &another, &claim).await.unwrap(),
         Deletion::Replaced
     );
     assert_eq!(
-        nodes::delete(client, &name, &uid, &claim).await.unwrap(),
+        nodes::delete(client, &node, &claim).await.unwrap(),
         Deletion::Accepted
     );
-    assert_eq!(nodes::get(client, &name).await.unwrap(), None);
+    assert_eq!(nodes::get(client, &node.name).await.unwrap(), None);
     assert_eq!(
-        nodes::delete(client, &name, &uid, &claim).await.unwrap(),
+        nodes::delete(client, &node, &claim).await.unwrap(),
         Deletion::Gone
     );
 }

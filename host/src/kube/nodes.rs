@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 
-use kproxide_planner::facts::{Labels, NodeFacts, Taint, TaintEffect};
-use kproxide_planner::ids::{ClaimName, NodeName, Uid};
+use kproxide_planner::claim::{NodePatch, NodeRef};
+use kproxide_planner::facts::{NodeFacts, Taint, TaintEffect};
+use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::keys::{
     self, CORDONED_BY_US, DRAINING_TAINT, UNINITIALIZED_TAINT, UNREGISTERED_TAINT,
 };
 use kube::api::{ListParams, Patch, PatchParams};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::claims::{deletion, only_uid};
 use super::client::Client;
@@ -35,19 +36,6 @@ pub enum NodeWrite {
     Unchanged,
     /// It is gone, or another Node has its name.
     Gone,
-}
-
-/// The marks of a Node that was recognized as the machine of a claim.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Marks {
-    pub labels: Labels,
-    pub annotations: Labels,
-    /// Added where they are missing.
-    pub taints: Vec<Taint>,
-    /// `kproxide.dev/unregistered` goes with the same write.
-    pub registered: bool,
-    /// Written only where it is empty and no cloud controller manager is going to; it can be written only once.
-    pub provider_id: Option<String>,
 }
 
 /// The present Node, by a quorum read. `None` if it is gone.
@@ -77,50 +65,41 @@ pub async fn list(client: &Client) -> Result<Vec<(NodeName, NodeFacts)>, Error> 
 /// Sets the marks; repeatable.
 pub async fn mark(
     client: &Client,
-    node: &NodeName,
-    uid: &Uid,
+    node: &NodeRef,
     claim: &ClaimName,
-    marks: &Marks,
+    marks: &NodePatch,
 ) -> Result<NodeWrite, Error> {
-    change(client, node, uid, claim, |view| marks_patch(view, marks)).await
+    change(client, node, claim, |view| marks_patch(view, marks)).await
 }
 
 /// Marks the Node unschedulable and taints it [`DRAINING_TAINT`]; repeatable.
 pub async fn cordon(
     client: &Client,
-    node: &NodeName,
-    uid: &Uid,
+    node: &NodeRef,
     claim: &ClaimName,
 ) -> Result<NodeWrite, Error> {
-    change(client, node, uid, claim, cordon_patch).await
+    change(client, node, claim, cordon_patch).await
 }
 
 /// Undoes [`cordon`]. Can be repeated. A Node that a user had cordoned before stays unschedulable.
 pub async fn uncordon(
     client: &Client,
-    node: &NodeName,
-    uid: &Uid,
+    node: &NodeRef,
     claim: &ClaimName,
 ) -> Result<NodeWrite, Error> {
-    change(client, node, uid, claim, uncordon_patch).await
+    change(client, node, claim, uncordon_patch).await
 }
 
 /// Deletes the Node of this UID. Only after the absence of its machine is proven: a kubelet would register it again.
-pub async fn delete(
-    client: &Client,
-    node: &NodeName,
-    uid: &Uid,
-    claim: &ClaimName,
-) -> Result<Deletion, Error> {
-    match change(client, node, uid, claim, |_| None).await? {
+pub async fn delete(client: &Client, node: &NodeRef, claim: &ClaimName) -> Result<Deletion, Error> {
+    match change(client, node, claim, |_| None).await? {
         // Which of the two it is that keeps a Node from being written, the deletion says.
         NodeWrite::Written | NodeWrite::Unchanged | NodeWrite::Gone => {}
     }
-    let deleted = client
-        .all::<NodeView>()
-        .delete(node.as_str(), &only_uid(uid))
-        .await
-        .map_err(Error::of("delete", RESOURCE, node.as_str()));
+    let name = node.name.as_str();
+    let nodes = client.all::<NodeView>();
+    let deleted = nodes.delete(name, &only_uid(&node.uid)).await;
+    let deleted = deleted.map_err(Error::of("delete", RESOURCE, name));
     deletion(deleted.map(|_| ()))
 }
 
@@ -130,25 +109,21 @@ pub async fn delete(
 /// does not stay, the rest is written all the same, and the API server says whether it may be.
 async fn change(
     client: &Client,
-    node: &NodeName,
-    uid: &Uid,
+    node: &NodeRef,
     claim: &ClaimName,
     patch: impl Fn(&NodeView) -> Option<Value>,
 ) -> Result<NodeWrite, Error> {
     let api = client.all::<NodeView>();
+    let name = node.name.as_str();
     let mut conflict = None;
     let mut was_named = false;
     for _ in 0..TRIES {
-        let Some(view) =
-            api.get_opt(node.as_str())
-                .await
-                .map_err(Error::of("get", RESOURCE, node.as_str()))?
-        else {
+        let found = api.get_opt(name).await;
+        let found = found.map_err(Error::of("get", RESOURCE, name))?;
+        let is_it = |view: &NodeView| view.metadata.uid.as_deref() == Some(node.uid.as_str());
+        let Some(view) = found.filter(is_it) else {
             return Ok(NodeWrite::Gone);
         };
-        if view.metadata.uid.as_deref() != Some(uid.as_str()) {
-            return Ok(NodeWrite::Gone);
-        }
         let naming = naming_patch(&view, claim).filter(|_| !was_named);
         let names = naming.is_some();
         let Some(mut patch) = naming.or_else(|| patch(&view)) else {
@@ -159,15 +134,9 @@ async fn change(
         };
         patch["metadata"]["uid"] = json!(view.metadata.uid);
         patch["metadata"]["resourceVersion"] = json!(view.metadata.resource_version);
-        let written = api
-            .patch(
-                node.as_str(),
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
-            .await
-            .map_err(Error::of("patch", RESOURCE, node.as_str()));
-        match written {
+        let patch = Patch::Merge(&patch);
+        let written = api.patch(name, &PatchParams::default(), &patch).await;
+        match written.map_err(Error::of("patch", RESOURCE, name)) {
             Ok(_) if names => was_named = true,
             Ok(_) => return Ok(NodeWrite::Written),
             Err(Error::NotFound { .. }) => return Ok(NodeWrite::Gone),
@@ -186,89 +155,57 @@ fn naming_patch(node: &NodeView, claim: &ClaimName) -> Option<Value> {
     (!is_named).then(|| json!({ "metadata": { "labels": { keys::CLAIM: claim.as_str() } } }))
 }
 
-fn marks_patch(node: &NodeView, marks: &Marks) -> Option<Value> {
-    let Marks {
-        labels,
-        annotations,
-        taints,
-        registered,
-        provider_id,
-    } = marks;
-    let mut patch = Map::new();
-    let mut metadata = Map::new();
+fn marks_patch(node: &NodeView, marks: &NodePatch) -> Option<Value> {
+    let mut patch = json!({});
     for (field, wanted, present) in [
-        ("labels", labels, &node.metadata.labels),
-        ("annotations", annotations, &node.metadata.annotations),
+        ("labels", &marks.labels, &node.metadata.labels),
+        (
+            "annotations",
+            &marks.annotations,
+            &node.metadata.annotations,
+        ),
     ] {
-        let missing = missing(wanted, present.as_ref());
+        let present = |key| present.as_ref().and_then(|present| present.get(key));
+        let missing = wanted
+            .iter()
+            .filter(|(key, value)| present(*key) != Some(*value));
+        let missing: BTreeMap<_, _> = missing.collect();
         if !missing.is_empty() {
-            metadata.insert(field.to_owned(), json!(missing));
+            patch["metadata"][field] = json!(missing);
         }
     }
-    if !metadata.is_empty() {
-        patch.insert("metadata".to_owned(), Value::Object(metadata));
-    }
 
-    let mut spec = Map::new();
-    let mut after: Vec<TaintView> = node
-        .spec
-        .taints
-        .iter()
-        .filter(|taint| !(*registered && taint.key == UNREGISTERED_TAINT))
-        .cloned()
-        .collect();
-    for taint in taints {
+    let goes = |taint: &&TaintView| marks.remove_unregistered && taint.key == UNREGISTERED_TAINT;
+    let staying = node.spec.taints.iter().filter(|taint| !goes(taint));
+    let mut after: Vec<TaintView> = staying.cloned().collect();
+    for taint in &marks.add_taints {
         let wanted = taint_view(taint);
-        if !after
-            .iter()
-            .any(|present| present.key == wanted.key && present.effect == wanted.effect)
-        {
+        let is_it = |there: &TaintView| there.key == wanted.key && there.effect == wanted.effect;
+        if !after.iter().any(is_it) {
             after.push(wanted);
         }
     }
     if after != node.spec.taints {
-        spec.insert("taints".to_owned(), json!(after));
+        patch["spec"]["taints"] = json!(after);
     }
-    let is_empty = node
-        .spec
-        .provider_id
-        .as_deref()
-        .unwrap_or_default()
-        .is_empty();
-    let by_cloud_controller = node
-        .spec
-        .taints
-        .iter()
-        .any(|taint| taint.key == UNINITIALIZED_TAINT);
-    if let Some(id) = provider_id
-        && is_empty
-        && !by_cloud_controller
+    // It can be written only once, and where a cloud controller manager is at work, it is the one that writes it.
+    let found = node.spec.provider_id.as_deref().unwrap_or_default();
+    if let Some(id) = &marks.provider_id
+        && found.is_empty()
+        && !is_tainted(node, UNINITIALIZED_TAINT)
     {
-        spec.insert("providerID".to_owned(), json!(id));
+        patch["spec"]["providerID"] = json!(id);
     }
-    if !spec.is_empty() {
-        patch.insert("spec".to_owned(), Value::Object(spec));
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
+    (patch != json!({})).then_some(patch)
 }
 
-fn missing<'w>(
-    wanted: &'w Labels,
-    present: Option<&BTreeMap<String, String>>,
-) -> BTreeMap<&'w String, &'w String> {
-    wanted
-        .iter()
-        .filter(|(key, value)| present.and_then(|present| present.get(*key)) != Some(*value))
-        .collect()
+fn is_tainted(node: &NodeView, key: &str) -> bool {
+    node.spec.taints.iter().any(|taint| taint.key == key)
 }
 
 fn cordon_patch(node: &NodeView) -> Option<Value> {
     let cordoned = node.spec.unschedulable == Some(true);
-    let tainted = node
-        .spec
-        .taints
-        .iter()
-        .any(|taint| taint.key == DRAINING_TAINT);
+    let tainted = is_tainted(node, DRAINING_TAINT);
     if cordoned && tainted {
         return None;
     }
@@ -289,16 +226,9 @@ fn cordon_patch(node: &NodeView) -> Option<Value> {
 }
 
 fn uncordon_patch(node: &NodeView) -> Option<Value> {
-    let by_us = node
-        .metadata
-        .annotations
-        .as_ref()
-        .is_some_and(|annotations| annotations.contains_key(CORDONED_BY_US));
-    let tainted = node
-        .spec
-        .taints
-        .iter()
-        .any(|taint| taint.key == DRAINING_TAINT);
+    let annotations = node.metadata.annotations.as_ref();
+    let by_us = annotations.is_some_and(|all| all.contains_key(CORDONED_BY_US));
+    let tainted = is_tainted(node, DRAINING_TAINT);
     if !by_us && !tainted {
         return None;
     }
@@ -308,12 +238,8 @@ fn uncordon_patch(node: &NodeView) -> Option<Value> {
         patch["spec"]["unschedulable"] = Value::Null;
     }
     if tainted {
-        let others: Vec<&TaintView> = node
-            .spec
-            .taints
-            .iter()
-            .filter(|taint| taint.key != DRAINING_TAINT)
-            .collect();
+        let mut others = node.spec.taints.clone();
+        others.retain(|taint| taint.key != DRAINING_TAINT);
         patch["spec"]["taints"] = json!(others);
     }
     Some(patch)
@@ -323,12 +249,7 @@ fn taint_view(taint: &Taint) -> TaintView {
     TaintView {
         key: taint.key.to_string(),
         value: taint.value.to_string(),
-        effect: match taint.effect {
-            TaintEffect::NoSchedule => "NoSchedule",
-            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-            TaintEffect::NoExecute => "NoExecute",
-        }
-        .to_owned(),
+        effect: taint.effect.to_string(),
         time_added: None,
     }
 }
@@ -341,17 +262,17 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u", "annotations": annotations}, "spec": spec})).unwrap()
     }
 
-    fn marks() -> Marks {
-        Marks {
+    fn marks() -> NodePatch {
+        NodePatch {
             labels: [("a".to_owned(), "b".to_owned())].into(),
-            taints: vec![Taint {
+            add_taints: vec![Taint {
                 key: "k".into(),
                 value: "v".into(),
                 effect: TaintEffect::NoExecute,
             }],
-            registered: true,
+            remove_unregistered: true,
             provider_id: Some("proxmox://lab/600".to_owned()),
-            ..Marks::default()
+            ..NodePatch::default()
         }
     }
 

@@ -11,6 +11,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use kube::client::Body;
 
+use kproxide_planner::claim::{NodePatch, NodeRef};
 use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::ObjectKey;
 use kproxide_simulator::clock::Clock as SimulatedClock;
@@ -25,7 +26,7 @@ use super::cases::{self, EPOCH, clock, pod};
 use super::client::Client;
 use super::events::{self, About, Event};
 use super::lease::{self, LeaseSettings};
-use super::nodes::{self, Marks};
+use super::nodes;
 use super::pods;
 use super::watch::{self, Change, Kind, Report};
 
@@ -311,21 +312,19 @@ async fn the_first_write_to_a_node_calls_it_the_claims_and_does_nothing_else() {
     for first in ["mark", "cordon", "delete"] {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": first } });
         let node = kube.create("nodes", node).unwrap();
-        let uid = node["metadata"]["uid"].as_str().unwrap().into();
+        let of = NodeRef {
+            name: first.into(),
+            uid: node["metadata"]["uid"].as_str().unwrap().into(),
+        };
         let (_, mut changes) = kube.subscribe(&["nodes"]);
-        let name = first.into();
-        let marks = Marks {
+        let marks = NodePatch {
             labels: [("kproxide.dev/pool".to_owned(), "workers".to_owned())].into(),
-            ..Marks::default()
+            ..NodePatch::default()
         };
         match first {
-            "mark" => drop(
-                nodes::mark(&client, &name, &uid, &claim, &marks)
-                    .await
-                    .unwrap(),
-            ),
-            "cordon" => drop(nodes::cordon(&client, &name, &uid, &claim).await.unwrap()),
-            _ => drop(nodes::delete(&client, &name, &uid, &claim).await.unwrap()),
+            "mark" => drop(nodes::mark(&client, &of, &claim, &marks).await.unwrap()),
+            "cordon" => drop(nodes::cordon(&client, &of, &claim).await.unwrap()),
+            _ => drop(nodes::delete(&client, &of, &claim).await.unwrap()),
         }
         let named = changes.try_recv().expect("it was written").object.value();
         let mut labels = node["metadata"]["labels"].clone();
