@@ -241,19 +241,12 @@ impl Reporter {
             message,
         } in findings
         {
-            let severity_word = match severity {
-                Severity::Notice => "notice",
-                Severity::Warning => "warning",
-                Severity::Defect => "defect",
-            };
             let subject = (about.clone(), message.clone());
             if !self.logged.is_news(subject, "", now) {
                 continue;
             }
-            self.metrics
-                .findings
-                .with_label_values(&[severity_word])
-                .inc();
+            let counted = &self.metrics.findings;
+            counted.with_label_values(&[severity.to_string()]).inc();
             match severity {
                 Severity::Notice => tracing::debug!(about, message, "finding"),
                 Severity::Warning => tracing::warn!(about, message, "finding"),
@@ -281,13 +274,12 @@ impl Reporter {
     pub fn note(&mut self, note: &ClaimNote) {
         let about = About::claim(&note.claim, &note.uid);
         let (reason, message) = (note.note.reason, note.note.message.clone());
-        if note.note.warning {
-            tracing::warn!(claim = %note.claim, reason, message, "claim");
-            self.events.say(Event::warning(about, reason, message));
-        } else {
-            tracing::info!(claim = %note.claim, reason, message, "claim");
-            self.events.say(Event::normal(about, reason, message));
+        match note.note.warning {
+            true => tracing::warn!(claim = %note.claim, reason, message, "claim"),
+            false => tracing::info!(claim = %note.claim, reason, message, "claim"),
         }
+        let event = Event::new(note.note.warning, about, reason, message);
+        self.events.say(event);
     }
 
     /// Volumes with the VMID of a machine that is gone. kproxide does not remove them, so it tells people.
@@ -338,11 +330,8 @@ impl Reporter {
         for (name, pool) in world.pools() {
             if policies::used_by(pool).contains(&reload.policy) {
                 let about = About::pool(name, &pool.uid);
-                self.events.say(if warning {
-                    Event::warning(about, reason, message.clone())
-                } else {
-                    Event::normal(about, reason, message.clone())
-                });
+                let event = Event::new(warning, about, reason, message.clone());
+                self.events.say(event);
             }
         }
     }
@@ -351,36 +340,32 @@ impl Reporter {
     fn freeze(&mut self, frozen: Option<&str>, world: &World, now: Timestamp) {
         self.metrics.frozen.set(i64::from(frozen.is_some()));
         if let Some(message) = frozen {
-            for (name, pool) in world.pools() {
-                self.warn(About::pool(name, &pool.uid), FROZEN, message, now);
-            }
+            self.warn_pools_of(None, FROZEN, message, world, now);
         }
     }
 
     fn anchor(&mut self, anchor: &AnchorReport, world: &World, now: Timestamp) {
-        let AnchorReport {
-            cluster, message, ..
-        } = anchor;
+        let (cluster, message) = (Some(&anchor.cluster), &anchor.message);
         self.warn_pools_of(cluster, anchor_reason(anchor), message, world, now);
     }
 
     /// An anchor that Proxmox did not let us make or move on.
     pub fn refused_anchor(&mut self, refused: &RefusedAnchor, world: &World, now: Timestamp) {
         let RefusedAnchor { cluster, message } = refused;
-        self.warn_pools_of(cluster, ANCHOR_REFUSED, message, world, now);
+        self.warn_pools_of(Some(cluster), ANCHOR_REFUSED, message, world, now);
     }
 
     /// Every pool that uses the Proxmox cluster is told.
     fn warn_pools_of(
         &mut self,
-        cluster: &ClusterName,
+        cluster: Option<&ClusterName>,
         reason: &'static str,
         message: &str,
         world: &World,
         now: Timestamp,
     ) {
         for (name, pool) in world.pools() {
-            if uses(pool, cluster) {
+            if cluster.is_none_or(|cluster| uses(pool, cluster)) {
                 self.warn(About::pool(name, &pool.uid), reason, message, now);
             }
         }
@@ -389,9 +374,7 @@ impl Reporter {
     /// What keeps kproxide from looking after its machines at all.
     fn obstacles(&mut self, world: &World, now: Timestamp) {
         if let Some(problem) = self.key_problem.clone() {
-            for (name, pool) in world.pools() {
-                self.warn(About::pool(name, &pool.uid), KEY_PROBLEM, &problem, now);
-            }
+            self.warn_pools_of(None, KEY_PROBLEM, &problem, world, now);
         }
         for (name, claim) in world.claims() {
             let cluster = &claim.spec.cluster;
@@ -432,11 +415,8 @@ impl Reporter {
             Some(About::pool(name, &facts.uid))
         });
         if let Some(about) = pool.or_else(|| node.as_ref().map(About::node)) {
-            self.events.say(if *warning {
-                Event::warning(about, "Orphan", message.clone())
-            } else {
-                Event::normal(about, "Orphan", message.clone())
-            });
+            let event = Event::new(*warning, about, "Orphan", message.clone());
+            self.events.say(event);
         }
     }
 

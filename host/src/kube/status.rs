@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::convert::truncated;
 use super::crd::{
-    ConditionStatus, HypervisorStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus,
-    ProxmoxCluster, ProxmoxClusterStatus, StatusCondition,
+    ConditionStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus, ProxmoxCluster,
+    ProxmoxClusterStatus, StatusCondition,
 };
 use super::error::Error;
 
@@ -97,7 +97,7 @@ impl StatusWriter {
             now,
             |before| NodePoolStatus {
                 nodes,
-                conditions: with_ready(before.conditions, ready, now),
+                conditions: with(before.conditions, READY, ready, now),
             },
         )
         .await
@@ -118,7 +118,7 @@ impl StatusWriter {
             class.as_str(),
             now,
             |before| NodeClassStatus {
-                conditions: with_ready(before.conditions, ready, now),
+                conditions: with(before.conditions, READY, ready, now),
             },
         )
         .await
@@ -130,18 +130,11 @@ impl StatusWriter {
         &mut self,
         client: &Client,
         cluster: &ClusterName,
-        seen: &ClusterSighting,
+        seen: ProxmoxClusterStatus,
         ready: &Readiness,
         token_fits: Option<&Readiness>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let ClusterSighting {
-            reachable,
-            quorate,
-            version,
-            hypervisors,
-            key_fingerprint,
-        } = seen.clone();
         let resource = ("proxmoxclusters", "proxmoxclusters/status");
         self.write::<ProxmoxCluster, ProxmoxClusterStatus>(
             client,
@@ -149,24 +142,20 @@ impl StatusWriter {
             cluster.as_str(),
             now,
             |before| ProxmoxClusterStatus {
-                reachable: Some(reachable),
-                quorate,
+                reachable: Some(seen.reachable == Some(true)),
+                quorate: seen.quorate,
                 // Values that are unknown now stay as they were last seen.
-                version: version.or(before.version),
-                hypervisors: if hypervisors.is_empty() {
-                    before.hypervisors
-                } else {
-                    hypervisor_rows(hypervisors)
+                version: seen.version.or(before.version),
+                hypervisors: match seen.hypervisors.is_empty() {
+                    true => before.hypervisors,
+                    false => seen.hypervisors,
                 },
-                key_fingerprint: key_fingerprint.or(before.key_fingerprint),
-                conditions: {
-                    let conditions = with_ready(before.conditions, ready, now);
-                    match token_fits {
-                        Some(fits) => with(conditions, TOKEN_FITS, fits, now),
-                        // What was true when last asked.
-                        None => conditions,
-                    }
-                },
+                key_fingerprint: seen.key_fingerprint.or(before.key_fingerprint),
+                // What is not told now was true when last asked.
+                conditions: token_fits.into_iter().fold(
+                    with(before.conditions, READY, ready, now),
+                    |conditions, fits| with(conditions, TOKEN_FITS, fits, now),
+                ),
             },
         )
         .await
@@ -239,11 +228,7 @@ impl StatusWriter {
 
 /// A merge patch keeps what it does not name: fields that were set and no longer are must be null.
 fn replacing(before: &Value, mut after: Value) -> Value {
-    for field in before
-        .as_object()
-        .into_iter()
-        .flat_map(|fields| fields.keys())
-    {
+    for (field, _) in before.as_object().into_iter().flatten() {
         if after.get(field).is_none() {
             after[field] = Value::Null;
         }
@@ -251,61 +236,27 @@ fn replacing(before: &Value, mut after: Value) -> Value {
     after
 }
 
-fn hypervisor_rows(seen: Vec<SeenHypervisor>) -> Vec<HypervisorStatus> {
-    let mut rows: Vec<HypervisorStatus> = seen
-        .into_iter()
-        .map(
-            |SeenHypervisor {
-                 name,
-                 online,
-                 maintenance,
-             }| HypervisorStatus {
-                name,
-                online,
-                maintenance,
-            },
-        )
-        .collect();
-    rows.sort_by(|a, b| a.name.cmp(&b.name));
-    rows
-}
-
 /// Only a change of the status moves the time of the transition.
-fn with_ready(
-    conditions: Vec<StatusCondition>,
-    ready: &Readiness,
-    now: Timestamp,
-) -> Vec<StatusCondition> {
-    with(conditions, READY, ready, now)
-}
-
 fn with(
     mut conditions: Vec<StatusCondition>,
     kind: &str,
     ready: &Readiness,
     now: Timestamp,
 ) -> Vec<StatusCondition> {
-    let Readiness {
-        ready,
-        reason,
-        message,
-    } = ready;
-    let status = if *ready {
-        ConditionStatus::True
-    } else {
-        ConditionStatus::False
+    let status = match ready.ready {
+        true => ConditionStatus::True,
+        false => ConditionStatus::False,
     };
-    let since = conditions
-        .iter()
-        .find(|condition| condition.kind == kind && condition.status == status)
-        .map(|condition| condition.last_transition_time.clone());
+    let mut same = conditions.iter();
+    let same = same.find(|condition| condition.kind == kind && condition.status == status);
+    let since = same.map(|condition| condition.last_transition_time.clone());
     conditions.retain(|condition| condition.kind != kind);
     conditions.push(StatusCondition {
         kind: kind.to_owned(),
         status,
         last_transition_time: since.unwrap_or_else(|| now.to_string()),
-        reason: (*reason).to_owned(),
-        message: truncated(message, 4000),
+        reason: ready.reason.to_owned(),
+        message: truncated(&ready.message, 4000),
     });
     conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
     conditions
@@ -322,15 +273,21 @@ mod tests {
     #[test]
     fn only_a_change_of_status_moves_the_time() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let first = with_ready(
+        let first = with(
             Vec::new(),
+            READY,
             &Readiness::not_ready("NoTemplate", "no template"),
             at(1),
         );
-        let second = with_ready(first, &Readiness::not_ready("NoSpace", "no space"), at(2));
+        let second = with(
+            first,
+            READY,
+            &Readiness::not_ready("NoSpace", "no space"),
+            at(2),
+        );
         assert_eq!(second[0].last_transition_time, "1970-01-01T00:00:01Z");
         assert_eq!(second[0].reason, "NoSpace");
-        let third = with_ready(second, &Readiness::ready(), at(3));
+        let third = with(second, READY, &Readiness::ready(), at(3));
         assert_eq!(third.len(), 1);
         assert_eq!(third[0].last_transition_time, "1970-01-01T00:00:03Z");
     }

@@ -1,6 +1,5 @@
 //! What the tick found, in numbers.
 
-use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::GuestStatus;
 use kproxide_planner::report::{PendingOutcome, Report};
 use kproxide_planner::world::World;
@@ -26,18 +25,10 @@ impl Reporter {
         }
         self.metrics.claims.reset();
         for claim in world.claims().values() {
-            let phase = match claim.status.phase {
-                Phase::Pending => "pending",
-                Phase::Launching => "launching",
-                Phase::Launched => "launched",
-                Phase::Registered => "registered",
-                Phase::Initialized => "initialized",
-                Phase::Draining => "draining",
-                Phase::Terminating => "terminating",
-            };
+            let phase = format!("{:?}", claim.status.phase).to_lowercase();
             self.metrics
                 .claims
-                .with_label_values(&[claim.spec.pool.as_str(), phase])
+                .with_label_values(&[claim.spec.pool.as_str(), &phase])
                 .inc();
         }
         self.metrics.clusters.reset();

@@ -12,7 +12,8 @@ use kproxide_planner::world::World;
 use super::policies::{Failures, POLICY_FAILED, POLICY_REFUSED};
 use super::{FROZEN, KEY_PROBLEM, Reporter, anchor_reason, uses};
 use crate::kube::client::Client;
-use crate::kube::status::{ClusterSighting, Readiness, SeenHypervisor};
+use crate::kube::crd::{HypervisorStatus, ProxmoxClusterStatus};
+use crate::kube::status::Readiness;
 use crate::policy::{Instead, Refusal};
 
 impl Reporter {
@@ -74,7 +75,7 @@ impl Reporter {
         for (name, cluster) in world.clusters() {
             let Some(inventory) = world.inventories().get(name) else {
                 let ready = readiness("InvalidSettings", cluster.problem.as_ref());
-                self.cluster(kube, name, &ClusterSighting::default(), &ready, now)
+                self.cluster(kube, name, ProxmoxClusterStatus::default(), &ready, now)
                     .await;
                 continue;
             };
@@ -84,7 +85,7 @@ impl Reporter {
                 (None, None) => inventory_readiness(cluster, inventory),
             };
             let seen = sighting(inventory, self.key_fingerprint.clone());
-            self.cluster(kube, name, &seen, &ready, now).await;
+            self.cluster(kube, name, seen, &ready, now).await;
         }
     }
 
@@ -92,7 +93,7 @@ impl Reporter {
         &mut self,
         kube: &Client,
         name: &ClusterName,
-        seen: &ClusterSighting,
+        seen: ProxmoxClusterStatus,
         ready: &Readiness,
         now: Timestamp,
     ) {
@@ -265,21 +266,23 @@ fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Opt
     })
 }
 
-fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> ClusterSighting {
-    ClusterSighting {
-        reachable: inventory.reachable,
+fn sighting(inventory: &InventoryFacts, key_fingerprint: Option<String>) -> ProxmoxClusterStatus {
+    ProxmoxClusterStatus {
+        reachable: Some(inventory.reachable),
         quorate: inventory.reachable.then_some(inventory.quorate),
         version: inventory.version.as_deref().map(str::to_owned),
         hypervisors: inventory
             .hypervisors
             .iter()
-            .map(|(name, hypervisor)| SeenHypervisor {
+            .map(|(name, hypervisor)| HypervisorStatus {
                 name: name.to_string(),
                 online: hypervisor.online,
                 maintenance: hypervisor.maintenance,
             })
             .collect(),
+        // That of the key that new machines are marked with. Not given: what stands there is a person's to change.
         key_fingerprint,
+        conditions: Vec::new(),
     }
 }
 

@@ -69,19 +69,18 @@ pub struct Event {
 impl Event {
     /// `reason` is one CamelCase word, Cluster Autoscaler's where it has one; `note` is for people and cut at 1024 bytes.
     pub fn normal(about: About, reason: &'static str, note: String) -> Self {
-        Self {
-            about,
-            warning: false,
-            reason,
-            note,
-        }
+        Self::new(false, about, reason, note)
     }
 
     /// As [`Event::normal`], for what a user should look at.
     pub fn warning(about: About, reason: &'static str, note: String) -> Self {
+        Self::new(true, about, reason, note)
+    }
+
+    pub fn new(warning: bool, about: About, reason: &'static str, note: String) -> Self {
         Self {
             about,
-            warning: true,
+            warning,
             reason,
             note,
         }
@@ -178,12 +177,7 @@ async fn send(client: &Client, reporter: &Reporter, write: &Write) -> Result<(),
 }
 
 fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> EventObject {
-    let Event {
-        about,
-        warning,
-        reason,
-        note,
-    } = event;
+    let (about, reason) = (&event.about, event.reason);
     EventObject {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -194,10 +188,10 @@ fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> Even
         reporting_controller: Some(reporter.controller.clone()),
         reporting_instance: Some(reporter.instance.clone()),
         action: Some(action(reason).to_owned()),
-        reason: Some((*reason).to_owned()),
+        reason: Some(reason.to_owned()),
         regarding: Some(reference(about)),
-        note: Some(cut(note, 1024).to_owned()),
-        type_: Some(if *warning { "Warning" } else { "Normal" }.to_owned()),
+        note: Some(cut(&event.note, 1024).to_owned()),
+        type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         ..EventObject::default()
     }
 }
