@@ -61,26 +61,18 @@ pub fn router(vitals: Vitals, metrics: Metrics) -> Router {
 
 async fn healthz(State(admin): State<Admin>) -> Response {
     let since = admin.vitals.turned.borrow().elapsed();
-    if since < TURN_MAX {
-        (StatusCode::OK, "ok\n").into_response()
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("the loop has not turned for {} s\n", since.as_secs()),
-        )
-            .into_response()
+    let late = format!("the loop has not turned for {} s\n", since.as_secs());
+    match since < TURN_MAX {
+        true => "ok\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, late).into_response(),
     }
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
-    if *admin.vitals.synced.borrow() {
-        (StatusCode::OK, "ok\n").into_response()
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "waiting for the first lists from Kubernetes\n",
-        )
-            .into_response()
+    let early = "waiting for the first lists from Kubernetes\n";
+    match *admin.vitals.synced.borrow() {
+        true => "ok\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, early).into_response(),
     }
 }
 
@@ -110,17 +102,13 @@ async fn debug_plan(State(admin): State<Admin>) -> Response {
                 let _held = &shown;
                 json
             });
-            (
-                [(header::CONTENT_TYPE, "application/json")],
-                Body::from_stream(body),
-            )
-                .into_response()
+            let json = [(header::CONTENT_TYPE, "application/json")];
+            (json, Body::from_stream(body)).into_response()
         }
-        Ok(Err(_)) | Err(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the loop is busy; try again\n",
-        )
-            .into_response(),
+        Ok(Err(_)) | Err(_) => {
+            let busy = "the loop is busy; try again\n";
+            (StatusCode::SERVICE_UNAVAILABLE, busy).into_response()
+        }
     }
 }
 

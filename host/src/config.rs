@@ -69,22 +69,6 @@ impl Config {
     /// # Errors
     /// Flags that contradict each other; each message names the flags and the fix.
     pub fn new(args: &args::Run) -> Result<Self, ConfigError> {
-        let args::Run {
-            kubeconfig: _,
-            dry_run,
-            namespace,
-            pod_name,
-            node_name,
-            name,
-            policy_dir,
-            credentials_dir,
-            join_dir,
-            state_dir: _,
-            admin_address: _,
-            timing,
-            log_format: _,
-            log: _,
-        } = args;
         let args::Timing {
             poll_interval,
             batch_idle,
@@ -98,7 +82,7 @@ impl Config {
             lease_renew_deadline,
             lease_retry,
             max_launches_per_tick,
-        } = timing.clone();
+        } = args.timing.clone();
         if lease_duration.is_zero() || lease_duration.subsec_nanos() != 0 {
             return Err(ConfigError::LeaseDuration(lease_duration));
         }
@@ -127,14 +111,14 @@ impl Config {
             return Err(ConfigError::PollInterval);
         }
         Ok(Self {
-            dry_run: *dry_run,
-            namespace: namespace.clone(),
-            identity: pod_name.clone(),
-            name: name.clone(),
-            own_node: node_name.clone(),
-            policy_dirs: policy_dir.clone(),
-            credentials_dir: credentials_dir.clone(),
-            join_dir: join_dir.clone(),
+            dry_run: args.dry_run,
+            namespace: args.namespace.clone(),
+            identity: args.pod_name.clone(),
+            name: args.name.clone(),
+            own_node: args.node_name.clone(),
+            policy_dirs: args.policy_dir.clone(),
+            credentials_dir: args.credentials_dir.clone(),
+            join_dir: args.join_dir.clone(),
             timing: Timing {
                 poll_interval,
                 batch_idle,

@@ -111,14 +111,8 @@ impl Error {
     }
 
     pub(super) fn from_status(request: Request, status: Status) -> Self {
-        let Status {
-            code,
-            message,
-            reason,
-            details,
-            ..
-        } = status;
-        match (code, reason.as_str()) {
+        let message = status.message;
+        match (status.code, status.reason.as_str()) {
             (404, _) => Self::NotFound { request },
             (409, "AlreadyExists") => Self::AlreadyExists { request },
             (409, _) => Self::Conflict { request, message },
@@ -128,7 +122,7 @@ impl Error {
             (429, _) => Self::TooManyRequests {
                 request,
                 message,
-                retry_after: details.map_or(0, |details| details.retry_after_seconds),
+                retry_after: status.details.map_or(0, |it| it.retry_after_seconds),
             },
             (400 | 413 | 415 | 422, _) => Self::Invalid { request, message },
             (code, _) => Self::Unexpected {
@@ -144,22 +138,11 @@ impl Error {
         if !self.is_transient() {
             return REFUSED_PAUSE;
         }
-        match self {
-            Self::TooManyRequests { retry_after, .. } => {
-                SignedDuration::from_secs(i64::from(*retry_after)).clamp(PAUSE, REFUSED_PAUSE)
-            }
-            Self::NotFound { .. }
-            | Self::NamespaceMissing { .. }
-            | Self::Conflict { .. }
-            | Self::AlreadyExists { .. }
-            | Self::Gone { .. }
-            | Self::Forbidden { .. }
-            | Self::Unauthorized { .. }
-            | Self::Invalid { .. }
-            | Self::Transport { .. }
-            | Self::Unexpected { .. }
-            | Self::Unreadable(_) => PAUSE,
+        if let Self::TooManyRequests { retry_after, .. } = self {
+            let asked = SignedDuration::from_secs(i64::from(*retry_after));
+            return asked.clamp(PAUSE, REFUSED_PAUSE);
         }
+        PAUSE
     }
 
     /// Repeating may help: nothing about the request itself is wrong.

@@ -6,7 +6,6 @@
 mod reload;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kproxide_builtins::{BUILTINS, Builtin, Kind};
@@ -113,34 +112,17 @@ impl Library {
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
     pub fn facts(&self) -> BTreeMap<PolicyRef, PolicyFacts> {
-        let mut facts: BTreeMap<PolicyRef, PolicyFacts> = BUILTINS
-            .iter()
-            .map(|builtin| {
-                let policy = PolicyRef {
-                    kind: kind(builtin.kind),
-                    name: builtin.name.into(),
-                };
-                (
-                    policy,
-                    PolicyFacts {
-                        digest: builtin.sha256.into(),
-                    },
-                )
-            })
+        let of = |name: Arc<str>, kind: PolicyKind, digest: Digest| {
+            (PolicyRef { kind, name }, PolicyFacts { digest })
+        };
+        let builtins = BUILTINS.iter();
+        let mut facts: BTreeMap<PolicyRef, PolicyFacts> = builtins
+            .map(|it| of(it.name.into(), kind(it.kind), it.sha256.into()))
             .collect();
         for (name, module) in &self.lock().overrides {
             facts.retain(|policy, _| policy.name != *name);
-            for kind in module.kinds() {
-                facts.insert(
-                    PolicyRef {
-                        kind,
-                        name: name.clone(),
-                    },
-                    PolicyFacts {
-                        digest: module.digest().clone(),
-                    },
-                );
-            }
+            let kinds = module.kinds().into_iter();
+            facts.extend(kinds.map(|kind| of(name.clone(), kind, module.digest().clone())));
         }
         facts
     }
@@ -267,47 +249,34 @@ impl Library {
     }
 
     async fn module(&self, policy: &PolicyRef) -> Result<Module, String> {
+        let builtin = kproxide_builtins::builtin(&policy.name);
         {
             let state = self.lock();
             if let Some(module) = state.overrides.get(&policy.name) {
                 return Ok(module.clone());
             }
-            if kproxide_builtins::builtin(&policy.name).is_none()
-                && let Some(reason) = state
-                    .files
-                    .get(&policy.name)
-                    .and_then(reload::Seen::refusal)
+            let seen = state.files.get(&policy.name);
+            if builtin.is_none()
+                && let Some(reason) = seen.and_then(reload::Seen::refusal)
             {
                 return Err(format!("its file is refused: {reason}"));
             }
         }
-        match kproxide_builtins::builtin(&policy.name) {
-            Some(builtin) => self
-                .builtin(builtin)
-                .await
-                .map_err(|error| error.to_string()),
+        match builtin {
+            Some(builtin) => self.builtin(builtin).await.map_err(|it| it.to_string()),
             None => Err(self.unknown(policy.kind)),
         }
     }
 
     fn unknown(&self, kind: PolicyKind) -> String {
-        let mut text = format!(
-            "there is no {} policy of that name; known are",
-            kind.as_str()
-        );
-        let known = self
-            .facts()
-            .into_keys()
-            .filter(|policy| policy.kind == kind);
-        for (index, policy) in known.enumerate() {
-            let _ = write!(
-                text,
-                "{} {}",
-                if index == 0 { "" } else { "," },
-                policy.name
-            );
-        }
-        text
+        let facts = self.facts().into_keys();
+        let known = facts.filter(|policy| policy.kind == kind);
+        let known: Vec<Arc<str>> = known.map(|policy| policy.name).collect();
+        format!(
+            "there is no {} policy of that name; known are {}",
+            kind.as_str(),
+            known.join(", ")
+        )
     }
 
     /// Built-ins are compiled when first used.

@@ -5,22 +5,18 @@ use std::collections::BTreeMap;
 use kproxide_planner::facts::{
     DisruptionBudgetFacts, LabelSelector, NodeFacts, Taint, TaintEffect, VolumeAttachmentFacts,
 };
-use kproxide_planner::ids::{NodeName, Uid};
+use kproxide_planner::ids::Uid;
 use kproxide_planner::resources::Resources;
 
 use super::created;
-use super::pod::{requirement_facts, since, taint_effect};
+use super::pod::{filled, requirement_facts, since};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     DisruptionBudgetView, NodeView, SelectorView, TaintView, VolumeAttachmentView,
 };
 
 pub(in crate::kube) fn node_facts(node: &NodeView) -> NodeFacts {
-    let NodeView {
-        metadata,
-        spec,
-        status,
-    } = node;
+    let (metadata, spec, status) = (&node.metadata, &node.spec, &node.status);
     let ready = status
         .conditions
         .iter()
@@ -39,17 +35,8 @@ pub(in crate::kube) fn node_facts(node: &NodeView) -> NodeFacts {
         ),
         allocatable: offered(&status.allocatable),
         capacity: offered(&status.capacity),
-        provider_id: spec
-            .provider_id
-            .as_deref()
-            .filter(|id| !id.is_empty())
-            .map(Into::into),
-        system_uuid: status
-            .node_info
-            .system_uuid
-            .as_deref()
-            .filter(|id| !id.is_empty())
-            .map(|id| Uid::from(id.to_lowercase())),
+        provider_id: filled(&spec.provider_id).map(Into::into),
+        system_uuid: filled(&status.node_info.system_uuid).map(|id| id.to_lowercase().into()),
         deleting: metadata.deletion_timestamp.is_some(),
     }
 }
@@ -59,7 +46,7 @@ fn node_taint_facts(taint: &TaintView) -> Taint {
     Taint {
         key: taint.key.as_str().into(),
         value: taint.value.as_str().into(),
-        effect: taint_effect(&taint.effect).unwrap_or(TaintEffect::NoSchedule),
+        effect: TaintEffect::from_word(&taint.effect).unwrap_or(TaintEffect::NoSchedule),
     }
 }
 
@@ -85,16 +72,10 @@ pub(in crate::kube) fn disruption_budget_facts(
 
 /// A requirement of a later Kubernetes is left out: the budget then covers more pods, which keeps Nodes rather than loses pods.
 fn selector_facts(selector: &SelectorView) -> LabelSelector {
-    let SelectorView {
-        match_labels,
-        match_expressions,
-    } = selector;
+    let expressions = selector.match_expressions.iter();
     LabelSelector {
-        match_labels: match_labels.clone(),
-        match_expressions: match_expressions
-            .iter()
-            .filter_map(requirement_facts)
-            .collect(),
+        match_labels: selector.match_labels.clone(),
+        match_expressions: expressions.filter_map(requirement_facts).collect(),
     }
 }
 
@@ -102,20 +83,10 @@ fn selector_facts(selector: &SelectorView) -> LabelSelector {
 pub(in crate::kube) fn volume_attachment_facts(
     attachment: &VolumeAttachmentView,
 ) -> Option<VolumeAttachmentFacts> {
+    let volume = attachment.spec.source.persistent_volume_name.as_deref();
     Some(VolumeAttachmentFacts {
-        node: NodeName::from(
-            attachment
-                .spec
-                .node_name
-                .as_deref()
-                .filter(|name| !name.is_empty())?,
-        ),
-        volume: attachment
-            .spec
-            .source
-            .persistent_volume_name
-            .as_deref()
-            .map(Into::into),
+        node: filled(&attachment.spec.node_name)?.into(),
+        volume: volume.map(Into::into),
     })
 }
 

@@ -28,11 +28,7 @@ pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
 }
 
 pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
-    let PodView {
-        metadata,
-        spec,
-        status,
-    } = pod;
+    let (metadata, spec, status) = (&pod.metadata, &pod.spec, &pod.status);
     let condition = |kind: &str| {
         status
             .conditions
@@ -42,11 +38,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
     PodFacts {
         uid: Uid::from(metadata.uid.as_deref().unwrap_or_default()),
         created: created(metadata),
-        node: spec
-            .node_name
-            .as_deref()
-            .filter(|name| !name.is_empty())
-            .map(NodeName::from),
+        node: filled(&spec.node_name).map(NodeName::from),
         phase: match status.phase.as_deref() {
             Some("Running") => PodPhase::Running,
             Some("Succeeded") => PodPhase::Succeeded,
@@ -337,10 +329,6 @@ fn read(
 }
 
 fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> NodeSelectorTerm {
-    let TermView {
-        match_expressions,
-        match_fields,
-    } = term;
     let mut read = |list: &[RequirementView]| -> Vec<Requirement> {
         list.iter()
             .filter_map(|one| {
@@ -356,19 +344,14 @@ fn term_facts(term: &TermView, unsupported: &mut Unsupported) -> NodeSelectorTer
             .collect()
     };
     NodeSelectorTerm {
-        match_expressions: read(match_expressions),
-        match_fields: read(match_fields),
+        match_expressions: read(&term.match_expressions),
+        match_fields: read(&term.match_fields),
     }
 }
 
 /// `None`: an operator of a later Kubernetes.
 pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Requirement> {
-    let RequirementView {
-        key,
-        operator,
-        values,
-    } = requirement;
-    let operator = match operator.as_str() {
+    let operator = match requirement.operator.as_str() {
         "In" => Operator::In,
         "NotIn" => Operator::NotIn,
         "Exists" => Operator::Exists,
@@ -378,9 +361,13 @@ pub(super) fn requirement_facts(requirement: &RequirementView) -> Option<Require
         _ => return None,
     };
     Some(Requirement {
-        key: key.as_str().into(),
+        key: requirement.key.as_str().into(),
         operator,
-        values: values.iter().map(|value| value.as_str().into()).collect(),
+        values: requirement
+            .values
+            .iter()
+            .map(|it| it.as_str().into())
+            .collect(),
     })
 }
 
@@ -490,13 +477,7 @@ fn toleration_facts(
     toleration: &TolerationView,
     unsupported: &mut Unsupported,
 ) -> Option<Toleration> {
-    let TolerationView {
-        key,
-        operator,
-        value,
-        effect,
-    } = toleration;
-    let exists = match operator.as_deref() {
+    let exists = match toleration.operator.as_deref() {
         Some("Exists") => true,
         Some("Equal" | "") | None => false,
         Some(other) => {
@@ -504,9 +485,9 @@ fn toleration_facts(
             return None;
         }
     };
-    let effect = match effect.as_deref() {
+    let effect = match toleration.effect.as_deref() {
         Some("") | None => None,
-        Some(word) => match taint_effect(word) {
+        Some(word) => match TaintEffect::from_word(word) {
             Some(effect) => Some(effect),
             None => {
                 unsupported.field(&format!("spec.tolerations: effect {word}"));
@@ -515,20 +496,16 @@ fn toleration_facts(
         },
     };
     Some(Toleration {
-        key: key.as_deref().filter(|key| !key.is_empty()).map(Arc::from),
+        key: filled(&toleration.key).map(Arc::from),
         exists,
-        value: value.as_deref().unwrap_or_default().into(),
+        value: toleration.value.as_deref().unwrap_or_default().into(),
         effect,
     })
 }
 
-pub(super) fn taint_effect(word: &str) -> Option<TaintEffect> {
-    match word {
-        "NoSchedule" => Some(TaintEffect::NoSchedule),
-        "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
-        "NoExecute" => Some(TaintEffect::NoExecute),
-        _ => None,
-    }
+/// Go's way to leave a text out is to leave it empty.
+pub(super) fn filled(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
 
 /// A moment of a condition.

@@ -39,29 +39,12 @@ fn is_disruptive(c: char) -> bool {
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-pub(super) enum Refusal {
-    NoCandidate(String),
-    InvalidSettings(String),
-    Internal(String),
-}
-
-pub(super) fn refusal(error: types::PolicyError) -> Refusal {
+pub(super) fn refused(error: types::PolicyError) -> Result<AnswerBody, CallError> {
+    let reason = |text: &str| printable(text, REASON_BYTES_MAX);
     match error {
-        types::PolicyError::NoCandidate(text) => {
-            Refusal::NoCandidate(printable(&text, REASON_BYTES_MAX))
-        }
-        types::PolicyError::InvalidSettings(text) => {
-            Refusal::InvalidSettings(printable(&text, REASON_BYTES_MAX))
-        }
-        types::PolicyError::Internal(text) => Refusal::Internal(printable(&text, REASON_BYTES_MAX)),
-    }
-}
-
-fn refused(error: types::PolicyError) -> Result<AnswerBody, CallError> {
-    match refusal(error) {
-        Refusal::NoCandidate(text) => Ok(AnswerBody::NoCandidate(text)),
-        Refusal::InvalidSettings(text) => Err(CallError::InvalidSettings(text)),
-        Refusal::Internal(text) => Err(CallError::Internal(text)),
+        types::PolicyError::NoCandidate(text) => Ok(AnswerBody::NoCandidate(reason(&text))),
+        types::PolicyError::InvalidSettings(text) => Err(CallError::InvalidSettings(reason(&text))),
+        types::PolicyError::Internal(text) => Err(CallError::Internal(reason(&text))),
     }
 }
 
@@ -345,16 +328,11 @@ fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
     for taint in answer.taints {
         check_key("taint", &taint.key)?;
         check_value("taint", &taint.key, &taint.value)?;
-        let effect = match taint.effect.as_str() {
-            "NoSchedule" => TaintEffect::NoSchedule,
-            "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-            "NoExecute" => TaintEffect::NoExecute,
-            other => {
-                return Err(LabelError::Effect {
-                    key: taint.key,
-                    effect: printable(other, 40),
-                });
-            }
+        let Some(effect) = TaintEffect::from_word(&taint.effect) else {
+            return Err(LabelError::Effect {
+                key: taint.key,
+                effect: printable(&taint.effect, 40),
+            });
         };
         // Kubernetes tells taints apart by key and effect.
         if taints

@@ -9,6 +9,7 @@ use wasmtime::component::Linker;
 use wasmtime::{Config, ResourceLimiter, Store, StoreContextMut, Trap};
 
 use super::bindings::host_selection::kproxide::policy::log::Level;
+use super::bindings::host_selection::kproxide::policy::types::PolicyError;
 use super::ticker::Running;
 use super::{CallError, Called, Engine, Module, convert};
 
@@ -62,7 +63,16 @@ struct OutOfMemory;
 
 impl State {
     /// An error, not `false`: a policy told that there is no memory left would only panic over it and hide the cause.
-    fn take(&mut self, more: usize) -> wasmtime::Result<bool> {
+    fn take(
+        &mut self,
+        size: usize,
+        (current, desired): (usize, usize),
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        let more = desired.saturating_sub(current).saturating_mul(size);
         self.bytes_left = self.bytes_left.checked_sub(more).ok_or(OutOfMemory)?;
         Ok(true)
     }
@@ -76,10 +86,7 @@ impl ResourceLimiter for State {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if maximum.is_some_and(|maximum| desired > maximum) {
-            return Ok(false);
-        }
-        self.take(desired.saturating_sub(current))
+        self.take(1, (current, desired), maximum)
     }
 
     fn table_growing(
@@ -88,14 +95,7 @@ impl ResourceLimiter for State {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if maximum.is_some_and(|maximum| desired > maximum) {
-            return Ok(false);
-        }
-        self.take(
-            desired
-                .saturating_sub(current)
-                .saturating_mul(TABLE_ELEMENT_BYTES),
-        )
+        self.take(TABLE_ELEMENT_BYTES, (current, desired), maximum)
     }
 
     fn instances(&self) -> usize {
@@ -208,12 +208,11 @@ pub(super) fn check_settings(
     };
     match answer {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(refusal)) => Err(match convert::refusal(refusal) {
-            convert::Refusal::NoCandidate(text) | convert::Refusal::InvalidSettings(text) => {
-                CallError::InvalidSettings(text)
-            }
-            convert::Refusal::Internal(text) => CallError::Internal(text),
-        }),
+        // There is no candidate yet: whatever it says is of its settings.
+        Ok(Err(PolicyError::NoCandidate(text) | PolicyError::InvalidSettings(text))) => {
+            convert::refused(PolicyError::InvalidSettings(text)).map(|_| ())
+        }
+        Ok(Err(refusal @ PolicyError::Internal(_))) => convert::refused(refusal).map(|_| ()),
         Err(error) => Err(failure(&error, store.data())),
     }
 }
