@@ -1,4 +1,4 @@
-//! What follows from the reason of a removal: one function for each question that the rest of the program asks.
+//! What follows from the reason of a removal. Each reason has one row, and each question one column.
 
 use std::fmt;
 
@@ -14,9 +14,22 @@ pub(crate) enum Allowance {
 }
 
 /// Why a machine that was removed a short time ago counts as gone bad.
+#[derive(Clone, Copy)]
 pub(crate) enum Loss {
     Deleted,
     NoVm,
+}
+
+/// The columns are explained where they are asked.
+#[derive(Clone, Copy)]
+struct Row {
+    event: &'static str,
+    scales_down: bool,
+    is_voluntary: bool,
+    is_budgeted: bool,
+    allowance: Allowance,
+    is_frozen: bool,
+    loss: Option<Loss>,
 }
 
 impl RemovalReason {
@@ -50,93 +63,87 @@ impl RemovalReason {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
 
-    /// The Event's reason, in Cluster Autoscaler's words.
-    pub fn event(self) -> &'static str {
+    fn row(self) -> Row {
+        let forced = Row {
+            event: "ScaleDown",
+            scales_down: false,
+            is_voluntary: false,
+            is_budgeted: false,
+            allowance: Allowance::All,
+            is_frozen: true,
+            loss: None,
+        };
+        let voluntary = Row {
+            is_voluntary: true,
+            is_budgeted: true,
+            ..forced
+        };
+        let smaller = Row {
+            scales_down: true,
+            ..voluntary
+        };
         match self {
-            Self::Empty => "ScaleDownEmpty",
-            Self::Underutilized
-            | Self::Expired
-            | Self::Replace
-            | Self::Repair
-            | Self::LaunchFailed
-            | Self::Deleted
-            | Self::Lost => "ScaleDown",
+            Self::Empty => Row {
+                event: "ScaleDownEmpty",
+                ..smaller
+            },
+            Self::Underutilized => smaller,
+            Self::Expired | Self::Replace => voluntary,
+            Self::Repair => Row {
+                is_budgeted: true,
+                allowance: Allowance::Repairs,
+                ..forced
+            },
+            Self::LaunchFailed => Row {
+                is_frozen: false,
+                ..forced
+            },
+            Self::Deleted => Row {
+                loss: Some(Loss::Deleted),
+                ..forced
+            },
+            Self::Lost => Row {
+                loss: Some(Loss::NoVm),
+                ..forced
+            },
         }
+    }
+
+    /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
+    pub fn event(self) -> &'static str {
+        self.row().event
     }
 
     /// The removal makes the pool smaller. So `minNodes` and pods that block scale-down forbid it, and the drain goes
     /// on only while the cluster can do without the Node.
     pub fn scales_down(self) -> bool {
-        match self {
-            Self::Empty | Self::Underutilized => true,
-            Self::Expired
-            | Self::Replace
-            | Self::Repair
-            | Self::LaunchFailed
-            | Self::Deleted
-            | Self::Lost => false,
-        }
+        self.row().scales_down
     }
 
     /// The machine works and could stay. So kproxide gives its drain up rather than force it.
     pub fn is_voluntary(self) -> bool {
-        match self {
-            Self::Empty | Self::Underutilized | Self::Expired | Self::Replace => true,
-            Self::Repair | Self::LaunchFailed | Self::Deleted | Self::Lost => false,
-        }
+        self.row().is_voluntary
     }
 
     /// It waits for the pool's `scaleDown.budget`.
     pub(crate) fn is_budgeted(self) -> bool {
-        match self {
-            Self::Empty | Self::Underutilized | Self::Expired | Self::Replace | Self::Repair => {
-                true
-            }
-            Self::LaunchFailed | Self::Deleted | Self::Lost => false,
-        }
+        self.row().is_budgeted
     }
 
     /// Which allowance of the breaker it uses. (Each removal uses the allowance for all removals, too.)
     pub(crate) fn allowance(self) -> Allowance {
-        match self {
-            Self::Repair => Allowance::Repairs,
-            Self::Empty
-            | Self::Underutilized
-            | Self::Expired
-            | Self::Replace
-            | Self::LaunchFailed
-            | Self::Deleted
-            | Self::Lost => Allowance::All,
-        }
+        self.row().allowance
     }
 
     /// A freeze forbids it. What a failed launch left behind was never in service, so a freeze does not forbid its
     /// removal.
     pub(crate) fn is_frozen(self) -> bool {
-        match self {
-            Self::LaunchFailed => false,
-            Self::Empty
-            | Self::Underutilized
-            | Self::Expired
-            | Self::Replace
-            | Self::Repair
-            | Self::Deleted
-            | Self::Lost => true,
-        }
+        self.row().is_frozen
     }
 
     /// Whether the freeze counts a recent removal as a machine gone bad, and as which kind.
     pub(crate) fn loss(self) -> Option<Loss> {
-        match self {
-            Self::Deleted => Some(Loss::Deleted),
-            Self::Lost => Some(Loss::NoVm),
-            Self::Empty
-            | Self::Underutilized
-            | Self::Expired
-            | Self::Replace
-            | Self::Repair
-            | Self::LaunchFailed => None,
-        }
+        self.row().loss
     }
 }
 

@@ -165,24 +165,18 @@ impl fmt::Display for PendingOutcome {
             Self::FitsNode(node) => write!(f, "fits on Node {node}; the scheduler will find it"),
             Self::FitsClaim(claim) => write!(f, "will fit on {claim}, which is on its way"),
             Self::Launching(claims) => {
-                f.write_str(match claims.len() {
-                    1 => "a machine is being made: ",
-                    _ => "machines are being made: ",
-                })?;
-                for (index, claim) in claims.iter().enumerate() {
-                    write!(f, "{}{claim}", if index == 0 { "" } else { ", " })?;
-                }
-                Ok(())
+                let names: Vec<&str> = claims.iter().map(ClaimName::as_str).collect();
+                let verb = match claims.len() {
+                    1 => "a machine is",
+                    _ => "machines are",
+                };
+                write!(f, "{verb} being made: {}", names.join(", "))
             }
             Self::Unhelped(whys) => {
-                for (index, (pool, why)) in whys.iter().enumerate() {
-                    write!(
-                        f,
-                        "{}NodePool {pool}: {why}",
-                        if index == 0 { "" } else { "; " }
-                    )?;
-                }
-                Ok(())
+                let whys = whys
+                    .iter()
+                    .map(|(pool, why)| format!("NodePool {pool}: {why}"));
+                f.write_str(&whys.collect::<Vec<_>>().join("; "))
             }
             Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
             Self::NoPool => f.write_str("there is no NodePool"),

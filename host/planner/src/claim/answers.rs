@@ -60,25 +60,16 @@ pub(super) fn not_visible(subject: &Subject<'_>, observed: &Observed, now: Times
 /// kproxide does nothing to a VM that is not provably ours, or that a person has protected. A condition and an Event
 /// say so once.
 pub(super) fn refuse(subject: &Subject<'_>, mismatch: &Mismatch, now: Timestamp) -> Step {
-    let kind = match mismatch {
-        Mismatch::Protected | Mismatch::Snapshot(_) => Condition::ProtectedVM,
-        Mismatch::Marker(_)
-        | Mismatch::Name(_)
-        | Mismatch::Pool(_)
-        | Mismatch::SmbiosUuid(_)
-        | Mismatch::OutOfRange
-        | Mismatch::Template
-        | Mismatch::HaManaged
-        | Mismatch::UnknownDisks(_)
-        | Mismatch::Invisible
-        | Mismatch::SeveralNodes(_) => Condition::OwnershipMismatch,
+    let (kind, event) = match matches!(mismatch, Mismatch::Protected | Mismatch::Snapshot(_)) {
+        true => (Condition::ProtectedVM, "ProtectedVM"),
+        false => (Condition::OwnershipMismatch, "OwnershipMismatch"),
     };
     let message = format!(
         "VM {} is left alone: {mismatch}; {}",
         subject.claim.spec.vmid,
         mismatch.remedy()
     );
-    ask_for_a_human(subject, kind, "Refused", message, now)
+    ask_for_a_human(subject, (kind, event), "Refused", message, now)
 }
 
 pub(super) fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp) -> Step {
@@ -89,38 +80,18 @@ pub(super) fn several(subject: &Subject<'_>, names: &[NodeName], now: Timestamp)
 /// Sets a condition that asks for a person, sends one Event, and looks again later.
 pub(super) fn ask_for_a_human(
     subject: &Subject<'_>,
-    kind: Condition,
+    (kind, event): (Condition, &'static str),
     reason: &'static str,
     message: String,
     now: Timestamp,
 ) -> Step {
-    let said = subject
-        .status()
-        .conditions
-        .iter()
-        .any(|c| c.kind == kind && c.status && c.message == message);
-    if said {
+    let mut conditions = subject.status().conditions.iter();
+    if conditions.any(|c| c.kind == kind && c.status && c.message == message) {
         return Step::back_off(later(now, LATER), message);
     }
     StatusChange::default()
         .condition(kind, true, reason, message.clone(), now)
-        .warn(
-            match kind {
-                Condition::ProtectedVM => "ProtectedVM",
-                Condition::StuckLocked => "StuckLocked",
-                Condition::Reserved
-                | Condition::Launched
-                | Condition::Registered
-                | Condition::Initialized
-                | Condition::Unneeded
-                | Condition::NodeMissing
-                | Condition::Drained
-                | Condition::VolumesDetached
-                | Condition::InstanceTerminating
-                | Condition::OwnershipMismatch => "OwnershipMismatch",
-            },
-            message.clone(),
-        )
+        .warn(event, message.clone())
         .record_and_back_off(later(now, LATER), message)
 }
 

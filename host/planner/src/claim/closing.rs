@@ -54,28 +54,23 @@ fn launch_failure(subject: &Subject<'_>) -> Option<LaunchFailure> {
     if status.since(Condition::Initialized).is_some() {
         return None;
     }
-    status
-        .conditions
-        .iter()
-        .filter(|c| match c.kind {
-            Condition::Launched | Condition::Registered | Condition::Initialized => !c.status,
-            Condition::Reserved
-            | Condition::Unneeded
-            | Condition::NodeMissing
-            | Condition::Drained
-            | Condition::VolumesDetached
-            | Condition::InstanceTerminating
-            | Condition::StuckLocked
-            | Condition::OwnershipMismatch
-            | Condition::ProtectedVM => false,
-        })
-        .find(|c| {
-            !c.reason.is_empty()
-                && !matches!(
-                    c.reason.as_str(),
-                    VMID_TAKEN | OUTDATED | "ReservationLost" | "Lost"
-                )
-        })
+    let is_of_launch = |kind| {
+        let of_launch = [
+            Condition::Launched,
+            Condition::Registered,
+            Condition::Initialized,
+        ];
+        of_launch.contains(&kind)
+    };
+    let is_of_nobody = |reason: &str| {
+        matches!(
+            reason,
+            "" | VMID_TAKEN | OUTDATED | "ReservationLost" | "Lost"
+        )
+    };
+    let mut conditions = status.conditions.iter();
+    conditions
+        .find(|c| is_of_launch(c.kind) && !c.status && !is_of_nobody(&c.reason))
         .map(|c| LaunchFailure {
             class: c.reason.as_str().into(),
             message: c.message.clone(),

@@ -161,13 +161,8 @@ fn lost(subject: &Subject<'_>, observed: &Observed, why: String, now: Timestamp)
             format!("{why}. kproxide waits until --cold-start is over"),
         ));
     }
-    Some(match phase {
-        Phase::Initialized => begin_because(subject, RemovalReason::Lost, why, now),
-        Phase::Pending
-        | Phase::Launching
-        | Phase::Launched
-        | Phase::Registered
-        | Phase::Draining
-        | Phase::Terminating => fail(Condition::Registered, "Lost", why, now),
+    Some(match phase == Phase::Initialized {
+        true => begin_because(subject, RemovalReason::Lost, why, now),
+        false => fail(Condition::Registered, "Lost", why, now),
     })
 }

@@ -111,15 +111,12 @@ impl<'a> Subject<'a> {
     /// By when the VM must run. Counted from the first clone intent.
     pub(super) fn provision_deadline(&self) -> Timestamp {
         let began = self.status().since(Condition::Reserved);
-        later(
-            began.unwrap_or(self.claim.created),
-            self.settings.timeouts.provision,
-        )
+        self.after(began, self.settings.timeouts.provision)
     }
 
     /// By when the guest agent must have answered.
     pub(super) fn agent_deadline(&self) -> Timestamp {
-        later(self.started_at(), self.settings.timeouts.agent)
+        self.after(self.status().started_at, self.settings.timeouts.agent)
     }
 
     /// By when its Node must be Ready. A restart starts this time anew, but not without end for a machine that never
@@ -136,16 +133,18 @@ impl<'a> Subject<'a> {
     /// By when its Node must be empty.
     pub(super) fn drain_deadline(&self) -> Timestamp {
         let began = self.status().draining_since;
-        later(began.unwrap_or(self.claim.created), self.pool.drain_timeout)
+        self.after(began, self.pool.drain_timeout)
     }
 
     /// From when the VM is stopped hard.
     pub(super) fn stop_deadline(&self) -> Timestamp {
         let began = self.status().since(Condition::InstanceTerminating);
-        later(
-            began.unwrap_or(self.claim.created),
-            self.settings.shutdown_timeout,
-        )
+        self.after(began, self.settings.shutdown_timeout)
+    }
+
+    /// So long after what began, or after the claim if it is not known when.
+    fn after(&self, began: Option<Timestamp>, limit: SignedDuration) -> Timestamp {
+        later(began.unwrap_or(self.claim.created), limit)
     }
 
     /// The phase to go back to when the drain is given up.

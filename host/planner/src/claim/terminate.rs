@@ -413,5 +413,6 @@ fn stuck(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) 
     } else {
         STUCK_LOCKED
     };
-    ask_for_a_human(subject, Condition::StuckLocked, reason, message, now)
+    let kind = (Condition::StuckLocked, "StuckLocked");
+    ask_for_a_human(subject, kind, reason, message, now)
 }

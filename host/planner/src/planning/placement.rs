@@ -478,21 +478,12 @@ impl<'w> Planning<'w> {
 
     /// A name that says the pool and is never given twice: it serves as the VM's and the Node's name too, so it is a DNS label.
     fn claim_name(&mut self, pool: &PoolName, vmid: Vmid, sequence: u64) -> ClaimName {
-        let mut base: String = pool
-            .as_str()
-            .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() {
-                    c.to_ascii_lowercase()
-                } else {
-                    '-'
-                }
-            })
-            .take(63 - 9)
+        let is_kept = |c: &char| c.is_ascii_alphanumeric();
+        let kept = pool.as_str().chars().take(63 - 9);
+        let base: String = kept
+            .map(|c| Some(c).filter(is_kept).unwrap_or('-').to_ascii_lowercase())
             .collect();
-        while base.ends_with('-') {
-            base.pop();
-        }
+        let base = base.trim_end_matches('-');
         let cluster_id = &self.tick.world.host().cluster_id;
         if self.placing.names.is_empty() {
             let claims = self.tick.world.claims().keys();
