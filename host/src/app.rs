@@ -76,11 +76,7 @@ pub struct App {
     host: Host,
     metrics: Metrics,
     vitals: Vitals,
-    ends: VitalsEnds,
-}
-
-/// The loop's side of [`Vitals`].
-struct VitalsEnds {
+    // The loop's side of the vitals.
     turned: watch::Sender<Instant>,
     synced: watch::Sender<bool>,
     debug_plan: mpsc::Receiver<tokio::sync::oneshot::Sender<Vec<u8>>>,
@@ -105,11 +101,9 @@ impl App {
             host,
             metrics,
             vitals,
-            ends: VitalsEnds {
-                turned,
-                synced,
-                debug_plan,
-            },
+            turned,
+            synced,
+            debug_plan,
         })
     }
 
@@ -126,12 +120,6 @@ impl App {
     /// # Errors
     /// See [`AppError`].
     pub async fn run(self) -> Result<(), AppError> {
-        let Self {
-            host,
-            metrics,
-            vitals: _,
-            ends,
-        } = self;
         let Host {
             config,
             clock,
@@ -141,9 +129,10 @@ impl App {
             random,
             policy_files,
             stop,
-        } = host;
+        } = self.host;
+        let metrics = self.metrics;
         let turned = || {
-            ends.turned.send_replace(Instant::now());
+            self.turned.send_replace(Instant::now());
         };
         let identified = tokio::select! {
             biased;
@@ -272,8 +261,8 @@ impl App {
             actor,
             reporter,
             metrics,
-            turned: ends.turned,
-            synced: ends.synced,
+            turned: self.turned,
+            synced: self.synced,
             term: Term::default(),
             reloading: Reloading::new(!config.policy_dirs.is_empty()),
         };
@@ -284,7 +273,7 @@ impl App {
             fence,
             policy_files,
             notes: notes_taken,
-            debug_plan: ends.debug_plan,
+            debug_plan: self.debug_plan,
             stop: stop.clone(),
         };
         let running = autoscaler.run(inputs);

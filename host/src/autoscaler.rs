@@ -554,19 +554,5 @@ pub(crate) fn clock_off(ahead: jiff::SignedDuration) -> Option<String> {
 
 /// Our own Ledger writes and the shell's own facts are no reason to plan again.
 fn is_news(delta: &Delta) -> bool {
-    match delta {
-        Delta::Ledger(_) | Delta::Host(_) => false,
-        Delta::Pod(..)
-        | Delta::Node(..)
-        | Delta::DaemonSet(..)
-        | Delta::DisruptionBudget(..)
-        | Delta::VolumeAttachment(..)
-        | Delta::Cluster(..)
-        | Delta::Class(..)
-        | Delta::Pool(..)
-        | Delta::Claim(..)
-        | Delta::Inventory(..)
-        | Delta::Orphans(..)
-        | Delta::Policy(..) => true,
-    }
+    !matches!(delta, Delta::Ledger(_) | Delta::Host(_))
 }

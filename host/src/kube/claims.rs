@@ -122,7 +122,7 @@ pub async fn write_status(
         )
         .await
         .map_err(Error::of("patch", "nodeclaims/status", claim.name.as_str()));
-    read_written(written)
+    Cas::of(written.and_then(|claim| Ok(StoredClaim::read(&claim)?)))
 }
 
 /// Asks for the claim's deletion: the point from which its machine is torn down.
@@ -178,14 +178,6 @@ fn conditional(claim: &StoredClaim, mut patch: Value) -> Value {
     patch["metadata"]["resourceVersion"] = json!(&*claim.resource_version);
     patch["metadata"]["uid"] = json!(claim.facts.uid.as_str());
     patch
-}
-
-fn read_written(written: Result<CustomView<NodeClaim>, Error>) -> Result<Cas<StoredClaim>, Error> {
-    match Cas::of(written)? {
-        Cas::Written(claim) => Ok(Cas::Written(StoredClaim::read(&claim)?)),
-        Cas::Conflict => Ok(Cas::Conflict),
-        Cas::Gone => Ok(Cas::Gone),
-    }
 }
 
 /// The status with a null for every field that is not set, so that a merge patch leaves nothing of the one before.

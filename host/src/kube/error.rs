@@ -147,20 +147,10 @@ impl Error {
 
     /// Repeating may help: nothing about the request itself is wrong.
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Transport { .. }
-            | Self::TooManyRequests { .. }
-            | Self::Gone { .. }
-            | Self::Conflict { .. } => true,
-            Self::Unexpected { code, .. } => *code >= 500,
-            Self::NotFound { .. }
-            | Self::NamespaceMissing { .. }
-            | Self::AlreadyExists { .. }
-            | Self::Forbidden { .. }
-            | Self::Unauthorized { .. }
-            | Self::Invalid { .. }
-            | Self::Unreadable(_) => false,
-        }
+        let is_unlucky = matches!(self, Self::Transport { .. } | Self::TooManyRequests { .. });
+        let is_stale = matches!(self, Self::Gone { .. } | Self::Conflict { .. });
+        let is_fault = matches!(self, Self::Unexpected { code, .. } if *code >= 500);
+        is_unlucky || is_stale || is_fault
     }
 }
 

@@ -69,9 +69,5 @@ pub async fn replace(client: &Client, ledger: &LedgerFacts) -> Result<Cas<Ledger
         .replace(LEDGER_NAME, &PostParams::default(), &ledger_object(ledger))
         .await
         .map_err(Error::of("update", RESOURCE, LEDGER_NAME));
-    match Cas::of(written)? {
-        Cas::Written(written) => Ok(Cas::Written(ledger_facts(&written)?)),
-        Cas::Conflict => Ok(Cas::Conflict),
-        Cas::Gone => Ok(Cas::Gone),
-    }
+    Cas::of(written.and_then(|ledger| Ok(ledger_facts(&ledger)?)))
 }

@@ -230,17 +230,10 @@ impl Library {
         rank.context.state.clear();
         let called = self.engine.ask(&module, &Question::Rank(rank)).await;
         budget.spend(called.fuel);
-        let body = match called.result.ok()? {
-            AnswerBody::Ranking(mut ranking) => {
-                ranking.state = None;
-                AnswerBody::Ranking(ranking)
-            }
-            other @ (AnswerBody::Removals(_)
-            | AnswerBody::Decorations(_)
-            | AnswerBody::NoCandidate(_)
-            | AnswerBody::Failed(_)
-            | AnswerBody::Deferred) => other,
-        };
+        let mut body = called.result.ok()?;
+        if let AnswerBody::Ranking(ranking) = &mut body {
+            ranking.state = None;
+        }
         Some(Answer {
             digest: module.digest().clone(),
             fallback: Some(reason),

@@ -215,8 +215,6 @@ pub fn configuration_digest(config: &VmConfig) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
     use crate::pve::inventory::GuestKind;
 
@@ -231,17 +229,13 @@ mod tests {
             pool: None,
             tags: vec![],
             lock: None,
-            ha_state: None,
-            uptime: 0,
             max_cpu: 2,
             max_mem: 100,
-            max_disk: 0,
         }
     }
 
     fn template(drives: &[(&str, &str)]) -> TemplateFacts {
         let inventory = Inventory {
-            taken_at: Instant::now(),
             quorate: true,
             alone: false,
             hypervisors: vec![],
@@ -292,7 +286,6 @@ mod tests {
     #[test]
     fn guests_that_may_run_are_committed() {
         let inventory = Inventory {
-            taken_at: Instant::now(),
             quorate: true,
             alone: false,
             hypervisors: vec![Hypervisor {
@@ -303,7 +296,6 @@ mod tests {
                 cpu_usage: 0.0,
                 memory_used: 0,
                 memory_total: 1000,
-                uptime: 0,
                 storages: vec![],
             }],
             guests: vec![

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use tokio::time::Instant;
 
 use super::client::Client;
 use super::error::Error;
@@ -17,8 +16,6 @@ use super::types;
 /// What a cluster looks like.
 #[derive(Debug, Clone)]
 pub struct Inventory {
-    /// When the answers were asked for.
-    pub taken_at: Instant,
     /// Writes are possible. Without quorum, no write may be sent, least of all a removal.
     pub quorate: bool,
     /// By name.
@@ -48,8 +45,6 @@ pub struct Hypervisor {
     pub memory_used: u64,
     /// Bytes; 0 if unknown (no `Sys.Audit` on it).
     pub memory_total: u64,
-    /// Seconds since it started.
-    pub uptime: u64,
     /// By name.
     pub storages: Vec<Storage>,
 }
@@ -114,16 +109,10 @@ pub struct Guest {
     pub tags: Vec<String>,
     /// `clone`, `backup`, ….
     pub lock: Option<String>,
-    /// Managed by Proxmox's HA: its state there, such as `started`.
-    pub ha_state: Option<String>,
-    /// Seconds since its start.
-    pub uptime: u64,
     /// CPU threads it may use.
     pub max_cpu: u64,
     /// Bytes of memory it may use.
     pub max_mem: u64,
-    /// Bytes of its boot disk.
-    pub max_disk: u64,
 }
 
 impl Inventory {
@@ -184,12 +173,11 @@ impl Client {
     }
 
     async fn read_inventory(&self) -> Result<Inventory, Error> {
-        let taken_at = Instant::now();
         let members: Vec<Member> = self
             .fetch(Call::get(&["cluster", "status"]).protected())
             .await?;
         let resources: Vec<Resource> = self.fetch(Call::get(&["cluster", "resources"])).await?;
-        let mut inventory = Inventory::of(taken_at, members, resources);
+        let mut inventory = Inventory::of(members, resources);
         // Proxmox: a member of a cluster that does not know its fellows answers as a lone server does, from what it last knew.
         if self.is_or_was_clustered(!inventory.alone) && inventory.alone {
             inventory.quorate = false;
@@ -234,8 +222,6 @@ struct Resource {
     lock: Option<String>,
     #[serde(default, deserialize_with = "types::text")]
     hastate: Option<String>,
-    #[serde(default, deserialize_with = "types::count")]
-    uptime: Option<u64>,
     #[serde(default, deserialize_with = "types::number")]
     cpu: Option<f64>,
     #[serde(default, deserialize_with = "types::count")]
@@ -259,7 +245,7 @@ struct Resource {
 }
 
 impl Inventory {
-    fn of(taken_at: Instant, members: Vec<Member>, resources: Vec<Resource>) -> Inventory {
+    fn of(members: Vec<Member>, resources: Vec<Resource>) -> Inventory {
         let cluster = members
             .iter()
             .find(|member| member.kind.as_deref() == Some("cluster"));
@@ -313,7 +299,6 @@ impl Inventory {
             }
         }
         Inventory {
-            taken_at,
             quorate,
             alone,
             hypervisors: hypervisors.into_values().collect(),
@@ -335,7 +320,6 @@ impl Resource {
             cpu_usage: self.cpu.unwrap_or(0.0).clamp(0.0, 1.0),
             memory_used: self.mem.unwrap_or(0),
             memory_total: self.maxmem.unwrap_or(0),
-            uptime: self.uptime.unwrap_or(0),
             storages: Vec::new(),
             name,
         })
@@ -370,11 +354,8 @@ impl Resource {
             pool: self.pool.filter(|pool| !pool.is_empty()),
             tags: types::list(&self.tags.unwrap_or_default()),
             lock: self.lock.filter(|lock| !lock.is_empty()),
-            ha_state: self.hastate.filter(|state| !state.is_empty()),
-            uptime: self.uptime.unwrap_or(0),
             max_cpu: self.maxcpu.unwrap_or(0),
             max_mem: self.maxmem.unwrap_or(0),
-            max_disk: self.maxdisk.unwrap_or(0),
         })
     }
 }
@@ -389,7 +370,6 @@ pub(super) mod tests {
         resources: serde_json::Value,
     ) -> Inventory {
         Inventory::of(
-            Instant::now(),
             serde_json::from_value(status).unwrap(),
             serde_json::from_value(resources).unwrap(),
         )

@@ -65,12 +65,8 @@ pub struct CurrentStatus {
     pub running: Option<bool>,
     /// `clone`, `backup`, ….
     pub lock: Option<String>,
-    /// Seconds since its start.
-    pub uptime: u64,
     /// True if Proxmox's HA starts and stops it.
     pub ha_managed: bool,
-    /// True for a template.
-    pub template: bool,
 }
 
 /// What a command in a guest has come to.
@@ -80,14 +76,10 @@ pub struct ExecStatus {
     pub exited: bool,
     /// The exit code, unless killed by a signal.
     pub exit_code: Option<i64>,
-    /// The signal that killed it.
-    pub signal: Option<i64>,
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// True if Proxmox cut one of them off.
-    pub truncated: bool,
 }
 
 /// Privileges by path: `/pool/k8s` → `VM.Allocate`, ….
@@ -136,20 +128,15 @@ impl Client {
     /// (`lock: clone` stays), and if it fails to enter the pool (a VM without disks stays on the target).
     pub async fn clone_vm(&self, request: &CloneRequest) -> Result<Upid, Error> {
         let CloneRequest {
-            clone,
-            hypervisor,
-            newid,
-            name,
-            pool,
-            description,
+            clone, hypervisor, ..
         } = request;
         let is_elsewhere = *clone.hypervisor != **hypervisor;
         let mut params = Params::new()
-            .with("newid", newid)
-            .with("name", name)
-            .with("description", description)
+            .with("newid", request.newid)
+            .with("name", &request.name)
+            .with("description", &request.description)
             .with_flag("full", clone.full)
-            .with_some("pool", pool.as_ref())
+            .with_some("pool", request.pool.as_ref())
             .with_some("target", is_elsewhere.then_some(hypervisor));
         if clone.full {
             // Proxmox refuses it with a linked clone.
@@ -306,12 +293,8 @@ impl Client {
             status: Option<String>,
             #[serde(default, deserialize_with = "types::text")]
             lock: Option<String>,
-            #[serde(default, deserialize_with = "types::count")]
-            uptime: Option<u64>,
             #[serde(default)]
             ha: BTreeMap<String, Value>,
-            #[serde(default, deserialize_with = "types::flag")]
-            template: bool,
         }
         let vmid = vmid.to_string();
         let call = Call::get(&vm(hypervisor, &vmid, &["status", "current"])).protected();
@@ -323,9 +306,7 @@ impl Client {
                 Some(_) | None => None,
             },
             lock: current.lock.filter(|lock| !lock.is_empty()),
-            uptime: current.uptime.unwrap_or(0),
             ha_managed: current.ha.get("managed").is_some_and(types::as_flag),
-            template: current.template,
         })
     }
 
@@ -380,16 +361,10 @@ impl Client {
             exited: bool,
             #[serde(default, deserialize_with = "types::integer")]
             exitcode: Option<i64>,
-            #[serde(default, deserialize_with = "types::integer")]
-            signal: Option<i64>,
             #[serde(rename = "out-data", default, deserialize_with = "types::text")]
             stdout: Option<String>,
             #[serde(rename = "err-data", default, deserialize_with = "types::text")]
             stderr: Option<String>,
-            #[serde(rename = "out-truncated", default, deserialize_with = "types::flag")]
-            stdout_truncated: bool,
-            #[serde(rename = "err-truncated", default, deserialize_with = "types::flag")]
-            stderr_truncated: bool,
         }
         let vmid = vmid.to_string();
         let call = Call::get(&vm(hypervisor, &vmid, &["agent", "exec-status"]))
@@ -399,10 +374,8 @@ impl Client {
         Ok(ExecStatus {
             exited: status.exited,
             exit_code: status.exitcode,
-            signal: status.signal,
             stdout: status.stdout.unwrap_or_default(),
             stderr: status.stderr.unwrap_or_default(),
-            truncated: status.stdout_truncated || status.stderr_truncated,
         })
     }
 }

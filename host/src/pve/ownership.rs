@@ -164,13 +164,11 @@ impl Marker {
     }
 
     fn fields(&self) -> String {
-        let Marker {
-            cluster_id,
-            claim_uid,
-            vmid,
-            nonce,
-        } = self;
-        format!("cid={cluster_id} claim={claim_uid} vmid={vmid} n={nonce}")
+        let (cluster, claim) = (&self.cluster_id, &self.claim_uid);
+        format!(
+            "cid={cluster} claim={claim} vmid={} n={}",
+            self.vmid, self.nonce
+        )
     }
 }
 

@@ -41,17 +41,11 @@ pub struct Missing {
 
 impl std::fmt::Display for Missing {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Missing {
-            path,
-            privileges,
-            purpose,
-            pveum,
-        } = self;
+        let (path, purpose) = (&self.path, self.purpose);
+        let (privileges, commands) = (self.privileges.join(", "), self.pveum.join("; "));
         write!(
             out,
-            "{path}: {} is missing ({purpose}): `{}`",
-            privileges.join(", "),
-            pveum.join("; ")
+            "{path}: {privileges} is missing ({purpose}): `{commands}`"
         )
     }
 }
@@ -301,19 +295,14 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
 
 /// A role with exactly what the path needs, given to the token and to its user: only both together count.
 fn pveum(need: &Need, login: &str) -> Vec<String> {
-    let Need {
-        path,
-        role,
-        privileges,
-        ..
-    } = need;
+    let Need { path, role, .. } = need;
     let user = login.split('!').next().unwrap_or(login);
     let tokens = if login.contains('!') {
         format!(" --tokens '{login}'")
     } else {
         String::new()
     };
-    let privileges = privileges.join(" ");
+    let privileges = need.privileges.join(" ");
     vec![
         format!(
             "pveum role add {role} --privs '{privileges}' || pveum role modify {role} --privs '{privileges}'"

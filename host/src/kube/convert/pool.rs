@@ -69,6 +69,7 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         scale_down: scale_down_policy,
         labels: label_policy,
     } = policies;
+    let used = |kind, choice: &PolicyChoice| policy_use(kind, choice, &choice.settings);
     let facts = PoolFacts {
         uid: Uid::from(meta.uid.as_deref().unwrap_or_default()),
         class: ClassName::from(node_class.as_str()),
@@ -85,16 +86,8 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         taints: taints.clone(),
         startup_taints: startup_taints.clone(),
         policies: PoolPolicies {
-            host_selection: policy_use(
-                PolicyKind::HostSelection,
-                host_selection,
-                &host_selection.settings,
-            ),
-            scale_down: policy_use(
-                PolicyKind::ScaleDown,
-                scale_down_policy,
-                &scale_down_policy.settings,
-            ),
+            host_selection: used(PolicyKind::HostSelection, host_selection),
+            scale_down: used(PolicyKind::ScaleDown, scale_down_policy),
             labels: policy_use(
                 PolicyKind::Labels,
                 label_policy,

@@ -143,17 +143,7 @@ pub enum CallError {
 impl CallError {
     /// Asked again, the policy comes to the same end: it depends on nothing but its bytes and its arguments.
     pub(crate) fn is_deterministic(&self) -> bool {
-        match self {
-            Self::Interrupted | Self::Lost(_) => false,
-            Self::WrongKind(_)
-            | Self::OutOfFuel
-            | Self::OutOfMemory
-            | Self::TooMuch
-            | Self::Trapped(_)
-            | Self::InvalidSettings(_)
-            | Self::Internal(_)
-            | Self::InvalidAnswer(_) => true,
-        }
+        !matches!(self, Self::Interrupted | Self::Lost(_))
     }
 }
 
