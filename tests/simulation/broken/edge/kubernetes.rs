@@ -376,7 +376,7 @@ async fn still_ours<B>(
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
-    let is_write = asked.method != Method::GET && text(&body["spec"]["holderIdentity"]) != "";
+    let is_write = asked.method != Method::GET && !text(&body["spec"]["holderIdentity"]).is_empty();
     let mut memory = edge.memory();
     let is_done = told.as_ref().is_ok_and(|told| told.status().is_success());
     if is_write && is_done {

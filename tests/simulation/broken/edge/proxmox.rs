@@ -93,7 +93,7 @@ where
             let claims = edge.kube.list(CLAIMS);
             let its = claims
                 .iter()
-                .find(|claim| claim["spec"]["vmid"].to_string() == vmid);
+                .find(|claim| claim["spec"]["vmid"].as_u64() == vmid.parse().ok());
             let node = its.map_or("", |claim| text(&claim["status"]["nodeName"]));
             // It may be gone by now.
             let _: Result<(), _> = edge.kube.delete("nodes", "", node);
@@ -245,7 +245,7 @@ fn alter_config(edge: &Edge, mistake: Mutant, vmid: &str, config: &mut Value) {
     let claims = edge.kube.list(CLAIMS);
     let its = claims
         .iter()
-        .find(|claim| claim["spec"]["vmid"].to_string() == vmid);
+        .find(|claim| claim["spec"]["vmid"].as_u64() == vmid.parse().ok());
     let is_unmarked = match mistake {
         Mutant::OrphansIgnored => its.is_none(),
         Mutant::OwnCloneDisowned => its.is_some_and(|claim| {
