@@ -82,7 +82,7 @@ fn a_small_node_stays_while_static_nodes_are_full_and_goes_once_it_is_empty() {
         stage.deploy("small", 1, "500m", "512Mi", json!({})).await;
         stage.until_running("small", 1).await;
         stage.until_nodes(1).await;
-        stage.until_kept("headroom").await;
+        stage.until_kept("LoadHeadroom").await;
         assert_eq!(stage.ready_pods("small").await.len(), 1);
 
         stage.scale("small", 0).await;

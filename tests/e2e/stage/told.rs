@@ -40,14 +40,14 @@ impl Stage<'_> {
         .await;
     }
 
-    /// Waits until the last plan keeps the only managed Node, for a reason with this part.
+    /// Waits until the last plan keeps the only managed Node, for a reason whose JSON has this part.
     pub(crate) async fn until_kept(&self, part: &str) {
         eventually(
             SOON,
             &format!("the Node kept because: {part}"),
             async || {
                 let nodes = &self.debug_plan().await?["plan"]["report"]["nodes"];
-                let kept = nodes[0]["outcome"]["Kept"].as_str().unwrap_or_default();
+                let kept = nodes[0]["outcome"]["Kept"].to_string();
                 if kept.contains(part) {
                     Ok(())
                 } else {
