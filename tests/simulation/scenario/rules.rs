@@ -48,7 +48,7 @@ impl Rules {
             window: one_of([0, 0, 45, 60]),
             load_headroom: Self::PLAIN.load_headroom,
             stabilization: one_of([60, 120, 120, 240]),
-            min_node_age: one_of([60, 120, 300, 600]),
+            min_node_age: one_of([60, 120, 120, 300]),
             unneeded_time: one_of([0, 30, 30, 90]),
             drain_timeout: one_of([300, 600, 600, 600]),
             repair_after: one_of([240, 600, 600, 600]),
