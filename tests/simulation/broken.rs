@@ -73,6 +73,7 @@ fn worlds(most: usize) -> impl Iterator<Item = World> {
 const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::DestroyByVmid, What::Scene("swapped-machine")),
     (Mutant::StaleProof, What::Scene("swapped-machine")),
+    (Mutant::TrustTags, What::Seed(23)),
     (Mutant::EexistCleanedUp, What::Seed(34)),
     (Mutant::CloneOnOldIntent, What::Scene("cleared-clone")),
     (Mutant::WarningsAreErrors, What::Scene("leftover-volumes")),
@@ -85,6 +86,7 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::BreakerInMemory, What::Scene("two-silent-nodes")),
     (Mutant::RepairsUnlimited, What::Scene("two-silent-nodes")),
     (Mutant::NoFreeze, What::Scene("all-silent")),
+    (Mutant::ReservationKept, What::Seed(6)),
     (Mutant::NoJoinDeadline, What::Seed(2)),
     (Mutant::FinalizerEarly, What::Seed(2)),
     (Mutant::NodeLeft, What::Seed(2)),
