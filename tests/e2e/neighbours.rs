@@ -17,6 +17,7 @@ fn required(kind: &str, app: &str, key: &str) -> Value {
 }
 
 /// How many of an app's pods run on the Nodes of each value of the label.
+/// Pods may run on a Node before it has its claim's label, by which `nodes` lists it.
 async fn pods_per(stage: &Stage<'_>, app: &str, key: &str) -> BTreeMap<String, usize> {
     let nodes = stage.nodes().await;
     let mut pods = BTreeMap::new();
@@ -37,6 +38,7 @@ fn replicas_that_keep_each_other_away_get_a_machine_each_from_zero() {
         let spec = required("podAntiAffinity", "db", HOST);
         stage.deploy("db", 3, "500m", "256Mi", spec).await;
         stage.until_running("db", 3).await;
+        stage.until_nodes(3).await;
         let hosts = pods_per(&stage, "db", HOST).await;
         assert_eq!(hosts.into_values().collect::<Vec<_>>(), [1, 1, 1]);
         assert_eq!(stage.born(), 3);
@@ -58,6 +60,7 @@ fn replicas_stand_on_as_many_hypervisors_as_they_ask_for() {
         }] });
         stage.deploy("web", 6, "500m", "256Mi", spread).await;
         stage.until_running("web", 6).await;
+        stage.until_nodes(3).await;
         let zones = pods_per(&stage, "web", ZONE).await;
         assert_eq!(zones.into_values().collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(stage.born(), 3);
@@ -72,6 +75,7 @@ fn a_group_that_wants_one_zone_comes_to_one_hypervisor() {
         let spec = required("podAffinity", "group", ZONE);
         stage.deploy("group", 3, "3", "256Mi", spec).await;
         stage.until_running("group", 3).await;
+        stage.until_nodes(3).await;
         let zones = pods_per(&stage, "group", ZONE).await;
         assert_eq!(zones.into_values().collect::<Vec<_>>(), [3]);
         assert_eq!(stage.born(), 3);
