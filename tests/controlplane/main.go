@@ -5,6 +5,7 @@
 //
 //	controlplane kube-apiserver --etcd-servers=...
 //	controlplane helm lint charts/kproxide
+//	controlplane oracle < worlds.jsonl
 //
 // Everything is linked from published Go modules; go.mod pins all of them, and the
 // versions only move together (see the comment there).
@@ -57,6 +58,7 @@ var programs = []program{
 	{"kwok-stages", runKwokStages},
 	{"kubectl", runKubectl},
 	{"helm", runHelm},
+	{"oracle", runOracle},
 }
 
 func main() {

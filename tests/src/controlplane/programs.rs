@@ -18,10 +18,11 @@ const CACHE: &str = "KPROXIDE_CACHE";
 const RUN_DEADLINE: Duration = Duration::from_secs(180);
 
 /// The sources, compiled in, so that a change of one is a new executable for every test that links this crate.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("go.mod", include_str!("../../controlplane/go.mod")),
     ("go.sum", include_str!("../../controlplane/go.sum")),
     ("main.go", include_str!("../../controlplane/main.go")),
+    ("oracle.go", include_str!("../../controlplane/oracle.go")),
     (
         "kwok_stages.go",
         include_str!("../../controlplane/kwok_stages.go"),
