@@ -141,6 +141,23 @@ pub enum NoAnswer {
 }
 
 impl Misfit<'_> {
+    /// The plugin of kube-scheduler that refuses for this reason.
+    pub fn plugin(&self) -> &'static str {
+        match self {
+            Self::Cordon => "NodeUnschedulable",
+            Self::Labels(Unmatched::TopologyKey(_)) | Self::TopologySpread { .. } => {
+                "PodTopologySpread"
+            }
+            Self::Labels(Unmatched::NodeSelector { .. } | Unmatched::NodeAffinity(_)) => {
+                "NodeAffinity"
+            }
+            Self::Taint(_) => "TaintToleration",
+            Self::TooLittle { .. } => "NodeResourcesFit",
+            Self::HostPort(_) => "NodePorts",
+            Self::PodAffinity { .. } | Self::PodAntiAffinity { .. } => "InterPodAffinity",
+        }
+    }
+
     pub fn into_owned(self) -> Misfit<'static> {
         let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
         match self {

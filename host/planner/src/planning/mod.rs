@@ -16,6 +16,7 @@ mod claims;
 mod clone;
 mod decorate;
 mod explain;
+mod filters;
 mod fit;
 mod ineffective_scale_up;
 pub(crate) mod machines;
@@ -34,6 +35,7 @@ mod topology;
 
 use jiff::Timestamp;
 
+pub use self::filters::Filters;
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;

@@ -1,0 +1,33 @@
+//! What the filters say of a pod and a Node, outside of any plan: the question that kube-scheduler answers.
+
+use std::collections::BTreeMap;
+
+use super::fit::Place;
+use super::topology::{Spot, Topology};
+use crate::ids::NodeName;
+use crate::report::Misfit;
+use crate::world::{PodView, World};
+
+/// The filters of one World, for the pods and Nodes in it.
+pub struct Filters<'w> {
+    topology: Topology<'w>,
+    nodes: BTreeMap<&'w NodeName, Place<'w>>,
+}
+
+impl<'w> Filters<'w> {
+    pub fn of(world: &'w World) -> Self {
+        let nodes = world.nodes().map(|node| (node.name(), Place::of(node)));
+        Self {
+            topology: Topology::of(world),
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// The first filter that keeps a pending pod away from a Node of this World. `None`: it fits.
+    pub fn misfit(&self, pod: &PodView<'w>, node: &NodeName) -> Option<Misfit<'static>> {
+        let place = &self.nodes[node];
+        let of_place = place.misfit(pod.spec()).map(Misfit::into_owned);
+        let spot = Spot::of(&place.profile);
+        of_place.or_else(|| self.topology.misfit(pod.shape_id(), spot))
+    }
+}
