@@ -196,7 +196,7 @@ impl<'w> Topology<'w> {
         }
         for constraint in &spec.spread {
             let who = Who::Spread(namespace, spec, constraint);
-            let counts_itself = who.counts(subject);
+            let counts_itself = selected(&constraint.selector, subject.labels);
             let count = self.count(&constraint.topology_key, who);
             rules.push(Rule::Spread {
                 count,
@@ -386,8 +386,12 @@ impl<'w> Who<'w> {
             Self::Having(namespace, term) => {
                 subject.namespace == *namespace && subject.spec.pod_anti_affinity.contains(term)
             }
+            // kube-scheduler counts no pod for a selector that selects all of them, but the pod that it places.
             Self::Spread(namespace, _, constraint) => {
-                subject.namespace == *namespace && selected(&constraint.selector, subject.labels)
+                let selector = constraint.selector.as_ref();
+                subject.namespace == *namespace
+                    && selector.is_some_and(|selector| *selector != LabelSelector::default())
+                    && selected(&constraint.selector, subject.labels)
             }
         }
     }

@@ -356,3 +356,20 @@ fn pods_move_only_where_their_neighbours_let_them() {
     });
     assert!(free.is_err(), "{free:?}");
 }
+
+#[test]
+fn a_selector_of_all_pods_spreads_from_none_as_in_kube_scheduler() {
+    let mut scene = Scene::default();
+    server(&mut scene, "a", "alpha");
+    server(&mut scene, "b", "beta");
+    scene
+        .nodes
+        .get_mut("b")
+        .expect("it was just made")
+        .unschedulable = true;
+    running(&mut scene, "web", "a", spec("cpu=1"));
+    pending(&mut scene, "web", 1, spreading(spread(ZONE, "app=web")));
+    assert_eq!(scene.plan().launches.len(), 1);
+    pending(&mut scene, "web", 1, spreading(spread(ZONE, "")));
+    assert_eq!(scene.plan().launches.len(), 0);
+}
