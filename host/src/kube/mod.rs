@@ -44,6 +44,8 @@ pub mod events;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod oracle;
+#[cfg(test)]
 mod real;
 #[cfg(test)]
 #[cfg(feature = "lab")]

@@ -323,6 +323,21 @@ fn full_name<K: kube::Resource>(object: &K) -> Box<str> {
     }
 }
 
+/// What follows from an object that no watch has delivered.
+#[cfg(test)]
+pub(super) fn changes_of(object: &serde_json::Value) -> Vec<Change> {
+    fn read<K: Watched>(object: &serde_json::Value) -> Vec<Change> {
+        let object: K = serde_json::from_value(object.clone()).expect("an object of this kind");
+        K::changes(&full_name(&object), Some(&object)).expect("a readable object")
+    }
+    match object["kind"].as_str() {
+        Some("Pod") => read::<PodView>(object),
+        Some("Node") => read::<NodeView>(object),
+        Some("DaemonSet") => read::<DaemonSetView>(object),
+        _ => panic!("no such kind: {object}"),
+    }
+}
+
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 

@@ -1,0 +1,372 @@
+//! Draws worlds: Nodes, pods on them and pods that wait, as a user's objects reach the API server.
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::{Map, Value, json};
+
+/// Chances and choices of one seed.
+pub(super) struct Draw(SmallRng);
+
+const HOST: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const KEYS: [&str; 4] = [HOST, ZONE, ZONE, "rack"];
+const NAMESPACES: [&str; 4] = ["default", "default", "team-a", "team-b"];
+const EFFECTS: [&str; 4] = ["NoSchedule", "NoExecute", "NoSchedule", "PreferNoSchedule"];
+
+impl Draw {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(SmallRng::seed_from_u64(seed))
+    }
+
+    pub(super) fn percent(&mut self, chance: u32) -> bool {
+        self.0.random_range(0..100) < chance
+    }
+
+    pub(super) fn between(&mut self, least: usize, most: usize) -> usize {
+        self.0.random_range(least..=most)
+    }
+
+    pub(super) fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.between(0, of.len() - 1)]
+    }
+}
+
+/// The objects of one world.
+pub(super) fn world(draw: &mut Draw) -> Vec<Value> {
+    let nodes = draw.between(1, 5);
+    let mut objects: Vec<Value> = (0..nodes).map(|index| node(draw, index)).collect();
+    for index in 0..draw.between(0, 12) {
+        // Now and then on a Node that is gone.
+        let on = draw.between(0, nodes * 8) % (nodes + 1);
+        objects.push(bound_pod(
+            draw,
+            &format!("bound-{index}"),
+            &format!("n{on}"),
+        ));
+    }
+    for index in 0..draw.between(1, 4) {
+        objects.push(pod(draw, &format!("pending-{index}"), nodes));
+    }
+    // The order in which watches tell is nobody's choice.
+    for last in (1..objects.len()).rev() {
+        objects.swap(last, draw.between(0, last));
+    }
+    objects
+}
+
+fn node(draw: &mut Draw, index: usize) -> Value {
+    let name = format!("n{index}");
+    let mut labels = json!({HOST: name});
+    for (key, values, chance) in [
+        (ZONE, &["a", "b", "c"][..], 90),
+        ("rack", &["r1", "r2"], 70),
+        ("disk", &["ssd", "hdd"], 60),
+        ("size", &["5", "10", "x"], 60),
+    ] {
+        if draw.percent(chance) {
+            labels[key] = json!(draw.pick(values));
+        }
+    }
+    let mut taints = Vec::new();
+    for (key, values) in [("dedicated", ["a", "b"]), ("gpu", ["", "x"])] {
+        if draw.percent(12) {
+            let (value, effect) = (draw.pick(&values), draw.pick(&EFFECTS));
+            taints.push(json!({"key": key, "value": value, "effect": effect}));
+        }
+    }
+    let mut allocatable = json!({
+        "cpu": draw.pick(&["2", "3900m", "16", "16", "16"]),
+        "memory": draw.pick(&["2Gi", "4000000Ki", "64Gi", "64Gi", "64Gi"]),
+        "pods": draw.pick(&["3", "110", "110", "110", "110"]),
+    });
+    for (key, amounts, chance) in [
+        ("ephemeral-storage", ["10Gi", "100Gi"], 90),
+        ("example.com/gpu", ["1", "4"], 50),
+        ("hugepages-2Mi", ["0", "64Mi"], 30),
+    ] {
+        if draw.percent(chance) {
+            allocatable[key] = json!(draw.pick(&amounts));
+        }
+    }
+    let mut spec = json!({"taints": taints});
+    if draw.percent(10) {
+        spec["unschedulable"] = json!(true);
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "spec": spec, "status": {"allocatable": allocatable},
+    })
+}
+
+fn bound_pod(draw: &mut Draw, name: &str, node: &str) -> Value {
+    let mut pod = pod(draw, name, 3);
+    pod["spec"]["nodeName"] = json!(node);
+    pod["status"]["phase"] = json!(draw.pick(&[
+        "Running",
+        "Running",
+        "Running",
+        "Running",
+        "Pending",
+        "Unknown",
+        "Succeeded",
+        "Failed",
+    ]));
+    if draw.percent(10) {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    }
+    pod
+}
+
+fn pod(draw: &mut Draw, name: &str, nodes: usize) -> Value {
+    let mut labels = json!({});
+    for (key, values, chance) in [
+        ("app", ["web", "db"], 90),
+        ("tier", ["front", "back"], 50),
+        ("version", ["v1", "v2"], 60),
+    ] {
+        if draw.percent(chance) {
+            labels[key] = json!(draw.pick(&values));
+        }
+    }
+    let mut spec = json!({});
+    containers(draw, &mut spec);
+    if draw.percent(12) {
+        let pair = [
+            ("disk", "ssd"),
+            ("disk", "hdd"),
+            (ZONE, "a"),
+            ("rack", "r1"),
+        ];
+        let (key, value) = pair[draw.between(0, 3)];
+        spec["nodeSelector"] = json!({key: value});
+    }
+    let mut affinity = Map::new();
+    if draw.percent(15) {
+        let terms = (0..draw.between(1, 2)).map(|_| node_term(draw, nodes));
+        let terms: Vec<Value> = terms.collect();
+        let required = json!({"nodeSelectorTerms": terms});
+        affinity.insert("nodeAffinity".to_owned(), required_only(required));
+    }
+    for (kind, chance) in [("podAffinity", 8), ("podAntiAffinity", 12)] {
+        if draw.percent(chance) {
+            let terms: Vec<Value> = (0..draw.between(1, 5) / 4 + 1)
+                .map(|_| pod_term(draw))
+                .collect();
+            affinity.insert(kind.to_owned(), required_only(json!(terms)));
+        }
+    }
+    if !affinity.is_empty() {
+        spec["affinity"] = affinity.into();
+    }
+    spec["tolerations"] = tolerations(draw);
+    spec["topologySpreadConstraints"] = spread(draw);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": draw.pick(&NAMESPACES), "labels": labels},
+        "spec": spec, "status": {"phase": "Pending"},
+    })
+}
+
+fn required_only(terms: Value) -> Value {
+    json!({"requiredDuringSchedulingIgnoredDuringExecution": terms})
+}
+
+fn containers(draw: &mut Draw, spec: &mut Value) {
+    let on_host_network = draw.percent(5);
+    if on_host_network {
+        spec["hostNetwork"] = json!(true);
+    }
+    let mut free_ports: Vec<Value> = [("TCP", 80), ("", 80), ("", 443), ("UDP", 80)]
+        .into_iter()
+        .map(|(protocol, port)| {
+            let mut one = json!({"containerPort": port, "hostPort": port});
+            if !protocol.is_empty() {
+                one["protocol"] = json!(protocol);
+            }
+            one
+        })
+        .collect();
+    let mut named = |draw: &mut Draw, name: String, is_init: bool| {
+        let mut one = json!({"name": name, "image": "image", "resources": resources(draw)});
+        if is_init && draw.percent(40) {
+            one["restartPolicy"] = json!("Always");
+        }
+        if on_host_network && !free_ports.is_empty() && draw.percent(50) {
+            one["ports"] = json!([{"containerPort": free_ports.remove(0)["containerPort"]}]);
+            free_ports.clear();
+        } else if !free_ports.is_empty() && draw.percent(38) {
+            let mut port = free_ports.swap_remove(draw.between(0, free_ports.len() - 1));
+            if on_host_network || draw.percent(60) {
+                port["hostIP"] = json!(draw.pick(&["", "0.0.0.0", "10.0.0.1", "10.0.0.2", "::"]));
+            }
+            one["ports"] = json!([port]);
+            free_ports.clear();
+        }
+        one
+    };
+    let all: Vec<Value> = (0..draw.between(1, 2))
+        .map(|index| named(draw, format!("c{index}"), false))
+        .collect();
+    let init: Vec<Value> = (0..draw.between(0, 4).saturating_sub(2))
+        .map(|index| named(draw, format!("i{index}"), true))
+        .collect();
+    spec["containers"] = all.into();
+    spec["initContainers"] = init.into();
+    if draw.percent(5) {
+        spec["overhead"] = json!({"cpu": "250m", "memory": "120Mi"});
+    }
+    if draw.percent(5) {
+        // More than the containers can ask for together.
+        spec["resources"] =
+            json!({"requests": {"cpu": draw.pick(&["12", "14"]), "memory": "40Gi"}});
+    }
+}
+
+fn resources(draw: &mut Draw) -> Value {
+    let mut resources = json!({});
+    for (key, amounts, chance) in [
+        ("cpu", ["10m", "0.1", "250m", "1500m", "3"], 50),
+        ("memory", ["128974848", "129M", "512Mi", "1e8", "3e9"], 50),
+        (
+            "ephemeral-storage",
+            ["1Gi", "2Gi", "4Gi", "6Gi", "20Gi"],
+            10,
+        ),
+    ] {
+        if draw.percent(chance) {
+            // A limit alone is a request too.
+            let of = draw.pick(&["requests", "requests", "limits"]);
+            resources[of][key] = json!(draw.pick(&amounts));
+        }
+    }
+    for (key, amount) in [("example.com/gpu", "1"), ("hugepages-2Mi", "32Mi")] {
+        if draw.percent(4) {
+            resources["limits"][key] = json!(amount);
+            resources["requests"][key] = json!(amount);
+            resources["requests"]["cpu"] = json!("100m");
+            if let Some(limits) = resources["limits"].as_object_mut() {
+                limits.remove("cpu");
+            }
+        }
+    }
+    resources
+}
+
+fn node_term(draw: &mut Draw, nodes: usize) -> Value {
+    let mut term = json!({});
+    for _ in 0..draw.between(0, 2) {
+        let one = match draw.between(0, 6) {
+            0 => json!({"key": "size", "operator": "Gt", "values": [draw.pick(&["4", "7"])]}),
+            1 => json!({"key": "size", "operator": "Lt", "values": [draw.pick(&["7", "10"])]}),
+            2 => json!({"key": draw.pick(&["rack", "size"]), "operator": "Exists"}),
+            3 => json!({"key": draw.pick(&["rack", "disk"]), "operator": "DoesNotExist"}),
+            4 => json!({"key": "disk", "operator": "NotIn", "values": ["hdd"]}),
+            _ => json!({"key": ZONE, "operator": "In", "values": ["a", draw.pick(&["b", "d"])]}),
+        };
+        push(&mut term["matchExpressions"], one);
+    }
+    if draw.percent(25) {
+        let operator = draw.pick(&["In", "NotIn"]);
+        let name = format!("n{}", draw.between(0, nodes));
+        push(
+            &mut term["matchFields"],
+            json!({"key": "metadata.name", "operator": operator, "values": [name]}),
+        );
+    }
+    term
+}
+
+fn push(list: &mut Value, one: Value) {
+    match list.as_array_mut() {
+        Some(list) => list.push(one),
+        None => *list = json!([one]),
+    }
+}
+
+/// `None`: no selector, which selects no pod.
+fn selector(draw: &mut Draw) -> Option<Value> {
+    Some(match draw.between(0, 9) {
+        0 => return None,
+        1 => json!({}),
+        2..=5 => json!({"matchLabels": {"app": draw.pick(&["web", "db"])}}),
+        6 => json!({"matchLabels": {"app": "web", "tier": "front"}}),
+        7 => json!({"matchExpressions": [
+            {"key": "tier", "operator": draw.pick(&["Exists", "DoesNotExist"])},
+        ]}),
+        _ => json!({"matchExpressions": [
+            {"key": "app", "operator": draw.pick(&["In", "NotIn"]), "values": ["web"]},
+        ]}),
+    })
+}
+
+fn pod_term(draw: &mut Draw) -> Value {
+    let mut term = json!({"topologyKey": draw.pick(&KEYS)});
+    if draw.percent(30) {
+        let other = draw.pick(&NAMESPACES);
+        term["namespaces"] = json!([other]);
+    }
+    if draw.percent(15) {
+        term["namespaceSelector"] = json!({});
+    }
+    if let Some(selector) = selector(draw) {
+        term["labelSelector"] = selector;
+        if draw.percent(20) {
+            let of = draw.pick(&["matchLabelKeys", "mismatchLabelKeys"]);
+            term[of] = json!(["version"]);
+        }
+    }
+    term
+}
+
+fn tolerations(draw: &mut Draw) -> Value {
+    let mut all = Vec::new();
+    for (key, value) in [("dedicated", "a"), ("gpu", "")] {
+        if draw.percent(20) {
+            let mut one = match draw.percent(50) {
+                true => json!({"key": key, "operator": "Exists"}),
+                false => json!({"key": key, "value": value}),
+            };
+            if draw.percent(50) {
+                one["effect"] = json!(draw.pick(&EFFECTS));
+            }
+            all.push(one);
+        }
+    }
+    if draw.percent(4) {
+        all.push(json!({"operator": "Exists"}));
+    }
+    if draw.percent(10) {
+        all.push(json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}));
+    }
+    all.into()
+}
+
+fn spread(draw: &mut Draw) -> Value {
+    let mut all: Vec<Value> = Vec::new();
+    for (key, chance) in [(HOST, 24), (ZONE, 30), ("rack", 10)] {
+        if !draw.percent(chance) {
+            continue;
+        }
+        let mut one = json!({"topologyKey": key, "maxSkew": draw.between(1, 5).div_ceil(3)});
+        one["whenUnsatisfiable"] = json!("DoNotSchedule");
+        if draw.percent(15) {
+            one["whenUnsatisfiable"] = json!("ScheduleAnyway");
+        } else if draw.percent(30) {
+            one["minDomains"] = json!(draw.between(1, 4));
+        }
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if draw.percent(40) {
+                one[policy] = json!(draw.pick(&["Honor", "Ignore"]));
+            }
+        }
+        if let Some(selector) = selector(draw) {
+            one["labelSelector"] = selector;
+            if draw.percent(20) {
+                one["matchLabelKeys"] = json!(["version"]);
+            }
+        }
+        all.push(one);
+    }
+    all.into()
+}
