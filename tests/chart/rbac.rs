@@ -12,16 +12,28 @@ const EVERYWHERE: &str = "
     get / namespaces kube-system
     get / nodes
     list / nodes
+    list / persistentvolumeclaims
+    list / persistentvolumes
     list / pods
     patch / nodes
     watch / nodes
+    watch / persistentvolumeclaims
+    watch / persistentvolumes
     watch / pods
     get apiextensions.k8s.io/ customresourcedefinitions nodeclaims.kproxide.dev
     list apps/ daemonsets
     watch apps/ daemonsets
     list policy/ poddisruptionbudgets
     watch policy/ poddisruptionbudgets
+    list storage.k8s.io/ csidrivers
+    list storage.k8s.io/ csinodes
+    list storage.k8s.io/ csistoragecapacities
+    list storage.k8s.io/ storageclasses
     list storage.k8s.io/ volumeattachments
+    watch storage.k8s.io/ csidrivers
+    watch storage.k8s.io/ csinodes
+    watch storage.k8s.io/ csistoragecapacities
+    watch storage.k8s.io/ storageclasses
     watch storage.k8s.io/ volumeattachments
     create events.k8s.io/ events
     patch events.k8s.io/ events

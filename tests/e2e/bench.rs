@@ -143,6 +143,7 @@ impl Bench {
             for owners in [
                 "apps/v1/namespaces/{}/deployments",
                 "apps/v1/namespaces/{}/daemonsets",
+                "apps/v1/namespaces/{}/statefulsets",
                 "policy/v1/namespaces/{}/poddisruptionbudgets",
             ] {
                 let path = format!("/apis/{}", owners.replace("{}", namespace));
@@ -173,6 +174,14 @@ impl Bench {
             // A writer of the last case may still send one or two, so that they never stay gone for good. No case counts on their absence.
             let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
             api.delete(&events).await.unwrap();
+        }
+        // Claims are protected while a pod uses them, and volumes while a claim does.
+        for storage in [
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            "/api/v1/persistentvolumes",
+            "/apis/storage.k8s.io/v1/storageclasses",
+        ] {
+            self.delete_all(storage, "").await;
         }
         let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
         self.delete_all(&leases, "").await;

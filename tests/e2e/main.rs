@@ -32,3 +32,4 @@ mod refusals;
 mod repair;
 mod scale_down;
 mod secrets;
+mod volumes;

@@ -2,6 +2,7 @@
 //! compares values, never texts.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub enum Hold {
     },
     OwnNode,
     ControlPlane,
+    /// Only the Node reaches this PersistentVolume.
+    LocalVolume(Arc<str>),
     /// A machine that was to be removed, but whose Node is Ready again.
     StaysReady,
     NoKey,
@@ -61,6 +64,10 @@ impl fmt::Display for Hold {
                 f.write_str("kproxide itself runs on this Node, so it never drains it")
             }
             Self::ControlPlane => f.write_str("kproxide never drains control-plane Nodes"),
+            Self::LocalVolume(volume) => write!(
+                f,
+                "only this Node reaches PersistentVolume {volume}. If its data may be lost, annotate the NodeClaim with kproxide.dev/discard-local-volumes=true"
+            ),
             Self::StaysReady => f.write_str(
                 "its Node is Ready again, so kproxide keeps the machine. To remove it, delete this NodeClaim",
             ),

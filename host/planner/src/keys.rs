@@ -23,6 +23,7 @@ pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
 /// removal.
 pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
 /// Annotation of a NodeClaim: its machine is replaced as soon as budget allows.
+pub const DISCARD_LOCAL_VOLUMES: &str = "kproxide.dev/discard-local-volumes";
 pub const REPLACE: &str = "kproxide.dev/replace";
 /// Annotation. On a NodeClaim: kproxide leaves it exactly as it is, even in the middle of a removal. On a NodePool: as
 /// `spec.paused`.
@@ -46,6 +47,16 @@ pub const BETA_ARCH: &str = "beta.kubernetes.io/arch";
 pub const BETA_OS: &str = "beta.kubernetes.io/os";
 pub const REGION: &str = "topology.kubernetes.io/region";
 pub const ZONE: &str = "topology.kubernetes.io/zone";
+/// Proxmox's CSI driver, and the Node's label that says how many of its volumes the Node holds.
+pub const PROXMOX_CSI: &str = "csi.proxmox.sinextra.dev";
+pub const PROXMOX_CSI_LIMIT: &str = "csi.proxmox.sinextra.dev/max-volume-attachments";
+/// Of PersistentVolumeClaims: the claim is bound, the scheduler's choice, and the class as very old objects have it.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// Their names until Kubernetes 1.17. Old PersistentVolumes still have them.
+pub const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
+pub const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Roles that make a Node a control plane: kubeadm's and k3s's, and RKE's, which splits it.
 pub const CONTROL_PLANE_ROLES: [&str; 4] = [

@@ -95,7 +95,7 @@ fn unlabelled<'s>(spec: &'s PodSpec, labels: &Labels) -> Option<&'s str> {
 }
 
 /// An empty term matches no Node, as the API says.
-fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &Labels) -> bool {
+pub(crate) fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &Labels) -> bool {
     let NodeSelectorTerm {
         match_expressions,
         match_fields,
@@ -133,7 +133,7 @@ fn compared(requirement: &Requirement, value: Option<&str>) -> Option<(i64, i64)
     Some((value?.parse().ok()?, bound.parse().ok()?))
 }
 
-fn term_text(term: &NodeSelectorTerm) -> String {
+pub(crate) fn term_text(term: &NodeSelectorTerm) -> String {
     let parts: Vec<String> = term
         .match_expressions
         .iter()

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{HostPort, PolicyKind, PolicyRef, Taint};
+use crate::facts::{
+    HostPort, NodeSelectorTerm, PolicyKind, PolicyRef, Reach, Taint, VolumeNeed, VolumeProblem,
+    VolumeWait,
+};
 use crate::ids::{ClassName, ClusterName, NodeName, PoolName};
 use crate::refusal::Refused;
 use crate::resources::{Resources, amount_text};
-use crate::selector::Unmatched;
+use crate::selector::{Unmatched, term_text};
 
 /// Why no machine of a pool is made for a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +77,14 @@ pub enum Misfit<'a> {
         key: Cow<'a, str>,
         least: Option<Arc<str>>,
     },
+    /// It does not reach one of the pod's volumes.
+    Volume(Cow<'a, VolumeNeed>),
+    /// It can hold no more volumes of this CSI driver.
+    VolumeLimit {
+        driver: Cow<'a, str>,
+    },
+    /// No place would help.
+    VolumeWait(Cow<'a, VolumeWait>),
 }
 
 /// Which limit is reached.
@@ -155,6 +166,12 @@ impl Misfit<'_> {
             Self::TooLittle { .. } => "NodeResourcesFit",
             Self::HostPort(_) => "NodePorts",
             Self::PodAffinity { .. } | Self::PodAntiAffinity { .. } => "InterPodAffinity",
+            Self::Volume(need) if matches!(need.reach, Some(Reach::Zone(_))) => "VolumeZone",
+            Self::VolumeWait(wait) if matches!(wait.why, VolumeProblem::InUse(_)) => {
+                "VolumeRestrictions"
+            }
+            Self::Volume(_) | Self::VolumeWait(_) => "VolumeBinding",
+            Self::VolumeLimit { .. } => "NodeVolumeLimits",
         }
     }
 
@@ -178,6 +195,11 @@ impl Misfit<'_> {
                 key: owned(key),
                 least,
             },
+            Self::Volume(need) => Misfit::Volume(Cow::Owned(need.into_owned())),
+            Self::VolumeLimit { driver } => Misfit::VolumeLimit {
+                driver: owned(driver),
+            },
+            Self::VolumeWait(wait) => Misfit::VolumeWait(Cow::Owned(wait.into_owned())),
         }
     }
 }
@@ -209,7 +231,10 @@ impl fmt::Display for Why {
                 | Misfit::TooLittle { .. }
                 | Misfit::PodAffinity { .. }
                 | Misfit::PodAntiAffinity { .. }
-                | Misfit::TopologySpread { .. } => misfit.fmt(f),
+                | Misfit::TopologySpread { .. }
+                | Misfit::Volume(_)
+                | Misfit::VolumeLimit { .. }
+                | Misfit::VolumeWait(_) => misfit.fmt(f),
             },
             Self::Limit(limit) => limit.fmt(f),
             Self::Stabilizing { seconds } => write!(
@@ -305,6 +330,50 @@ impl fmt::Display for Misfit<'_> {
                     None => Ok(()),
                 }
             }
+            Self::Volume(need) => need.fmt(f),
+            Self::VolumeLimit { driver } => {
+                write!(f, "it can hold no more volumes of CSI driver {driver}")
+            }
+            Self::VolumeWait(wait) => wait.fmt(f),
+        }
+    }
+}
+
+/// Why a Node that it does not reach is no place for the pod.
+impl fmt::Display for VolumeNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let volume = &self.volume;
+        let terms = |terms: &[NodeSelectorTerm]| {
+            let terms: Vec<_> = terms.iter().map(term_text).collect();
+            terms.join(" or ")
+        };
+        match &self.reach {
+            None => write!(f, "{volume}"),
+            Some(Reach::Affinity(nodes)) => {
+                write!(
+                    f,
+                    "{volume} can be reached only from Nodes with {}",
+                    terms(nodes)
+                )
+            }
+            // The second term is about Nodes without any zone.
+            Some(Reach::Zone(nodes)) => {
+                let nodes = nodes.get(..1).unwrap_or_default();
+                write!(
+                    f,
+                    "{volume} can be reached only from Nodes with {}",
+                    terms(nodes)
+                )
+            }
+            Some(Reach::Class(nodes)) => {
+                write!(
+                    f,
+                    "{volume} can be made only for Nodes with {}",
+                    terms(nodes)
+                )
+            }
+            Some(Reach::Chosen(node)) => write!(f, "{volume} is being made for Node {node}"),
+            Some(Reach::Room { .. }) => write!(f, "there is too little room for {volume}"),
         }
     }
 }

@@ -58,6 +58,21 @@ impl Stage<'_> {
         .await;
     }
 
+    /// Waits until the last plan keeps so many Nodes for reasons whose JSON has this part.
+    pub(crate) async fn until_all_kept(&self, part: &str, count: usize) {
+        eventually(SOON, &format!("{count} Nodes kept: {part}"), async || {
+            let nodes = self.debug_plan().await?["plan"]["report"]["nodes"].clone();
+            let kept = nodes.as_array().into_iter().flatten();
+            let kept = kept.filter(|node| node["outcome"]["Kept"].to_string().contains(part));
+            if kept.count() == count {
+                Ok(())
+            } else {
+                Err(nodes.to_string())
+            }
+        })
+        .await;
+    }
+
     /// Waits until kproxide's last inventory shows none of its machines, and so much used memory on each hypervisor as if there had been none.
     pub(crate) async fn until_inventory_as_at_first(&self, used: &BTreeMap<String, u64>) {
         eventually(SOON, "an inventory without machines", async || {

@@ -27,6 +27,8 @@ pub struct ClaimFacts {
     /// The annotation `kproxide.dev/replace: "true"`: kproxide replaces the machine as soon as the budget allows.
     pub replace: bool,
     pub do_not_disrupt: bool,
+    /// The annotation `kproxide.dev/discard-local-volumes: "true"`: volumes that only its Node reaches may be lost.
+    pub discard_local_volumes: bool,
     pub paused: bool,
 }
 

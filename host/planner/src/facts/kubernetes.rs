@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::storage::{PodClaim, VolumeNeed, VolumeWait};
 use crate::ids::{NodeName, Uid};
 use crate::resources::Resources;
 
@@ -36,6 +37,9 @@ pub struct PodFacts {
     #[serde(default, skip_serializing_if = "is_false")]
     pub do_not_disrupt: bool,
     pub labels: Labels,
+    /// The PersistentVolumeClaims that its volumes name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<PodClaim>,
     /// What the scheduler looks at; equal for the pods of one template. A World that is written as data holds each spec once.
     #[serde(skip)]
     pub spec: PodSpec,
@@ -89,6 +93,12 @@ pub struct PodSpec {
     /// Fields of the spec that the planner does not evaluate yet, or a value that could not be read. A pending pod with any gets
     /// "not supported yet: FIELD"; one on a Node keeps that Node from going.
     pub unsupported: Vec<Arc<str>>,
+    /// What its volumes ask of a Node. The World derives it from the claims.
+    #[serde(skip)]
+    pub volumes: Vec<VolumeNeed>,
+    /// Why no Node helps it now. The World derives it too.
+    #[serde(skip)]
+    pub volume_wait: Option<Box<VolumeWait>>,
 }
 
 /// Pods that a pod wants beside it or away from it. Two Nodes are in one domain if the label `topology_key` has one value on both.

@@ -1,6 +1,6 @@
 //! Facts: what the shell tells the planner about the world, already converted and checked at the edge.
 //!
-//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`], the operator's objects in [`objects`], our own
+//! Plain data without behaviour. Kubernetes' side is in [`kubernetes`] and [`storage`], the operator's objects in [`objects`], our own
 //! records in [`claim`] and [`ledger`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that
 //! changes arrives as a [`Delta`].
 
@@ -11,6 +11,7 @@ mod machine;
 mod objects;
 mod proxmox;
 mod record;
+mod storage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,7 @@ pub use machine::*;
 pub use objects::*;
 pub use proxmox::*;
 pub use record::*;
+pub use storage::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 
@@ -38,6 +40,12 @@ pub enum Delta {
     DisruptionBudget(ObjectKey, Option<Box<DisruptionBudgetFacts>>),
     /// Volume attachments per Node, by name of the attachment.
     VolumeAttachment(String, Option<VolumeAttachmentFacts>),
+    VolumeClaim(ObjectKey, Option<Box<VolumeClaimFacts>>),
+    Volume(String, Option<Box<VolumeFacts>>),
+    StorageClass(String, Option<Box<StorageClassFacts>>),
+    CsiNode(NodeName, Option<Box<CsiNodeFacts>>),
+    CsiDriver(String, Option<Box<CsiDriverFacts>>),
+    StorageCapacity(ObjectKey, Option<Box<StorageCapacityFacts>>),
     Cluster(ClusterName, Option<Box<ClusterFacts>>),
     Class(ClassName, Option<Box<ClassFacts>>),
     Pool(PoolName, Option<Box<PoolFacts>>),

@@ -1,5 +1,6 @@
 //! The user's objects, as the planner reads them. The API's types are converted into these (`host/src/kube/convert`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -60,12 +61,37 @@ pub struct ClassFacts {
     /// Settings of its VMs.
     #[serde(default)]
     pub machine: MachineSpec,
+    /// What CSI drivers will say of its Nodes.
+    #[serde(default)]
+    pub csi: Vec<CsiSetting>,
     /// Proxmox tags, for people.
     pub tags: Vec<String>,
     pub provider_id: ProviderId,
     /// Changes when the class changes so that new machines would differ. With the template's digest it will tell drift.
     pub digest: Digest,
     pub problem: Option<String>,
+}
+
+/// What a CSI driver will say of a Node of the class. It counts until a Node of the class has shown it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CsiSetting {
+    pub driver: Arc<str>,
+    /// Labels that the driver gives to the Node.
+    pub topology: BTreeMap<Arc<str>, TopologyValue>,
+    /// How many of its volumes a Node holds.
+    pub limit: Option<u32>,
+    /// The largest volume that can be made on a new Node.
+    pub capacity_bytes: Option<u64>,
+}
+
+/// The value of such a label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TopologyValue {
+    NodeName,
+    Hypervisor,
+    /// The Proxmox cluster.
+    Cluster,
+    Same(Arc<str>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -101,6 +101,12 @@ fn object(delta: &Delta) -> String {
         Delta::DaemonSet(key, _) => format!("daemon set {key}"),
         Delta::DisruptionBudget(key, _) => format!("budget {key}"),
         Delta::VolumeAttachment(name, _) => format!("attachment {name}"),
+        Delta::VolumeClaim(key, _) => format!("volume claim {key}"),
+        Delta::Volume(name, _) => format!("volume {name}"),
+        Delta::StorageClass(name, _) => format!("storage class {name}"),
+        Delta::CsiNode(name, _) => format!("CSI node {name}"),
+        Delta::CsiDriver(name, _) => format!("CSI driver {name}"),
+        Delta::StorageCapacity(key, _) => format!("storage capacity {key}"),
         Delta::Cluster(name, _) => format!("cluster {name}"),
         Delta::Class(name, _) => format!("class {name}"),
         Delta::Pool(name, _) => format!("pool {name}"),
@@ -189,6 +195,12 @@ fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
                 | Delta::DaemonSet(..)
                 | Delta::DisruptionBudget(..)
                 | Delta::VolumeAttachment(..)
+                | Delta::VolumeClaim(..)
+                | Delta::Volume(..)
+                | Delta::StorageClass(..)
+                | Delta::CsiNode(..)
+                | Delta::CsiDriver(..)
+                | Delta::StorageCapacity(..)
                 | Delta::Cluster(..)
                 | Delta::Class(..)
                 | Delta::Pool(..)

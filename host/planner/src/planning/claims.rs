@@ -203,6 +203,7 @@ impl Planning<'_> {
                         cluster,
                         pool: Some(&row.claim.spec.pool),
                         node: row.node,
+                        discards_volumes: row.claim.discard_local_volumes,
                     };
                     may_remove(&mut self.tick, &self.ledger, &removal)
                 }

@@ -14,8 +14,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::volumes::{self, Attachable};
 use crate::facts::{
-    HostPort, Labels, NodeSelectorTerm, PodSpec, SpreadConstraint, Taint, Toleration,
+    HostPort, Labels, NodeSelectorTerm, PodSpec, SpreadConstraint, Taint, Toleration, VolumeNeed,
+    VolumeWait,
 };
 use crate::report::Misfit;
 use crate::resources::Resources;
@@ -38,7 +40,12 @@ pub(super) struct NodeProfile<'w> {
     pub(super) labels: Cow<'w, Labels>,
     pub(super) taints: Cow<'w, [Taint]>,
     pub(super) cordoned: bool,
+    /// Its CSI drivers have perhaps not said how much room there is. Of some drivers the NodeClass says it.
+    pub(super) room: Option<Arc<Rooms>>,
 }
+
+/// The largest volume of each CSI driver, in bytes.
+pub(super) type Rooms = BTreeMap<Arc<str>, u64>;
 
 /// The room that pods can still take.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +53,7 @@ pub(super) struct Free {
     pub(super) resources: Resources,
     /// Ports of the pods that were put here, and how many of the pods take each port.
     ports: BTreeMap<HostPort, u32>,
+    pub(super) attachable: Attachable,
 }
 
 impl<'w> Place<'w> {
@@ -53,7 +61,10 @@ impl<'w> Place<'w> {
     pub(super) fn of(node: NodeView<'w>) -> Self {
         Self {
             profile: NodeProfile::of(&node),
-            free: Free::of(node.facts.allocatable.minus(&node.requested())),
+            free: Free {
+                attachable: Attachable::of(&node),
+                ..Free::of(node.facts.allocatable.minus(&node.requested()))
+            },
             node: Some(node),
         }
     }
@@ -88,6 +99,8 @@ pub(super) type Demanded<'a> = (
     &'a Option<Vec<NodeSelectorTerm>>,
     &'a [Toleration],
     &'a [SpreadConstraint],
+    &'a [VolumeNeed],
+    &'a Option<Box<VolumeWait>>,
 );
 
 pub(super) fn demanded(spec: &PodSpec) -> Demanded<'_> {
@@ -96,6 +109,8 @@ pub(super) fn demanded(spec: &PodSpec) -> Demanded<'_> {
         &spec.node_affinity,
         &spec.tolerations,
         &spec.spread,
+        &spec.volumes,
+        &spec.volume_wait,
     )
 }
 
@@ -108,6 +123,7 @@ pub(super) fn is_picky(spec: &PodSpec) -> bool {
         || !spec.pod_affinity.is_empty()
         || !spec.pod_anti_affinity.is_empty()
         || !spec.spread.is_empty()
+        || !spec.volumes.is_empty()
 }
 
 /// The first of these ports that conflicts with a port of the pod, by kube-scheduler's rules: port and protocol must be
@@ -136,6 +152,7 @@ impl<'w> NodeProfile<'w> {
             labels: Cow::Borrowed(&node.facts.labels),
             taints: Cow::Borrowed(&node.facts.taints),
             cordoned: node.facts.unschedulable,
+            room: None,
         }
     }
 
@@ -155,8 +172,10 @@ impl<'w> NodeProfile<'w> {
         }
         let unmatched = selector::unmatched(spec, &self.name, &self.labels);
         unmatched.map(Misfit::Labels).or_else(|| {
-            let taint = taints::untolerated(&spec.tolerations, &*self.taints)?;
-            Some(Misfit::Taint(Cow::Borrowed(taint)))
+            match taints::untolerated(&spec.tolerations, &*self.taints) {
+                Some(taint) => Some(Misfit::Taint(Cow::Borrowed(taint))),
+                None => volumes::misfit(spec, self),
+            }
         })
     }
 }
@@ -166,12 +185,16 @@ impl Free {
         Self {
             resources,
             ports: BTreeMap::new(),
+            attachable: Attachable::default(),
         }
     }
 
     /// What is left of it after a pod of each of these DaemonSets.
-    pub(super) fn with(resources: Resources, daemons: &[&PodSpec]) -> Self {
-        let mut free = Self::of(resources);
+    pub(super) fn with(resources: Resources, attachable: Attachable, daemons: &[&PodSpec]) -> Self {
+        let mut free = Self {
+            attachable,
+            ..Self::of(resources)
+        };
         for daemon in daemons {
             free.put(daemon, 1);
         }
@@ -185,7 +208,7 @@ impl Free {
                 free: Cow::Borrowed(&self.resources),
             });
         }
-        taken(spec, self.ports.keys())
+        taken(spec, self.ports.keys()).or_else(|| self.attachable.misfit(spec))
     }
 
     /// How many pods of this spec fit, `most` at most.
@@ -198,7 +221,8 @@ impl Free {
             true => spec.requests.times_in(&self.resources),
             false => 1,
         };
-        u32::try_from(times).unwrap_or(u32::MAX).min(most)
+        let most = u32::try_from(times).unwrap_or(u32::MAX).min(most);
+        self.attachable.how_many(spec, most)
     }
 
     pub(super) fn put(&mut self, spec: &PodSpec, count: u32) {
@@ -207,6 +231,7 @@ impl Free {
         for port in spec.host_ports.iter().filter(|_| count > 0) {
             *self.ports.entry(port.clone()).or_default() += count;
         }
+        self.attachable.put(spec, count);
     }
 
     pub(super) fn take_back(&mut self, spec: &PodSpec, count: u32) {
@@ -217,5 +242,6 @@ impl Free {
             }
         }
         self.ports.retain(|_, pods| *pods > 0);
+        self.attachable.take_back(spec, count);
     }
 }

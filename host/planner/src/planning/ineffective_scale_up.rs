@@ -5,6 +5,7 @@
 //! any other. Then kproxide tries again.
 
 use super::claims::{ClaimState, Stage};
+use super::csi::Shown;
 use super::fit::Place;
 use super::pools::PoolPlan;
 use super::schedule::Need;
@@ -60,6 +61,7 @@ impl Planning<'_> {
         let promised = machines::profile(
             node.name().as_str(),
             class,
+            &Shown::default(),
             claim.labels.clone(),
             claim.taints.clone(),
         );

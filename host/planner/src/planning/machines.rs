@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 
 use super::Planning;
 use super::claims::Stage;
+use super::csi::{self, Shown};
 use super::fit::NodeProfile;
 use crate::facts::{
     ClaimSpec, ClassFacts, InstanceType, Labels, NodeFacts, PodSpec, PoolFacts, Taint,
@@ -59,9 +60,11 @@ pub(super) fn claim_taints(pool: &PoolFacts, decoration: &Decoration) -> Vec<Tai
 pub(super) fn profile(
     name: &str,
     class: &ClassFacts,
+    shown: &Shown,
     mut labels: Labels,
     taints: Vec<Taint>,
 ) -> NodeProfile<'static> {
+    shown.label(class, name, &mut labels);
     for (key, value) in [
         (keys::ARCH, &*class.arch),
         (keys::BETA_ARCH, &*class.arch),
@@ -76,6 +79,7 @@ pub(super) fn profile(
         labels: Cow::Owned(labels),
         taints: Cow::Owned(taints),
         cordoned: false,
+        room: Some(csi::rooms(class)),
     }
 }
 
@@ -121,11 +125,21 @@ pub(super) fn promised(node: &NodeFacts, size: &InstanceType) -> Resources {
     offered
 }
 
-/// What the real Nodes of each instance type have shown to offer: the least of each resource. A type of another size is another one.
+/// What real Nodes have shown.
 #[derive(Debug, Default)]
-pub(super) struct Learned(BTreeMap<(ClassName, InstanceTypeName, u64, u64), Resources>);
+pub(super) struct Learned {
+    /// What those of each instance type offer: the least of each resource. A type of another size is another one.
+    offered: BTreeMap<(ClassName, InstanceTypeName, u64, u64), Resources>,
+    csi: BTreeMap<ClassName, Shown>,
+    nothing: Shown,
+}
 
 impl Learned {
+    /// What CSI drivers have said of the class's Nodes.
+    pub(super) fn csi(&self, class: &ClassName) -> &Shown {
+        self.csi.get(class).unwrap_or(&self.nothing)
+    }
+
     /// What a machine of this type will offer: as the Nodes of its type and size do, before the first its size less the class's overhead.
     pub(super) fn allocatable(
         &self,
@@ -141,7 +155,7 @@ impl Learned {
             milli_cores,
             size.memory_bytes,
         );
-        if let Some(offered) = self.0.get(&key) {
+        if let Some(offered) = self.offered.get(&key) {
             return offered.clone();
         }
         Resources {
@@ -163,6 +177,11 @@ impl Planning<'_> {
         let mut learned = Learned::default();
         for row in &self.rows {
             let spec = &row.claim.spec;
+            learned
+                .csi
+                .entry(spec.class.clone())
+                .or_default()
+                .learn(row);
             let offers = |node: &NodeView<'_>| node.facts.allocatable.milli_cores > 0;
             let Some(node) = row.node.filter(offers) else {
                 continue;
@@ -180,7 +199,7 @@ impl Planning<'_> {
                 spec.resources.milli_cores,
                 spec.resources.memory_bytes,
             );
-            match learned.0.entry(key) {
+            match learned.offered.entry(key) {
                 Entry::Vacant(vacant) => {
                     vacant.insert(offered);
                 }

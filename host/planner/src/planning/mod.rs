@@ -14,6 +14,7 @@ mod blockers;
 mod breaking;
 mod claims;
 mod clone;
+mod csi;
 mod decorate;
 mod explain;
 mod filters;
@@ -32,6 +33,7 @@ mod schedule;
 mod sites;
 mod snapshot;
 mod topology;
+mod volumes;
 
 use jiff::Timestamp;
 

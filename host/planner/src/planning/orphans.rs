@@ -358,6 +358,7 @@ fn disarmed(tick: &mut Tick<'_>, ledger: &LedgerFacts, orphan: &Orphan<'_>) -> O
         cluster,
         pool: orphan.pool.as_ref(),
         node: orphan.node,
+        discards_volumes: false,
     };
     if let Err(hold) = may_remove(tick, ledger, &removal) {
         return Some(hold.to_string());

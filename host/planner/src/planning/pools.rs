@@ -8,6 +8,7 @@ use super::fit::{Free, NodeProfile};
 use super::machines::{self, Learned, NEW};
 use super::room::Room;
 use super::sites::Site;
+use super::volumes::Attachable;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
 use crate::ids::PoolName;
 use crate::ledger::{self, Usage};
@@ -335,6 +336,7 @@ impl<'w> Planning<'w> {
         learned: &Learned,
     ) -> Vec<Offer<'w>> {
         let size = size_of(instance_type);
+        let shown = learned.csi(&pool.facts.class);
         let sites: Vec<_> = pool
             .hypervisors
             .iter()
@@ -365,7 +367,7 @@ impl<'w> Planning<'w> {
                     decoration,
                 );
                 let taints = machines::claim_taints(pool.facts, decoration);
-                machines::profile(NEW, class, labels, taints)
+                machines::profile(NEW, class, shown, labels, taints)
             })
             .collect();
         let disks = sites
@@ -378,10 +380,16 @@ impl<'w> Planning<'w> {
             instance_type,
             disks.min().unwrap_or(0),
         );
+        let template_disks = sites
+            .iter()
+            .flatten()
+            .map(|site| site.clone.template.disks.len());
+        let template_disks = u32::try_from(template_disks.max().unwrap_or(1)).unwrap_or(u32::MAX);
         let mut parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
         for (index, profile) in profiles.iter().enumerate() {
             let daemons = machines::daemons_on(self.tick.world, profile);
-            let free = Free::with(whole.clone(), &daemons);
+            let limits = shown.limits(class, &profile.labels, template_disks);
+            let free = Free::with(whole.clone(), Attachable::with(&limits), &daemons);
             parts.entry(free).or_default().insert(index);
         }
         parts

@@ -18,6 +18,8 @@ pub(super) struct Removal<'a> {
     pub(super) cluster: &'a ClusterName,
     pub(super) pool: Option<&'a PoolName>,
     pub(super) node: Option<NodeView<'a>>,
+    /// Its user lets go of volumes that only the Node reaches.
+    pub(super) discards_volumes: bool,
 }
 
 /// Everything that can forbid a removal. The freeze comes last, so that the answer "frozen" means that nothing else
@@ -34,6 +36,7 @@ pub(super) fn may_remove(
         cluster,
         pool,
         node,
+        discards_volumes,
     } = *removal;
     // In a paused pool, removals that have begun go on.
     if !has_begun && let Some(pool) = pool.filter(|pool| is_paused(world, pool)) {
@@ -41,6 +44,10 @@ pub(super) fn may_remove(
     }
     if let Some(hold) = node.and_then(|node| never_removed(world, &node)) {
         return Err(hold);
+    }
+    let keeps_volumes = reason.is_voluntary() && !has_begun && !discards_volumes;
+    if keeps_volumes && let Some(volume) = node.and_then(|node| world.local_volume(&node)) {
+        return Err(Hold::LocalVolume(volume.clone()));
     }
     may_touch(world, cluster)?;
     let hold = not_observing(world)

@@ -3,13 +3,15 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines::{self, Learned};
 use super::topology::{Spot, Topology};
+use super::volumes::Attachable;
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts};
 use crate::ids::{ClaimName, PoolName, Vmid};
@@ -17,7 +19,11 @@ use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
 use crate::reasons::Stuck;
 use crate::taints;
+use crate::time::later;
 use crate::world::{Id, NodeView, PodView};
+
+/// A Node that is younger counts as one whose CSI drivers have not published their room yet.
+const DRIVERS_REGISTER: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Default)]
 pub(super) struct ClusterSnapshot<'w> {
@@ -122,6 +128,7 @@ impl<'w> Planning<'w> {
             let pool = row.and_then(|row| row.pool);
             pool.is_some_and(|pool| !pool.headroom.is_zero())
         };
+        let attached = self.tick.world.attached();
         let (last, first): (Vec<_>, Vec<_>) = self.tick.world.nodes().partition(keeps_headroom);
         for node in first.into_iter().chain(last) {
             let row = row_of[node.index()].map(|index| &self.rows[index]);
@@ -134,8 +141,16 @@ impl<'w> Planning<'w> {
                 Stage::Coming | Stage::Overdue | Stage::Leaving => false,
             };
             snapshot.by_node[node.index()] = Some(snapshot.nodes.len());
+            let mut place = Place::of(node);
+            for (volume, driver) in attached.get(node.name()).into_iter().flatten() {
+                place.free.attachable.hold(volume, driver);
+            }
+            let registered = later(node.facts.created, DRIVERS_REGISTER);
+            if self.tick.world.knows_room() && !self.tick.reached(registered) {
+                place.profile.room = Some(Arc::default());
+            }
             snapshot.nodes.push(NodeInfo {
-                place: Place::of(node),
+                place,
                 claim: row.map(|row| row.name.clone()),
                 pool: row.map(|row| row.claim.spec.pool.clone()),
                 is_coming: false,
@@ -183,9 +198,11 @@ impl<'w> Planning<'w> {
     fn coming_node(&self, row: &ClaimState<'w>, learned: &Learned) -> Option<NodeInfo<'w>> {
         let spec = &row.claim.spec;
         let class = self.tick.world.classes().get(&spec.class)?;
+        let shown = learned.csi(&spec.class);
         let profile = machines::profile(
             row.name.as_str(),
             class,
+            shown,
             spec.labels.clone(),
             spec.taints.clone(),
         );
@@ -211,9 +228,15 @@ impl<'w> Planning<'w> {
                 learned.allocatable(&spec.class, class, &size, disk)
             }
         };
+        // The template's own disks are one, as a rule.
+        let limits = shown.limits(class, &profile.labels, 1);
+        let attachable = match &row.node {
+            Some(node) => Attachable::of_coming(node, limits),
+            None => Attachable::with(&limits),
+        };
         let place = Place {
             profile,
-            free: Free::with(offered, &daemons),
+            free: Free::with(offered, attachable, &daemons),
             node: row.node,
         };
         Some(NodeInfo::coming(row.name, &spec.pool, place))
@@ -253,12 +276,14 @@ impl<'w> Planning<'w> {
             &decoration,
         );
         let taints = machines::claim_taints(pool, &decoration);
-        let profile = machines::profile(name, class, labels, taints);
+        let shown = learned.csi(&pool.class);
+        let profile = machines::profile(name, class, shown, labels, taints);
+        let limits = shown.limits(class, &profile.labels, 1);
         let daemons = machines::daemons_on(world, &profile);
         let offered = learned.allocatable(&pool.class, class, size, entry.disk_bytes);
         let place = Place {
             profile,
-            free: Free::with(offered, &daemons),
+            free: Free::with(offered, Attachable::with(&limits), &daemons),
             node: None,
         };
         Some(NodeInfo::coming(&entry.claim, &entry.pool, place))

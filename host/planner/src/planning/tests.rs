@@ -19,6 +19,7 @@ mod scale_down;
 mod scale_up;
 mod topology;
 mod two;
+mod volumes;
 
 use crate::claim::{Condition, Phase};
 use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};
@@ -113,6 +114,7 @@ fn acted(scene: &Scene, plan: &Plan) -> Scene {
             spec: spec.clone(),
             status: ClaimStatus::default(),
             replace: false,
+            discard_local_volumes: false,
             do_not_disrupt: false,
             paused: false,
         };

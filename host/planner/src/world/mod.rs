@@ -6,6 +6,7 @@
 mod interner;
 mod pods;
 mod snapshot;
+mod storage;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, LedgerFacts, OrphanLook, Phase, PolicyFacts, PolicyRef, PoolFacts,
+    InventoryFacts, LedgerFacts, OrphanLook, Phase, PodFacts, PolicyFacts, PolicyRef, PoolFacts,
     VolumeAttachmentFacts,
 };
 use crate::ids::{
@@ -36,6 +37,7 @@ pub struct World {
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
     attachments: BTreeMap<String, VolumeAttachmentFacts>,
+    storage: storage::Storage,
     clusters: BTreeMap<ClusterName, ClusterFacts>,
     classes: BTreeMap<ClassName, Arc<ClassFacts>>,
     pools: BTreeMap<PoolName, PoolFacts>,
@@ -57,7 +59,7 @@ impl World {
             self.settled = None;
         }
         match delta {
-            Delta::Pod(key, facts) => self.pods.set_pod(key, facts.map(|facts| *facts)),
+            Delta::Pod(key, facts) => self.set_pod(key, facts.map(|facts| *facts)),
             Delta::Node(name, facts) => self.pods.set_node(name, facts),
             Delta::DaemonSet(key, facts) => set(&mut self.daemon_sets, key, facts),
             Delta::DisruptionBudget(key, facts) => {
@@ -66,6 +68,27 @@ impl World {
             }
             Delta::VolumeAttachment(name, facts) => {
                 set(&mut self.attachments, name, facts.map(Box::new));
+            }
+            Delta::VolumeClaim(key, facts) => {
+                let concerned = self.storage.set_claim(key, facts.map(|facts| *facts));
+                self.resolve_again(&concerned);
+            }
+            Delta::Volume(name, facts) => {
+                let concerned = self.storage.set_volume(&name, facts.map(|facts| *facts));
+                self.resolve_again(&concerned);
+            }
+            Delta::StorageClass(name, facts) => {
+                let concerned = self.storage.set_class(&name, facts.map(|facts| *facts));
+                self.resolve_again(&concerned);
+            }
+            Delta::CsiNode(name, facts) => self.pods.set_csi_node(name, facts),
+            Delta::CsiDriver(name, facts) => {
+                let concerned = self.storage.set_driver(&name, facts.map(|facts| *facts));
+                self.resolve_again(&concerned);
+            }
+            Delta::StorageCapacity(key, facts) => {
+                let concerned = self.storage.set_capacity(key, facts.map(|facts| *facts));
+                self.resolve_again(&concerned);
             }
             Delta::Cluster(name, facts) => set(&mut self.clusters, name, facts),
             Delta::Class(name, facts) => {
@@ -91,6 +114,31 @@ impl World {
                 set(&mut self.policies, policy, facts.map(Box::new));
             }
             Delta::Host(facts) => self.host = facts,
+        }
+    }
+
+    fn set_pod(&mut self, key: PodKey, facts: Option<PodFacts>) {
+        let claims = facts.as_ref().map(|facts| facts.claims.clone());
+        let concerned = self.storage.set_pod(&key, claims.unwrap_or_default());
+        let resolved = facts.map(|mut facts| {
+            self.storage.resolve(&self.pods, &key, &mut facts);
+            facts
+        });
+        self.pods.set_pod(key, resolved);
+        self.resolve_again(&concerned);
+    }
+
+    /// What the volumes of these pods ask may have changed.
+    fn resolve_again(&mut self, concerned: &storage::Concerned) {
+        for key in self.storage.pods_of(concerned) {
+            let Some(pod) = self.pods.get(&key) else {
+                continue;
+            };
+            let mut facts = pod.to_facts();
+            self.storage.resolve(&self.pods, &key, &mut facts);
+            if facts.spec != *pod.spec() {
+                self.pods.set_pod(key, Some(facts));
+            }
         }
     }
 
@@ -207,6 +255,33 @@ impl World {
 
     pub fn volume_attachments(&self) -> &BTreeMap<String, VolumeAttachmentFacts> {
         &self.attachments
+    }
+
+    /// Some driver says how much room there is for new volumes.
+    pub(crate) fn knows_room(&self) -> bool {
+        !self.storage.capacities.is_empty()
+    }
+
+    /// A PersistentVolume with a claim that no other Node reaches, because its node affinity names this one.
+    pub(crate) fn local_volume(&self, node: &NodeView<'_>) -> Option<&Arc<str>> {
+        let labels = &node.facts.labels;
+        let host = labels.get(crate::keys::HOSTNAME).map(String::as_str);
+        let names = [Some(&*node.name().0), host];
+        let mut names = names.into_iter().flatten();
+        names.find_map(|name| self.storage.local_volume(name, labels))
+    }
+
+    /// The PersistentVolumes that are attached to each Node, and the CSI drivers that did it.
+    pub(crate) fn attached(&self) -> BTreeMap<&NodeName, Vec<(&Arc<str>, &Arc<str>)>> {
+        let mut attached: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for VolumeAttachmentFacts { node, volume } in self.attachments.values() {
+            let volume = volume.as_ref().and_then(|name| {
+                let driver = self.storage.volumes.get(name)?.driver.as_ref()?;
+                Some((name, driver))
+            });
+            attached.entry(node).or_default().extend(volume);
+        }
+        attached
     }
 
     pub fn clusters(&self) -> &BTreeMap<ClusterName, ClusterFacts> {

@@ -10,7 +10,9 @@ use jiff::Timestamp;
 
 use super::interner::{Id, Interner};
 use super::views::{NodeView, PendingPods, PodView};
-use crate::facts::{LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
+use crate::facts::{
+    CsiNodeFacts, LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec,
+};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::resources::ExactSum;
 
@@ -83,6 +85,7 @@ pub(super) struct NodeIx(pub(super) u32);
 pub(super) struct NodeSlot {
     pub(super) name: NodeName,
     pub(super) facts: Option<Box<NodeFacts>>,
+    pub(super) csi: Option<Box<CsiNodeFacts>>,
     /// In no order.
     pub(super) pods: Vec<PodIx>,
     /// Of the pods that have not ended.
@@ -285,6 +288,13 @@ impl Pods {
         self.free_node_if_unused(ix);
     }
 
+    pub(crate) fn set_csi_node(&mut self, name: NodeName, facts: Option<Box<CsiNodeFacts>>) {
+        let ix = self.node_slot(name);
+        let slot = self.nodes[ix.0 as usize].as_mut();
+        slot.expect("the slot was just made").csi = facts;
+        self.free_node_if_unused(ix);
+    }
+
     fn node_slot(&mut self, name: NodeName) -> NodeIx {
         if let Some(ix) = self.nodes_by_name.get(&name) {
             return *ix;
@@ -297,6 +307,7 @@ impl Pods {
         self.nodes[ix.0 as usize] = Some(NodeSlot {
             name,
             facts: None,
+            csi: None,
             pods: Vec::new(),
             requested: ExactSum::default(),
             movable: ExactSum::default(),
@@ -308,7 +319,7 @@ impl Pods {
     fn free_node_if_unused(&mut self, ix: NodeIx) {
         let unused = self.nodes[ix.0 as usize]
             .as_ref()
-            .is_some_and(|slot| slot.facts.is_none() && slot.pods.is_empty());
+            .is_some_and(|slot| slot.facts.is_none() && slot.csi.is_none() && slot.pods.is_empty());
         if unused && let Some(slot) = self.nodes[ix.0 as usize].take() {
             self.nodes_by_name.remove(&slot.name);
             self.free_nodes.push(ix);
@@ -391,6 +402,15 @@ impl Pods {
 
     pub(crate) fn get(&self, key: &PodKey) -> Option<PodView<'_>> {
         self.by_key.get(key).map(|ix| self.view(*ix))
+    }
+
+    /// What CSI drivers say of Nodes, by the Node's name.
+    pub(crate) fn csi_nodes(&self) -> impl Iterator<Item = (&NodeName, &CsiNodeFacts)> {
+        let slots = self.nodes_by_name.iter();
+        slots.filter_map(|(name, ix)| {
+            let slot = self.nodes[ix.0 as usize].as_ref()?;
+            Some((name, slot.csi.as_deref()?))
+        })
     }
 
     /// Every Node that exists, by name.

@@ -9,9 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::World;
 use crate::facts::{
-    ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, LedgerFacts, NodeFacts, OrphanLook, PodFacts, PodSpec, PolicyFacts, PolicyRef,
-    PoolFacts, VolumeAttachmentFacts,
+    ClaimFacts, ClassFacts, ClusterFacts, CsiDriverFacts, CsiNodeFacts, DaemonSetFacts, Delta,
+    DisruptionBudgetFacts, HostFacts, InventoryFacts, LedgerFacts, NodeFacts, OrphanLook, PodFacts,
+    PodSpec, PolicyFacts, PolicyRef, PoolFacts, StorageCapacityFacts, StorageClassFacts,
+    VolumeAttachmentFacts, VolumeClaimFacts, VolumeFacts,
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 use crate::plan::DecorationMemo;
@@ -32,6 +33,18 @@ struct Snapshot {
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     disruption_budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
     volume_attachments: BTreeMap<String, VolumeAttachmentFacts>,
+    #[serde(default)]
+    volume_claims: BTreeMap<ObjectKey, VolumeClaimFacts>,
+    #[serde(default)]
+    volumes: BTreeMap<Arc<str>, VolumeFacts>,
+    #[serde(default)]
+    storage_classes: BTreeMap<Arc<str>, StorageClassFacts>,
+    #[serde(default)]
+    csi_drivers: BTreeMap<Arc<str>, CsiDriverFacts>,
+    #[serde(default)]
+    csi_nodes: BTreeMap<NodeName, CsiNodeFacts>,
+    #[serde(default)]
+    storage_capacities: BTreeMap<ObjectKey, StorageCapacityFacts>,
     nodes: BTreeMap<NodeName, NodeFacts>,
     specs: Vec<Arc<PodSpec>>,
     pods: BTreeMap<PodKey, SnapshotPod>,
@@ -57,10 +70,16 @@ impl Serialize for World {
         }
         let pods = self.pods.iter().map(|pod| {
             let spec = places.get(pod.shared_spec()).copied().unwrap_or_default();
-            let facts = pod.to_facts();
+            let claims = self.storage.claims_of(&pod.key()).to_vec();
+            let facts = PodFacts {
+                claims,
+                ..pod.to_facts()
+            };
             (pod.key(), SnapshotPod { facts, spec })
         });
         let nodes = self.pods.nodes();
+        let csi_nodes = self.pods.csi_nodes();
+        let csi_nodes = csi_nodes.map(|(name, facts)| (name.clone(), facts.clone()));
         Snapshot {
             host: self.host.clone(),
             clusters: self.clusters.clone(),
@@ -75,6 +94,12 @@ impl Serialize for World {
             daemon_sets: self.daemon_sets.clone(),
             disruption_budgets: self.budgets.clone(),
             volume_attachments: self.attachments.clone(),
+            volume_claims: self.storage.claims.clone(),
+            volumes: self.storage.volumes.clone(),
+            storage_classes: self.storage.classes.clone(),
+            csi_drivers: self.storage.drivers.clone(),
+            csi_nodes: csi_nodes.collect(),
+            storage_capacities: self.storage.capacities.clone(),
             nodes: nodes
                 .map(|node| (node.name().clone(), node.facts.clone()))
                 .collect(),
@@ -106,6 +131,24 @@ impl<'de> Deserialize<'de> for World {
         };
         for (key, budget) in read.disruption_budgets {
             world.apply(Delta::DisruptionBudget(key, Some(Box::new(budget))));
+        }
+        for (key, facts) in read.volume_claims {
+            world.apply(Delta::VolumeClaim(key, Some(Box::new(facts))));
+        }
+        for (name, facts) in read.volumes {
+            world.apply(Delta::Volume(name.to_string(), Some(Box::new(facts))));
+        }
+        for (name, facts) in read.storage_classes {
+            world.apply(Delta::StorageClass(name.to_string(), Some(Box::new(facts))));
+        }
+        for (name, facts) in read.csi_drivers {
+            world.apply(Delta::CsiDriver(name.to_string(), Some(Box::new(facts))));
+        }
+        for (name, facts) in read.csi_nodes {
+            world.apply(Delta::CsiNode(name, Some(Box::new(facts))));
+        }
+        for (key, facts) in read.storage_capacities {
+            world.apply(Delta::StorageCapacity(key, Some(Box::new(facts))));
         }
         for (name, node) in read.nodes {
             world.apply(Delta::Node(name, Some(Box::new(node))));

@@ -1,7 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{LabelSelector, NodeFacts, Operator, PodFacts, PodPhase, Requirement};
+use crate::facts::{
+    CsiDriverFacts, LabelSelector, NO_PROVISIONER, NodeFacts, Operator, PodClaim, PodFacts,
+    PodPhase, READ_WRITE_ONCE_POD, Requirement, StorageCapacityFacts, StorageClassFacts,
+    VolumeClaimFacts, VolumeFacts, VolumeTraits,
+};
 use crate::fixtures::{NOW, Scene, at, labels, node, owner, pending_pod, running_pod, spec};
 use crate::resources::Resources;
 
@@ -36,9 +40,13 @@ fn canonical(world: &World) -> String {
             )
         })
         .collect();
+    let volumes: Vec<_> = world
+        .pods()
+        .map(|pod| (pod.key(), &pod.spec().volumes, &pod.spec().volume_wait))
+        .collect();
     let snapshot = serde_json::to_string(world).unwrap();
     format!(
-        "{snapshot} {nodes:?} {pending:?} {uuids:?} {} {}",
+        "{snapshot} {volumes:?} {nodes:?} {pending:?} {uuids:?} {} {}",
         world.pod_count(),
         world.shape_count()
     )
@@ -81,6 +89,13 @@ fn any_pod() -> impl Strategy<Value = PodFacts> {
             if !refused {
                 pod.unschedulable_since = None;
             }
+            pod.claims = ["c0", "c1"][..size]
+                .iter()
+                .map(|name| PodClaim {
+                    name: (*name).into(),
+                    is_ephemeral: false,
+                })
+                .collect();
             pod.owner = [Some(owner("ReplicaSet")), Some(owner("DaemonSet")), None][kind].clone();
             pod
         })
@@ -123,15 +138,98 @@ fn any_delta() -> impl Strategy<Value = Delta> {
     let budget = (0..2u8, prop::option::weighted(0.8, any_budget())).prop_map(|(name, facts)| {
         Delta::DisruptionBudget(ObjectKey::new("default", &format!("b{name}")), boxed(facts))
     });
-    prop_oneof![4 => pod, 2 => node, 1 => budget]
+    prop_oneof![8 => pod, 4 => node, 2 => budget, 8 => any_storage()]
+}
+
+/// Few objects, so that they meet: the pods' claims, a volume for each and one that is free, and what else counts.
+fn any_storage() -> impl Strategy<Value = Delta> {
+    let claim = (any::<[bool; 6]>(), 0..4u8).prop_map(|(flags, class)| {
+        let [is_lost, deleting, named, is_bound, chosen, for_one_pod] = flags;
+        let class = ["", "made", "by-hand", "gone"][usize::from(class)];
+        let modes = for_one_pod.then(|| READ_WRITE_ONCE_POD.into());
+        VolumeClaimFacts {
+            is_lost: is_lost && deleting,
+            deleting: deleting && named,
+            volume: named.then(|| "v0".into()),
+            is_bound: is_bound && named,
+            class: Some(class.into()),
+            selected_node: chosen.then(|| "n1".into()),
+            wants: VolumeTraits {
+                bytes: 5,
+                access_modes: modes.into_iter().collect(),
+                is_block: false,
+            },
+            ..VolumeClaimFacts::default()
+        }
+    });
+    let claim = (0..2u8, prop::option::weighted(0.8, claim)).prop_map(|(name, facts)| {
+        Delta::VolumeClaim(ObjectKey::new("default", &format!("c{name}")), boxed(facts))
+    });
+    let volume = any::<[bool; 4]>().prop_map(|[is_available, is_owned, is_local, is_zonal]| {
+        let modes = BTreeSet::from([READ_WRITE_ONCE_POD.into()]);
+        let zone = is_zonal.then(|| (crate::keys::ZONE.to_owned(), "a__b".to_owned()));
+        VolumeFacts {
+            source: "csi".into(),
+            driver: Some("driver".into()),
+            class: "by-hand".into(),
+            offers: VolumeTraits {
+                bytes: 5,
+                access_modes: modes,
+                is_block: false,
+            },
+            labels: zone.into_iter().collect(),
+            nodes: is_local.then(Vec::new),
+            claim: is_owned.then(|| ObjectKey::new("default", "c0")),
+            is_available,
+            deleting: false,
+        }
+    });
+    let volume = (0..2u8, prop::option::weighted(0.8, volume))
+        .prop_map(|(name, facts)| Delta::Volume(format!("v{name}"), boxed(facts)));
+    let class = any::<bool>().prop_map(|waits_for_pod| {
+        let made = StorageClassFacts {
+            provisioner: "driver".into(),
+            waits_for_pod,
+            topologies: None,
+        };
+        Delta::StorageClass("made".to_owned(), boxed(Some(made)))
+    });
+    let by_hand = any::<bool>().prop_map(|is_there| {
+        let facts = StorageClassFacts {
+            provisioner: NO_PROVISIONER.into(),
+            waits_for_pod: true,
+            topologies: None,
+        };
+        Delta::StorageClass("by-hand".to_owned(), boxed(is_there.then_some(facts)))
+    });
+    let driver = any::<bool>().prop_map(|storage_capacity| {
+        let facts = CsiDriverFacts { storage_capacity };
+        Delta::CsiDriver("driver".to_owned(), boxed(Some(facts)))
+    });
+    let capacity = prop::option::weighted(0.8, 0..10u64).prop_map(|bytes| {
+        let facts = bytes.map(|largest_bytes| StorageCapacityFacts {
+            class: "made".into(),
+            nodes: Some(LabelSelector::default()),
+            largest_bytes,
+        });
+        Delta::StorageCapacity(ObjectKey::new("default", "s"), boxed(facts))
+    });
+    prop_oneof![3 => claim, 3 => volume, 1 => class, 1 => by_hand, 1 => driver, 1 => capacity]
 }
 
 /// Which object a delta is about.
 fn object(delta: &Delta) -> String {
-    let (pod, node, budget) = match delta {
-        Delta::Pod(key, _) => (Some(key), None, None),
-        Delta::Node(name, _) => (None, Some(name), None),
-        Delta::DisruptionBudget(key, _) => (None, None, Some(key)),
+    let other = |kind: &str, name: &dyn std::fmt::Display| format!("{kind} {name}");
+    match delta {
+        Delta::Pod(key, _) => other("pod", key),
+        Delta::Node(name, _) => other("node", name),
+        Delta::DisruptionBudget(key, _) => other("budget", key),
+        Delta::VolumeClaim(key, _) => other("volume claim", key),
+        Delta::Volume(name, _) => other("volume", name),
+        Delta::StorageClass(name, _) => other("class", name),
+        Delta::CsiNode(name, _) => other("CSI node", name),
+        Delta::CsiDriver(name, _) => other("driver", name),
+        Delta::StorageCapacity(key, _) => other("capacity", key),
         Delta::DaemonSet(..)
         | Delta::VolumeAttachment(..)
         | Delta::Cluster(..)
@@ -142,9 +240,8 @@ fn object(delta: &Delta) -> String {
         | Delta::Inventory(..)
         | Delta::Orphans(..)
         | Delta::Policy(..)
-        | Delta::Host(_) => (None, None, None),
-    };
-    format!("{pod:?} {node:?} {budget:?}")
+        | Delta::Host(_) => "others".to_owned(),
+    }
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::interner::Id;
 use super::pods::{NodeSlot, Pod, PodIx, Pods};
 use crate::eviction::Ties;
-use crate::facts::{Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
+use crate::facts::{CsiNodeFacts, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::resources::Resources;
 
@@ -167,6 +167,8 @@ impl<'w> PodView<'w> {
             mirror: self.pod.mirror,
             do_not_disrupt: self.pod.do_not_disrupt,
             labels: self.labels().clone(),
+            // The World keeps them apart: few pods have any.
+            claims: Vec::new(),
             spec: self.spec().clone(),
         }
     }
@@ -180,6 +182,11 @@ impl<'w> NodeView<'w> {
 
     pub fn name(&self) -> &'w NodeName {
         &self.slot.name
+    }
+
+    /// What its CSI drivers say of it; `None`: none has registered.
+    pub fn csi(&self) -> Option<&'w CsiNodeFacts> {
+        self.slot.csi.as_deref()
     }
 
     /// Sum over the pods that have not ended.

@@ -24,6 +24,7 @@ pub(crate) fn claim_facts(claim: &CustomView<NodeClaim>) -> Result<ClaimFacts, U
         status: record(claim, "status", &claim.status)?,
         replace: flagged_in(meta, keys::REPLACE),
         do_not_disrupt: flagged_in(meta, keys::DO_NOT_DISRUPT),
+        discard_local_volumes: flagged_in(meta, keys::DISCARD_LOCAL_VOLUMES),
         paused: flagged_in(meta, keys::PAUSE),
     })
 }

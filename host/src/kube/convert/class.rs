@@ -1,9 +1,11 @@
 //! NodeClass: what machines are made from, checked and in plain units.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use kproxide_planner::facts::{
-    AddressRange, ClassFacts, CloudInit, InstanceType, Join, MachineSpec, Network, Timeouts,
+    AddressRange, ClassFacts, CloudInit, CsiSetting, InstanceType, Join, MachineSpec, Network,
+    Timeouts, TopologyValue,
 };
 use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
 use kproxide_planner::keys;
@@ -24,6 +26,7 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         overhead,
         cloud_init,
         vm_options,
+        csi,
         join,
         tags,
         provider_id,
@@ -66,6 +69,10 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
             );
         }
     }
+    let csi = csi
+        .iter()
+        .map(|one| csi_setting(one, &mut problems))
+        .collect();
     let cloud_init = cloud_init.as_ref();
     let machine = MachineSpec {
         cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
@@ -105,7 +112,43 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         // Of what a machine shows: not of how long things may take, of sizes on offer (each claim records its own), of addresses on offer, or of tags.
         digest: digest(&(template, arch, os, join, &machine)),
         machine,
+        csi,
         problem: problems.text(),
+    }
+}
+
+fn csi_setting(one: &crd::Csi, problems: &mut Problems) -> CsiSetting {
+    let crd::Csi {
+        driver,
+        limit,
+        capacity,
+        topology,
+    } = one;
+    let mut values = BTreeMap::new();
+    for (key, text) in topology {
+        let value = match (text.as_str(), text.strip_prefix('=')) {
+            ("node", _) => TopologyValue::NodeName,
+            ("hypervisor", _) => TopologyValue::Hypervisor,
+            ("cluster", _) => TopologyValue::Cluster,
+            (_, Some(same)) => TopologyValue::Same(same.into()),
+            (other, None) => {
+                problems.add(
+                    &format!("csi[{driver}].topology[{key}]"),
+                    format_args!("{other:?} is none of node, hypervisor, cluster and =TEXT"),
+                );
+                continue;
+            }
+        };
+        values.insert(key.as_str().into(), value);
+    }
+    let field = format!("csi[{driver}].capacity");
+    CsiSetting {
+        driver: driver.as_str().into(),
+        topology: values,
+        limit: *limit,
+        capacity_bytes: capacity
+            .as_ref()
+            .map(|amount| unsigned(problems.bytes(&field, amount))),
     }
 }
 

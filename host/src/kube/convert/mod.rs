@@ -12,6 +12,7 @@ mod ledger;
 mod node;
 mod pod;
 mod pool;
+mod storage;
 
 pub(crate) use claim::{claim_facts, claim_object, status_object};
 pub use class::class_facts;
@@ -24,6 +25,10 @@ pub(super) use claim::tests as tests_support;
 pub(super) use claim::truncated;
 pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_facts};
 pub(super) use pod::{daemon_set_facts, object_key, pod_facts};
+pub(super) use storage::{
+    csi_driver_facts, csi_node_facts, storage_capacity_facts, storage_class_facts,
+    volume_claim_facts, volume_facts,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::Labels;

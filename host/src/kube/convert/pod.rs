@@ -13,6 +13,7 @@ use kproxide_planner::keys;
 use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, pod_requests};
 use kube::api::ObjectMeta;
 
+use super::storage::pod_claims;
 use super::{created, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
@@ -62,6 +63,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         do_not_disrupt: flagged_in(metadata, keys::DO_NOT_DISRUPT)
             || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false"),
         labels: metadata.labels.clone().unwrap_or_default(),
+        claims: pod_claims(super::name(metadata), &spec.volumes),
         spec: pod_spec_facts(spec, metadata.labels.as_ref()),
     }
 }
@@ -97,7 +99,7 @@ pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
     DaemonSetFacts { spec }
 }
 
-fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+pub(super) fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
@@ -175,18 +177,14 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>) -> PodSpec {
         unsupported.field("spec.resourceClaims");
     }
     let (mut local_volumes, mut empty_dir) = (false, false);
-    for kind in volumes
-        .iter()
-        .flat_map(BTreeMap::keys)
-        .filter(|key| *key != "name")
-    {
+    for kind in volumes.iter().flat_map(|volume| volume.others.keys()) {
         match kind.as_str() {
             "hostPath" => local_volumes = true,
             "emptyDir" => empty_dir = true,
-            // Nothing about these depends on the Node.
+            // Nothing about these depends on the Node. What claims ask follows from their volumes.
             "configMap" | "secret" | "projected" | "downwardAPI" | "nfs" | "image" | "gitRepo"
-            | "cephfs" | "glusterfs" => {}
-            // Zones, local disks and limits on attachments.
+            | "cephfs" | "glusterfs" | "csi" | "fc" | "flexVolume" => {}
+            // Two pods with one of these may exclude each other, or it is attached as a claim's volume is.
             other => unsupported.field(&format!("spec.volumes.{other}")),
         }
     }
@@ -205,6 +203,8 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>) -> PodSpec {
         pod_anti_affinity,
         spread,
         unsupported: unsupported.sorted(),
+        volumes: Vec::new(),
+        volume_wait: None,
     }
 }
 

@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::common::{CpuAndMemory, Period, StatusCondition};
+use super::common::{Amount, CpuAndMemory, Period, StatusCondition};
 
 /// What machines are made from.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,6 +61,12 @@ pub struct NodeClassSpec {
     /// Options of the VM. Not given: the template's stay.
     #[serde(default, skip_serializing_if = "VmOptions::is_template")]
     pub vm_options: VmOptions,
+    /// What CSI drivers will say of a Node of this class. kproxide uses this until a first Node has shown it. Most
+    /// classes need no entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["driver"]))]
+    pub csi: Vec<Csi>,
     /// How a started VM joins the Kubernetes cluster.
     #[serde(default)]
     pub join: Join,
@@ -156,6 +162,27 @@ pub struct InstanceType {
     /// Devices and other extended resources that the Nodes will offer, such as `nvidia.com/gpu: 1`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extended_resources: BTreeMap<String, u32>,
+}
+
+/// What a CSI driver will say of a Node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Csi {
+    /// Name of the driver, such as `topolvm.io`.
+    #[schemars(length(min = 1, max = 253))]
+    pub driver: String,
+    /// How many of its volumes a Node holds. Not given: 24 for `csi.proxmox.sinextra.dev`, no limit for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub limit: Option<u32>,
+    /// The largest volume that can be made on a new Node, such as `100Gi`. Not given: kproxide tries a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Amount>,
+    /// Labels that the driver gives to the Node. The value is `node` (the Node's name), `hypervisor`, `cluster` (the
+    /// Proxmox cluster), or `=` and a text that is the same on all Nodes, such as `=rack1`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub topology: BTreeMap<String, String>,
 }
 
 fn default_max_pods() -> u32 {

@@ -8,15 +8,20 @@ mod custom;
 mod node;
 mod pod;
 mod policy;
+mod storage;
 
 pub(crate) use custom::CustomView;
 pub(super) use custom::fields;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
-    AffinityView, ContainerView, PodSpecView, PodTermView, PodView, RequirementView, SpreadView,
-    TermView, TolerationView,
+    AffinityView, ContainerView, PodSpecView, PodTermView, PodView, PodVolumeView, RequirementView,
+    SpreadView, TermView, TolerationView,
 };
 pub(super) use policy::{DaemonSetView, DisruptionBudgetView, SelectorView, VolumeAttachmentView};
+pub(super) use storage::{
+    CsiDriverView, CsiNodeView, LabelValuesView, StorageCapacityView, StorageClassView,
+    VolumeClaimView, VolumeView,
+};
 
 use std::collections::BTreeMap;
 
@@ -88,10 +93,13 @@ where
 /// Annotations that mean something to us; the others (a whole applied manifest, say) are not kept.
 struct OurAnnotations(BTreeMap<String, String>);
 
-const KEPT_ANNOTATIONS: [&str; 3] = [
+const KEPT_ANNOTATIONS: [&str; 6] = [
     "kproxide.dev/",
     "cluster-autoscaler.kubernetes.io/",
     keys::MIRROR,
+    keys::BIND_COMPLETED,
+    keys::SELECTED_NODE,
+    keys::BETA_STORAGE_CLASS,
 ];
 
 impl From<OurAnnotations> for BTreeMap<String, String> {

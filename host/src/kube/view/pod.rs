@@ -63,13 +63,29 @@ pub(in crate::kube) struct PodSpecView {
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) overhead: BTreeMap<String, Amount>,
     pub(in crate::kube) resources: Option<ResourcesView>,
-    /// Per volume its keys: its name and the one type that it is of.
     #[serde(deserialize_with = "or_default")]
-    pub(in crate::kube) volumes: Vec<BTreeMap<String, IgnoredAny>>,
+    pub(in crate::kube) volumes: Vec<PodVolumeView>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) topology_spread_constraints: Vec<SpreadView>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) resource_claims: Vec<IgnoredAny>,
+}
+
+/// A volume is of one kind.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct PodVolumeView {
+    pub(in crate::kube) name: String,
+    pub(in crate::kube) persistent_volume_claim: Option<ClaimNameView>,
+    pub(in crate::kube) ephemeral: Option<IgnoredAny>,
+    #[serde(flatten)]
+    pub(in crate::kube) others: BTreeMap<String, IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct ClaimNameView {
+    pub(in crate::kube) claim_name: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

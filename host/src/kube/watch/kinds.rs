@@ -8,13 +8,15 @@ use serde_json::{Map, Value};
 
 use super::{Change, Kind};
 use crate::kube::convert::{
-    Unreadable, claim_facts, class_facts, cluster_facts, daemon_set_facts, defaults,
-    disruption_budget_facts, ledger_facts, node_facts, pod_facts, pool_facts,
-    volume_attachment_facts,
+    Unreadable, claim_facts, class_facts, cluster_facts, csi_driver_facts, csi_node_facts,
+    daemon_set_facts, defaults, disruption_budget_facts, ledger_facts, node_facts, pod_facts,
+    pool_facts, storage_capacity_facts, storage_class_facts, volume_attachment_facts,
+    volume_claim_facts, volume_facts,
 };
 use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use crate::kube::view::{
-    CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
+    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView,
+    StorageCapacityView, StorageClassView, VolumeAttachmentView, VolumeClaimView, VolumeView,
 };
 
 /// An object as a watch delivers it.
@@ -94,6 +96,60 @@ impl Watched for VolumeAttachmentView {
     fn changes(name: &str, attachment: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
         let facts = attachment.and_then(volume_attachment_facts);
         one(Delta::VolumeAttachment(name.to_owned(), facts))
+    }
+}
+
+impl Watched for VolumeClaimView {
+    const KIND: Kind = Kind::VolumeClaims;
+
+    fn changes(name: &str, claim: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = claim.map(|claim| Box::new(volume_claim_facts(claim)));
+        one(Delta::VolumeClaim(key(name), facts))
+    }
+}
+
+impl Watched for VolumeView {
+    const KIND: Kind = Kind::Volumes;
+
+    fn changes(name: &str, volume: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = volume.map(|volume| Box::new(volume_facts(volume)));
+        one(Delta::Volume(name.to_owned(), facts))
+    }
+}
+
+impl Watched for StorageClassView {
+    const KIND: Kind = Kind::StorageClasses;
+
+    fn changes(name: &str, class: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = class.map(|class| Box::new(storage_class_facts(class)));
+        one(Delta::StorageClass(name.to_owned(), facts))
+    }
+}
+
+impl Watched for CsiNodeView {
+    const KIND: Kind = Kind::CsiNodes;
+
+    fn changes(name: &str, node: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = node.map(|node| Box::new(csi_node_facts(node)));
+        one(Delta::CsiNode(name.into(), facts))
+    }
+}
+
+impl Watched for CsiDriverView {
+    const KIND: Kind = Kind::CsiDrivers;
+
+    fn changes(name: &str, driver: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = driver.map(|driver| Box::new(csi_driver_facts(driver)));
+        one(Delta::CsiDriver(name.to_owned(), facts))
+    }
+}
+
+impl Watched for StorageCapacityView {
+    const KIND: Kind = Kind::StorageCapacities;
+
+    fn changes(name: &str, capacity: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let facts = capacity.map(|capacity| Box::new(storage_capacity_facts(capacity)));
+        one(Delta::StorageCapacity(key(name), facts))
     }
 }
 

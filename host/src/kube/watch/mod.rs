@@ -24,7 +24,8 @@ use super::client::Client;
 use super::convert::{ClusterConnection, Unreadable, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
-    CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView, VolumeAttachmentView,
+    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView,
+    StorageCapacityView, StorageClassView, VolumeAttachmentView, VolumeClaimView, VolumeView,
 };
 use crate::chain::chain;
 use backoff::Backoff;
@@ -43,10 +44,16 @@ pub enum Kind {
     DaemonSets,
     DisruptionBudgets,
     VolumeAttachments,
+    VolumeClaims,
+    Volumes,
+    StorageClasses,
+    CsiNodes,
+    CsiDrivers,
+    StorageCapacities,
 }
 
 impl Kind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::Clusters,
         Self::Classes,
         Self::Pools,
@@ -57,6 +64,12 @@ impl Kind {
         Self::DaemonSets,
         Self::DisruptionBudgets,
         Self::VolumeAttachments,
+        Self::VolumeClaims,
+        Self::Volumes,
+        Self::StorageClasses,
+        Self::CsiNodes,
+        Self::CsiDrivers,
+        Self::StorageCapacities,
     ];
 
     /// The resource, as RBAC and logs name it.
@@ -72,6 +85,12 @@ impl Kind {
             Self::DaemonSets => "daemonsets",
             Self::DisruptionBudgets => "poddisruptionbudgets",
             Self::VolumeAttachments => "volumeattachments",
+            Self::VolumeClaims => "persistentvolumeclaims",
+            Self::Volumes => "persistentvolumes",
+            Self::StorageClasses => "storageclasses",
+            Self::CsiNodes => "csinodes",
+            Self::CsiDrivers => "csidrivers",
+            Self::StorageCapacities => "csistoragecapacities",
         }
     }
 }
@@ -139,6 +158,12 @@ pub fn tasks(
                 Kind::DaemonSets => run::<DaemonSetView>(client, reports).boxed(),
                 Kind::DisruptionBudgets => run::<DisruptionBudgetView>(client, reports).boxed(),
                 Kind::VolumeAttachments => run::<VolumeAttachmentView>(client, reports).boxed(),
+                Kind::VolumeClaims => run::<VolumeClaimView>(client, reports).boxed(),
+                Kind::Volumes => run::<VolumeView>(client, reports).boxed(),
+                Kind::StorageClasses => run::<StorageClassView>(client, reports).boxed(),
+                Kind::CsiNodes => run::<CsiNodeView>(client, reports).boxed(),
+                Kind::CsiDrivers => run::<CsiDriverView>(client, reports).boxed(),
+                Kind::StorageCapacities => run::<StorageCapacityView>(client, reports).boxed(),
             };
             (kind, task)
         })

@@ -200,6 +200,7 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
         },
         status,
         replace: false,
+        discard_local_volumes: false,
         do_not_disrupt: false,
         paused: false,
     }

@@ -153,6 +153,7 @@ impl<'w> Planning<'w> {
             cluster: &row.claim.spec.cluster,
             pool: Some(&row.claim.spec.pool),
             node: Some(*node),
+            discards_volumes: row.claim.discard_local_volumes,
         };
         if let Err(hold) = may_remove(&mut self.tick, &self.ledger, &removal) {
             Some(Kept::Held(hold))

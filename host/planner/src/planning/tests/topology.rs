@@ -73,13 +73,13 @@ fn running(scene: &mut Scene, app: &str, node: &str, spec: PodSpec) {
 }
 
 /// A Node that is not ours, of 8 cores.
-fn server(scene: &mut Scene, name: &str, zone: &str) {
+pub(super) fn server(scene: &mut Scene, name: &str, zone: &str) {
     let node = scene.node(name, node("cpu=8 memory=16Gi"));
     node.labels = labels(&format!("{HOST}={name} {ZONE}={zone}"));
 }
 
 /// The hypervisors of the machines that are made, sorted.
-fn places(plan: &Plan) -> Vec<&str> {
+pub(super) fn places(plan: &Plan) -> Vec<&str> {
     let mut places: Vec<&str> = plan
         .launches
         .iter()
@@ -89,7 +89,7 @@ fn places(plan: &Plan) -> Vec<&str> {
     places
 }
 
-fn whys(plan: &Plan) -> String {
+pub(super) fn whys(plan: &Plan) -> String {
     let whys = plan
         .report
         .pending

@@ -221,12 +221,9 @@ fn what_is_not_evaluated_is_named_by_its_field() {
     assert_eq!(
         unsupported(json!({"volumes": [
             {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "b", "csi": {}}, {"name": "c", "ephemeral": {}},
+            {"name": "d", "rbd": {}}, {"name": "e", "awsElasticBlockStore": {}},
         ]})),
-        [
-            "spec.volumes.csi",
-            "spec.volumes.ephemeral",
-            "spec.volumes.persistentVolumeClaim"
-        ]
+        ["spec.volumes.awsElasticBlockStore", "spec.volumes.rbd"]
     );
     let odd = unsupported(json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}));
     assert!(

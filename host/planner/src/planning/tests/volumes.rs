@@ -1,0 +1,554 @@
+//! Pods with PersistentVolumeClaims: which Nodes reach their volumes, when a machine helps, and which Nodes stay for the
+//! sake of a volume.
+
+use super::topology::{places, server, whys};
+use super::*;
+use crate::facts::*;
+use crate::ids::ObjectKey;
+use crate::keys::{HOSTNAME, PROXMOX_CSI, ZONE};
+
+const LOCAL: &str = "local-path";
+const PROXMOX: &str = "proxmox";
+
+fn class(scene: &mut Scene, name: &str, provisioner: &str, waits_for_pod: bool) {
+    let facts = StorageClassFacts {
+        provisioner: provisioner.into(),
+        waits_for_pod,
+        topologies: None,
+    };
+    let class = Delta::StorageClass(name.to_owned(), Some(Box::new(facts)));
+    scene.storage.push(class);
+}
+
+/// Of the class's volumes, 1 GiB; bound to a volume if one is named.
+fn claim(scene: &mut Scene, name: &str, class: &str, volume: Option<&str>) {
+    change_claim(scene, name, |facts| {
+        facts.class = Some(class.into());
+        facts.volume = volume.map(Into::into);
+        facts.is_bound = volume.is_some();
+        facts.wants = wants(1);
+    });
+}
+
+fn change_claim(scene: &mut Scene, name: &str, change: impl Fn(&mut VolumeClaimFacts)) {
+    let key = ObjectKey::new("default", name);
+    let known = scene.storage.iter().rev().find_map(|delta| match delta {
+        Delta::VolumeClaim(other, Some(facts)) if *other == key => Some((**facts).clone()),
+        _ => None,
+    });
+    let mut facts = known.unwrap_or_default();
+    change(&mut facts);
+    scene
+        .storage
+        .push(Delta::VolumeClaim(key, Some(Box::new(facts))));
+}
+
+fn wants(gib: u64) -> VolumeTraits {
+    VolumeTraits {
+        bytes: gib << 30,
+        access_modes: ["ReadWriteOnce".into()].into(),
+        is_block: false,
+    }
+}
+
+/// A volume of 1 GiB that Nodes with this label reach (`key=value`), or all Nodes (``).
+fn volume(scene: &mut Scene, name: &str, driver: &str, of: Option<&str>, nodes: &str) {
+    let nodes = nodes.split_once('=').map(|(key, value)| {
+        vec![NodeSelectorTerm {
+            match_expressions: vec![Requirement {
+                key: key.into(),
+                operator: Operator::In,
+                values: vec![value.into()],
+            }],
+            match_fields: vec![],
+        }]
+    });
+    let facts = VolumeFacts {
+        source: "csi".into(),
+        driver: Some(driver.into()),
+        class: LOCAL.into(),
+        offers: wants(1),
+        nodes,
+        claim: of.map(|claim| ObjectKey::new("default", claim)),
+        is_available: of.is_none(),
+        ..VolumeFacts::default()
+    };
+    let volume = Delta::Volume(name.to_owned(), Some(Box::new(facts)));
+    scene.storage.push(volume);
+}
+
+fn csi_node(scene: &mut Scene, node: &str, driver: &str, limit: u32) {
+    let driver_facts = CsiNodeDriver {
+        limit: Some(limit),
+        topology_keys: vec![],
+    };
+    let facts = CsiNodeFacts {
+        drivers: [(driver.into(), driver_facts)].into(),
+    };
+    let node = Delta::CsiNode(node.into(), Some(Box::new(facts)));
+    scene.storage.push(node);
+}
+
+/// A pod of 1 core for each of these claims.
+fn pending(scene: &mut Scene, claims: &[&str]) {
+    for name in claims {
+        scene.pending(name, 1, spec("cpu=1"));
+        uses(scene, name, name);
+    }
+}
+
+fn running(scene: &mut Scene, claim: &str, node: &str) {
+    scene.running(claim, 1, node, spec("cpu=1"));
+    uses(scene, claim, claim);
+}
+
+fn uses(scene: &mut Scene, pod: &str, claim: &str) {
+    scene.pod(&format!("{pod}-00000")).claims.push(PodClaim {
+        name: claim.into(),
+        is_ephemeral: false,
+    });
+}
+
+fn launched(scene: &Scene) -> usize {
+    let plan = scene.plan();
+    check_sound(&plan);
+    plan.launches.len()
+}
+
+#[test]
+fn volumes_that_wait_for_their_pod_come_with_the_machine() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, "rancher.io/local-path", true);
+    for name in ["a", "b", "c", "d", "e"] {
+        claim(&mut scene, name, LOCAL, None);
+    }
+    pending(&mut scene, &["a", "b", "c", "d", "e"]);
+    assert_eq!(launched(&scene), 2, "4 cores each");
+    // They are of one shape: only the names of their claims differ.
+    assert_eq!(scene.world().pending().len(), 1);
+}
+
+#[test]
+fn a_pod_whose_volume_is_on_a_node_waits_for_that_node() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, "rancher.io/local-path", true);
+    for (name, node) in [("a", "n1"), ("b", "n2")] {
+        server(&mut scene, node, "alpha");
+        claim(&mut scene, name, LOCAL, Some(&format!("pv-{name}")));
+        let nodes = format!("{HOSTNAME}={node}");
+        volume(
+            &mut scene,
+            &format!("pv-{name}"),
+            "rancher.io/local-path",
+            Some(name),
+            &nodes,
+        );
+    }
+    pending(&mut scene, &["a"]);
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node n1; the scheduler will find it"
+    );
+    scene.running("full", 1, "n1", spec("cpu=8"));
+    let text = whys(&scene.plan());
+    assert!(
+        text.contains("PersistentVolume pv-a can be reached only from Nodes with kubernetes.io/hostname in (n1)"),
+        "{text}"
+    );
+    // Its Node is gone: no machine brings the volume back.
+    scene.nodes.remove("n1");
+    scene.pods.retain(|key, _| !key.name.starts_with("full"));
+    assert_eq!(launched(&scene), 0);
+    assert!(whys(&scene.plan()).contains("(n1)"));
+}
+
+#[test]
+fn a_volume_of_a_zone_gets_its_machine_on_that_hypervisor() {
+    let mut scene = Scene::default();
+    class(&mut scene, PROXMOX, PROXMOX_CSI, true);
+    for (name, zone) in [("a", "beta"), ("b", "gamma")] {
+        claim(&mut scene, name, PROXMOX, Some(&format!("pv-{name}")));
+        let nodes = format!("{ZONE}={zone}");
+        volume(
+            &mut scene,
+            &format!("pv-{name}"),
+            PROXMOX_CSI,
+            Some(name),
+            &nodes,
+        );
+    }
+    pending(&mut scene, &["a", "b"]);
+    assert_eq!(places(&scene.plan()), ["beta", "gamma"]);
+    // Old volumes have labels in place of the affinity.
+    for delta in &mut scene.storage {
+        if let Delta::Volume(_, Some(facts)) = delta {
+            facts.nodes = None;
+            facts.labels = labels(&format!("{ZONE}=alpha__gamma"));
+        }
+    }
+    scene.hypervisor("alpha").online = false;
+    assert_eq!(places(&scene.plan()), ["gamma"], "one machine for both");
+}
+
+#[test]
+fn claims_that_no_node_helps_are_named() {
+    let text = |change: fn(&mut Scene)| {
+        let mut scene = Scene::default();
+        class(&mut scene, LOCAL, "rancher.io/local-path", true);
+        class(&mut scene, "at-once", "rancher.io/local-path", false);
+        class(&mut scene, "by-hand", NO_PROVISIONER, true);
+        claim(&mut scene, "a", LOCAL, None);
+        pending(&mut scene, &["a"]);
+        change(&mut scene);
+        assert_eq!(launched(&scene), 0);
+        whys(&scene.plan())
+    };
+    let says = |change: fn(&mut Scene), part: &str| {
+        let text = text(change);
+        assert!(text.contains(part), "{text}");
+    };
+    says(
+        |scene| {
+            scene
+                .storage
+                .retain(|it| !matches!(it, Delta::VolumeClaim(..)))
+        },
+        "does not exist",
+    );
+    says(
+        |scene| change_claim(scene, "a", |it| it.deleting = true),
+        "is being deleted",
+    );
+    says(
+        |scene| change_claim(scene, "a", |it| it.is_lost = true),
+        "has lost its PersistentVolume",
+    );
+    says(|scene| claim(scene, "a", "at-once", None), "is not bound");
+    says(|scene| claim(scene, "a", "", None), "is not bound");
+    says(
+        |scene| claim(scene, "a", "gone", None),
+        "StorageClass gone, which does not exist",
+    );
+    says(
+        |scene| claim(scene, "a", "by-hand", None),
+        "none that is available fits",
+    );
+    says(
+        |scene| claim(scene, "a", LOCAL, Some("pv")),
+        "PersistentVolume pv, which does not exist",
+    );
+    says(
+        |scene| {
+            volume(scene, "pv", "d", Some("a"), "");
+            claim(scene, "a", LOCAL, Some("pv"));
+            let Some(Delta::Volume(_, Some(facts))) = scene.storage.iter_mut().rev().nth(1) else {
+                panic!("the volume was just made");
+            };
+            facts.source = "azureDisk".into();
+        },
+        "of kind azureDisk",
+    );
+    says(
+        |scene| scene.pod("a-00000").claims[0].is_ephemeral = true,
+        "was not made for this pod",
+    );
+}
+
+#[test]
+fn an_ephemeral_volume_is_the_one_that_was_made_for_the_pod() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, "rancher.io/local-path", true);
+    claim(&mut scene, "a", LOCAL, None);
+    pending(&mut scene, &["a"]);
+    scene.pod("a-00000").claims[0].is_ephemeral = true;
+    let uid = scene.pod("a-00000").uid.clone();
+    change_claim(&mut scene, "a", |facts| facts.owner = Some(uid.clone()));
+    assert_eq!(launched(&scene), 1);
+}
+
+#[test]
+fn a_claim_for_one_pod_serves_one_pod() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, "rancher.io/local-path", true);
+    claim(&mut scene, "a", LOCAL, None);
+    change_claim(&mut scene, "a", |facts| {
+        facts.wants.access_modes = [READ_WRITE_ONCE_POD.into()].into();
+    });
+    pending(&mut scene, &["a"]);
+    scene.pending("b", 1, spec("cpu=4"));
+    uses(&mut scene, "b", "a");
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 1, "pod a comes first by name");
+    assert!(whys(&plan).contains("is ReadWriteOncePod, and pod default/a-00000 uses it"));
+    change_claim(&mut scene, "a", |facts| facts.wants = wants(1));
+    assert_eq!(launched(&scene), 2);
+}
+
+#[test]
+fn volumes_made_by_hand_decide_where_their_pod_goes() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, NO_PROVISIONER, true);
+    claim(&mut scene, "a", LOCAL, None);
+    pending(&mut scene, &["a"]);
+    server(&mut scene, "n1", "alpha");
+    server(&mut scene, "n2", "alpha");
+    volume(&mut scene, "on-n2", "d", None, &format!("{HOSTNAME}=n2"));
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node n2; the scheduler will find it"
+    );
+    change_claim(&mut scene, "a", |facts| facts.wants.bytes = 2 << 30);
+    assert!(
+        whys(&scene.plan()).contains("none that is available fits"),
+        "it is too small"
+    );
+}
+
+#[test]
+fn the_scheduler_has_chosen_a_node_for_a_volume() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, "rancher.io/local-path", true);
+    claim(&mut scene, "a", LOCAL, None);
+    server(&mut scene, "n1", "alpha");
+    server(&mut scene, "n2", "alpha");
+    pending(&mut scene, &["a"]);
+    change_claim(&mut scene, "a", |facts| {
+        facts.selected_node = Some("n2".into())
+    });
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node n2; the scheduler will find it"
+    );
+    scene.running("full", 1, "n2", spec("cpu=8"));
+    assert!(whys(&scene.plan()).contains("is being made for Node n2"));
+}
+
+#[test]
+fn a_class_may_be_for_some_zones() {
+    let mut scene = Scene::default();
+    let facts = StorageClassFacts {
+        provisioner: PROXMOX_CSI.into(),
+        waits_for_pod: true,
+        topologies: Some(vec![NodeSelectorTerm {
+            match_expressions: vec![Requirement {
+                key: ZONE.into(),
+                operator: Operator::In,
+                values: vec!["beta".into(), "gamma".into()],
+            }],
+            match_fields: vec![],
+        }]),
+    };
+    let class = Delta::StorageClass(PROXMOX.to_owned(), Some(Box::new(facts)));
+    scene.storage.push(class);
+    claim(&mut scene, "a", PROXMOX, None);
+    pending(&mut scene, &["a"]);
+    scene.hypervisor("beta").online = false;
+    assert_eq!(places(&scene.plan()), ["gamma"]);
+}
+
+#[test]
+fn a_node_holds_as_many_volumes_as_its_driver_says() {
+    let mut scene = Scene::default();
+    scene.class.instance_types[0].cores = 64;
+    scene.hypervisor("alpha").threads = 256;
+    class(&mut scene, PROXMOX, PROXMOX_CSI, true);
+    let names: Vec<String> = (0..30).map(|index| format!("c{index:02}")).collect();
+    for name in &names {
+        claim(&mut scene, name, PROXMOX, None);
+        pending(&mut scene, &[name]);
+    }
+    assert_eq!(launched(&scene), 2, "24 each");
+    scene.class.csi = vec![CsiSetting {
+        driver: PROXMOX_CSI.into(),
+        limit: Some(10),
+        ..CsiSetting::default()
+    }];
+    assert_eq!(launched(&scene), 3);
+    // A Node that is there says it itself. What is attached without a pod counts.
+    server(&mut scene, "n1", "alpha");
+    csi_node(&mut scene, "n1", PROXMOX_CSI, 4);
+    volume(&mut scene, "left", PROXMOX_CSI, Some("other"), "");
+    let attachment = VolumeAttachmentFacts {
+        node: "n1".into(),
+        volume: Some("left".into()),
+    };
+    scene
+        .storage
+        .push(Delta::VolumeAttachment("x".to_owned(), Some(attachment)));
+    scene.pods.retain(|key, _| *key.name < *"c04");
+    let plan = scene.plan();
+    let outcomes = whys(&plan);
+    assert_eq!(plan.launches.len(), 1, "3 of 4 fit: {outcomes}");
+    assert!(outcomes.contains("fits on Node n1"), "{outcomes}");
+}
+
+#[test]
+fn a_volume_that_pods_share_is_attached_once() {
+    let mut scene = Scene::default();
+    class(&mut scene, PROXMOX, PROXMOX_CSI, true);
+    claim(&mut scene, "shared", PROXMOX, Some("pv"));
+    volume(&mut scene, "pv", PROXMOX_CSI, Some("shared"), "");
+    server(&mut scene, "n1", "alpha");
+    csi_node(&mut scene, "n1", PROXMOX_CSI, 1);
+    scene.pending("web", 3, spec("cpu=1"));
+    for index in 0..3 {
+        let pod = scene.pod(&format!("web-{index:05}"));
+        pod.claims = vec![PodClaim {
+            name: "shared".into(),
+            is_ephemeral: false,
+        }];
+    }
+    assert_eq!(launched(&scene), 0);
+    claim(&mut scene, "another", PROXMOX, Some("pv2"));
+    volume(&mut scene, "pv2", PROXMOX_CSI, Some("another"), "");
+    pending(&mut scene, &["another"]);
+    assert_eq!(launched(&scene), 1, "the Node can hold one volume");
+}
+
+#[test]
+fn a_driver_that_tells_its_room_is_asked() {
+    let mut scene = Scene::default();
+    class(&mut scene, "topolvm", "topolvm.io", true);
+    let publishes = CsiDriverFacts {
+        storage_capacity: true,
+    };
+    let driver = Delta::CsiDriver("topolvm.io".to_owned(), Some(Box::new(publishes)));
+    scene.storage.push(driver);
+    for node in ["n1", "n2"] {
+        server(&mut scene, node, "alpha");
+    }
+    let room = |scene: &mut Scene, node: &str, gib: u64| {
+        let facts = StorageCapacityFacts {
+            class: "topolvm".into(),
+            nodes: Some(LabelSelector {
+                match_labels: labels(&format!("{HOSTNAME}={node}")),
+                match_expressions: vec![],
+            }),
+            largest_bytes: gib << 30,
+        };
+        let key = ObjectKey::new("kube-system", node);
+        scene
+            .storage
+            .push(Delta::StorageCapacity(key, Some(Box::new(facts))));
+    };
+    claim(&mut scene, "a", "topolvm", None);
+    pending(&mut scene, &["a"]);
+    room(&mut scene, "n1", 0);
+    room(&mut scene, "n2", 5);
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node n2; the scheduler will find it"
+    );
+    room(&mut scene, "n2", 0);
+    assert_eq!(launched(&scene), 1, "a new machine may have room");
+    let setting = |capacity_bytes| CsiSetting {
+        driver: "topolvm.io".into(),
+        capacity_bytes: Some(capacity_bytes),
+        ..CsiSetting::default()
+    };
+    scene.class.csi = vec![setting((1 << 30) - 1)];
+    assert_eq!(launched(&scene), 0, "its class says that it will not");
+    assert!(
+        whys(&scene.plan()).contains("too little room for a new volume of StorageClass topolvm")
+    );
+    scene.class.csi = vec![setting(1 << 30)];
+    // A Node that has just come has not said yet how much it has.
+    scene.node("n3", node("cpu=8 memory=16Gi")).created = at(NOW - 60);
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node n3; the scheduler will find it"
+    );
+    scene.node("n3", node("cpu=8 memory=16Gi")).created = at(NOW - 600);
+    assert_eq!(launched(&scene), 1);
+}
+
+/// Two machines, one of which is not needed.
+fn two_machines() -> Scene {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha").machine("n", "beta");
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene
+}
+
+#[test]
+fn pods_move_if_their_volumes_can() {
+    let mut scene = two_machines();
+    scene.claim("n").do_not_disrupt = true;
+    claim(&mut scene, "a", PROXMOX, Some("pv"));
+    running(&mut scene, "a", "m");
+    running_full(&mut scene, "n");
+    volume(&mut scene, "pv", PROXMOX_CSI, Some("a"), "");
+    assert_eq!(removed(&scene.plan()), ["m"]);
+    volume(
+        &mut scene,
+        "pv",
+        PROXMOX_CSI,
+        Some("a"),
+        &format!("{ZONE}=alpha"),
+    );
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    assert_eq!(
+        kept(&plan, "m").unwrap(),
+        "pod default/a-00000 fits on no other Node"
+    );
+}
+
+/// Pods that leave half of the Node.
+fn running_full(scene: &mut Scene, node: &str) {
+    scene.running("full", 1, node, spec("cpu=2"));
+}
+
+#[test]
+fn a_volume_that_only_its_node_reaches_keeps_it() {
+    let mut scene = two_machines();
+    running_full(&mut scene, "n");
+    scene.claim("n").do_not_disrupt = true;
+    volume(&mut scene, "pv", "d", Some("a"), &format!("{HOSTNAME}=m"));
+    volume(
+        &mut scene,
+        "other",
+        "d",
+        Some("b"),
+        &format!("{HOSTNAME}=elsewhere"),
+    );
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    let reason = kept(&plan, "m").unwrap();
+    assert!(
+        reason.starts_with("only this Node reaches PersistentVolume pv."),
+        "{reason}"
+    );
+    scene.claim("m").replace = true;
+    assert_eq!(removed(&scene.plan()), [] as [&str; 0]);
+    scene.claim("m").discard_local_volumes = true;
+    assert_eq!(removed(&scene.plan()), ["m"]);
+    scene.claim("m").replace = false;
+    assert_eq!(removed(&scene.plan()), ["m"]);
+    // Nobody has it.
+    scene.claim("m").discard_local_volumes = false;
+    volume(&mut scene, "pv", "d", None, &format!("{HOSTNAME}=m"));
+    assert_eq!(removed(&scene.plan()), ["m"]);
+}
+
+#[test]
+fn a_replica_of_each_stateful_pod_comes_from_zero() {
+    let mut scene = Scene::default();
+    class(&mut scene, LOCAL, "rancher.io/local-path", true);
+    for name in ["db-0", "db-1", "db-2"] {
+        claim(&mut scene, name, LOCAL, None);
+        let mut db = spec("cpu=1");
+        db.pod_anti_affinity = vec![PodTerm {
+            topology_key: HOSTNAME.into(),
+            selector: Some(LabelSelector {
+                match_labels: labels("app=db"),
+                match_expressions: vec![],
+            }),
+            namespaces: Namespaces::Own,
+        }];
+        scene.pending(name, 1, db);
+        uses(&mut scene, name, name);
+        scene.pod(&format!("{name}-00000")).labels = labels("app=db");
+    }
+    assert_eq!(launched(&scene), 3);
+}

@@ -1,0 +1,199 @@
+//! Volumes: which places reach those of a pod, and how many more a place can hold. As kube-scheduler's plugins
+//! VolumeBinding, VolumeZone and NodeVolumeLimits filter; `world/storage.rs` says what the claims of a pod ask.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::fit::{NodeProfile, Rooms};
+use crate::facts::{CsiNodeFacts, NodeSelectorTerm, PodSpec, Reach, VolumeName, VolumeNeed};
+use crate::report::Misfit;
+use crate::selector::{selects, term_matches};
+use crate::world::NodeView;
+
+/// The first volume of the pod that keeps it away from Nodes that look so.
+pub(super) fn misfit<'a>(spec: &'a PodSpec, profile: &NodeProfile<'_>) -> Option<Misfit<'a>> {
+    if let Some(wait) = &spec.volume_wait {
+        return Some(Misfit::VolumeWait(Cow::Borrowed(wait)));
+    }
+    let mut needs = spec.volumes.iter();
+    let need = needs.find(|need| {
+        let reach = need.reach.as_ref();
+        reach.is_some_and(|reach| !is_reached(reach, need.driver.as_ref(), profile))
+    })?;
+    Some(Misfit::Volume(Cow::Borrowed(need)))
+}
+
+fn is_reached(reach: &Reach, driver: Option<&Arc<str>>, profile: &NodeProfile<'_>) -> bool {
+    let NodeProfile {
+        name, labels, room, ..
+    } = profile;
+    let any =
+        |terms: &[NodeSelectorTerm]| terms.iter().any(|term| term_matches(term, name, labels));
+    match reach {
+        Reach::Affinity(terms) | Reach::Zone(terms) | Reach::Class(terms) => any(terms),
+        Reach::Chosen(node) => *node.0 == **name,
+        Reach::Room {
+            bytes,
+            enough,
+            known,
+        } => {
+            let any = |selectors: &[_]| selectors.iter().any(|one| selects(one, labels));
+            // Its driver has not said yet how much room there is. Where the class does not say it either, kproxide
+            // tries a machine.
+            let may_do = |room: &Arc<Rooms>| {
+                let largest = driver.and_then(|driver| room.get(driver));
+                largest.is_none_or(|largest| largest >= bytes)
+            };
+            any(enough) || (!any(known) && room.as_ref().is_some_and(may_do))
+        }
+    }
+}
+
+/// How many volumes of CSI drivers a place can still hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Attachable {
+    /// Only drivers that name a limit.
+    left: BTreeMap<Arc<str>, i64>,
+    /// How many pods of this place have each PersistentVolume. It is attached once.
+    attached: BTreeMap<Arc<str>, u32>,
+}
+
+impl Attachable {
+    pub(super) fn with(limits: &BTreeMap<Arc<str>, u32>) -> Self {
+        let left = limits.iter();
+        Self {
+            left: left
+                .map(|(driver, most)| (driver.clone(), i64::from(*most)))
+                .collect(),
+            attached: BTreeMap::new(),
+        }
+    }
+
+    /// Of a Node: what its drivers say, less what its pods have.
+    pub(super) fn of(node: &NodeView<'_>) -> Self {
+        let mut attachable = Self::with(&node.csi().map(limits).unwrap_or_default());
+        attachable.put_all(node);
+        attachable
+    }
+
+    fn put_all(&mut self, node: &NodeView<'_>) {
+        let has_limits = !self.left.is_empty();
+        for pod in node.pods().filter(|pod| has_limits && pod.is_alive()) {
+            self.put(pod.spec(), 1);
+        }
+    }
+
+    /// Of a Node whose drivers have perhaps not registered yet.
+    pub(super) fn of_coming(node: &NodeView<'_>, predicted: BTreeMap<Arc<str>, u32>) -> Self {
+        let mut all = predicted;
+        for (name, driver) in node.csi().iter().flat_map(|csi| &csi.drivers) {
+            match driver.limit {
+                Some(limit) => all.insert(name.clone(), limit),
+                None => all.remove(name),
+            };
+        }
+        let mut attachable = Self::with(&all);
+        attachable.put_all(node);
+        attachable
+    }
+
+    /// A volume that is attached although no pod of the Node has it.
+    pub(super) fn hold(&mut self, volume: &Arc<str>, driver: &Arc<str>) {
+        if let Some(left) = self.left.get_mut(driver)
+            && !self.attached.contains_key(volume)
+        {
+            *left -= 1;
+            self.attached.insert(volume.clone(), 1);
+        }
+    }
+
+    pub(super) fn misfit<'a>(&self, spec: &'a PodSpec) -> Option<Misfit<'a>> {
+        let mut limited = self.limited(spec).map(|(driver, _)| driver);
+        let driver = limited.find(|driver| self.times(spec, driver) < 1)?;
+        Some(Misfit::VolumeLimit {
+            driver: Cow::Borrowed(driver),
+        })
+    }
+
+    /// How many pods of this spec its volumes leave room for, `most` at most.
+    pub(super) fn how_many(&self, spec: &PodSpec, most: u32) -> u32 {
+        let times = self
+            .limited(spec)
+            .map(|(driver, _)| self.times(spec, driver));
+        let times = times
+            .min()
+            .map(|times| u32::try_from(times.max(0)).unwrap_or(u32::MAX));
+        times.map_or(most, |times| times.min(most))
+    }
+
+    pub(super) fn put(&mut self, spec: &PodSpec, count: u32) {
+        self.change(spec, i64::from(count));
+    }
+
+    pub(super) fn take_back(&mut self, spec: &PodSpec, count: u32) {
+        self.change(spec, -i64::from(count));
+    }
+
+    fn change(&mut self, spec: &PodSpec, by: i64) {
+        let Self { left, attached } = self;
+        for need in &spec.volumes {
+            let Some(left) = need.driver.as_ref().and_then(|driver| left.get_mut(driver)) else {
+                continue;
+            };
+            match &need.volume {
+                VolumeName::New(_) => *left -= by,
+                VolumeName::Of(volume) => {
+                    let pods = attached.get(volume).copied().unwrap_or(0);
+                    let after = u32::try_from((i64::from(pods) + by).max(0)).unwrap_or(u32::MAX);
+                    *left -= i64::from(after > 0) - i64::from(pods > 0);
+                    match after {
+                        0 => attached.remove(volume),
+                        _ => attached.insert(volume.clone(), after),
+                    };
+                }
+            }
+        }
+    }
+
+    /// The needs of a spec whose driver has a limit here.
+    fn limited<'a>(
+        &self,
+        spec: &'a PodSpec,
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a VolumeNeed)> {
+        spec.volumes.iter().filter_map(|need| {
+            let driver = need.driver.as_ref()?;
+            self.left.contains_key(driver).then_some((driver, need))
+        })
+    }
+
+    /// How many pods of this spec fit, as far as this driver goes. Volumes that exist are shared by pods of one spec.
+    fn times(&self, spec: &PodSpec, driver: &Arc<str>) -> i64 {
+        let mut shared: BTreeSet<&Arc<str>> = BTreeSet::new();
+        let mut each = 0;
+        for (_, need) in self.limited(spec).filter(|(of, _)| *of == driver) {
+            match &need.volume {
+                VolumeName::New(_) => each += 1,
+                VolumeName::Of(volume) if self.attached.contains_key(volume) => {}
+                VolumeName::Of(volume) => {
+                    shared.insert(volume);
+                }
+            }
+        }
+        let left = self.left.get(driver).copied().unwrap_or(i64::MAX);
+        let left = left - i64::try_from(shared.len()).unwrap_or(i64::MAX);
+        match each {
+            0 if left >= 0 || shared.is_empty() => i64::MAX,
+            0 => 0,
+            each => left / each,
+        }
+    }
+}
+
+/// The limits that a Node's drivers name.
+fn limits(csi: &CsiNodeFacts) -> BTreeMap<Arc<str>, u32> {
+    let limits = csi.drivers.iter();
+    limits
+        .filter_map(|(name, driver)| Some((name.clone(), driver.limit?)))
+        .collect()
+}
