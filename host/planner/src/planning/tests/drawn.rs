@@ -89,6 +89,8 @@ struct Group {
     node: usize,
     owned: bool,
     protected: bool,
+    /// Which claims its pods have, one each.
+    claims: usize,
 }
 
 fn any_group() -> impl Strategy<Value = Group> {
@@ -98,14 +100,102 @@ fn any_group() -> impl Strategy<Value = Group> {
         0..8usize,
         prop::bool::weighted(0.8),
         prop::bool::weighted(0.1),
+        0..12usize,
     )
-        .prop_map(|(spec, count, node, owned, protected)| Group {
+        .prop_map(|(spec, count, node, owned, protected, claims)| Group {
             spec,
             count,
             node,
             owned,
             protected,
+            claims,
         })
+}
+
+/// A claim for each pod whose name begins so: to be made, of a driver with a limit, of a hypervisor, of a Node, shared with
+/// one pod, or one that no Node helps.
+fn give_claims(scene: &mut Scene, prefix: &str, which: usize) {
+    let (class, volume, nodes) = match which {
+        0 => ("local", None, None),
+        1 => ("proxmox", None, None),
+        2 => (
+            "proxmox",
+            Some("csi.proxmox.sinextra.dev"),
+            Some(("topology.kubernetes.io/zone", "beta")),
+        ),
+        3 => (
+            "local",
+            Some("local"),
+            Some(("kubernetes.io/hostname", "m0")),
+        ),
+        4 => ("at-once", None, None),
+        _ => return,
+    };
+    let mut storage = Vec::new();
+    for (key, pod) in &mut scene.pods {
+        if !key.name.starts_with(prefix) {
+            continue;
+        }
+        pod.claims.push(PodClaim {
+            name: key.name.clone(),
+            is_ephemeral: false,
+        });
+        let claim = VolumeClaimFacts {
+            class: Some(class.into()),
+            volume: volume.map(|_| key.name.clone()),
+            is_bound: volume.is_some(),
+            ..VolumeClaimFacts::default()
+        };
+        storage.push(Delta::VolumeClaim(key.clone(), Some(Box::new(claim))));
+        let affinity = nodes.map(|(key, value)| {
+            vec![NodeSelectorTerm {
+                match_expressions: vec![Requirement {
+                    key: key.into(),
+                    operator: Operator::In,
+                    values: vec![value.into()],
+                }],
+                match_fields: vec![],
+            }]
+        });
+        let facts = volume.map(|driver| VolumeFacts {
+            source: "csi".into(),
+            driver: Some(driver.into()),
+            nodes: affinity,
+            claim: Some(key.clone()),
+            ..VolumeFacts::default()
+        });
+        storage
+            .extend(facts.map(|facts| Delta::Volume(key.name.to_string(), Some(Box::new(facts)))));
+    }
+    scene.storage.extend(storage);
+}
+
+/// Classes, and a driver that lets each Node hold two volumes.
+fn any_classes(nodes: &[String]) -> Vec<Delta> {
+    let class = |name: &str, provisioner: &str, waits_for_pod| {
+        let facts = StorageClassFacts {
+            provisioner: provisioner.into(),
+            waits_for_pod,
+            topologies: None,
+        };
+        Delta::StorageClass(name.to_owned(), Some(Box::new(facts)))
+    };
+    let driver = CsiNodeDriver {
+        limit: Some(2),
+        topology_keys: vec![],
+    };
+    let facts = CsiNodeFacts {
+        drivers: [("csi.proxmox.sinextra.dev".into(), driver)].into(),
+    };
+    let of_nodes = nodes
+        .iter()
+        .map(|node| Delta::CsiNode(node.as_str().into(), Some(Box::new(facts.clone()))));
+    let classes = [
+        class("local", "local", true),
+        class("proxmox", "csi.proxmox.sinextra.dev", true),
+        class("at-once", "local", false),
+    ];
+    classes.into_iter().chain(of_nodes).collect()
 }
 
 fn any_hypervisor() -> impl Strategy<Value = HypervisorFacts> {
@@ -267,12 +357,14 @@ prop_compose! {
             spec.host_ports = daemons_port.map(host_port).into_iter().collect();
             scene.daemon_sets.insert(ObjectKey::new("kube-system", name), DaemonSetFacts { spec });
         }
+        scene.storage = any_classes(&nodes);
         for (index, group) in groups.iter().enumerate() {
             let name = format!("g{index}");
             match nodes.get(group.node) {
                 Some(node) => scene.running(&name, group.count, node, group.spec.clone()),
                 None => scene.pending(&name, group.count, group.spec.clone()),
             };
+            give_claims(&mut scene, &format!("{name}-"), group.claims);
             let app = ["even", "odd"][index % 2];
             for (key, pod) in &mut scene.pods {
                 if key.name.starts_with(&format!("{name}-")) {
