@@ -244,6 +244,9 @@ pub struct NodeFacts {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonSetFacts {
+    /// Of its pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
     /// What one of its pods asks; its own template's selector and affinity included.
     pub spec: PodSpec,
 }

@@ -101,7 +101,10 @@ impl<'w> NodeInfo<'w> {
     }
 
     fn spot(&self) -> Spot<'_> {
-        Spot::of(&self.place.profile)
+        match self.is_coming {
+            true => Spot::coming(&self.place.profile, self.place.node),
+            false => Spot::of(&self.place.profile),
+        }
     }
 }
 

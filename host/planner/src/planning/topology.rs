@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::fit::NodeProfile;
-use crate::facts::{LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint};
+use crate::facts::{
+    DaemonSetFacts, LabelSelector, Labels, Namespaces, PodSpec, PodTerm, SpreadConstraint,
+};
+use crate::ids::ObjectKey;
 use crate::keys::HOSTNAME;
 use crate::report::Misfit;
 use crate::selector::{self, selects};
@@ -22,36 +25,82 @@ pub(super) struct Topology<'w> {
     counts: Vec<Count<'w>>,
     /// What concerns the pods of a shape. A shape that is not here has no rules and is counted nowhere.
     shapes: BTreeMap<Id, Kin<'w>>,
+    /// DaemonSets whose pods some count counts. A machine to come brings them.
+    daemons: Vec<Daemon<'w>>,
+}
+
+#[derive(Clone)]
+struct Daemon<'w> {
+    key: &'w ObjectKey,
+    spec: &'w PodSpec,
+    counted_in: Vec<usize>,
 }
 
 /// A place, by the labels that say in which domains it is.
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'a> {
     profile: &'a NodeProfile<'a>,
-    /// The host name of a machine to be made, which has none yet: each is a domain of its own.
-    host: Option<&'a str>,
+    machine: Machine<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Machine<'a> {
+    InService,
+    /// Its Node may be there already.
+    Coming(Option<NodeView<'a>>),
+    /// Its host name stands for one that it does not have yet: each machine is a domain of its own.
+    ToBeMade {
+        host: &'a str,
+    },
 }
 
 impl<'a> Spot<'a> {
     pub(super) fn of(profile: &'a NodeProfile<'a>) -> Self {
         Self {
             profile,
-            host: None,
+            machine: Machine::InService,
+        }
+    }
+
+    pub(super) fn coming(profile: &'a NodeProfile<'a>, node: Option<NodeView<'a>>) -> Self {
+        Self {
+            profile,
+            machine: Machine::Coming(node),
         }
     }
 
     pub(super) fn to_be_made(profile: &'a NodeProfile<'a>, host: &'a str) -> Self {
         Self {
             profile,
-            host: Some(host),
+            machine: Machine::ToBeMade { host },
         }
     }
 
     fn domain(self, key: &str) -> Option<&'a str> {
-        match self.host {
-            Some(host) if key == HOSTNAME => Some(host),
-            Some(_) | None => self.profile.labels.get(key).map(String::as_str),
+        match self.machine {
+            Machine::ToBeMade { host } if key == HOSTNAME => Some(host),
+            Machine::InService | Machine::Coming(_) | Machine::ToBeMade { .. } => {
+                self.profile.labels.get(key).map(String::as_str)
+            }
         }
+    }
+
+    /// A pod of the DaemonSet will stand here, and is not counted yet.
+    fn awaits(self, daemon: &Daemon<'_>) -> bool {
+        let stands_on = |node: NodeView<'_>| {
+            node.pods().any(|pod| {
+                let name = pod.owner().map(|owner| &owner.name);
+                pod.is_of_daemon_set()
+                    && *pod.namespace() == daemon.key.namespace
+                    && name == Some(&daemon.key.name)
+            })
+        };
+        let is_awaited = match self.machine {
+            Machine::InService => false,
+            Machine::Coming(node) => !node.is_some_and(stands_on),
+            Machine::ToBeMade { .. } => true,
+        };
+        is_awaited && self.profile.misfit(daemon.spec).is_none()
     }
 }
 
@@ -115,6 +164,16 @@ impl<'w> From<ShapeView<'w>> for Subject<'w> {
     }
 }
 
+impl<'w> Subject<'w> {
+    fn of_daemon_set(key: &'w ObjectKey, set: &'w DaemonSetFacts) -> Self {
+        Self {
+            namespace: &key.namespace,
+            labels: &set.labels,
+            spec: &set.spec,
+        }
+    }
+}
+
 impl<'w> Topology<'w> {
     /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
     pub(super) fn of(world: &'w World) -> Self {
@@ -129,6 +188,13 @@ impl<'w> Topology<'w> {
             if !rules.is_empty() {
                 topology.shapes.entry(*id).or_default().rules = rules;
             }
+        }
+        let daemons = world.daemon_sets().iter();
+        let daemons: Vec<(&ObjectKey, Subject<'w>)> = daemons
+            .map(|(key, set)| (key, Subject::of_daemon_set(key, set)))
+            .collect();
+        let of_pods = subjects.iter().map(|(_, subject)| *subject);
+        for subject in of_pods.chain(daemons.iter().map(|(_, subject)| *subject)) {
             for term in &subject.spec.pod_anti_affinity {
                 keeping_away
                     .entry((subject.namespace, term))
@@ -150,19 +216,35 @@ impl<'w> Topology<'w> {
                     ours: false,
                 })
                 .collect();
-            let counted: Vec<usize> = (0..topology.counts.len())
-                .filter(|index| topology.counts[*index].who.counts(*subject))
-                .collect();
+            let counted = topology.counting(*subject);
             if !away.is_empty() || !counted.is_empty() {
                 let kin = topology.shapes.entry(*id).or_default();
                 kin.rules.extend(away);
                 kin.counted_in = counted;
             }
         }
+        for (key, subject) in daemons {
+            let counted_in = topology.counting(subject);
+            if !counted_in.is_empty() {
+                let spec = subject.spec;
+                topology.daemons.push(Daemon {
+                    key,
+                    spec,
+                    counted_in,
+                });
+            }
+        }
         for node in world.nodes() {
             topology.add_node(&node);
         }
         topology
+    }
+
+    /// The counts that such a pod is part of.
+    fn counting(&self, subject: Subject<'w>) -> Vec<usize> {
+        let all = self.counts.iter().enumerate();
+        let counting = all.filter(|(_, count)| count.who.counts(subject));
+        counting.map(|(index, _)| index).collect()
     }
 
     fn count(&mut self, key: &'w str, who: Who<'w>) -> usize {
@@ -247,7 +329,7 @@ impl<'w> Topology<'w> {
     pub(super) fn crowd(&self, shape: Id, spot: Spot<'_>) -> u32 {
         let rules = self.shapes.get(&shape).map_or(&[][..], |kin| &kin.rules);
         let spreads = rules.iter().filter_map(|rule| match rule {
-            Rule::Spread { count, .. } => self.counts[*count].in_domain(spot),
+            Rule::Spread { count, .. } => self.in_domain(*count, spot),
             Rule::Away { .. } | Rule::Beside { .. } => None,
         });
         spreads.sum()
@@ -283,13 +365,29 @@ impl<'w> Topology<'w> {
         rules.iter().find_map(|rule| self.broken_rule(rule, spot))
     }
 
+    /// Pods in the domain of this place, with those that a machine to come brings; `None`: it is in none.
+    fn in_domain(&self, count: usize, spot: Spot<'_>) -> Option<u32> {
+        let standing = self.counts[count].in_domain(spot)?;
+        Some(standing + self.brought(count, spot))
+    }
+
+    /// Pods of DaemonSets that will stand on this machine and be counted.
+    fn brought(&self, count: usize, spot: Spot<'_>) -> u32 {
+        let counted = |daemon: &&Daemon<'_>| daemon.counted_in.contains(&count);
+        let coming = self.daemons.iter().filter(counted);
+        let coming = coming.filter(|daemon| spot.awaits(daemon)).count();
+        match coming > 0 && self.counts[count].who.counts_on(spot) {
+            true => u32::try_from(coming).unwrap_or(u32::MAX),
+            false => 0,
+        }
+    }
+
     fn broken_rule(&self, rule: &Rule<'w>, spot: Spot<'_>) -> Option<Misfit<'static>> {
         let owned = |key: &str| Cow::Owned(key.to_owned());
         match rule {
             Rule::Away { count, ours } => {
-                let count = &self.counts[*count];
-                (count.in_domain(spot)? > 0).then(|| Misfit::PodAntiAffinity {
-                    key: owned(count.key),
+                (self.in_domain(*count, spot)? > 0).then(|| Misfit::PodAntiAffinity {
+                    key: owned(self.counts[*count].key),
                     ours: *ours,
                 })
             }
@@ -297,18 +395,23 @@ impl<'w> Topology<'w> {
                 counts,
                 selects_itself,
             } => {
-                let counts: Vec<_> = counts.iter().map(|index| &self.counts[*index]).collect();
-                if let Some(count) = counts.iter().find(|count| count.in_domain(spot).is_none()) {
+                let outside = counts
+                    .iter()
+                    .find(|count| self.in_domain(**count, spot).is_none());
+                if let Some(outside) = outside {
                     return Some(Misfit::PodAffinity {
-                        key: owned(count.key),
+                        key: owned(self.counts[*outside].key),
                     });
                 }
-                let is_first = || *selects_itself && counts.iter().all(|count| count.is_empty());
+                let is_empty = |count: &usize| {
+                    self.counts[*count].is_empty() && self.brought(*count, spot) == 0
+                };
+                let is_first = || *selects_itself && counts.iter().all(is_empty);
                 let alone = counts
                     .iter()
-                    .find(|count| count.in_domain(spot) == Some(0))?;
+                    .find(|count| self.in_domain(**count, spot) == Some(0))?;
                 (!is_first()).then(|| Misfit::PodAffinity {
-                    key: owned(alone.key),
+                    key: owned(self.counts[*alone].key),
                 })
             }
             Rule::Spread {
@@ -316,19 +419,27 @@ impl<'w> Topology<'w> {
                 constraint,
                 counts_itself,
             } => {
+                let brought = self.brought(*count, spot);
                 let count = &self.counts[*count];
                 // A Node without the label is refused as one whose labels do not match.
                 let value = spot.domain(count.key)?;
                 // The place's own domain exists once the place does.
                 let is_new = !count.domains.contains_key(value) && count.who.counts_on(spot);
                 let domains = count.domains.len() + usize::from(is_new);
-                let least = match count.domains.values().min() {
-                    Some(least) if !is_new => *least,
-                    Some(_) | None => 0,
-                };
+                let standing = count.domains.get(value).copied();
+                let here = standing.unwrap_or(0) + brought;
+                let own = (is_new || standing.is_some()).then_some(here);
+                let is_other = |domain: &str| brought == 0 || domain != value;
+                let all = count.domains.iter();
+                let others = all.filter(|(domain, _)| is_other(domain));
+                let least = others
+                    .map(|(_, pods)| *pods)
+                    .min()
+                    .into_iter()
+                    .chain(own)
+                    .min();
                 let too_few = domains < constraint.min_domains as usize;
-                let least = if too_few { 0 } else { least };
-                let here = count.domains.get(value).copied().unwrap_or(0);
+                let least = if too_few { 0 } else { least.unwrap_or(0) };
                 let after = here + u32::from(*counts_itself);
                 let is_skewed = after.saturating_sub(least) > constraint.max_skew;
                 is_skewed.then(|| Misfit::TopologySpread {

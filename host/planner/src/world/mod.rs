@@ -61,7 +61,12 @@ impl World {
         match delta {
             Delta::Pod(key, facts) => self.set_pod(key, facts.map(|facts| *facts)),
             Delta::Node(name, facts) => self.pods.set_node(name, facts),
-            Delta::DaemonSet(key, facts) => set(&mut self.daemon_sets, key, facts),
+            Delta::DaemonSet(key, facts) => {
+                if let Some(facts) = &facts {
+                    self.pods.read_terms(&facts.spec);
+                }
+                set(&mut self.daemon_sets, key, facts);
+            }
             Delta::DisruptionBudget(key, facts) => {
                 set(&mut self.budgets, key, facts);
                 self.pods.project_on(keys_read(self.budgets.values()));

@@ -333,7 +333,7 @@ impl Pods {
     }
 
     /// Few templates bring a key that none before has read.
-    fn read_terms(&mut self, spec: &PodSpec) {
+    pub(crate) fn read_terms(&mut self, spec: &PodSpec) {
         let terms = spec.pod_affinity.iter().chain(&spec.pod_anti_affinity);
         let of_terms = terms.filter_map(|term| term.selector.as_ref());
         let of_spread = spec.spread.iter().filter_map(|one| one.selector.as_ref());

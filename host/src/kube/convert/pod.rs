@@ -96,7 +96,10 @@ pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
                 effect: Some(effect),
             }),
     );
-    DaemonSetFacts { spec }
+    DaemonSetFacts {
+        labels: labels.cloned().unwrap_or_default(),
+        spec,
+    }
 }
 
 pub(super) fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {

@@ -150,6 +150,7 @@ fn b26_machines_are_counted_by_what_they_offer_beside_their_daemons() {
     scene.daemon_sets.insert(
         ObjectKey::new("kube-system", "agent"),
         DaemonSetFacts {
+            labels: Labels::new(),
             spec: spec("cpu=300m memory=100Mi"),
         },
     );

@@ -95,7 +95,10 @@ fn a_port_of_a_daemon_set_is_taken_on_machines_to_come() {
     let mut exporter = on("9100/TCP");
     exporter.node_selector = labels("topology.kubernetes.io/zone=alpha");
     let key = ObjectKey::new("kube-system", "exporter");
-    let set = |spec: &PodSpec| DaemonSetFacts { spec: spec.clone() };
+    let set = |spec: &PodSpec| DaemonSetFacts {
+        labels: Labels::new(),
+        spec: spec.clone(),
+    };
     scene.daemon_sets.insert(key.clone(), set(&exporter));
     scene.pending("web", 2, on("9100/TCP"));
     let on_others = scene.plan();
@@ -130,9 +133,13 @@ fn a_machine_is_made_no_smaller_than_its_ports_allow() {
     let mut exporter = on("80/TCP");
     exporter.node_selector = labels("node.kubernetes.io/instance-type=small");
     let key = ObjectKey::new("kube-system", "exporter");
-    scene
-        .daemon_sets
-        .insert(key, DaemonSetFacts { spec: exporter });
+    scene.daemon_sets.insert(
+        key,
+        DaemonSetFacts {
+            labels: Labels::new(),
+            spec: exporter,
+        },
+    );
     scene
         .pending("edge", 1, on("80/TCP"))
         .pending("other", 1, on("81/TCP"));

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::facts::*;
+use crate::ids::ObjectKey;
 
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -372,4 +373,27 @@ fn a_selector_of_all_pods_spreads_from_none_as_in_kube_scheduler() {
     assert_eq!(scene.plan().launches.len(), 1);
     pending(&mut scene, "web", 1, spreading(spread(ZONE, "")));
     assert_eq!(scene.plan().launches.len(), 0);
+}
+
+#[test]
+fn a_machine_to_come_brings_the_pods_of_its_daemon_sets() {
+    let machines = |asks: PodSpec, daemon: PodSpec| {
+        let mut scene = Scene::default();
+        pending(&mut scene, "web", 2, asks);
+        for (name, spec) in [("agent", daemon), ("driver", spec("cpu=100m"))] {
+            let labels = labels(&format!("app={name}"));
+            let facts = DaemonSetFacts { labels, spec };
+            scene
+                .daemon_sets
+                .insert(ObjectKey::new("default", name), facts);
+        }
+        scene.plan().launches.len()
+    };
+    let quiet = || spec("cpu=100m");
+    assert_eq!(machines(beside(HOST, "app=agent"), quiet()), 1);
+    assert_eq!(machines(beside(HOST, "app=none"), quiet()), 0);
+    assert_eq!(machines(away_from(HOST, "app=agent"), quiet()), 0);
+    assert_eq!(machines(away_from(HOST, "app=none"), quiet()), 1);
+    assert_eq!(machines(spec("cpu=1"), away_from(HOST, "app=web")), 0);
+    assert_eq!(machines(spec("cpu=1"), away_from(HOST, "app=none")), 1);
 }
