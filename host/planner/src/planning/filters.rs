@@ -10,7 +10,7 @@ use crate::world::{PodView, World};
 
 /// The filters of one World, for the pods and Nodes in it.
 pub struct Filters<'w> {
-    topology: Topology<'w>,
+    pub(super) topology: Topology<'w>,
     nodes: BTreeMap<&'w NodeName, Place<'w>>,
 }
 

@@ -16,6 +16,8 @@ mod claims;
 mod clone;
 mod csi;
 mod decorate;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod expected;
 mod explain;
 mod filters;
 mod fit;

@@ -5,7 +5,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Map, Value, json};
 
 /// Chances and choices of one seed.
-pub(super) struct Draw(SmallRng);
+struct Draw(SmallRng);
 
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -14,25 +14,26 @@ const NAMESPACES: [&str; 4] = ["default", "default", "team-a", "team-b"];
 const EFFECTS: [&str; 4] = ["NoSchedule", "NoExecute", "NoSchedule", "PreferNoSchedule"];
 
 impl Draw {
-    pub(super) fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self(SmallRng::seed_from_u64(seed))
     }
 
-    pub(super) fn percent(&mut self, chance: u32) -> bool {
+    fn percent(&mut self, chance: u32) -> bool {
         self.0.random_range(0..100) < chance
     }
 
-    pub(super) fn between(&mut self, least: usize, most: usize) -> usize {
+    fn between(&mut self, least: usize, most: usize) -> usize {
         self.0.random_range(least..=most)
     }
 
-    pub(super) fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.between(0, of.len() - 1)]
     }
 }
 
-/// The objects of one world.
-pub(super) fn world(draw: &mut Draw) -> Vec<Value> {
+/// The objects of one world. Every other world has a machine to come, and DaemonSets that will have pods on it.
+pub(super) fn world(seed: u64) -> Vec<Value> {
+    let draw = &mut Draw::new(seed);
     let nodes = draw.between(1, 5);
     let mut objects: Vec<Value> = (0..nodes).map(|index| node(draw, index)).collect();
     for index in 0..draw.between(0, 12) {
@@ -47,6 +48,12 @@ pub(super) fn world(draw: &mut Draw) -> Vec<Value> {
     for index in 0..draw.between(1, 4) {
         objects.push(pod(draw, &format!("pending-{index}"), nodes));
     }
+    if seed % 2 == 1 {
+        objects.push(machine(draw));
+        for index in 0..draw.between(0, 2) {
+            objects.push(daemon_set(draw, &format!("daemon-{index}")));
+        }
+    }
     // The order in which watches tell is nobody's choice.
     for last in (1..objects.len()).rev() {
         objects.swap(last, draw.between(0, last));
@@ -58,7 +65,7 @@ fn node(draw: &mut Draw, index: usize) -> Value {
     let name = format!("n{index}");
     let mut labels = json!({HOST: name});
     for (key, values, chance) in [
-        (ZONE, &["a", "b", "c"][..], 90),
+        (ZONE, &["alpha", "beta", "gamma"][..], 90),
         ("rack", &["r1", "r2"], 70),
         ("disk", &["ssd", "hdd"], 60),
         ("size", &["5", "10", "x"], 60),
@@ -95,6 +102,34 @@ fn node(draw: &mut Draw, index: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
         "spec": spec, "status": {"allocatable": allocatable},
+    })
+}
+
+/// See [`super::machine`].
+fn machine(draw: &mut Draw) -> Value {
+    let mut machine = json!({
+        "kind": "Machine", "metadata": {"name": "new"}, "zone": draw.between(0, 2),
+        "cores": draw.between(1, 8), "gib": draw.between(1, 64),
+        "labels": draw.pick(&["", "disk=ssd", "disk=hdd rack=r1", "size=10 rack=r2"]),
+    });
+    for (key, value, chance) in [("gpus", 2, 40), ("pods", 3, 15)] {
+        if draw.percent(chance) {
+            machine[key] = json!(value);
+        }
+    }
+    if draw.percent(15) {
+        machine["taint"] = json!(draw.pick(&EFFECTS));
+    }
+    machine
+}
+
+fn daemon_set(draw: &mut Draw, name: &str) -> Value {
+    let pod = pod(draw, name, 1);
+    let labels = json!({"labels": pod["metadata"]["labels"]});
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": pod["metadata"]["namespace"]},
+        "spec": {"selector": {}, "template": {"metadata": labels, "spec": pod["spec"]}},
     })
 }
 
@@ -164,7 +199,10 @@ fn pod(draw: &mut Draw, name: &str, nodes: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": draw.pick(&NAMESPACES), "labels": labels},
-        "spec": spec, "status": {"phase": "Pending"},
+        "spec": spec, "status": {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]},
     })
 }
 
@@ -262,7 +300,9 @@ fn node_term(draw: &mut Draw, nodes: usize) -> Value {
             2 => json!({"key": draw.pick(&["rack", "size"]), "operator": "Exists"}),
             3 => json!({"key": draw.pick(&["rack", "disk"]), "operator": "DoesNotExist"}),
             4 => json!({"key": "disk", "operator": "NotIn", "values": ["hdd"]}),
-            _ => json!({"key": ZONE, "operator": "In", "values": ["a", draw.pick(&["b", "d"])]}),
+            _ => {
+                json!({"key": ZONE, "operator": "In", "values": ["alpha", draw.pick(&["beta", "delta"])]})
+            }
         };
         push(&mut term["matchExpressions"], one);
     }

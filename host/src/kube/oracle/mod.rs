@@ -2,6 +2,7 @@
 //! pod and Node, and kproxide must refuse for the reason of a plugin that refuses.
 
 mod draw;
+mod machine;
 mod scheduler;
 mod shrink;
 
@@ -12,10 +13,10 @@ use std::path::Path;
 use kproxide_planner::World;
 use kproxide_planner::ids::{NodeName, PodKey};
 use kproxide_planner::planning::Filters;
+use kproxide_planner::planning::expected::Expected;
 use kproxide_testkit::require_controlplane;
 use serde_json::Value;
 
-use self::draw::Draw;
 use self::scheduler::{Refusal, Scheduler, Verdicts};
 use super::watch::{Change, changes_of};
 
@@ -41,6 +42,9 @@ const DECIDING: [&str; 7] = [
 /// Worlds that are asked about before the first of them is answered. More could fill both pipes.
 const AHEAD: usize = 4;
 
+/// The Node of the machine to come.
+const MACHINE: &str = "machine";
+
 /// So many worlds are shown if there are more that differ.
 const SHOWN: usize = 8;
 
@@ -51,46 +55,50 @@ fn the_filters_say_what_kube_scheduler_says() {
     };
     let mut scheduler = Scheduler::start(&programs);
     for (name, objects) in kept() {
-        let judged = scheduler.judge(&objects);
-        let judged = judged.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(
-            differences(&objects, &judged),
-            Vec::<String>::new(),
-            "{name}"
-        );
+        let found =
+            found(&mut scheduler, objects).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(found, Vec::<String>::new(), "{name}");
     }
     let worlds = std::env::var(WORLDS).map_or(5_000, |number| number.parse().expect("a number"));
     let mut shares = Shares::default();
     let mut differing: Vec<(u64, Vec<Value>)> = Vec::new();
-    let mut asked: VecDeque<(u64, Vec<Value>)> = VecDeque::new();
+    let mut asked: VecDeque<(u64, Case)> = VecDeque::new();
     for seed in 0..worlds + AHEAD as u64 {
         if seed < worlds {
-            let objects = draw::world(&mut Draw::new(seed));
-            scheduler.ask(&objects);
-            asked.push_back((seed, objects));
+            let case = Case::of(draw::world(seed));
+            scheduler.ask(&case.question());
+            asked.push_back((seed, case));
         }
         if seed < AHEAD as u64 {
             continue;
         }
-        let (seed, objects) = asked.pop_front().expect("as many as were asked");
+        let (seed, case) = asked.pop_front().expect("as many as were asked");
         let judged = scheduler.answer();
-        let judged = judged.unwrap_or_else(|error| panic!("world {seed}: {error}"));
+        let mut judged = judged.unwrap_or_else(|error| panic!("world {seed}: {error}"));
+        case.forget_others(&mut judged);
         shares.count(&judged);
-        if !differences(&objects, &judged).is_empty() {
-            differing.push((seed, objects));
+        if !case.differences(&judged).is_empty() {
+            differing.push((seed, case.objects));
         }
     }
     print!("{shares}");
     for (seed, objects) in differing.iter().take(SHOWN) {
         let smallest = shrink::shrunk(objects.clone(), |objects| {
-            let judged = scheduler.judge(objects).ok()?;
-            let found = differences(objects, &judged);
+            let found = found(&mut scheduler, objects.to_vec()).ok()?;
             (!found.is_empty()).then_some(found)
         });
         println!("world {seed}, made smaller:\n{smallest}");
     }
     assert_eq!(differing.len(), 0, "worlds differ, of {worlds}");
     shares.check();
+}
+
+/// Where the two differ in the world of these objects, or what is wrong with it.
+fn found(scheduler: &mut Scheduler, objects: Vec<Value>) -> Result<Vec<String>, String> {
+    let case = Case::of(objects);
+    let mut judged = scheduler.judge(&case.question())?;
+    case.forget_others(&mut judged);
+    Ok(case.differences(&judged))
 }
 
 fn kept() -> Vec<(String, Vec<Value>)> {
@@ -106,38 +114,83 @@ fn kept() -> Vec<(String, Vec<Value>)> {
     read
 }
 
-/// Where kproxide says something else than the scheduler.
-fn differences(objects: &[Value], judged: &Verdicts) -> Vec<String> {
-    let mut world = World::default();
-    for object in objects {
-        for change in changes_of(object) {
-            if let Change::Delta(delta) = change {
-                world.apply(delta);
+/// A world, and what kproxide knows of it.
+struct Case {
+    objects: Vec<Value>,
+    world: World,
+    /// The object that describes a machine to come. Then it alone is judged.
+    machine: Option<Value>,
+}
+
+impl Case {
+    fn of(objects: Vec<Value>) -> Self {
+        let is_machine = |object: &&Value| object["kind"] == "Machine";
+        let machine = objects.iter().find(is_machine).cloned();
+        let mut world = machine
+            .as_ref()
+            .map_or_else(World::default, |machine| machine::scene(machine).world());
+        for object in objects.iter().filter(|object| !is_machine(object)) {
+            for change in changes_of(object) {
+                if let Change::Delta(delta) = change {
+                    world.apply(delta);
+                }
             }
         }
-    }
-    let filters = Filters::of(&world);
-    let difference = |((pod, node), refused): (&(String, String), &Vec<Refusal>)| {
-        let (namespace, name) = pod.split_once('/').expect("namespace/name");
-        let view = world
-            .pod(&PodKey::new(namespace, name))
-            .expect("it is there");
-        if !view.spec().unsupported.is_empty() {
-            return None;
+        Self {
+            objects,
+            world,
+            machine,
         }
-        let misfit = filters.misfit(&view, &NodeName::from(node.as_str()));
-        let agrees = match &misfit {
-            None => refused.is_empty(),
-            Some(misfit) => refused.iter().any(|one| one.plugin == misfit.plugin()),
+    }
+
+    fn expected(&self) -> Option<Expected<'_>> {
+        machine::expected(self.machine.as_ref()?, &self.world)
+    }
+
+    /// What kube-scheduler is shown.
+    fn question(&self) -> Vec<Value> {
+        let is_ordinary = |object: &&Value| object["kind"] != "Machine";
+        let mut objects: Vec<Value> = self.objects.iter().filter(is_ordinary).cloned().collect();
+        if let Some(machine) = self.expected() {
+            objects.extend(machine::rendered(&machine, MACHINE, &objects));
+        }
+        objects
+    }
+
+    /// With a Node more, the scheduler may think otherwise of the Nodes that are there.
+    fn forget_others(&self, judged: &mut Verdicts) {
+        judged.retain(|(_, node), _| self.machine.is_none() || node == MACHINE);
+    }
+
+    /// Where kproxide says something else than the scheduler.
+    fn differences(&self, judged: &Verdicts) -> Vec<String> {
+        let filters = Filters::of(&self.world);
+        let machine = self.expected();
+        let difference = |((pod, node), refused): (&(String, String), &Vec<Refusal>)| {
+            let (namespace, name) = pod.split_once('/').expect("namespace/name");
+            let key = PodKey::new(namespace, name);
+            let view = self.world.pod(&key).expect("it is there");
+            if !view.spec().unsupported.is_empty() {
+                return None;
+            }
+            let misfit = match &machine {
+                Some(machine) => filters.misfit_on(&view, machine),
+                None => filters.misfit(&view, &NodeName::from(node.as_str())),
+            };
+            let agrees = match &misfit {
+                None => refused.is_empty(),
+                Some(misfit) => refused.iter().any(|one| one.plugin == misfit.plugin()),
+            };
+            let ours = misfit.map_or("fits".to_owned(), |misfit| {
+                format!("{} ({misfit})", misfit.plugin())
+            });
+            let theirs: Vec<String> = refused.iter().map(Refusal::to_string).collect();
+            let theirs = theirs.join(", ");
+            (!agrees)
+                .then(|| format!("{pod} on {node}: kproxide: {ours}; kube-scheduler: {theirs}"))
         };
-        let ours = misfit.map_or("fits".to_owned(), |misfit| {
-            format!("{} ({misfit})", misfit.plugin())
-        });
-        let theirs: Vec<String> = refused.iter().map(Refusal::to_string).collect();
-        let theirs = theirs.join(", ");
-        (!agrees).then(|| format!("{pod} on {node}: kproxide: {ours}; kube-scheduler: {theirs}"))
-    };
-    judged.iter().filter_map(difference).collect()
+        judged.iter().filter_map(difference).collect()
+    }
 }
 
 fn full_name(object: &Value) -> String {

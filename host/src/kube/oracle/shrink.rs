@@ -5,7 +5,13 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// What an object cannot be without.
-const KEPT: [&str; 4] = ["/apiVersion", "/kind", "/metadata", "/metadata/name"];
+const KEPT: [&str; 5] = [
+    "/apiVersion",
+    "/kind",
+    "/metadata",
+    "/metadata/name",
+    "/metadata/namespace",
+];
 
 /// Drops objects and parts of them for as long as `differs` finds something. Says what is left and what it finds there.
 pub(super) fn shrunk(
