@@ -74,6 +74,31 @@ impl Client {
         Self::from_config(config)
     }
 
+    /// As a person: with this kubeconfig or the default one, and this context of it or its current one.
+    ///
+    /// # Errors
+    /// Unreadable or missing credentials. The server is not asked.
+    pub async fn connect_as_user(
+        kubeconfig: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<Self, ConnectError> {
+        let path = kubeconfig.map_or("~/.kube/config".into(), |path| path.display().to_string());
+        let failed = |source| ConnectError::Kubeconfig { path, source };
+        let read = match kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let options = KubeConfigOptions {
+            context: context.map(str::to_owned),
+            ..KubeConfigOptions::default()
+        };
+        let config = match read {
+            Ok(read) => kube::Config::from_custom_kubeconfig(read, &options).await,
+            Err(error) => Err(error),
+        };
+        Self::from_config(config.map_err(failed)?)
+    }
+
     /// # Errors
     /// Certificates or credentials that cannot be used.
     pub fn from_config(config: kube::Config) -> Result<Self, ConnectError> {
@@ -112,6 +137,13 @@ impl Client {
     /// Takes note of the `resourceVersion` of an object that a watch has shown; `path` is the watch's. A list that comes later must not be older.
     pub(super) fn shown(&self, path: &str, version: &str) {
         self.freshness.shown(path, version);
+    }
+
+    /// What the API server answers at this path and query.
+    pub(super) async fn get(&self, uri: &str) -> Result<serde_json::Value, kube::Error> {
+        let request = Request::get(uri).body(Vec::new());
+        let request = request.map_err(kube::Error::HttpError)?;
+        self.inner.request(request).await
     }
 
     #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! API server ─► watch ─► view, convert ─► planner::Delta
+//! files ─► manifest ─► view, convert ─► planner::Delta
 //! act ─► claims, ledger, nodes, pods, evict, identity ─► client ─► API server
 //! ```
 //!
@@ -36,6 +37,8 @@ pub mod identity;
 pub mod status;
 
 pub mod watch;
+
+pub mod manifest;
 
 pub mod lease;
 

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::cases::{self, OURS, send};
 use super::client::Client;
+use super::manifest::compared as manifest;
 use super::watch::{self, Kind, Report};
 
 #[tokio::test]
@@ -41,6 +42,7 @@ async fn the_adapter_on_a_real_api_server() {
     cases::status_is_written_when_something_changes(&client).await;
     cases::an_event_is_written(&client).await;
     watches_sync(&client).await;
+    manifest::files_are_completed_as_the_api_server_completes(&client).await;
     cluster.stop().await;
 }
 

@@ -53,6 +53,18 @@ pub struct Unreadable {
     pub problem: String,
 }
 
+/// An object of the API that is held as plain data.
+pub(super) fn decoded<T: DeserializeOwned>(kind: &str, object: &Value) -> Result<T, Unreadable> {
+    serde_path_to_error::deserialize(object).map_err(|error| Unreadable {
+        object: format!(
+            "{kind}/{}",
+            object["metadata"]["name"].as_str().unwrap_or_default()
+        ),
+        field: error.path().to_string(),
+        problem: error.into_inner().to_string(),
+    })
+}
+
 /// A part of one of our own records.
 fn record<K: Resource<DynamicType = ()>, T: DeserializeOwned>(
     object: &CustomView<K>,

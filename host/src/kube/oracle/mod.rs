@@ -18,7 +18,7 @@ use kproxide_testkit::require_controlplane;
 use serde_json::Value;
 
 use self::scheduler::{Refusal, Scheduler, Verdicts};
-use super::watch::{Change, changes_of};
+use super::watch::{Change, Kind};
 
 /// How many worlds are drawn. See `tests/README.md`.
 const WORLDS: &str = "KPROXIDE_ORACLE_WORLDS";
@@ -130,7 +130,9 @@ impl Case {
             .as_ref()
             .map_or_else(World::default, |machine| machine::scene(machine).world());
         for object in objects.iter().filter(|object| !is_machine(object)) {
-            for change in changes_of(object) {
+            let text = |field: &str| object[field].as_str().unwrap_or_default();
+            let kind = Kind::of(text("apiVersion"), text("kind")).expect("a watched kind");
+            for change in kind.read(object).expect("a readable object") {
                 if let Change::Delta(delta) = change {
                     world.apply(delta);
                 }

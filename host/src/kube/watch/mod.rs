@@ -17,11 +17,12 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::ClusterName;
 use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::client::Client;
-use super::convert::{ClusterConnection, Unreadable, object_key};
+use super::convert::{ClusterConnection, Unreadable, decoded, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
     CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView,
@@ -101,6 +102,71 @@ impl fmt::Display for Kind {
     }
 }
 
+impl Kind {
+    fn entry(self) -> Entry {
+        match self {
+            Self::Clusters => Entry::of::<CustomView<ProxmoxCluster>>(),
+            Self::Classes => Entry::of::<CustomView<NodeClass>>(),
+            Self::Pools => Entry::of::<CustomView<NodePool>>(),
+            Self::Claims => Entry::of::<CustomView<NodeClaim>>(),
+            Self::Ledger => Entry::of::<CustomView<Ledger>>(),
+            Self::Nodes => Entry::of::<NodeView>(),
+            Self::Pods => Entry::of::<PodView>(),
+            Self::DaemonSets => Entry::of::<DaemonSetView>(),
+            Self::DisruptionBudgets => Entry::of::<DisruptionBudgetView>(),
+            Self::VolumeAttachments => Entry::of::<VolumeAttachmentView>(),
+            Self::VolumeClaims => Entry::of::<VolumeClaimView>(),
+            Self::Volumes => Entry::of::<VolumeView>(),
+            Self::StorageClasses => Entry::of::<StorageClassView>(),
+            Self::CsiNodes => Entry::of::<CsiNodeView>(),
+            Self::CsiDrivers => Entry::of::<CsiDriverView>(),
+            Self::StorageCapacities => Entry::of::<StorageCapacityView>(),
+        }
+    }
+
+    /// The kind of objects with this `apiVersion` and `kind`. `None`: no watch is interested in them.
+    pub(in crate::kube) fn of(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| {
+            let entry = one.entry();
+            entry.api_version == api_version && entry.kind == kind
+        })
+    }
+
+    /// Where the API server lists all objects of the kind.
+    pub(in crate::kube) fn path(self) -> String {
+        self.entry().path
+    }
+
+    /// What follows from an object that no watch has delivered, such as one in a file.
+    pub(in crate::kube) fn read(self, object: &Value) -> Result<Vec<Change>, Unreadable> {
+        (self.entry().read)(object)
+    }
+}
+
+/// What is done with the objects of one kind.
+struct Entry {
+    api_version: String,
+    kind: String,
+    path: String,
+    run: fn(Client, mpsc::Sender<Report>) -> BoxFuture<'static, ()>,
+    read: fn(&Value) -> Result<Vec<Change>, Unreadable>,
+}
+
+impl Entry {
+    fn of<K: Watched>() -> Self {
+        Self {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            path: K::url_path(&(), None),
+            run: |client, reports| run::<K>(client, reports).boxed(),
+            read: |object| {
+                let read: K = decoded(K::kind(&()).as_ref(), object)?;
+                K::changes(&full_name(&read), Some(&read))
+            },
+        }
+    }
+}
+
 /// One thing that is different now.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -145,28 +211,7 @@ pub fn tasks(
 ) -> Vec<(Kind, BoxFuture<'static, ()>)> {
     Kind::ALL
         .into_iter()
-        .map(|kind| {
-            let (client, reports) = (client.clone(), reports.clone());
-            let task = match kind {
-                Kind::Clusters => run::<CustomView<ProxmoxCluster>>(client, reports).boxed(),
-                Kind::Classes => run::<CustomView<NodeClass>>(client, reports).boxed(),
-                Kind::Pools => run::<CustomView<NodePool>>(client, reports).boxed(),
-                Kind::Claims => run::<CustomView<NodeClaim>>(client, reports).boxed(),
-                Kind::Ledger => run::<CustomView<Ledger>>(client, reports).boxed(),
-                Kind::Nodes => run::<NodeView>(client, reports).boxed(),
-                Kind::Pods => run::<PodView>(client, reports).boxed(),
-                Kind::DaemonSets => run::<DaemonSetView>(client, reports).boxed(),
-                Kind::DisruptionBudgets => run::<DisruptionBudgetView>(client, reports).boxed(),
-                Kind::VolumeAttachments => run::<VolumeAttachmentView>(client, reports).boxed(),
-                Kind::VolumeClaims => run::<VolumeClaimView>(client, reports).boxed(),
-                Kind::Volumes => run::<VolumeView>(client, reports).boxed(),
-                Kind::StorageClasses => run::<StorageClassView>(client, reports).boxed(),
-                Kind::CsiNodes => run::<CsiNodeView>(client, reports).boxed(),
-                Kind::CsiDrivers => run::<CsiDriverView>(client, reports).boxed(),
-                Kind::StorageCapacities => run::<StorageCapacityView>(client, reports).boxed(),
-            };
-            (kind, task)
-        })
+        .map(|kind| (kind, (kind.entry().run)(client.clone(), reports.clone())))
         .collect()
 }
 
@@ -345,21 +390,6 @@ fn full_name<K: kube::Resource>(object: &K) -> Box<str> {
         (*key.name).into()
     } else {
         key.to_string().into()
-    }
-}
-
-/// What follows from an object that no watch has delivered.
-#[cfg(test)]
-pub(super) fn changes_of(object: &serde_json::Value) -> Vec<Change> {
-    fn read<K: Watched>(object: &serde_json::Value) -> Vec<Change> {
-        let object: K = serde_json::from_value(object.clone()).expect("an object of this kind");
-        K::changes(&full_name(&object), Some(&object)).expect("a readable object")
-    }
-    match object["kind"].as_str() {
-        Some("Pod") => read::<PodView>(object),
-        Some("Node") => read::<NodeView>(object),
-        Some("DaemonSet") => read::<DaemonSetView>(object),
-        _ => panic!("no such kind: {object}"),
     }
 }
 

@@ -1,0 +1,74 @@
+//! All objects of a running cluster that a plan may depend on. It only lists.
+
+use serde_json::Value;
+
+use super::Object;
+use crate::kube::client::Client;
+use crate::kube::watch::Kind;
+
+/// Objects in one page of a list.
+const PAGE: usize = 500;
+
+/// What a plan needs beyond the kinds that are watched: what makes pods, and what the API server fills them in from.
+const OTHERS: [&str; 9] = [
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/statefulsets",
+    "/apis/apps/v1/replicasets",
+    "/api/v1/replicationcontrollers",
+    "/apis/batch/v1/jobs",
+    "/apis/batch/v1/cronjobs",
+    "/api/v1/limitranges",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/node.k8s.io/v1/runtimeclasses",
+];
+
+/// Why the cluster cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("GET {path}")]
+pub struct ListError {
+    path: String,
+    #[source]
+    source: kube::Error,
+}
+
+/// One list after the other, each in pages. Lists that the caller may not see, and kinds that the cluster does not
+/// serve, are told by their paths.
+///
+/// # Errors
+/// The API server cannot be reached, or fails.
+pub async fn everything(client: &Client) -> Result<(Vec<Object>, Vec<String>), ListError> {
+    let (mut objects, mut unseen) = (Vec::new(), Vec::new());
+    let watched = Kind::ALL.into_iter().map(Kind::path);
+    for path in watched.chain(OTHERS.map(str::to_owned)) {
+        match all(client, &path).await {
+            Ok(found) => objects.extend(found),
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+                unseen.push(format!("{path}: {}", status.message));
+            }
+            Err(source) => return Err(ListError { path, source }),
+        }
+    }
+    Ok((objects, unseen))
+}
+
+async fn all(client: &Client, path: &str) -> Result<Vec<Object>, kube::Error> {
+    let mut objects = Vec::new();
+    let mut next = String::new();
+    loop {
+        let uri = format!("{path}?limit={PAGE}&continue={next}");
+        let mut page: Value = client.get(&uri).await?;
+        let kind = page["kind"].as_str().unwrap_or_default();
+        let kind = kind.strip_suffix("List").unwrap_or(kind).to_owned();
+        let version = page["apiVersion"].clone();
+        let items = page["items"].as_array_mut().map(std::mem::take);
+        for mut item in items.unwrap_or_default() {
+            item["kind"] = kind.as_str().into();
+            item["apiVersion"] = version.clone();
+            objects.push(Object::from_elsewhere(item, "the cluster"));
+        }
+        match page["metadata"]["continue"].as_str() {
+            Some(token) if !token.is_empty() => token.clone_into(&mut next),
+            Some(_) | None => return Ok(objects),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Objects that no watch delivers: documents in files, and what a running cluster lists.
+//!
+//! [`read`] makes documents into objects and keeps their lines. [`admission`] fills in what the API server would fill
+//! in, [`workloads`] makes the pods that controllers would make, and [`status`] says how they stand. [`changes`] gives
+//! the planner's facts, by the same views and conversions as the watches.
+
+mod admission;
+#[cfg(test)]
+pub(in crate::kube) mod compared;
+mod listing;
+mod read;
+mod status;
+mod workloads;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+pub use admission::Admission;
+pub use listing::{ListError, everything};
+pub use read::{BadInput, Object, documents};
+pub use status::{settle, settle_budget};
+pub use workloads::{Made, Replicas, Standing, daemon, made, standing};
+
+use super::convert::Unreadable;
+use super::watch::{Change, Kind};
+
+/// What an object is told apart by: its group (not its version), kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    pub group: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Objects by identity. Of two with one identity the later one counts.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    all: BTreeMap<Identity, Object>,
+    /// What was there before an object of a later layer.
+    before: BTreeMap<Identity, Value>,
+}
+
+impl Objects {
+    /// Puts a layer of objects on top.
+    pub fn add(&mut self, layer: impl IntoIterator<Item = Object>) {
+        let mut added = BTreeMap::new();
+        for object in layer {
+            added.insert(object.identity(), object);
+        }
+        for (identity, object) in added {
+            if let Some(before) = self.all.insert(identity.clone(), object) {
+                self.before.insert(identity, before.value);
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Identity, &Object)> {
+        self.all.iter()
+    }
+
+    /// The objects of a kind, by namespace and name.
+    pub fn of<'a>(
+        &'a self,
+        group: &'a str,
+        kind: &'a str,
+    ) -> impl Iterator<Item = (&'a Identity, &'a Object)> {
+        let is_one = move |identity: &Identity| identity.group == group && identity.kind == kind;
+        self.all
+            .iter()
+            .filter(move |(identity, _)| is_one(identity))
+    }
+
+    pub fn has(&self, group: &str, kind: &str) -> bool {
+        self.of(group, kind).next().is_some()
+    }
+
+    pub fn get(&self, identity: &Identity) -> Option<&Object> {
+        self.all.get(identity)
+    }
+
+    /// What an object of the last layer took the place of.
+    pub fn before(&self, identity: &Identity) -> Option<&Value> {
+        self.before.get(identity)
+    }
+}
+
+/// Whether a watch knows such objects.
+pub fn is_watched(object: &Object) -> bool {
+    Kind::of(object.api_version(), object.kind()).is_some()
+}
+
+/// What follows from an object for the planner. Nothing follows from a kind that no watch is interested in.
+///
+/// # Errors
+/// A field that cannot be read.
+pub fn changes(object: &Object) -> Result<Vec<Change>, BadInput> {
+    let Some(kind) = Kind::of(object.api_version(), object.kind()) else {
+        return Ok(Vec::new());
+    };
+    let refused = |Unreadable { field, problem, .. }: Unreadable| object.bad(&field, problem);
+    kind.read(&object.value).map_err(refused)
+}
