@@ -522,6 +522,7 @@ impl Reporter {
             score,
             reason,
             fallback,
+            pods: _,
         } = placement;
         if launched.contains(claim) {
             self.metrics

@@ -80,6 +80,9 @@ pub struct PlacementReport {
     pub reason: String,
     /// The policy asked for did not answer; why.
     pub fallback: Option<String>,
+    /// The pods that it is for: the first of each shape that gets machines, as in [`PendingShape::example`], and how many.
+    #[serde(default)]
+    pub pods: Vec<(PodKey, u32)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

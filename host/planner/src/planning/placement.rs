@@ -12,7 +12,7 @@ use super::{Planning, pools};
 use crate::facts::{
     ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind,
 };
-use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PoolName, Vmid};
+use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PodKey, PoolName, Vmid};
 use crate::ledger::{policy_state, set_policy_state};
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
@@ -338,6 +338,7 @@ impl<'w> Planning<'w> {
             score: chosen.score,
             reason: chosen.reason.clone(),
             fallback: fallback.clone(),
+            pods: self.example_pods(&self.placing.wanted[index].order.pods),
         });
         self.launches.push(Launch {
             claim: claim.clone(),
@@ -364,6 +365,18 @@ impl<'w> Planning<'w> {
         }
         self.note_rejections(question, &ranking);
         self.placing.next += 1;
+    }
+
+    /// Of each shape the first pod that no Node and no machine on its way takes.
+    fn example_pods(&self, pods: &[(usize, u32)]) -> Vec<(PodKey, u32)> {
+        let example = |(need, count): &(usize, u32)| {
+            let need = &self.needs[*need];
+            let on_nodes = need.on_nodes.as_ref().map_or(0, |(_, count)| *count);
+            let on_claims = need.on_claims.as_ref().map_or(0, |(_, count)| *count);
+            let first = need.pods.iter().nth((on_nodes + on_claims) as usize);
+            first.map(|pod| (pod.key(), *count))
+        };
+        pods.iter().filter_map(example).collect()
     }
 
     fn launch_reason(&self, wanted: &Wanted) -> String {
