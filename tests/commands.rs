@@ -104,6 +104,8 @@ async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
     let pod = fixtures::pod("waits", "6", "12Gi");
     api.create("/api/v1/namespaces/default/pods", &pod).await;
 
+    plans_the_same_machine(&kubeconfig, &format!("{out}/credentials")).await;
+
     let log = folder.path().join("log");
     let _host = kproxide(&[
         "run",
@@ -132,6 +134,27 @@ async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
     assert_eq!(claims["items"].as_array().unwrap().len(), 1, "{claims}");
     // The default of `--namespace`, which nothing here has made.
     api.get("/api/v1/namespaces/kproxide").await;
+}
+
+/// What the host is going to do, asked without it: hypervisors and templates are those that Proxmox lists.
+async fn plans_the_same_machine(kubeconfig: &str, credentials: &str) {
+    let answer = printed(&[
+        "plan",
+        "--from-cluster",
+        "--kubeconfig",
+        kubeconfig,
+        "--proxmox-credentials",
+        credentials,
+        "-o",
+        "json",
+    ])
+    .await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let launches = answer["launches"].as_array().unwrap();
+    assert_eq!(launches.len(), 1, "{answer}");
+    assert_eq!(launches[0]["pods"], json!(["default/waits"]), "{answer}");
+    let assumed = answer["assumed"].to_string();
+    assert!(!assumed.contains("hypervisors"), "{assumed}");
 }
 
 /// One of each kind.

@@ -41,7 +41,7 @@ const HOST: Rows = &[
     &["admin", "kube", "pve", "telemetry"],
     &["observe"],
     &["act", "policy"],
-    &["reporter"],
+    &["reporter", "whatif"],
     &["autoscaler"],
     &["config"],
     &["app"],

@@ -35,6 +35,17 @@ pub enum Command {
     #[cfg(feature = "simulator")]
     #[command(subcommand)]
     Simulate(Simulate),
+    /// Show what kproxide would do with the objects of files or of a cluster; it writes nothing
+    ///
+    /// It asks the controller's own planner and policies. Pods without a Node count as pending. Deployments,
+    /// StatefulSets, ReplicaSets, ReplicationControllers, Jobs and CronJobs make the pods that the input lacks. Without a
+    /// NodePool, NodeClass or ProxmoxCluster one is assumed, and without an Inventory three large hypervisors: the output
+    /// says so.
+    Plan(Box<PlanArgs>),
+    /// Say what becomes of one pod, Node, hypervisor, claim or pool, why, and what you can do
+    ///
+    /// It computes a plan, as `kproxide plan` does. The answer is in the first line.
+    Explain(Box<ExplainArgs>),
     /// Print the CustomResourceDefinitions as YAML
     Crds {
         /// Print the JSON Schema of the Helm chart's values instead
@@ -157,6 +168,111 @@ pub struct Timing {
 pub enum LogFormat {
     Json,
     Text,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_HELP)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub question: WhatIf,
+    /// Format of the output. JSON and YAML have the same fields
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub output: Format,
+    /// List each pending pod on each Node as they stand now, with the plugin of kube-scheduler that keeps the pod away
+    #[arg(long)]
+    pub verdicts: bool,
+    /// Exit with 10 if there is something to do, and with 20 if a pod gets no help
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// `pod`, `node`, `hypervisor`, `claim` or `pool` and a name, such as `pod web-1` or `node/worker-3`
+    #[arg(value_name = "KIND NAME", required = true, num_args = 1..=2)]
+    pub subject: Vec<String>,
+    #[command(flatten)]
+    pub question: WhatIf,
+    /// Format of the output: JSON and YAML have `answer`, `rules` and `next`
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+const PLAN_HELP: &str = "\
+An Inventory names the hypervisors of a ProxmoxCluster (`metadata.name`):
+
+  apiVersion: kproxide.dev/v1alpha1
+  kind: Inventory
+  metadata: {name: proxmox}
+  hypervisors:
+  - name: pve1
+    cores: 16
+    memory: 64Gi
+    used: {cores: 4, memory: 8Gi}      # by other VMs; default: nothing
+    online: true                       # default
+    maintenance: false                 # default
+    storages:                          # default: one that is large enough
+    - {name: local-lvm, type: lvmthin, size: 1Ti, free: 500Gi, shared: false}
+    templates: [k8s-node]              # if no hypervisor gives any: those of all NodeClasses
+
+JSON and YAML have `summary`, `launches`, `removals`, `pending` (outcome: fitsNode, fitsClaim, launching or noHelp),
+`kept`, `hypervisors`, `findings`, `assumed`, `ignored` and, with --verdicts, `verdicts`. Fields may be added.
+
+Exit codes: 0 there is a plan; 2 bad input, with file and line; 1 anything else; 10 and 20 with --exit-code.";
+
+/// What a plan is asked about.
+#[derive(Debug, Args)]
+pub struct WhatIf {
+    /// File or folder with Kubernetes objects in YAML or JSON, an Inventory, or an answer of /debug/plan; `-` is standard
+    /// input. May be given several times; of two objects of one name the later one counts
+    #[arg(
+        short,
+        long,
+        value_name = "FILE|DIR|-",
+        required_unless_present = "from_cluster"
+    )]
+    pub file: Vec<PathBuf>,
+    /// Read the folders in folders too
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// Namespace of objects that name none
+    #[arg(short, long, default_value = "default", value_name = "NAME")]
+    pub namespace: String,
+    /// Read the objects of a running cluster. It only lists. The objects of -f lie on top: what if you applied them?
+    #[arg(long)]
+    pub from_cluster: bool,
+    /// File with the address of Kubernetes and your credentials; default: the files of $KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; default: its current one
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Ask Proxmox for the hypervisors that no Inventory names. A folder with the credentials, as --credentials-dir of
+    /// `kproxide run`
+    #[arg(long, value_name = "DIR")]
+    pub proxmox_credentials: Option<PathBuf>,
+    /// Folder with your policies, as of `kproxide run`. May be given several times
+    #[arg(long, value_name = "DIR")]
+    pub policy_dir: Vec<PathBuf>,
+    /// Plan as if a workload had N replicas, such as deploy/web=10 or shop/sts/db=3. May be given several times
+    #[arg(long, value_name = "KIND/NAME=N")]
+    pub replicas: Vec<String>,
+    /// Plan as if each NodeClass had one more size, such as big=8x32 for 8 cores and 32 GiB. May be given several times
+    #[arg(long, value_name = "NAME=CORESxGIB")]
+    pub add_type: Vec<String>,
+    /// Plan as if a hypervisor was gone, with its machines and Nodes: their pods are pending. May be given several times
+    #[arg(long, value_name = "NAME")]
+    pub without_hypervisor: Vec<String>,
+    /// Plan for this moment, such as 2026-01-05T08:00:00Z; default: now, or the moment of the /debug/plan file
+    #[arg(long, value_name = "TIME")]
+    pub now: Option<jiff::Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+    Yaml,
 }
 
 #[cfg(feature = "simulator")]

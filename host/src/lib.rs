@@ -30,6 +30,8 @@ pub mod pve;
 
 pub mod policy;
 
+pub mod whatif;
+
 pub mod admin;
 pub mod clock;
 pub mod metrics;

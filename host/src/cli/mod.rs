@@ -2,6 +2,7 @@
 
 #[cfg(feature = "simulator")]
 mod demo;
+mod plan;
 pub mod policy;
 mod run;
 #[cfg(feature = "simulator")]
@@ -34,6 +35,8 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         Command::Demo(args) => return demo::run(&args, &mut out),
         #[cfg(feature = "simulator")]
         Command::Simulate(Simulate::Serve(args)) => return simulate::serve(&args, &mut out),
+        Command::Plan(args) => return plan::run(&args, &mut out),
+        Command::Explain(args) => return plan::explain(&args, &mut out),
         Command::Crds {
             values_schema: false,
         } => write!(out, "{}", crate::kube::crd::crds_yaml())?,

@@ -1,6 +1,7 @@
 //! `kproxide run`: the autoscaler in production. The operating system's clock, randomness, signals, files and sockets come in here.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +58,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
         .map_err(|error| format!("--admin-address {}: {error}", args.admin_address))?;
     let (files, policy_files) = mpsc::channel(1);
     let stop = CancellationToken::new();
-    let connect = connect(&config);
+    let connect = connect(config.credentials_dir.clone());
     let policy_dirs = config.policy_dirs.clone();
     let engine = Engine::new(Execution::Blocking).map_err(AppError::Policies)?;
     // Read once, so that a change of the system's clock changes no age and no deadline.
@@ -148,8 +149,7 @@ async fn outdated(clock: Clock, system: Clock, kube: Client) -> String {
     }
 }
 
-fn connect(config: &Config) -> Connect {
-    let credentials = config.credentials_dir.clone();
+pub(super) fn connect(credentials: PathBuf) -> Connect {
     Arc::new(move |connection, concurrency| {
         let trust = match &connection.trust {
             TrustSettings::System => Trust::System,

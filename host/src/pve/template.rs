@@ -20,7 +20,7 @@ const LINKABLE: [&str; 10] = [
 ];
 
 /// Whether volumes on a storage of this type can be the base of linked clones.
-pub(super) fn holds_linked_clones(kind: &str) -> bool {
+pub(crate) fn holds_linked_clones(kind: &str) -> bool {
     LINKABLE.contains(&kind)
 }
 

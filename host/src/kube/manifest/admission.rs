@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use kproxide_planner::keys;
 use serde_json::{Map, Value, json};
 
 use super::{Object, Objects};
@@ -189,8 +190,7 @@ impl Admission {
     }
 
     fn admit_claim(&self, claim: &mut Value) {
-        let annotation = "volume.beta.kubernetes.io/storage-class";
-        let names_one = !claim["metadata"]["annotations"][annotation].is_null();
+        let names_one = !claim["metadata"]["annotations"][keys::BETA_STORAGE_CLASS].is_null();
         let Some(spec) = claim.get_mut("spec").filter(|spec| spec.is_object()) else {
             return;
         };
@@ -255,10 +255,7 @@ fn fill_ports(container: &mut Value, on_host_network: bool) {
 
 /// Every pod tolerates for some minutes that its Node is away, unless it says something else about that.
 fn tolerate_for_a_while(spec: &mut Value) {
-    for key in [
-        kproxide_planner::keys::NOT_READY_TAINT,
-        kproxide_planner::keys::UNREACHABLE_TAINT,
-    ] {
+    for key in [keys::NOT_READY_TAINT, keys::UNREACHABLE_TAINT] {
         let says_so = |toleration: &Value| {
             let of_key = toleration["key"]
                 .as_str()

@@ -1,0 +1,168 @@
+//! The situations of `tests/data/plan`: each is a file of objects, and beside it stands what is said of it, as text and as
+//! JSON. `KPROXIDE_UPDATE=1 cargo test -p kproxide --lib cli::plan` writes those anew.
+
+use std::collections::BTreeSet;
+
+use clap::Parser as _;
+
+use super::*;
+use crate::args::{Cli, Command};
+
+const NOW: &str = "2026-01-05T08:00:00Z";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/plan")
+}
+
+fn policies() -> Library {
+    Library::new(Engine::new(Execution::Blocking).unwrap())
+}
+
+/// A command line on a file of the folder, with the flags that its first line gives: `# flags: …`.
+fn parsed(command: &[&str], file: &str) -> Command {
+    let path = folder().join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    let first = text.lines().next().unwrap_or_default();
+    let flags = first.strip_prefix("# flags: ").unwrap_or_default();
+    let path = path.display().to_string();
+    let words = ["kproxide"].into_iter().chain(command.iter().copied());
+    let words = words.chain(["-f", &path, "--now", NOW]);
+    let wanted = command.first() == Some(&"plan");
+    let flags = flags.split_whitespace().filter(|_| wanted);
+    Cli::try_parse_from(words.chain(flags)).unwrap().command
+}
+
+/// Compares with the file, or writes it.
+fn hold(file: &str, said: &str, different: &mut Vec<String>) {
+    let path = folder().join(file);
+    if std::env::var_os("KPROXIDE_UPDATE").is_some() {
+        fs::write(&path, said).unwrap();
+    }
+    if fs::read_to_string(&path).unwrap_or_default() != said {
+        different.push(format!("{file}: this is said now:\n{said}"));
+    }
+}
+
+#[tokio::test]
+async fn each_situation_is_answered_as_its_files_say() {
+    let policies = policies();
+    let files = fs::read_dir(folder()).unwrap();
+    let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let situations: BTreeSet<String> = files.filter(|name| name.ends_with(".yaml")).collect();
+    assert!(situations.len() >= 10, "{situations:?}");
+    let mut different = Vec::new();
+    for file in situations {
+        let Command::Plan(args) = parsed(&["plan"], &file) else {
+            panic!("{file}");
+        };
+        let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+        let mut answer = Answer::of(&scene, &plan);
+        if args.verdicts {
+            answer = answer.with_verdicts(&scene.world);
+        }
+        let name = file.strip_suffix(".yaml").unwrap();
+        hold(
+            &format!("{name}.txt"),
+            &Text(&answer).to_string(),
+            &mut different,
+        );
+        let mut json = Vec::new();
+        print(&mut json, Format::Json, &answer).unwrap();
+        let json = String::from_utf8(json).unwrap();
+        hold(&format!("{name}.json"), &json, &mut different);
+        let mut yaml = Vec::new();
+        print(&mut yaml, Format::Yaml, &answer).unwrap();
+        let yaml: serde_json::Value =
+            serde_saphyr::from_str(&String::from_utf8(yaml).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(yaml, json, "{file}");
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// Of each kind of subject, in situations where the answers differ.
+#[tokio::test]
+async fn explain_answers_in_its_first_line() {
+    let asked = [
+        ("no_help.yaml", "pod huge"),
+        ("no_help.yaml", "pod/intolerant"),
+        ("no_help.yaml", "pod fine"),
+        ("limit.yaml", "pod batch-1"),
+        ("limit.yaml", "pod batch-3"),
+        ("limit.yaml", "pool workers"),
+        ("scale_down.yaml", "node workers-a"),
+        ("scale_down.yaml", "node workers-b"),
+        ("scale_down.yaml", "claim workers-c"),
+        ("scale_down.yaml", "pod db-0"),
+        ("refused_hypervisors.yaml", "hypervisor pve1"),
+        ("refused_hypervisors.yaml", "hypervisor home/pve4"),
+        ("verdicts.yaml", "pod wants-port"),
+        ("verdicts.yaml", "node full"),
+    ];
+    let policies = policies();
+    let explained = async |file: &str, subject: &str| {
+        let mut words = vec!["explain"];
+        words.extend(subject.split(' '));
+        let Command::Explain(args) = parsed(&words, file) else {
+            panic!("{subject}");
+        };
+        let subject = Subject::read(&args.subject, &args.question.namespace).unwrap();
+        let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+        whatif::explain(&scene, &plan, &subject)
+    };
+    let mut said = String::new();
+    for (file, subject) in asked {
+        let answer = explained(file, subject).await.unwrap().to_string();
+        assert!(answer.lines().count() < 40, "{answer}");
+        said += &format!("$ kproxide explain {subject} -f {file}\n{answer}\n");
+    }
+    let mut different = Vec::new();
+    hold("explain.txt", &said, &mut different);
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    for kind in ["pod", "node", "hypervisor", "claim", "pool"] {
+        let unknown = explained("limit.yaml", &format!("{kind} nobody")).await;
+        assert!(unknown.unwrap_err().starts_with("there is no "), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_saved_world_is_planned_again_with_objects_on_top() {
+    let policies = policies();
+    let Command::Plan(args) = parsed(&["plan"], "limit.yaml") else {
+        panic!("no plan");
+    };
+    let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let saved = serde_json::json!({"now": scene.now, "plan": plan, "world": scene.world});
+    let saved = file("saved.json", &saved.to_string());
+    let replanned = async |more: &[&str]| {
+        let words = ["kproxide", "plan", "-f", &saved]
+            .into_iter()
+            .chain(more.iter().copied());
+        let Command::Plan(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("no plan");
+        };
+        answered(&args.question, &policies).await.unwrap()
+    };
+    let (again, same) = replanned(&[]).await;
+    assert_eq!((again.now, &same), (scene.now, &plan));
+
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: more}, spec: {containers: []}}";
+    let (_, more) = replanned(&["-f", &file("pod.yaml", pod)]).await;
+    let count = |plan: &Plan| plan.report.pending.iter().map(|row| row.count).sum::<u32>();
+    assert_eq!((count(&plan), count(&more)), (3, 4));
+
+    // Without the hypervisor of the one machine its Node is gone, and the pool may have two others.
+    let (_, without) = replanned(&["--without-hypervisor", "pve1"]).await;
+    let hypervisors: BTreeSet<_> = without
+        .launches
+        .iter()
+        .map(|one| &*one.spec.hypervisor)
+        .collect();
+    assert_eq!(hypervisors, BTreeSet::from(["pve2", "pve3"]));
+}

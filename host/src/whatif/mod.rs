@@ -1,0 +1,57 @@
+//! What kproxide would do: the controller's own planner and policies, on objects from files or from a cluster that is
+//! only read. Nothing here writes anything.
+//!
+//! [`build`] makes a world of objects, [`plan`] asks the planner and the policies, [`Answer`] says it in stable words.
+
+mod answer;
+mod change;
+mod explain;
+mod inventory;
+mod text;
+mod world;
+
+use jiff::Timestamp;
+use kproxide_planner::plan::Plan;
+use kproxide_planner::planning::{Limits, Planning};
+use kproxide_planner::world::World;
+
+pub use answer::{Answer, Verdict};
+pub use change::{AddType, Changes};
+pub use explain::{Explanation, Subject, explain};
+pub use text::Text;
+pub use world::{Input, Scene, build};
+
+use crate::kube::manifest::BadInput;
+pub use crate::kube::manifest::Replicas;
+use crate::policy::{Budget, Library};
+
+/// So many machines are planned at once. The controller begins fewer in one tick, and the rest in the next ones.
+const MOST_LAUNCHES: u32 = 5_000;
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error(transparent)]
+    Input(#[from] BadInput),
+    /// A flag names what the input does not have.
+    #[error("{0}")]
+    Flag(String),
+}
+
+/// One plan of this world at this moment, with the policies' answers.
+pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> Plan {
+    // A person waits for the answer, and the next pod does not.
+    let mut budget = Budget {
+        fuel_left: u64::MAX,
+    };
+    let limits = Limits {
+        max_launches_per_tick: MOST_LAUNCHES,
+        ..Limits::default()
+    };
+    let mut planning = Planning::new(world, now, limits);
+    while let Some(question) = planning.question() {
+        let answer = policies.ask(&question, &mut budget).await;
+        planning.answer(answer);
+    }
+    planning.finish()
+}

@@ -1,0 +1,425 @@
+//! A world of the planner, made of objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use kproxide_planner::facts::{Delta, EntryState, HostFacts, LedgerEntry, LedgerFacts};
+use kproxide_planner::ids::{ClusterName, ObjectKey};
+use kproxide_planner::selector::node_matches;
+use kproxide_planner::taints::untolerated;
+use kproxide_planner::world::{PodView, World};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::inventory::{self, Known};
+use super::{Changes, Trouble};
+use crate::kube::convert::ClusterConnection;
+use crate::kube::manifest::{
+    self, Admission, BadInput, Made, Object, Objects, Standing, documents, is_watched,
+};
+use crate::kube::watch::Change;
+use crate::policy::Library;
+
+const OURS: &str = "kproxide.dev";
+
+/// Kinds that no watch knows, and that a plan depends on.
+const READ_OTHERWISE: [&str; 10] = [
+    "Inventory",
+    "Deployment",
+    "StatefulSet",
+    "ReplicaSet",
+    "ReplicationController",
+    "Job",
+    "CronJob",
+    "LimitRange",
+    "PriorityClass",
+    "RuntimeClass",
+];
+
+/// What a person gives.
+#[derive(Debug, Default)]
+pub struct Input {
+    /// Of the cluster. Empty without one.
+    pub cluster: Vec<Object>,
+    /// Of the files: they lie on top.
+    pub files: Vec<Object>,
+}
+
+/// A world, and what went into it.
+pub struct Scene {
+    pub world: World,
+    /// When it is planned.
+    pub now: Timestamp,
+    /// What was assumed where the input says nothing, one sentence each.
+    pub assumed: Vec<String>,
+    /// Kinds that nothing depends on, and how many objects of each there are.
+    pub ignored: BTreeMap<String, u32>,
+    /// How to reach the Proxmox clusters whose hypervisors no document gives.
+    connections: BTreeMap<ClusterName, ClusterConnection>,
+    known: BTreeMap<ClusterName, Known>,
+    hypervisors_named: BTreeMap<ClusterName, (BTreeSet<String>, BTreeSet<String>)>,
+}
+
+/// Makes a world of the input. Hypervisors come with [`Scene::finish`].
+///
+/// # Errors
+/// A document that cannot be read, or a flag that names what is not there.
+pub fn build(
+    input: Input,
+    changes: &Changes,
+    now: Option<Timestamp>,
+    clock: Timestamp,
+) -> Result<Scene, Trouble> {
+    let (saved, files): (Vec<Object>, Vec<Object>) =
+        input.files.into_iter().partition(Object::is_saved_world);
+    let saved = saved.last().map(SavedWorld::read).transpose()?;
+    let is_saved = saved.is_some();
+    let (world, at) = saved.map_or((World::default(), None), |saved| {
+        (saved.world, Some(saved.now))
+    });
+    let now = now.or(at).unwrap_or(clock);
+    let mut scene = Scene {
+        world,
+        now,
+        assumed: Vec::new(),
+        ignored: BTreeMap::new(),
+        connections: BTreeMap::new(),
+        known: BTreeMap::new(),
+        hypervisors_named: BTreeMap::new(),
+    };
+    if !is_saved {
+        scene.world.apply(Delta::Host(HostFacts {
+            cluster_id: "plan".to_owned(),
+            armed_at: Some(Timestamp::UNIX_EPOCH),
+            dry_run: true,
+            key_known: true,
+            ..HostFacts::default()
+        }));
+    }
+    let is_from_files = input.cluster.is_empty() && !is_saved;
+    let mut objects = Objects::default();
+    objects.add(input.cluster);
+    objects.add(files);
+    scene.add_defaults(&mut objects, is_saved);
+    for object in objects.of(OURS, "Inventory").map(|(_, object)| object) {
+        let (cluster, known) = inventory::read(object)?;
+        scene.known.insert(cluster, known);
+    }
+    let made = scene.make_pods(&objects, changes)?;
+    let admission = Admission::of(&objects);
+    let given = objects.iter().map(|(_, object)| object.clone());
+    let all = given.chain(made.objects);
+    let mut ready = Objects::default();
+    let mut settled = Vec::new();
+    for mut object in all {
+        if object.kind() == "Pod" && made.surplus.contains(&key_of(&object)) {
+            continue;
+        }
+        // What cannot be read is said before anything is filled in.
+        manifest::changes(&object)?;
+        scene.assumed.extend(admission.admit(&mut object));
+        manifest::settle(&mut object, now);
+        settled.push(object);
+    }
+    ready.add(settled);
+    for (namespace, name) in &made.surplus {
+        scene
+            .world
+            .apply(Delta::Pod(ObjectKey::new(namespace, name), None));
+    }
+    for (_, object) in ready.iter() {
+        let mut object = object.clone();
+        manifest::settle_budget(&mut object, &ready);
+        scene.take(&object)?;
+    }
+    if is_from_files {
+        scene.run_daemons(&ready)?;
+    }
+    scene.assumed.sort();
+    scene.assumed.dedup();
+    Ok(scene)
+}
+
+fn key_of(object: &Object) -> (String, String) {
+    (object.namespace().to_owned(), object.name().to_owned())
+}
+
+/// A file as `/debug/plan` gives it.
+#[derive(serde::Deserialize)]
+struct SavedWorld {
+    now: Timestamp,
+    world: World,
+}
+
+impl SavedWorld {
+    fn read(object: &Object) -> Result<Self, BadInput> {
+        let unreadable = |error: serde_json::Error| {
+            object.bad(
+                "",
+                format_args!("this is no answer of /debug/plan of this version: {error}"),
+            )
+        };
+        Self::deserialize(&object.value).map_err(unreadable)
+    }
+}
+
+impl Scene {
+    /// Our own objects where the input has none of a kind.
+    fn add_defaults(&mut self, objects: &mut Objects, is_saved: bool) {
+        if is_saved {
+            return;
+        }
+        let defaults = documents("default.yaml", include_str!("default.yaml"), "default");
+        for default in defaults.expect("our own text can be read") {
+            if objects.has(OURS, default.kind()) {
+                continue;
+            }
+            let mut added = vec![default];
+            // A class or a cluster that the pools name is taken for it, so that the pools can be used.
+            let names = match added[0].kind() {
+                "NodeClass" => named_by_pools(objects, |spec| vec![spec["nodeClass"].clone()]),
+                "ProxmoxCluster" => {
+                    let clusters = |spec: &'_ Value| spec["clusters"].as_array().cloned();
+                    let of_pools =
+                        named_by_pools(objects, |spec| clusters(spec).unwrap_or_default());
+                    &of_pools | &names(objects, "Inventory")
+                }
+                _ => names(objects, "NodeClass"),
+            };
+            if !names.is_empty() {
+                let default = added.remove(0);
+                let is_pool = default.kind() == "NodePool";
+                added = names
+                    .iter()
+                    .map(|name| {
+                        let mut value = default.value.clone();
+                        value["metadata"]["name"] = name.as_str().into();
+                        if is_pool {
+                            value["spec"]["nodeClass"] = name.as_str().into();
+                        }
+                        Object::from_elsewhere(value, "kproxide's defaults")
+                    })
+                    .collect();
+            }
+            for object in &added {
+                self.assumed.push(assumption(object));
+            }
+            objects.add(added);
+        }
+    }
+
+    fn make_pods(&self, objects: &Objects, changes: &Changes) -> Result<Made, Trouble> {
+        let mut standing = manifest::standing(objects);
+        standing.extend(
+            self.world
+                .pods()
+                .filter(|pod| pod.is_alive())
+                .filter_map(|pod| {
+                    let owner = pod.owner()?;
+                    Some(Standing {
+                        namespace: pod.namespace().to_string(),
+                        name: pod.name().to_string(),
+                        owner_kind: owner.kind.to_string(),
+                        owner_name: owner.name.to_string(),
+                    })
+                }),
+        );
+        standing.sort();
+        standing.dedup();
+        let made = manifest::made(objects, &standing, &changes.replicas, self.now);
+        made.map_err(|problem| Trouble::Flag(format!("--replicas: {problem}")))
+    }
+
+    /// Takes what follows from one object into the world.
+    fn take(&mut self, object: &Object) -> Result<(), BadInput> {
+        if !is_watched(object) {
+            if !READ_OTHERWISE.contains(&object.kind()) {
+                *self.ignored.entry(object.kind().to_owned()).or_default() += 1;
+            }
+            return Ok(());
+        }
+        for change in manifest::changes(object)? {
+            match change {
+                Change::Delta(delta) => {
+                    refuse_problem(object, &delta)?;
+                    self.note_hypervisors(object, &delta);
+                    self.world.apply(delta);
+                }
+                Change::Connection(cluster, Some(connection)) => {
+                    self.connections.insert(cluster, connection);
+                }
+                Change::Connection(_, None) | Change::Unreadable(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Hypervisors of which only the names are known.
+    fn note_hypervisors(&mut self, object: &Object, delta: &Delta) {
+        let Delta::Cluster(cluster, Some(facts)) = delta else {
+            return;
+        };
+        let (names, offline) = self.hypervisors_named.entry(cluster.clone()).or_default();
+        names.extend(facts.include.iter().map(ToString::to_string));
+        let status = object.value["status"]["hypervisors"].as_array();
+        for hypervisor in status.into_iter().flatten() {
+            let name = hypervisor["name"].as_str().unwrap_or_default();
+            names.insert(name.to_owned());
+            if hypervisor["online"] == false {
+                offline.insert(name.to_owned());
+            }
+        }
+    }
+
+    /// The pods of DaemonSets on Nodes that no cluster has run yet.
+    fn run_daemons(&mut self, objects: &Objects) -> Result<(), BadInput> {
+        let mut pods = Vec::new();
+        for (_, set) in objects.of("apps", "DaemonSet") {
+            let key = ObjectKey::new(set.namespace(), set.name());
+            let Some(facts) = self.world.daemon_sets().get(&key) else {
+                continue;
+            };
+            for node in self.world.nodes() {
+                let is_of_set = |pod: PodView<'_>| {
+                    let owner = pod.owner();
+                    *pod.namespace() == key.namespace
+                        && pod.is_of_daemon_set()
+                        && owner.is_some_and(|owner| owner.name == key.name)
+                };
+                let (name, labels) = (node.name().as_str(), &node.facts.labels);
+                let stays_away = !node_matches(&facts.spec, name, labels)
+                    || untolerated(&facts.spec.tolerations, &node.facts.taints).is_some();
+                if !stays_away && !node.pods().any(is_of_set) {
+                    pods.push(manifest::daemon(set, name));
+                }
+            }
+        }
+        for mut pod in pods {
+            manifest::settle(&mut pod, self.now);
+            self.take(&pod)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the hypervisors, unless Proxmox has said what they are, and makes the changes that need them.
+    ///
+    /// # Errors
+    /// A change names what is not there.
+    pub fn finish(&mut self, changes: &Changes) -> Result<(), Trouble> {
+        let clusters: Vec<ClusterName> = self.world.clusters().keys().cloned().collect();
+        for cluster in clusters {
+            let known = match self.known.remove(&cluster) {
+                Some(known) => known,
+                None if self.world.inventories().contains_key(&cluster) => continue,
+                None => self.assume(&cluster),
+            };
+            let facts = inventory::complete(&cluster, known, &self.world, self.now);
+            self.world
+                .apply(Delta::Inventory(cluster, Some(Box::new(facts))));
+        }
+        self.fill_ledger();
+        if let Some(cluster) = self.known.keys().next() {
+            let problem = format!("Inventory {cluster}: there is no ProxmoxCluster of that name");
+            return Err(Trouble::Flag(problem));
+        }
+        changes.apply(&mut self.world)
+    }
+
+    /// The Proxmox clusters that only Proxmox itself can describe.
+    pub fn unknown_clusters(&self) -> Vec<(ClusterName, ClusterConnection)> {
+        let all = self.connections.iter();
+        let unknown = all.filter(|(name, _)| !self.known.contains_key(*name));
+        unknown
+            .map(|(name, connection)| (name.clone(), connection.clone()))
+            .collect()
+    }
+
+    /// Which policies there are.
+    pub fn take_policies(&mut self, policies: &Library) {
+        for (policy, facts) in policies.facts() {
+            self.world.apply(Delta::Policy(policy, Some(facts)));
+        }
+    }
+
+    /// Without a Ledger the claims say which machines there are.
+    fn fill_ledger(&mut self) {
+        if self.world.ledger().is_some() {
+            return;
+        }
+        let claims = self.world.claims().iter();
+        let entries =
+            claims.map(|(name, claim)| LedgerEntry::of(name, &claim.spec, EntryState::Live));
+        let ledger = LedgerFacts {
+            entries: entries.collect(),
+            ..LedgerFacts::default()
+        };
+        self.world.apply(Delta::Ledger(Some(Box::new(ledger))));
+    }
+
+    fn assume(&mut self, cluster: &ClusterName) -> Known {
+        let (mut names, offline) = self.hypervisors_named.remove(cluster).unwrap_or_default();
+        let claims = self.world.claims().values();
+        let claims = claims.filter(|claim| claim.spec.cluster == *cluster);
+        names.extend(claims.map(|claim| claim.hypervisor().to_string()));
+        let known = inventory::assumed(names.iter().map(String::as_str), &offline);
+        self.assumed
+            .push(inventory::assumption(cluster, &known.facts));
+        known
+    }
+}
+
+fn names(objects: &Objects, kind: &str) -> BTreeSet<String> {
+    objects
+        .of(OURS, kind)
+        .map(|(identity, _)| identity.name.clone())
+        .collect()
+}
+
+fn named_by_pools(objects: &Objects, fields: impl Fn(&Value) -> Vec<Value>) -> BTreeSet<String> {
+    let pools = objects.of(OURS, "NodePool");
+    let named = pools.flat_map(|(_, pool)| fields(&pool.value["spec"]));
+    named
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn assumption(object: &Object) -> String {
+    let (kind, name, spec) = (object.kind(), object.name(), &object.value["spec"]);
+    let more = match kind {
+        "NodeClass" => {
+            let types = spec["instanceTypes"].as_array().into_iter().flatten();
+            let types = types.map(|size| {
+                let gib = size["memoryMiB"].as_u64().unwrap_or_default() >> 10;
+                format!(
+                    "{} {}x{gib}",
+                    size["name"].as_str().unwrap_or_default(),
+                    size["cores"]
+                )
+            });
+            format!(" with the types {}", types.collect::<Vec<_>>().join(", "))
+        }
+        "NodePool" => format!(" of at most {} machines", spec["limits"]["maxNodes"]),
+        _ => String::new(),
+    };
+    format!("there is a {kind} {name}{more} (the input has no {kind})")
+}
+
+/// What the API server would not take, or kproxide could not use, is a mistake in a file.
+fn refuse_problem(object: &Object, delta: &Delta) -> Result<(), BadInput> {
+    let problem = if let Delta::Cluster(_, Some(facts)) = delta {
+        &facts.problem
+    } else if let Delta::Class(_, Some(facts)) = delta {
+        &facts.problem
+    } else if let Delta::Pool(_, Some(facts)) = delta {
+        &facts.problem
+    } else {
+        &None
+    };
+    match problem {
+        Some(problem) if !object.is_stored() => {
+            let (field, problem) = problem.split_once(": ").unwrap_or(("", problem));
+            Err(object.bad(field, problem))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,296 @@
+//! `kproxide plan` and `kproxide explain` as processes: their exit codes, what they say of bad input, and which files they
+//! read. What they answer stands in `data/plan`, and is compared beside their code.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests too: they panic where a set-up fails"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
+use serde_json::{Value, json};
+
+/// In an environment that says nothing, in the folder of the situations.
+fn kproxide(arguments: &[&str]) -> Output {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/plan");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kproxide"));
+    command.args(arguments).env_clear().current_dir(folder);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn exit_codes_say_what_there_is_to_do() {
+    let code = |file: &str| {
+        let output = kproxide(&[
+            "plan",
+            "-f",
+            file,
+            "--now",
+            "2026-01-05T08:00:00Z",
+            "--exit-code",
+        ]);
+        output.status.code().unwrap()
+    };
+    assert_eq!(code("scale_down.yaml"), 10);
+    assert_eq!(code("no_help.yaml"), 20);
+    assert_eq!(
+        kproxide(&["plan", "-f", "no_help.yaml"]).status.code(),
+        Some(0)
+    );
+    // Everything that is wanted is there.
+    let folder = tempfile::tempdir().unwrap();
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: a}}";
+    fs::write(folder.path().join("node.yaml"), node).unwrap();
+    let path = folder.path().display().to_string();
+    let idle = kproxide(&["plan", "-f", &path, "--exit-code"]);
+    assert_eq!(idle.status.code(), Some(0), "{idle:?}");
+}
+
+#[test]
+fn bad_input_is_named_with_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.yaml").display().to_string();
+    let said = |text_of_it: &str, more: &[&str]| {
+        fs::write(&file, text_of_it).unwrap();
+        let mut arguments = vec!["plan", "-f", &*file];
+        arguments.extend(more);
+        let output = kproxide(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        text(&output.stderr).replace(&file, "FILE")
+    };
+    let begins = |line: String, expected: &str| {
+        assert!(line.starts_with(&format!("kproxide: {expected}")), "{line}");
+    };
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers: none\n";
+    let two = format!(
+        "{}---\n{pod}",
+        pod.replace("none", "[]").replace("name: a", "name: b")
+    );
+    begins(said(&two, &[]), "FILE:13: spec.containers: invalid type");
+    let pool = "apiVersion: kproxide.dev/v1alpha1\nkind: NodePool\nmetadata: {name: p}\nspec:\n  nodeClass: c\n  limits:\n    maxNodes: many\n";
+    begins(said(pool, &[]), "FILE:7: spec.limits: invalid type");
+    let inventory = "apiVersion: kproxide.dev/v1alpha1\nkind: Inventory\nmetadata: {name: home}\nhypervisors:\n- name: a\n  cores: 4\n  memory: much\n";
+    begins(said(inventory, &[]), "FILE:7: hypervisors[0].memory: ");
+    let good = pod.replace("none", "[]");
+    let replicas = said(&good, &["--replicas", "deploy/web=3"]);
+    begins(replicas, "--replicas: there is no Deployment web");
+    let hypervisor = said(&good, &["--without-hypervisor", "pve9"]);
+    begins(
+        hypervisor,
+        "--without-hypervisor: there is no hypervisor pve9; there are pve1, pve2, pve3",
+    );
+    let missing = kproxide(&["plan", "-f", "nowhere.yaml"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("nowhere.yaml"));
+    let unknown = kproxide(&["explain", "pod", "nobody", "-f", "limit.yaml"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    begins(text(&unknown.stderr), "there is no pod default/nobody");
+}
+
+#[test]
+fn folders_are_read_by_name_and_to_their_depth_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let pod = |name: &str| {
+        format!(
+            "{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {{\"name\": \"{name}\"}}, \"spec\": {{\"containers\": []}}}}"
+        )
+    };
+    fs::create_dir(folder.path().join("deep")).unwrap();
+    for (file, name) in [
+        ("a.yaml", "a"),
+        ("b.json", "b"),
+        ("notes.txt", "c"),
+        ("deep/d.yml", "d"),
+    ] {
+        fs::write(folder.path().join(file), pod(name)).unwrap();
+    }
+    let path = folder.path().display().to_string();
+    let notes = format!("{path}/notes.txt");
+    let output = kproxide(&["plan", "-f", &path, "-R", "-f", &notes, "-o", "json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["summary"]["pendingPods"], 4);
+    let output = kproxide(&["plan", "-f", &path, "-o", "json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["summary"]["pendingPods"], 2);
+}
+
+/// Objects of kproxide, pods that find no Node, and a user who may list everything and write nothing.
+const CLUSTER: &str = "
+apiVersion: kproxide.dev/v1alpha1
+kind: ProxmoxCluster
+metadata: {name: home}
+spec: {endpoints: ['https://pve1.example:8006'], credentials: home, vmidRange: {first: 20000, last: 20999}}
+---
+apiVersion: kproxide.dev/v1alpha1
+kind: NodeClass
+metadata: {name: default}
+spec: {template: {name: debian}, instanceTypes: [{name: medium, cores: 4, memoryMiB: 8192}]}
+---
+apiVersion: kproxide.dev/v1alpha1
+kind: NodePool
+metadata: {name: workers}
+spec: {nodeClass: default, limits: {maxNodes: 9}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: a, image: web, resources: {requests: {cpu: 3}}}]}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: lists}
+rules: [{apiGroups: ['*'], resources: ['*'], verbs: [list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: lists}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lists}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+";
+
+#[tokio::test]
+async fn a_running_cluster_is_only_listed() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let options = Options {
+        kwok: false,
+        ..Options::default()
+    };
+    let cluster = ControlPlane::start(&programs, options).await.unwrap();
+    let definitions = text(&kproxide(&["crds"]).stdout);
+    let apply = ["apply", "--server-side", "-f", "-"];
+    cluster
+        .kubectl_with_input(&apply, &definitions)
+        .await
+        .unwrap();
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=60s",
+        "crd",
+        "--all",
+    ];
+    cluster.kubectl(&wait).await.unwrap();
+    cluster.kubectl_with_input(&apply, CLUSTER).await.unwrap();
+    let pods = "/api/v1/namespaces/default/pods";
+    eventually(
+        Duration::from_secs(120),
+        "two pods that find no Node",
+        async || {
+            let pods = cluster.api().list(pods).await.unwrap();
+            let waits = |pod: &&Value| {
+                let conditions = pod["status"]["conditions"].as_array();
+                conditions
+                    .into_iter()
+                    .flatten()
+                    .any(|one| one["reason"] == "Unschedulable")
+            };
+            let waiting = pods.iter().filter(waits).count();
+            if waiting == 2 {
+                Ok(())
+            } else {
+                Err(format!("{waiting} pods wait: {pods:?}"))
+            }
+        },
+    )
+    .await;
+    let versions = async || {
+        let mut versions = Vec::new();
+        for path in [
+            pods,
+            "/apis/apps/v1/namespaces/default/deployments",
+            "/apis/kproxide.dev/v1alpha1/nodepools",
+            "/apis/kproxide.dev/v1alpha1/nodeclasses",
+            "/apis/kproxide.dev/v1alpha1/proxmoxclusters",
+            "/apis/kproxide.dev/v1alpha1/nodeclaims",
+            "/apis/kproxide.dev/v1alpha1/ledgers",
+        ] {
+            let objects = eventually(Duration::from_secs(60), path, async || {
+                let listed = cluster.api().list(path).await;
+                listed.map_err(|error| error.to_string())
+            })
+            .await;
+            let of_path = objects
+                .iter()
+                .map(|object| object["metadata"]["resourceVersion"].to_string());
+            versions.push((path, of_path.collect::<Vec<_>>()));
+        }
+        versions
+    };
+    let before = versions().await;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let token = cluster.token_for("default", "reader", None).await.unwrap();
+    let kubeconfig = file("kubeconfig", &json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {
+            "server": cluster.url(), "certificate-authority-data": STANDARD.encode(cluster.ca_pem()),
+        }}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    }).to_string());
+    let plan = |more: &[&str]| -> Value {
+        let mut arguments = vec![
+            "plan",
+            "--from-cluster",
+            "--kubeconfig",
+            &*kubeconfig,
+            "-o",
+            "json",
+        ];
+        arguments.extend(more);
+        let output = kproxide(&arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let counts = |answer: &Value| {
+        let summary = &answer["summary"];
+        (summary["pendingPods"].clone(), summary["launches"].clone())
+    };
+    assert_eq!(counts(&plan(&[])), (json!(2), json!(2)));
+    assert_eq!(
+        counts(&plan(&["--replicas", "deploy/web=3"])),
+        (json!(3), json!(3))
+    );
+    // The same Deployment with more replicas, and another one.
+    let changed = CLUSTER
+        .split("---\n")
+        .find(|part| part.contains("kind: Deployment"))
+        .unwrap();
+    let more = changed.replace("replicas: 2", "replicas: 4");
+    let other = changed
+        .replace("name: web,", "name: other,")
+        .replace("app: web", "app: other");
+    let new = file("new.yaml", &format!("{more}---\n{other}"));
+    assert_eq!(counts(&plan(&["-f", &new])), (json!(6), json!(6)));
+    // Another template replaces the pods that are there.
+    let smaller = file("smaller.yaml", &changed.replace("cpu: 3", "cpu: 1"));
+    assert_eq!(counts(&plan(&["-f", &smaller])), (json!(2), json!(1)));
+    assert_eq!(versions().await, before);
+    cluster.stop().await;
+}
