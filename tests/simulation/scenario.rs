@@ -133,14 +133,25 @@ pub(crate) struct App {
     pub(crate) milli_cores: u32,
     /// Has a PodDisruptionBudget that lets half of its pods go.
     pub(crate) budgeted: bool,
-    /// Each of its pods takes this port of its Node, which so carries one of them.
-    pub(crate) host_port: Option<u16>,
+    /// Why a Node carries one of its pods only.
+    pub(crate) alone: Option<Alone>,
+    /// Each of its pods has a volume of its own, which is made for it and reached from every Node.
+    pub(crate) volume: bool,
+}
+
+/// Why a Node carries one pod of an app only.
+#[derive(Clone, Copy)]
+pub(crate) enum Alone {
+    /// Each takes this port of its Node.
+    HostPort(u16),
+    /// Each keeps the others away from its Node.
+    AntiAffinity,
 }
 
 impl App {
     /// How many of its pods so much CPU carries, on one Node.
     fn carried_by(&self, milli_cores: u32) -> u32 {
-        match self.host_port {
+        match self.alone {
             Some(_) => 1,
             None => milli_cores / self.milli_cores,
         }
@@ -197,14 +208,23 @@ impl Scenario {
                     pool,
                     milli_cores: SIZES[rng.random_range(0..SIZES.len())],
                     budgeted: index == 0,
-                    host_port: None,
+                    alone: None,
+                    volume: false,
                 });
             }
         }
         let mut ports = Seed(seed).stream("simulation", "host ports");
         if ports.random_ratio(1, 6) {
             let app = ports.random_range(0..apps.len());
-            apps[app].host_port = Some(8080);
+            apps[app].alone = Some(Alone::HostPort(8080));
+        }
+        let mut rest = Seed(seed).stream("simulation", "anti-affinity and volumes");
+        if rest.random_ratio(1, 6) && apps.iter().all(|app| app.alone.is_none()) {
+            let app = rest.random_range(0..apps.len());
+            apps[app].alone = Some(Alone::AntiAffinity);
+        }
+        for app in &mut apps {
+            app.volume = rest.random_ratio(1, 6);
         }
         let mut steps = steps(&apps, &pools, &mut rng);
         keep_a_node(
@@ -441,6 +461,11 @@ impl Scenario {
         }
         lab.apply(fixtures::k3s_addons());
         lab.apply([self.cluster(), class()]);
+        let network = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "network"},
+            "provisioner": "network.example.com", "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        lab.apply([("storageclasses.storage.k8s.io", network)]);
         lab.apply(self.pools.iter().map(Pool::object));
         for app in &self.apps {
             lab.apply([("deployments.apps", self.deployment(app))]);
@@ -497,9 +522,28 @@ impl Scenario {
         if pool.selected {
             deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"load": pool.name});
         }
-        if let Some(port) = app.host_port {
-            deployment["spec"]["template"]["spec"]["containers"][0]["ports"] =
-                json!([{"containerPort": port, "hostPort": port, "protocol": "TCP"}]);
+        let spec = &mut deployment["spec"]["template"]["spec"];
+        match app.alone {
+            Some(Alone::HostPort(port)) => {
+                spec["containers"][0]["ports"] =
+                    json!([{"containerPort": port, "hostPort": port, "protocol": "TCP"}]);
+            }
+            Some(Alone::AntiAffinity) => {
+                let term = json!({
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"app": app.name}},
+                });
+                spec["affinity"] = json!({"podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [term],
+                }});
+            }
+            None => {}
+        }
+        if app.volume {
+            spec["volumes"] = json!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                "storageClassName": "network", "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+            }}}}]);
         }
         deployment
     }
@@ -566,7 +610,7 @@ impl Pool {
 
     /// How many pods of an app all machines carry that the pool may have.
     fn carries(&self, app: &App) -> u32 {
-        match app.host_port {
+        match app.alone {
             Some(_) => self.max_nodes,
             None => self.max_nodes * CORES * 1000 / app.milli_cores,
         }
@@ -575,7 +619,7 @@ impl Pool {
     /// As many pods of an app as a quarter of the machines that the pool may have carry; of one whose pods take a port, half of them: a quarter
     /// would be one.
     fn a_quarter(&self, app: &App) -> u32 {
-        match app.host_port {
+        match app.alone {
             Some(_) => self.carries(app) / 2,
             None => self.carries(app) / 4,
         }

@@ -327,11 +327,8 @@ impl<'a> Settings<'a> {
             };
             if is_of && node.open_since.is_some() {
                 let mut on_it = self.pods.values().filter(|pod| pod.node == *name);
-                let port_is_taken = on_it.any(|pod| pod.asks.port);
-                bins.add(
-                    node.milli_cores.saturating_sub(self.on(name)),
-                    port_is_taken,
-                );
+                let has_loner = on_it.any(|pod| pod.asks.alone);
+                bins.add(node.milli_cores.saturating_sub(self.on(name)), has_loner);
             }
         }
         let older = |claim: &&Claim| now.duration_since(claim.from) >= ONE_PLAN;
@@ -558,6 +555,7 @@ fn requested(pod: &Value) -> Asks {
         .flatten();
     Asks {
         milli_cores: cpu.map(|cpu| milli(text(cpu))).sum(),
-        port: ports.any(|port| port["hostPort"].is_u64()),
+        alone: ports.any(|port| port["hostPort"].is_u64())
+            || pod["spec"]["affinity"]["podAntiAffinity"].is_object(),
     }
 }

@@ -63,7 +63,8 @@ pub(crate) fn world(seed: u64, days: u32) -> Scenario {
             pool,
             milli_cores: [500, 1000][rng.random_range(0..2)],
             budgeted: true,
-            host_port: None,
+            alone: None,
+            volume: false,
         })
         .collect();
     let steps = steps(&pools, &apps, DAY * days - CALM, &mut rng);

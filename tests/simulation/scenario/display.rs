@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Act, Flags, Scenario};
+use super::{Act, Alone, Flags, Scenario};
 use crate::plan::Clock;
 
 impl fmt::Display for Scenario {
@@ -32,9 +32,14 @@ impl fmt::Display for Scenario {
         for (index, pool) in self.pools.iter().enumerate() {
             let apps = self.apps.iter().filter(|app| app.pool == index);
             let apps: Vec<String> = apps
-                .map(|app| match app.host_port {
-                    Some(port) => format!("{} ({}m, host port {port})", app.name, app.milli_cores),
-                    None => format!("{} ({}m)", app.name, app.milli_cores),
+                .map(|app| {
+                    let alone = match app.alone {
+                        Some(Alone::HostPort(port)) => format!(", host port {port}"),
+                        Some(Alone::AntiAffinity) => ", anti-affinity".to_owned(),
+                        None => String::new(),
+                    };
+                    let volume = if app.volume { ", volumes" } else { "" };
+                    format!("{} ({}m{alone}{volume})", app.name, app.milli_cores)
                 })
                 .collect();
             writeln!(

@@ -1,4 +1,4 @@
-//! A packing of our own: first-fit decreasing by CPU, of which machines and pods of these worlds have least. Of pods that take a host port a machine carries one.
+//! A packing of our own: first-fit decreasing by CPU, of which machines and pods of these worlds have least. Of pods that keep their own kind away a machine carries one.
 
 pub(super) struct Bins {
     size: u32,
@@ -8,14 +8,15 @@ pub(super) struct Bins {
 
 struct Bin {
     free: u32,
-    port_is_taken: bool,
+    has_loner: bool,
 }
 
 /// What a pod asks for.
 #[derive(Clone, Copy)]
 pub(super) struct Asks {
     pub(super) milli_cores: u32,
-    pub(super) port: bool,
+    /// A machine carries one of these.
+    pub(super) alone: bool,
 }
 
 impl Bins {
@@ -29,23 +30,20 @@ impl Bins {
     }
 
     /// One that is there, with so much free.
-    pub(super) fn add(&mut self, free: u32, port_is_taken: bool) {
-        self.bins.push(Bin {
-            free,
-            port_is_taken,
-        });
+    pub(super) fn add(&mut self, free: u32, has_loner: bool) {
+        self.bins.push(Bin { free, has_loner });
     }
 
     /// Puts all of them in, the largest first.
     pub(super) fn put(&mut self, mut pods: Vec<Asks>) {
-        pods.sort_unstable_by_key(|pod| (!pod.port, std::cmp::Reverse(pod.milli_cores)));
+        pods.sort_unstable_by_key(|pod| (!pod.alone, std::cmp::Reverse(pod.milli_cores)));
         for pod in pods {
             let fits =
-                |bin: &&mut Bin| bin.free >= pod.milli_cores && !(pod.port && bin.port_is_taken);
+                |bin: &&mut Bin| bin.free >= pod.milli_cores && !(pod.alone && bin.has_loner);
             match self.bins.iter_mut().find(fits) {
                 Some(bin) => {
                     bin.free -= pod.milli_cores;
-                    bin.port_is_taken |= pod.port;
+                    bin.has_loner |= pod.alone;
                 }
                 None => self.make(pod),
             }
@@ -56,7 +54,7 @@ impl Bins {
     pub(super) fn keep_free(&mut self, wanted: u32) {
         let nothing = Asks {
             milli_cores: 0,
-            port: false,
+            alone: false,
         };
         while self.bins.iter().map(|bin| bin.free).sum::<u32>() < wanted {
             self.make(nothing);
@@ -64,7 +62,7 @@ impl Bins {
     }
 
     fn make(&mut self, with: Asks) {
-        self.add(self.size.saturating_sub(with.milli_cores), with.port);
+        self.add(self.size.saturating_sub(with.milli_cores), with.alone);
         self.made += 1;
     }
 
@@ -85,7 +83,7 @@ mod tests {
             there.iter().for_each(|free| bins.add(*free, false));
             let asks = |milli_cores: &u32| Asks {
                 milli_cores: *milli_cores,
-                port: false,
+                alone: false,
             };
             bins.put(pods.iter().map(asks).collect());
             bins.keep_free(headroom);
@@ -103,7 +101,7 @@ mod tests {
     fn a_machine_carries_one_pod_that_takes_the_port() {
         let taking = Asks {
             milli_cores: 100,
-            port: true,
+            alone: true,
         };
         let mut bins = Bins::new(4000);
         bins.add(4000, true);

@@ -39,6 +39,7 @@ mod schema;
 mod selector;
 mod serve;
 mod service;
+mod volumes;
 mod watch;
 mod write;
 

@@ -9,6 +9,7 @@ use super::{
     object::{condition_is_true, entries, items, meta_str},
     quantity::thousandths,
     selector::{LabelSelector, Operator},
+    volumes::claim_names,
 };
 
 /// Amounts by resource name, in thousandths of the unit.
@@ -136,6 +137,8 @@ pub(crate) struct PodNeeds {
     pub(crate) away: Vec<PodTerm>,
     /// The constraints that must hold.
     pub(crate) spread: Vec<Spread>,
+    /// The claims that its volumes use.
+    pub(crate) claims: Vec<String>,
     /// The first field that needs a filter which is not here.
     pub(crate) unsupported: Option<String>,
 }
@@ -155,7 +158,7 @@ pub(crate) struct Spread {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Term {
+pub(crate) struct Term {
     labels: Vec<(String, Operator, Vec<String>)>,
     fields: Vec<(String, Operator, Vec<String>)>,
 }
@@ -174,6 +177,7 @@ pub(crate) enum Misfit {
     NoFriend,
     Shunned,
     Closed,
+    VolumeConflict,
 }
 
 impl Misfit {
@@ -190,7 +194,8 @@ impl Misfit {
             | Self::UntoleratedTaint
             | Self::AffinityOrSelector
             | Self::NoTopology
-            | Self::NoFriend => false,
+            | Self::NoFriend
+            | Self::VolumeConflict => false,
         }
     }
 }
@@ -213,6 +218,7 @@ impl fmt::Display for Misfit {
                 "node(s) didn't match pod topology spread constraints (missing required label)",
             ),
             Self::NoFriend => f.write_str("node(s) didn't match pod affinity rules"),
+            Self::VolumeConflict => f.write_str("node(s) had volume node affinity conflict"),
             Self::Shunned => f.write_str("node(s) didn't match pod anti-affinity rules"),
             Self::Closed => f.write_str("node(s) didn't satisfy existing pods anti-affinity rules"),
         }
@@ -246,6 +252,7 @@ impl PodNeeds {
                 .filter(|constraint| must_hold(constraint))
                 .map(spread)
                 .collect(),
+            claims: claim_names(meta_str(pod, "name"), spec),
             unsupported: unsupported(spec),
         }
     }
@@ -388,7 +395,7 @@ impl PodNeeds {
 }
 
 impl Term {
-    fn matches(&self, node: &NodeView) -> bool {
+    pub(crate) fn matches(&self, node: &NodeView) -> bool {
         // A term without requirements selects nothing.
         let empty = self.labels.is_empty() && self.fields.is_empty();
         let labels = self.labels.iter().all(|(key, operator, values)| {
@@ -432,7 +439,7 @@ fn toleration(toleration: &Value) -> Toleration {
     }
 }
 
-fn term(term: &Value) -> Term {
+pub(crate) fn term(term: &Value) -> Term {
     let requirements = |field: &str| {
         items(term, field)
             .iter()
@@ -575,6 +582,8 @@ fn unsupported(spec: &Value) -> Option<String> {
         "downwardAPI",
         "projected",
         "hostPath",
+        "persistentVolumeClaim",
+        "ephemeral",
     ];
     items(spec, "volumes")
         .iter()

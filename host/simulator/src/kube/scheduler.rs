@@ -17,6 +17,7 @@ use super::{
     object::{field_mut, items, time},
     placement::{Misfit, NodeView, PodNeeds, Resources, Used},
     store::{Change, ChangeKind, Key, Stored},
+    volumes::PodVolumes,
 };
 
 /// Which of the nodes that fit is taken; equal ones by name.
@@ -32,7 +33,7 @@ pub enum Scoring {
 /// Binds pods until it is dropped.
 pub async fn run(kube: Kube, scoring: Scoring) {
     let kube = kube.as_user("system:kube-scheduler");
-    let (present, mut changes) = kube.subscribe(&["nodes", "pods"]);
+    let (present, mut changes) = kube.subscribe(&["nodes", "pods", "persistentvolumeclaims"]);
     let mut scheduler = Scheduler::new(kube, scoring);
     for change in &present {
         scheduler.apply(change);
@@ -58,6 +59,8 @@ struct Scheduler {
     parked: BTreeSet<Place>,
     /// The same of pods that spread, or want others near or far: other pods that come, end or move make a difference to them as well.
     parked_by_spread: BTreeSet<Place>,
+    /// The same of pods with claims.
+    parked_by_volume: BTreeSet<Place>,
     /// Pods on nodes that do not want others near.
     repelling: BTreeSet<Key>,
     arrivals: u64,
@@ -97,6 +100,7 @@ impl Scheduler {
             queue: BTreeSet::new(),
             parked: BTreeSet::new(),
             parked_by_spread: BTreeSet::new(),
+            parked_by_volume: BTreeSet::new(),
             repelling: BTreeSet::new(),
             arrivals: 0,
         }
@@ -110,6 +114,7 @@ impl Scheduler {
                 }
             }
             ("nodes", ChangeKind::Added | ChangeKind::Modified) => self.apply_node(&change.object),
+            ("persistentvolumeclaims", _) => self.queue.append(&mut self.parked_by_volume),
             (_, kind) => self.apply_pod(&change.object, kind),
         }
     }
@@ -129,11 +134,13 @@ impl Scheduler {
         self.parked = parked;
         self.queue.append(&mut again);
         self.queue.append(&mut self.parked_by_spread);
+        self.queue.append(&mut self.parked_by_volume);
         state.view = Some(view);
     }
 
     fn apply_pod(&mut self, stored: &Stored, kind: ChangeKind) {
         self.queue.append(&mut self.parked_by_spread);
+        self.queue.append(&mut self.parked_by_volume);
         let gone = kind == ChangeKind::Deleted || stored.finished();
         let node = stored.node_name.clone().filter(|node| !node.is_empty());
         let known = self.pods.get(&stored.key);
@@ -188,10 +195,12 @@ impl Scheduler {
         self.queue.remove(&state.place);
         self.parked.remove(&state.place);
         self.parked_by_spread.remove(&state.place);
+        self.parked_by_volume.remove(&state.place);
         self.repelling.remove(key);
         if let Some(node) = state.node.and_then(|node| self.nodes.get_mut(&node)) {
             node.used.take_back(&state.needs);
             self.queue.append(&mut self.parked);
+            self.queue.append(&mut self.parked_by_volume);
         }
     }
 
@@ -222,7 +231,16 @@ impl Scheduler {
                 self.parked.insert(place);
                 continue;
             }
-            match self.choose(&key, &needs) {
+            let volumes = PodVolumes::of(&self.kube, &key.namespace, &needs.claims);
+            let chosen = match &volumes {
+                Ok(volumes) => self.choose(&key, &needs, volumes),
+                Err(message) => Err(message.clone()),
+            };
+            match chosen {
+                // Bound when its volumes are.
+                Ok(node) if volumes.is_ok_and(|it| it.choose(&self.kube, &key, &node)) => {
+                    self.parked_by_volume.insert(place);
+                }
                 Ok(node) => {
                     let uid = self
                         .pods
@@ -234,6 +252,10 @@ impl Scheduler {
                         self.assign(&key, &node);
                         self.queue.append(&mut self.parked_by_spread);
                     }
+                }
+                Err(message) if !needs.claims.is_empty() => {
+                    self.refuse(&key, &message);
+                    self.parked_by_volume.insert(place);
                 }
                 Err(message) if spreads => {
                     self.refuse(&key, &message);
@@ -248,7 +270,7 @@ impl Scheduler {
         }
     }
 
-    fn choose(&self, key: &Key, needs: &PodNeeds) -> Result<String, String> {
+    fn choose(&self, key: &Key, needs: &PodNeeds, volumes: &PodVolumes) -> Result<String, String> {
         if let Some(field) = &needs.unsupported {
             return Err(format!("the simulated scheduler has no filter for {field}"));
         }
@@ -280,6 +302,9 @@ impl Scheduler {
             let mut misfits = needs.misfits(view, &state.used);
             if misfits.is_empty() && !needs.spread.is_empty() {
                 misfits.extend(needs.spread_misfit(&own_labels, view, &views, &pods));
+            }
+            if misfits.is_empty() {
+                misfits.extend(volumes.misfit(view));
             }
             if misfits.is_empty() {
                 misfits.extend(near.as_ref().and_then(|near| near.misfit(needs, view)));
@@ -586,13 +611,112 @@ mod tests {
         let (kube, mut scheduler) = world();
         fixtures::add_node(&kube, fixtures::node("a", "2", "4Gi")).unwrap();
         let mut pod = fixtures::pod("p", "1", "1Gi");
-        pod["spec"]["volumes"] =
-            json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        pod["spec"]["volumes"] = json!([{"name": "v", "rbd": {}}]);
         kube.create("pods", pod).unwrap();
         pass(&kube, &mut scheduler);
         assert_eq!(
             message_of(&kube, "p"),
-            "the simulated scheduler has no filter for spec.volumes[*].persistentVolumeClaim"
+            "the simulated scheduler has no filter for spec.volumes[*].rbd"
         );
+    }
+
+    /// A claim of a class whose volumes can be reached from `reach`.
+    fn claim(kube: &Kube, name: &str, reach: &str) {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": reach},
+            "provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer",
+            "parameters": {"reach": reach},
+        });
+        let _ = kube.create("storageclasses.storage.k8s.io", class);
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"storageClassName": reach, "accessModes": ["ReadWriteOnce"]},
+        });
+        kube.create("persistentvolumeclaims", claim).unwrap();
+    }
+
+    fn using(claim: &str, pod: &str, cpu: &str) -> Value {
+        let mut pod = fixtures::pod(pod, cpu, "1Gi");
+        pod["spec"]["volumes"] =
+            json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
+        pod
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_is_made_where_its_pod_goes_and_keeps_later_pods_there() {
+        let kube = world().0;
+        let mut world = JoinSet::new();
+        world.spawn(run(kube.clone(), Scoring::LeastAllocated));
+        world.spawn(super::super::controllers::run(
+            kube.clone(),
+            super::super::controllers::Patience::default(),
+        ));
+        for name in ["a", "b"] {
+            fixtures::add_node(&kube, fixtures::node(name, "4", "8Gi")).unwrap();
+        }
+        claim(&kube, "data", "node");
+        claim(&kube, "net", "all");
+        kube.create("pods", using("data", "first", "1")).unwrap();
+        kube.create("pods", using("net", "other", "1")).unwrap();
+        kube.create("pods", using("gone", "waits", "1")).unwrap();
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(node_of(&kube, "first").as_deref(), Some("a"));
+        assert_eq!(node_of(&kube, "other").as_deref(), Some("b"));
+        assert_eq!(
+            message_of(&kube, "waits"),
+            "persistentvolumeclaim \"gone\" not found"
+        );
+        for (claim, pod, cpu) in [("data", "second", "3"), ("net", "third", "1")] {
+            kube.create("pods", using(claim, pod, cpu)).unwrap();
+        }
+        sleep(Duration::from_secs(5)).await;
+        // Node b has as much room for the second one.
+        assert_eq!(node_of(&kube, "second").as_deref(), Some("a"));
+        assert_eq!(node_of(&kube, "third").as_deref(), Some("b"));
+        kube.create("pods", using("data", "late", "1")).unwrap();
+        sleep(Duration::from_secs(5)).await;
+        let message = message_of(&kube, "late");
+        assert!(
+            message.contains("1 node(s) had volume node affinity conflict"),
+            "{message}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ephemeral_volume_comes_and_goes_with_its_pod() {
+        let kube = world().0;
+        let mut world = JoinSet::new();
+        world.spawn(run(kube.clone(), Scoring::LeastAllocated));
+        world.spawn(super::super::controllers::run(
+            kube.clone(),
+            super::super::controllers::Patience::default(),
+        ));
+        fixtures::add_node(&kube, fixtures::node("a", "4", "8Gi")).unwrap();
+        claim(&kube, "other", "node");
+        let mut pod = fixtures::pod("p", "1", "1Gi");
+        pod["spec"]["volumes"] = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {
+            "spec": {"storageClassName": "node", "accessModes": ["ReadWriteOnce"]},
+        }}}]);
+        kube.create("pods", pod).unwrap();
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(node_of(&kube, "p").as_deref(), Some("a"));
+        assert!(
+            kube.get("persistentvolumeclaims", "default", "p-v")
+                .is_some()
+        );
+        assert_eq!(kube.list("persistentvolumes").len(), 1);
+        let now = crate::kube::request::DeleteOptions {
+            grace: Some(0),
+            ..Default::default()
+        };
+        kube.delete_with("pods", "default", "p", &now).unwrap();
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(
+            kube.list("persistentvolumeclaims").len(),
+            1,
+            "the other one"
+        );
+        assert_eq!(kube.list("persistentvolumes").len(), 0);
     }
 }

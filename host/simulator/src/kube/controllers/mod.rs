@@ -13,6 +13,7 @@ mod daemonset;
 mod disruption;
 mod garbage;
 mod node;
+mod volume;
 mod workload;
 
 use std::{
@@ -35,6 +36,9 @@ use super::{
     resource::ResourceId,
     store::{Change, ChangeKind, Key, Stored},
 };
+
+/// How long a volume takes to be made.
+const PROVISIONED: Duration = Duration::from_secs(2);
 
 /// How patient the controllers are.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +81,8 @@ enum Work {
     DaemonSet(Key),
     Job(Key),
     Budget(Key),
+    EphemeralVolumes(Key),
+    Claim(Key),
 }
 
 struct Controllers {
@@ -160,6 +166,8 @@ impl Controllers {
             Work::DaemonSet(key) => self.reconcile_daemonset(&key),
             Work::Job(key) => self.reconcile_job(&key),
             Work::Budget(key) => self.reconcile_budget(&key),
+            Work::EphemeralVolumes(key) => self.make_claims(&key),
+            Work::Claim(key) => self.reconcile_claim(&key),
         }
     }
 
@@ -171,6 +179,13 @@ impl Controllers {
         match (&*change.resource.group, &*change.resource.plural) {
             ("", "pods") => self.note_pod(change),
             ("", "nodes") => self.note_node(change),
+            ("", "persistentvolumeclaims") if change.kind == ChangeKind::Deleted => {
+                self.forget_claim(change);
+            }
+            ("", "persistentvolumeclaims") => {
+                let made = Instant::now() + PROVISIONED;
+                self.set_timer(made, Work::Claim(key));
+            }
             ("coordination.k8s.io", "leases") if key.namespace == "kube-node-lease" => {
                 self.note_life(&key.name)
             }
@@ -256,6 +271,7 @@ impl Controllers {
             }
         }
         self.note_budgets(change);
+        self.note_volumes_of(change);
         if gone {
             self.work_on_namespace_of(key);
         }
