@@ -21,6 +21,7 @@ mod stage;
 mod witness;
 
 mod chaos;
+mod charts;
 mod crashes;
 mod foreign;
 mod from_zero;

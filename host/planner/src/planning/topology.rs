@@ -146,41 +146,19 @@ enum Who<'w> {
     Spread(&'w str, &'w PodSpec, &'w SpreadConstraint),
 }
 
-/// A pod as terms see it.
-#[derive(Clone, Copy)]
-struct Subject<'w> {
-    namespace: &'w str,
-    labels: &'w Labels,
-    spec: &'w PodSpec,
-}
-
-impl<'w> From<ShapeView<'w>> for Subject<'w> {
-    fn from(shape: ShapeView<'w>) -> Self {
-        Self {
-            namespace: shape.namespace,
-            labels: shape.labels,
-            spec: shape.spec,
-        }
-    }
-}
-
-impl<'w> Subject<'w> {
-    fn of_daemon_set(key: &'w ObjectKey, set: &'w DaemonSetFacts) -> Self {
-        Self {
-            namespace: &key.namespace,
-            labels: &set.labels,
-            spec: &set.spec,
-        }
+/// What a DaemonSet's pods have in common.
+fn of_daemon_set<'w>(key: &'w ObjectKey, set: &'w DaemonSetFacts) -> ShapeView<'w> {
+    ShapeView {
+        namespace: &key.namespace,
+        labels: &set.labels,
+        spec: &set.spec,
     }
 }
 
 impl<'w> Topology<'w> {
     /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
     pub(super) fn of(world: &'w World) -> Self {
-        let subjects: Vec<(Id, Subject<'w>)> = world
-            .shapes()
-            .map(|(id, shape)| (id, shape.into()))
-            .collect();
+        let subjects: Vec<(Id, ShapeView<'w>)> = world.shapes().collect();
         let mut topology = Self::default();
         let mut keeping_away: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
         for (id, subject) in &subjects {
@@ -190,8 +168,8 @@ impl<'w> Topology<'w> {
             }
         }
         let daemons = world.daemon_sets().iter();
-        let daemons: Vec<(&ObjectKey, Subject<'w>)> = daemons
-            .map(|(key, set)| (key, Subject::of_daemon_set(key, set)))
+        let daemons: Vec<(&ObjectKey, ShapeView<'w>)> = daemons
+            .map(|(key, set)| (key, of_daemon_set(key, set)))
             .collect();
         let of_pods = subjects.iter().map(|(_, subject)| *subject);
         for subject in of_pods.chain(daemons.iter().map(|(_, subject)| *subject)) {
@@ -241,7 +219,7 @@ impl<'w> Topology<'w> {
     }
 
     /// The counts that such a pod is part of.
-    fn counting(&self, subject: Subject<'w>) -> Vec<usize> {
+    fn counting(&self, subject: ShapeView<'w>) -> Vec<usize> {
         let all = self.counts.iter().enumerate();
         let counting = all.filter(|(_, count)| count.who.counts(subject));
         counting.map(|(index, _)| index).collect()
@@ -256,8 +234,8 @@ impl<'w> Topology<'w> {
         self.counts.len() - 1
     }
 
-    fn own_rules(&mut self, subject: Subject<'w>) -> Vec<Rule<'w>> {
-        let Subject {
+    fn own_rules(&mut self, subject: ShapeView<'w>) -> Vec<Rule<'w>> {
+        let ShapeView {
             namespace, spec, ..
         } = subject;
         let mut rules = Vec::new();
@@ -489,7 +467,7 @@ impl Count<'_> {
 }
 
 impl<'w> Who<'w> {
-    fn counts(&self, subject: Subject<'_>) -> bool {
+    fn counts(&self, subject: ShapeView<'_>) -> bool {
         match self {
             Self::Selected(namespace, terms) => terms
                 .iter()
@@ -529,7 +507,7 @@ impl<'w> Who<'w> {
 }
 
 /// `owner`: the namespace of the pod that has the term.
-fn is_selected(term: &PodTerm, owner: &str, subject: Subject<'_>) -> bool {
+fn is_selected(term: &PodTerm, owner: &str, subject: ShapeView<'_>) -> bool {
     let in_namespace = match &term.namespaces {
         Namespaces::Own => subject.namespace == owner,
         Namespaces::All => true,

@@ -1,4 +1,5 @@
-//! Which pods may stand together: the toy scheduler's filter for required affinity and anti-affinity between pods.
+//! Which pods may stand together: the toy scheduler's filters for required affinity and anti-affinity between pods, and for
+//! topology spread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,5 +121,100 @@ impl<'a> Neighbours<'a> {
         } else {
             None
         }
+    }
+}
+
+/// A topology spread constraint: pods are counted per value of the nodes' label `key`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spread {
+    key: String,
+    max_skew: i64,
+    min_domains: usize,
+    /// Nodes are counted that the pod could not choose.
+    any_node: bool,
+    /// Nodes are left out whose taints it does not tolerate.
+    honors_taints: bool,
+    /// Nothing is counted without one.
+    selector: Option<LabelSelector>,
+}
+
+impl Spread {
+    /// The constraints of a pod that must hold; `ScheduleAnyway` is a wish.
+    pub(crate) fn all(spec: &Value) -> Vec<Self> {
+        let all = items(spec, "topologySpreadConstraints").iter();
+        all.filter(|one| Self::must_hold(one))
+            .map(Self::of)
+            .collect()
+    }
+
+    pub(crate) fn must_hold(constraint: &Value) -> bool {
+        constraint["whenUnsatisfiable"] != "ScheduleAnyway"
+    }
+
+    fn of(constraint: &Value) -> Self {
+        Self {
+            key: constraint["topologyKey"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            max_skew: constraint["maxSkew"].as_i64().unwrap_or(1),
+            min_domains: constraint["minDomains"]
+                .as_u64()
+                .map_or(1, |least| least as usize),
+            any_node: constraint["nodeAffinityPolicy"] == "Ignore",
+            honors_taints: constraint["nodeTaintsPolicy"] == "Honor",
+            selector: LabelSelector::from_object(&constraint["labelSelector"]),
+        }
+    }
+}
+
+impl PodNeeds {
+    /// Whether the spread constraints refuse the node. `nodes` are all there are, and `pods` the labels of the other pods of the namespace, each
+    /// with its node; those that have ended or are about to are not among them.
+    pub(crate) fn spread_misfit(
+        &self,
+        labels: &BTreeMap<String, String>,
+        node: &NodeView,
+        nodes: &[&NodeView],
+        pods: &[(&BTreeMap<String, String>, &str)],
+    ) -> Option<Misfit> {
+        let has_topologies = |node: &NodeView| {
+            self.spread
+                .iter()
+                .all(|constraint| node.labels.contains_key(&constraint.key))
+        };
+        if !has_topologies(node) {
+            return Some(Misfit::NoTopology);
+        }
+        let hard = ["NoSchedule", "NoExecute"];
+        let holds = |constraint: &Spread| {
+            // By default, nodes that the pod could not choose are left out; tainted and cordoned ones are not.
+            let counting = nodes.iter().copied().filter(|node| {
+                has_topologies(node)
+                    && (constraint.any_node || self.selects(node))
+                    && (!constraint.honors_taints || self.untolerated(node, &hard).is_none())
+            });
+            let is_counted = |labels: &BTreeMap<String, String>| {
+                let selector = constraint.selector.as_ref();
+                selector.is_some_and(|selector| selector.matches(labels))
+            };
+            let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+            for other in counting {
+                let on_it = pods
+                    .iter()
+                    .filter(|(labels, on)| *on == other.name && is_counted(labels))
+                    .count();
+                *counts.entry(&other.labels[&constraint.key]).or_default() +=
+                    i64::try_from(on_it).unwrap_or(i64::MAX);
+            }
+            let here = counts.get(node.labels[&constraint.key].as_str());
+            let least = match counts.len() < constraint.min_domains {
+                true => 0,
+                false => counts.values().min().copied().unwrap_or(0),
+            };
+            here.copied().unwrap_or(0) + i64::from(is_counted(labels)) - least
+                <= constraint.max_skew
+        };
+        (!self.spread.iter().all(holds)).then_some(Misfit::NotSpread)
     }
 }

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use serde_json::Value;
 
 use super::{
-    neighbours::PodTerm,
+    neighbours::{PodTerm, Spread},
     object::{condition_is_true, entries, items, meta_str},
     quantity::thousandths,
-    selector::{LabelSelector, Operator},
+    selector::Operator,
     volumes::claim_names,
 };
 
@@ -143,20 +143,6 @@ pub(crate) struct PodNeeds {
     pub(crate) unsupported: Option<String>,
 }
 
-/// A topology spread constraint: pods are counted per value of the nodes' label `key`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Spread {
-    key: String,
-    max_skew: i64,
-    min_domains: usize,
-    /// Nodes are counted that the pod could not choose.
-    any_node: bool,
-    /// Nodes are left out whose taints it does not tolerate.
-    honors_taints: bool,
-    /// Nothing is counted without one.
-    selector: Option<LabelSelector>,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Term {
     labels: Vec<(String, Operator, Vec<String>)>,
@@ -247,63 +233,10 @@ impl PodNeeds {
                     .collect()
             }),
             ports: ports(spec),
-            spread: items(spec, "topologySpreadConstraints")
-                .iter()
-                .filter(|constraint| must_hold(constraint))
-                .map(spread)
-                .collect(),
+            spread: Spread::all(spec),
             claims: claim_names(meta_str(pod, "name"), spec),
             unsupported: unsupported(spec),
         }
-    }
-
-    /// Whether the spread constraints refuse the node. `nodes` are all there are, and `pods` the labels of the other pods of the namespace, each
-    /// with its node; those that have ended or are about to are not among them.
-    pub(crate) fn spread_misfit(
-        &self,
-        labels: &BTreeMap<String, String>,
-        node: &NodeView,
-        nodes: &[&NodeView],
-        pods: &[(&BTreeMap<String, String>, &str)],
-    ) -> Option<Misfit> {
-        let has_topologies = |node: &NodeView| {
-            self.spread
-                .iter()
-                .all(|constraint| node.labels.contains_key(&constraint.key))
-        };
-        if !has_topologies(node) {
-            return Some(Misfit::NoTopology);
-        }
-        let hard = ["NoSchedule", "NoExecute"];
-        let holds = |constraint: &Spread| {
-            // By default, nodes that the pod could not choose are left out; tainted and cordoned ones are not.
-            let counting = nodes.iter().copied().filter(|node| {
-                has_topologies(node)
-                    && (constraint.any_node || self.selects(node))
-                    && (!constraint.honors_taints || self.untolerated(node, &hard).is_none())
-            });
-            let is_counted = |labels: &BTreeMap<String, String>| {
-                let selector = constraint.selector.as_ref();
-                selector.is_some_and(|selector| selector.matches(labels))
-            };
-            let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
-            for other in counting {
-                let on_it = pods
-                    .iter()
-                    .filter(|(labels, on)| *on == other.name && is_counted(labels))
-                    .count();
-                *counts.entry(&other.labels[&constraint.key]).or_default() +=
-                    i64::try_from(on_it).unwrap_or(i64::MAX);
-            }
-            let here = counts.get(node.labels[&constraint.key].as_str());
-            let least = match counts.len() < constraint.min_domains {
-                true => 0,
-                false => counts.values().min().copied().unwrap_or(0),
-            };
-            here.copied().unwrap_or(0) + i64::from(is_counted(labels)) - least
-                <= constraint.max_skew
-        };
-        (!self.spread.iter().all(holds)).then_some(Misfit::NotSpread)
     }
 
     /// The first filter that refuses the node, in the scheduler's order, with all reasons of that filter.
@@ -461,27 +394,6 @@ pub(crate) fn term(term: &Value) -> Term {
     }
 }
 
-/// `ScheduleAnyway` is a wish.
-fn must_hold(constraint: &Value) -> bool {
-    constraint["whenUnsatisfiable"] != "ScheduleAnyway"
-}
-
-fn spread(constraint: &Value) -> Spread {
-    Spread {
-        key: constraint["topologyKey"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned(),
-        max_skew: constraint["maxSkew"].as_i64().unwrap_or(1),
-        min_domains: constraint["minDomains"]
-            .as_u64()
-            .map_or(1, |least| least as usize),
-        any_node: constraint["nodeAffinityPolicy"] == "Ignore",
-        honors_taints: constraint["nodeTaintsPolicy"] == "Honor",
-        selector: LabelSelector::from_object(&constraint["labelSelector"]),
-    }
-}
-
 fn amounts(parent: &Value, field: &str) -> Resources {
     entries(parent, field)
         .filter_map(|(name, amount)| {
@@ -568,7 +480,7 @@ fn unsupported(spec: &Value) -> Option<String> {
     }
     for constraint in items(spec, "topologySpreadConstraints") {
         let field = "matchLabelKeys";
-        if !constraint[field].is_null() && must_hold(constraint) {
+        if !constraint[field].is_null() && Spread::must_hold(constraint) {
             return Some(format!("spec.topologySpreadConstraints[*].{field}"));
         }
     }
