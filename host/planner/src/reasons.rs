@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::Blocker;
-use crate::facts::{PoolFacts, RemovalReason};
+use crate::facts::{PoolFacts, RemovalReason, VolumeNeed};
 use crate::hold::Hold;
 use crate::ids::{PodKey, PoolName};
 use crate::resources::Lack;
@@ -45,11 +45,18 @@ impl fmt::Display for GiveUp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
     pub pod: PodKey,
+    /// No other Node reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Box<VolumeNeed>>,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pod {} fits on no other Node", self.pod)
+        write!(f, "pod {} fits on no other Node", self.pod)?;
+        match &self.volume {
+            Some(need) => write!(f, ": {need}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
 use super::machines::{self, Learned};
 use super::topology::{Spot, Topology};
-use super::volumes::Attachable;
+use super::volumes::{self, Attachable};
 use super::{Planning, decorate};
-use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts};
+use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts, VolumeNeed};
 use crate::ids::{ClaimName, PoolName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
@@ -375,14 +375,33 @@ impl<'w> ClusterSnapshot<'w> {
         let was_open = own.map(|index| std::mem::replace(&mut self.nodes[index].is_open, false));
         for pod in in_order(node.pods().filter(PodView::is_movable)) {
             if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
+                // The Node itself is closed here.
+                let volume = self.unreached(&pod).cloned().map(Box::new);
                 self.take_back(moves);
                 if let (Some(index), Some(was_open)) = (own, was_open) {
                     self.nodes[index].is_open = was_open;
                 }
-                return Err(Stuck { pod: pod.key() });
+                return Err(Stuck {
+                    pod: pod.key(),
+                    volume,
+                });
             }
         }
         Ok(moves)
+    }
+
+    /// A volume of the pod that no Node reaches which takes pods.
+    fn unreached(&self, pod: &PodView<'w>) -> Option<&'w VolumeNeed> {
+        let open = self
+            .nodes
+            .iter()
+            .filter(|info| info.is_open && !info.is_coming);
+        let profiles = open.map(|info| &info.place.profile);
+        let unreached = |need: &&VolumeNeed| {
+            let mut profiles = profiles.clone();
+            profiles.all(|profile| !volumes::reaches(need, profile))
+        };
+        pod.spec().volumes.iter().find(unreached)
     }
 
     fn moves_from(&self, node: &NodeView<'w>) -> Moves<'w> {

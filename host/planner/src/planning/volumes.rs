@@ -16,12 +16,14 @@ pub(super) fn misfit<'a>(spec: &'a PodSpec, profile: &NodeProfile<'_>) -> Option
     if let Some(wait) = &spec.volume_wait {
         return Some(Misfit::VolumeWait(Cow::Borrowed(wait)));
     }
-    let mut needs = spec.volumes.iter();
-    let need = needs.find(|need| {
-        let reach = need.reach.as_ref();
-        reach.is_some_and(|reach| !is_reached(reach, need.driver.as_ref(), profile))
-    })?;
+    let need = spec.volumes.iter().find(|need| !reaches(need, profile))?;
     Some(Misfit::Volume(Cow::Borrowed(need)))
+}
+
+/// Whether a Node that looks so reaches the volume.
+pub(super) fn reaches(need: &VolumeNeed, profile: &NodeProfile<'_>) -> bool {
+    let reach = need.reach.as_ref();
+    reach.is_none_or(|reach| is_reached(reach, need.driver.as_ref(), profile))
 }
 
 fn is_reached(reach: &Reach, driver: Option<&Arc<str>>, profile: &NodeProfile<'_>) -> bool {

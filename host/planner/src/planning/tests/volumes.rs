@@ -490,7 +490,7 @@ fn pods_move_if_their_volumes_can() {
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(
         kept(&plan, "m").unwrap(),
-        "pod default/a-00000 fits on no other Node"
+        "pod default/a-00000 fits on no other Node: PersistentVolume pv can be reached only from Nodes with topology.kubernetes.io/zone in (alpha)"
     );
 }
 
