@@ -1,4 +1,5 @@
-//! Commands as processes: `kproxide simulate serve` and `kproxide run`, which know of each other by the files that the first one writes; and `kproxide demo`.
+//! Commands as processes: `kproxide simulate serve`, and `kproxide plan` and `kproxide run`, which know of it by the files
+//! that it writes; and `kproxide demo`.
 
 #![expect(
     clippy::unwrap_used,

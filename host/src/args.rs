@@ -37,10 +37,10 @@ pub enum Command {
     Simulate(Simulate),
     /// Show what kproxide would do with the objects of files or of a cluster; it writes nothing
     ///
-    /// It asks the controller's own planner and policies. Pods without a Node count as pending. Deployments,
-    /// StatefulSets, ReplicaSets, ReplicationControllers, Jobs and CronJobs make the pods that the input lacks. Without a
-    /// NodePool, NodeClass or ProxmoxCluster one is assumed, and without an Inventory three large hypervisors: the output
-    /// says so.
+    /// It asks the controller's own planner and policies, once: a limit such as scaleDown.budget of a NodePool holds as
+    /// in one tick. Pods without a Node count as pending. Deployments, StatefulSets, ReplicaSets,
+    /// ReplicationControllers, Jobs and CronJobs make the pods that the input lacks. Without a NodePool, NodeClass or
+    /// ProxmoxCluster one is assumed, and without an Inventory three large hypervisors: the output says so.
     Plan(Box<PlanArgs>),
     /// Say what becomes of one pod, Node, hypervisor, claim or pool, why, and what you can do
     ///

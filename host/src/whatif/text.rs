@@ -115,7 +115,7 @@ impl fmt::Display for Text<'_> {
         });
         section(
             f,
-            "HYPERVISORS THAT TAKE NO MACHINE",
+            "HYPERVISORS THAT TAKE NO MORE MACHINES",
             &["HYPERVISOR", "POOL", "WHY"],
             rows.collect(),
         )?;
