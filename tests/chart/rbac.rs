@@ -11,11 +11,13 @@ const EVERYWHERE: &str = "
     delete / nodes
     get / namespaces kube-system
     get / nodes
+    list / namespaces
     list / nodes
     list / persistentvolumeclaims
     list / persistentvolumes
     list / pods
     patch / nodes
+    watch / namespaces
     watch / nodes
     watch / persistentvolumeclaims
     watch / persistentvolumes

@@ -119,6 +119,8 @@ pub enum Namespaces {
     All,
     /// Ascending, each once.
     Named(Vec<Arc<str>>),
+    /// Those whose labels the selector selects, and these.
+    Selected(LabelSelector, Vec<Arc<str>>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ mod record;
 mod storage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,8 @@ pub enum Delta {
     Node(NodeName, Option<Box<NodeFacts>>),
     DaemonSet(ObjectKey, Option<Box<DaemonSetFacts>>),
     DisruptionBudget(ObjectKey, Option<Box<DisruptionBudgetFacts>>),
+    /// The labels of a namespace.
+    Namespace(Arc<str>, Option<Box<Labels>>),
     /// Volume attachments per Node, by name of the attachment.
     VolumeAttachment(String, Option<VolumeAttachmentFacts>),
     VolumeClaim(ObjectKey, Option<Box<VolumeClaimFacts>>),
@@ -86,7 +89,7 @@ pub struct HostFacts {
     pub clock_problem: Option<String>,
     /// Random text of this process, for the marks of anchors ([`crate::guard::anchor`]). `None`: no anchors are kept.
     #[serde(default)]
-    pub anchor_nonce: Option<std::sync::Arc<str>>,
+    pub anchor_nonce: Option<Arc<str>>,
     /// Of the reservations that are old enough to be given up ([`crate::ledger::overdue`]), those of which the API server said just now that there is no such
     /// claim: the watch of claims may lag behind.
     #[serde(default)]

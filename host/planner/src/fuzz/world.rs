@@ -55,6 +55,7 @@ fn seen(world: &World, now: jiff::Timestamp) -> Vec<String> {
     let mut seen = vec![
         format!("{:?}", world.daemon_sets()),
         format!("{:?}", world.disruption_budgets()),
+        format!("{:?}", world.namespaces()),
         format!("{:?}", world.volume_attachments()),
         format!("{:?}", world.pools()),
         format!("{:?}", world.claims()),
@@ -100,6 +101,7 @@ fn object(delta: &Delta) -> String {
         Delta::Node(name, _) => format!("node {name}"),
         Delta::DaemonSet(key, _) => format!("daemon set {key}"),
         Delta::DisruptionBudget(key, _) => format!("budget {key}"),
+        Delta::Namespace(name, _) => format!("namespace {name}"),
         Delta::VolumeAttachment(name, _) => format!("attachment {name}"),
         Delta::VolumeClaim(key, _) => format!("volume claim {key}"),
         Delta::Volume(name, _) => format!("volume {name}"),
@@ -129,7 +131,7 @@ fn scene() -> Scene {
 
 /// A change of one of few objects, so that they meet; or the end of any.
 fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
-    let kind = draw.byte() % 12;
+    let kind = draw.byte() % 13;
     let is_gone = draw.byte().is_multiple_of(4);
     fn set<T>(is_gone: bool, facts: T) -> Option<Box<T>> {
         (!is_gone).then(|| Box::new(facts))
@@ -182,6 +184,11 @@ fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
             };
             Delta::VolumeAttachment("a".to_owned(), (!is_gone).then_some(facts))
         }
+        11 => {
+            let team = labels(draw.word(&["team=a", "team=b", ""]));
+            let name = draw.word(&["default", "other"]).into();
+            Delta::Namespace(name, set(is_gone, team))
+        }
         _ => {
             let all = scene.deltas();
             match draw.pick(&all).clone() {
@@ -194,6 +201,7 @@ fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
                 | Delta::Node(..)
                 | Delta::DaemonSet(..)
                 | Delta::DisruptionBudget(..)
+                | Delta::Namespace(..)
                 | Delta::VolumeAttachment(..)
                 | Delta::VolumeClaim(..)
                 | Delta::Volume(..)

@@ -146,19 +146,43 @@ enum Who<'w> {
     Spread(&'w str, &'w PodSpec, &'w SpreadConstraint),
 }
 
-/// What a DaemonSet's pods have in common.
-fn of_daemon_set<'w>(key: &'w ObjectKey, set: &'w DaemonSetFacts) -> ShapeView<'w> {
-    ShapeView {
-        namespace: &key.namespace,
-        labels: &set.labels,
-        spec: &set.spec,
+/// A pod as terms see it.
+#[derive(Clone, Copy)]
+struct Subject<'w> {
+    namespace: &'w str,
+    /// `None`: it is not known, which is as if it had no labels.
+    namespace_labels: Option<&'w Labels>,
+    labels: &'w Labels,
+    spec: &'w PodSpec,
+}
+
+impl<'w> Subject<'w> {
+    fn of(shape: ShapeView<'w>, world: &'w World) -> Self {
+        Self {
+            namespace: shape.namespace,
+            namespace_labels: world.namespaces().get(shape.namespace),
+            labels: shape.labels,
+            spec: shape.spec,
+        }
+    }
+
+    fn of_daemon_set(key: &'w ObjectKey, set: &'w DaemonSetFacts, world: &'w World) -> Self {
+        Self {
+            namespace: &key.namespace,
+            namespace_labels: world.namespaces().get(&key.namespace),
+            labels: &set.labels,
+            spec: &set.spec,
+        }
     }
 }
 
 impl<'w> Topology<'w> {
     /// Of the pods that are there. Few pods have such rules; where none has, nothing is counted.
     pub(super) fn of(world: &'w World) -> Self {
-        let subjects: Vec<(Id, ShapeView<'w>)> = world.shapes().collect();
+        let subjects: Vec<(Id, Subject<'w>)> = world
+            .shapes()
+            .map(|(id, shape)| (id, Subject::of(shape, world)))
+            .collect();
         let mut topology = Self::default();
         let mut keeping_away: BTreeMap<(&str, &PodTerm), usize> = BTreeMap::new();
         for (id, subject) in &subjects {
@@ -168,8 +192,8 @@ impl<'w> Topology<'w> {
             }
         }
         let daemons = world.daemon_sets().iter();
-        let daemons: Vec<(&ObjectKey, ShapeView<'w>)> = daemons
-            .map(|(key, set)| (key, of_daemon_set(key, set)))
+        let daemons: Vec<(&ObjectKey, Subject<'w>)> = daemons
+            .map(|(key, set)| (key, Subject::of_daemon_set(key, set, world)))
             .collect();
         let of_pods = subjects.iter().map(|(_, subject)| *subject);
         for subject in of_pods.chain(daemons.iter().map(|(_, subject)| *subject)) {
@@ -219,7 +243,7 @@ impl<'w> Topology<'w> {
     }
 
     /// The counts that such a pod is part of.
-    fn counting(&self, subject: ShapeView<'w>) -> Vec<usize> {
+    fn counting(&self, subject: Subject<'w>) -> Vec<usize> {
         let all = self.counts.iter().enumerate();
         let counting = all.filter(|(_, count)| count.who.counts(subject));
         counting.map(|(index, _)| index).collect()
@@ -234,8 +258,8 @@ impl<'w> Topology<'w> {
         self.counts.len() - 1
     }
 
-    fn own_rules(&mut self, subject: ShapeView<'w>) -> Vec<Rule<'w>> {
-        let ShapeView {
+    fn own_rules(&mut self, subject: Subject<'w>) -> Vec<Rule<'w>> {
+        let Subject {
             namespace, spec, ..
         } = subject;
         let mut rules = Vec::new();
@@ -467,7 +491,7 @@ impl Count<'_> {
 }
 
 impl<'w> Who<'w> {
-    fn counts(&self, subject: ShapeView<'_>) -> bool {
+    fn counts(&self, subject: Subject<'_>) -> bool {
         match self {
             Self::Selected(namespace, terms) => terms
                 .iter()
@@ -507,11 +531,16 @@ impl<'w> Who<'w> {
 }
 
 /// `owner`: the namespace of the pod that has the term.
-fn is_selected(term: &PodTerm, owner: &str, subject: ShapeView<'_>) -> bool {
+fn is_selected(term: &PodTerm, owner: &str, subject: Subject<'_>) -> bool {
+    let is_named = |names: &[Arc<str>]| names.iter().any(|name| **name == *subject.namespace);
     let in_namespace = match &term.namespaces {
         Namespaces::Own => subject.namespace == owner,
         Namespaces::All => true,
-        Namespaces::Named(names) => names.iter().any(|name| **name == *subject.namespace),
+        Namespaces::Named(names) => is_named(names),
+        Namespaces::Selected(selector, names) => {
+            let none = Labels::new();
+            is_named(names) || selects(selector, subject.namespace_labels.unwrap_or(&none))
+        }
     };
     in_namespace && selected(&term.selector, subject.labels)
 }

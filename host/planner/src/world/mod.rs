@@ -21,8 +21,8 @@ pub use views::{NodeView, PodView};
 
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
-    InventoryFacts, LedgerFacts, OrphanLook, Phase, PodFacts, PolicyFacts, PolicyRef, PoolFacts,
-    VolumeAttachmentFacts,
+    InventoryFacts, Labels, LedgerFacts, OrphanLook, Phase, PodFacts, PolicyFacts, PolicyRef,
+    PoolFacts, VolumeAttachmentFacts,
 };
 use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
@@ -36,6 +36,7 @@ pub struct World {
     pods: pods::Pods,
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
+    namespaces: BTreeMap<Arc<str>, Labels>,
     attachments: BTreeMap<String, VolumeAttachmentFacts>,
     storage: storage::Storage,
     clusters: BTreeMap<ClusterName, ClusterFacts>,
@@ -71,6 +72,7 @@ impl World {
                 set(&mut self.budgets, key, facts);
                 self.pods.project_on(keys_read(self.budgets.values()));
             }
+            Delta::Namespace(name, labels) => set(&mut self.namespaces, name, labels),
             Delta::VolumeAttachment(name, facts) => {
                 set(&mut self.attachments, name, facts.map(Box::new));
             }
@@ -256,6 +258,11 @@ impl World {
 
     pub fn disruption_budgets(&self) -> &BTreeMap<ObjectKey, DisruptionBudgetFacts> {
         &self.budgets
+    }
+
+    /// The labels of each namespace.
+    pub fn namespaces(&self) -> &BTreeMap<Arc<str>, Labels> {
+        &self.namespaces
     }
 
     pub fn volume_attachments(&self) -> &BTreeMap<String, VolumeAttachmentFacts> {

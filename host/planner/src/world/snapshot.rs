@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::World;
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, CsiDriverFacts, CsiNodeFacts, DaemonSetFacts, Delta,
-    DisruptionBudgetFacts, HostFacts, InventoryFacts, LedgerFacts, NodeFacts, OrphanLook, PodFacts,
-    PodSpec, PolicyFacts, PolicyRef, PoolFacts, StorageCapacityFacts, StorageClassFacts,
+    DisruptionBudgetFacts, HostFacts, InventoryFacts, Labels, LedgerFacts, NodeFacts, OrphanLook,
+    PodFacts, PodSpec, PolicyFacts, PolicyRef, PoolFacts, StorageCapacityFacts, StorageClassFacts,
     VolumeAttachmentFacts, VolumeClaimFacts, VolumeFacts,
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
@@ -32,6 +32,8 @@ struct Snapshot {
     decorations: Vec<DecorationMemo>,
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     disruption_budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
+    #[serde(default)]
+    namespaces: BTreeMap<Arc<str>, Labels>,
     volume_attachments: BTreeMap<String, VolumeAttachmentFacts>,
     #[serde(default)]
     volume_claims: BTreeMap<ObjectKey, VolumeClaimFacts>,
@@ -93,6 +95,7 @@ impl Serialize for World {
             decorations: self.decorations.values().cloned().collect(),
             daemon_sets: self.daemon_sets.clone(),
             disruption_budgets: self.budgets.clone(),
+            namespaces: self.namespaces.clone(),
             volume_attachments: self.attachments.clone(),
             volume_claims: self.storage.claims.clone(),
             volumes: self.storage.volumes.clone(),
@@ -116,6 +119,7 @@ impl<'de> Deserialize<'de> for World {
         let decorations = read.decorations.into_iter();
         let mut world = World {
             daemon_sets: read.daemon_sets,
+            namespaces: read.namespaces,
             attachments: read.volume_attachments,
             clusters: read.clusters,
             classes: read.classes,

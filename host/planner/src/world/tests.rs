@@ -231,6 +231,7 @@ fn object(delta: &Delta) -> String {
         Delta::CsiDriver(name, _) => other("driver", name),
         Delta::StorageCapacity(key, _) => other("capacity", key),
         Delta::DaemonSet(..)
+        | Delta::Namespace(..)
         | Delta::VolumeAttachment(..)
         | Delta::Cluster(..)
         | Delta::Class(..)

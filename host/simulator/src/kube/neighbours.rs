@@ -17,9 +17,13 @@ pub(crate) struct PodTerm {
     key: String,
     /// Nothing is meant without one.
     selector: Option<LabelSelector>,
-    /// None: all of them.
-    namespaces: Option<Vec<String>>,
+    namespaces: Vec<String>,
+    /// By their labels, besides.
+    namespace_selector: Option<LabelSelector>,
 }
+
+/// The labels of each namespace.
+pub(crate) type Namespaces = BTreeMap<String, BTreeMap<String, String>>;
 
 impl PodTerm {
     /// The required terms of a kind that a pod of this namespace has.
@@ -31,33 +35,33 @@ impl PodTerm {
 
     fn of(term: &Value, own: &str) -> Self {
         let named = items(term, "namespaces").iter().filter_map(Value::as_str);
-        let named: Vec<String> = named.map(str::to_owned).collect();
-        let is_everywhere = term["namespaceSelector"].is_object();
+        let mut named: Vec<String> = named.map(str::to_owned).collect();
+        let namespace_selector = LabelSelector::from_object(&term["namespaceSelector"]);
+        if named.is_empty() && namespace_selector.is_none() {
+            named.push(own.to_owned());
+        }
         Self {
             key: term["topologyKey"].as_str().unwrap_or_default().to_owned(),
             selector: LabelSelector::from_object(&term["labelSelector"]),
-            namespaces: match named.is_empty() {
-                _ if is_everywhere => None,
-                true => Some(vec![own.to_owned()]),
-                false => Some(named),
-            },
+            namespaces: named,
+            namespace_selector,
         }
     }
 
     /// The first field of a term that is not evaluated here.
     pub(crate) fn unsupported(term: &Value) -> Option<&'static str> {
-        let namespaces = &term["namespaceSelector"];
-        let selects = namespaces.as_object().is_some_and(|it| !it.is_empty());
         // The real API server writes these into the selector.
         let keys = ["matchLabelKeys", "mismatchLabelKeys"];
-        let keys = keys.into_iter().find(|field| !term[field].is_null());
-        selects.then_some("namespaceSelector").or(keys)
+        keys.into_iter().find(|field| !term[field].is_null())
     }
 
-    fn means(&self, pod: &PodNeeds) -> bool {
-        let mut namespaces = self.namespaces.iter().flatten();
+    fn means(&self, pod: &PodNeeds, namespaces: &Namespaces) -> bool {
+        let by_labels = self.namespace_selector.as_ref().is_some_and(|selector| {
+            let labels = namespaces.get(&pod.namespace);
+            selector.matches(labels.unwrap_or(&BTreeMap::new()))
+        });
         let selector = self.selector.as_ref();
-        (self.namespaces.is_none() || namespaces.any(|name| *name == pod.namespace))
+        (by_labels || self.namespaces.contains(&pod.namespace))
             && selector.is_some_and(|selector| selector.matches(&pod.labels))
     }
 }
@@ -83,14 +87,16 @@ impl<'a> Neighbours<'a> {
     pub(crate) fn of(
         pod: &'a PodNeeds,
         standing: impl Iterator<Item = (&'a PodNeeds, &'a NodeView)>,
+        namespaces: &Namespaces,
     ) -> Self {
         let mut found = Self::default();
-        let is_wanted = |other: &PodNeeds| pod.beside.iter().all(|term| term.means(other));
+        let means = |term: &PodTerm, other: &PodNeeds| term.means(other, namespaces);
+        let is_wanted = |other: &PodNeeds| pod.beside.iter().all(|term| means(term, other));
         for (other, node) in standing {
             let at = |term: &'a PodTerm| Some((&*term.key, node.labels.get(&term.key)?.as_str()));
-            let shunned = pod.away.iter().filter(|term| term.means(other));
+            let shunned = pod.away.iter().filter(|term| means(term, other));
             found.shunned.extend(shunned.filter_map(at));
-            let closed = other.away.iter().filter(|term| term.means(pod));
+            let closed = other.away.iter().filter(|term| means(term, pod));
             found.closed.extend(closed.filter_map(at));
             if is_wanted(other) {
                 found.wanted.extend(pod.beside.iter().filter_map(at));

@@ -33,7 +33,8 @@ pub enum Scoring {
 /// Binds pods until it is dropped.
 pub async fn run(kube: Kube, scoring: Scoring) {
     let kube = kube.as_user("system:kube-scheduler");
-    let (present, mut changes) = kube.subscribe(&["nodes", "pods", "persistentvolumeclaims"]);
+    let (present, mut changes) =
+        kube.subscribe(&["nodes", "pods", "persistentvolumeclaims", "namespaces"]);
     let mut scheduler = Scheduler::new(kube, scoring);
     for change in &present {
         scheduler.apply(change);
@@ -115,6 +116,7 @@ impl Scheduler {
             }
             ("nodes", ChangeKind::Added | ChangeKind::Modified) => self.apply_node(&change.object),
             ("persistentvolumeclaims", _) => self.queue.append(&mut self.parked_by_volume),
+            ("namespaces", _) => self.queue.append(&mut self.parked_by_spread),
             (_, kind) => self.apply_pod(&change.object, kind),
         }
     }
@@ -337,7 +339,9 @@ impl Scheduler {
             let node = self.nodes.get(pod.node.as_ref()?)?;
             Some((&*pod.needs, node.view.as_ref()?))
         });
-        Some(Neighbours::of(needs, standing))
+        let namespaces = self.kube.objects("namespaces").into_iter();
+        let namespaces = namespaces.map(|it| (it.key.name.clone(), it.labels.clone()));
+        Some(Neighbours::of(needs, standing, &namespaces.collect()))
     }
 
     /// The pods of a pod's namespace, itself among them.
@@ -604,6 +608,54 @@ mod tests {
         // Its Node is full.
         assert_eq!(node_of(&kube, "cache"), None);
         assert!(message_of(&kube, "cache").contains("2 node(s) didn't match pod affinity rules"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn terms_mean_namespaces_by_name_and_by_labels() {
+        let (kube, mut scheduler) = world();
+        for (node, namespace, team) in [("a", "one", "red"), ("b", "two", "blue")] {
+            fixtures::add_node(&kube, fixtures::node(node, "8", "16Gi")).unwrap();
+            let mut space = fixtures::namespace(namespace);
+            space["metadata"]["labels"] = json!({ "team": team });
+            kube.create("namespaces", space).unwrap();
+            let mut web = fixtures::pod("web", "1", "1Gi");
+            web["metadata"]["namespace"] = json!(namespace);
+            web["metadata"]["labels"] = json!({"app": "web"});
+            web["spec"]["nodeName"] = json!(node);
+            kube.create("pods", web).unwrap();
+        }
+        let away = |name: &str, of: Value| {
+            let mut pod = fixtures::pod(name, "1", "1Gi");
+            let mut term = of;
+            term["topologyKey"] = json!("kubernetes.io/hostname");
+            term["labelSelector"] = json!({"matchLabels": {"app": "web"}});
+            pod["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+            pod
+        };
+        let of_team = |team: &str| json!({"matchLabels": {"team": team}});
+        for (name, term, expected) in [
+            (
+                "red",
+                json!({"namespaceSelector": of_team("red")}),
+                Some("b"),
+            ),
+            (
+                "blue",
+                json!({"namespaceSelector": of_team("blue")}),
+                Some("a"),
+            ),
+            (
+                "both",
+                json!({"namespaceSelector": of_team("blue"), "namespaces": ["one"]}),
+                None,
+            ),
+            ("all", json!({"namespaceSelector": {}}), None),
+            ("own", json!({}), Some("a")),
+        ] {
+            kube.create("pods", away(name, term)).unwrap();
+            pass(&kube, &mut scheduler);
+            assert_eq!(node_of(&kube, name).as_deref(), expected, "{name}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -427,9 +427,10 @@ fn pod_term_facts(
         None if named.is_empty() => Namespaces::Own,
         None => Namespaces::Named(named.into_iter().collect()),
         Some(selector) if *selector == SelectorView::default() => Namespaces::All,
-        Some(_) => {
-            unsupported.field(&format!("{field}.namespaceSelector"));
-            Namespaces::All
+        Some(selector) => {
+            let field = format!("{field}.namespaceSelector");
+            let read = selector_facts(&field, Some(selector), unsupported);
+            Namespaces::Selected(read.unwrap_or_default(), named.into_iter().collect())
         }
     };
     PodTerm {

@@ -17,7 +17,9 @@ pub(super) use pod::{
     AffinityView, ContainerView, PodSpecView, PodTermView, PodView, PodVolumeView, RequirementView,
     SpreadView, TermView, TolerationView,
 };
-pub(super) use policy::{DaemonSetView, DisruptionBudgetView, SelectorView, VolumeAttachmentView};
+pub(super) use policy::{
+    DaemonSetView, DisruptionBudgetView, NamespaceView, SelectorView, VolumeAttachmentView,
+};
 pub(super) use storage::{
     CsiDriverView, CsiNodeView, LabelValuesView, StorageCapacityView, StorageClassView,
     VolumeClaimView, VolumeView,

@@ -1,4 +1,4 @@
-//! DaemonSets, PodDisruptionBudgets and VolumeAttachments: what weighs on Nodes and what keeps pods where they are.
+//! DaemonSets, PodDisruptionBudgets, namespaces and VolumeAttachments: what weighs on Nodes and what keeps pods where they are.
 
 use std::collections::BTreeMap;
 
@@ -84,6 +84,23 @@ pub(in crate::kube) struct DisruptionBudgetStatusView {
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) disruptions_allowed: i32,
 }
+
+/// Its labels are all that matters.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct NamespaceView {
+    #[serde(deserialize_with = "narrow_meta")]
+    pub(in crate::kube) metadata: ObjectMeta,
+}
+
+view_of!(
+    NamespaceView,
+    ClusterResourceScope,
+    "",
+    "v1",
+    "Namespace",
+    "namespaces"
+);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -15,8 +15,9 @@ use crate::kube::convert::{
 };
 use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use crate::kube::view::{
-    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView,
-    StorageCapacityView, StorageClassView, VolumeAttachmentView, VolumeClaimView, VolumeView,
+    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NamespaceView,
+    NodeView, PodView, StorageCapacityView, StorageClassView, VolumeAttachmentView,
+    VolumeClaimView, VolumeView,
 };
 
 /// An object as a watch delivers it.
@@ -87,6 +88,15 @@ impl Watched for DisruptionBudgetView {
     fn changes(name: &str, budget: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
         let facts = budget.map(|budget| Box::new(disruption_budget_facts(budget)));
         one(Delta::DisruptionBudget(key(name), facts))
+    }
+}
+
+impl Watched for NamespaceView {
+    const KIND: Kind = Kind::Namespaces;
+
+    fn changes(name: &str, namespace: Option<&Self>) -> Result<Vec<Change>, Unreadable> {
+        let labels = namespace.map(|it| it.metadata.labels.clone().unwrap_or_default());
+        one(Delta::Namespace(name.into(), labels.map(Box::new)))
     }
 }
 

@@ -25,8 +25,9 @@ use super::client::Client;
 use super::convert::{ClusterConnection, Unreadable, decoded, object_key};
 use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::view::{
-    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NodeView, PodView,
-    StorageCapacityView, StorageClassView, VolumeAttachmentView, VolumeClaimView, VolumeView,
+    CsiDriverView, CsiNodeView, CustomView, DaemonSetView, DisruptionBudgetView, NamespaceView,
+    NodeView, PodView, StorageCapacityView, StorageClassView, VolumeAttachmentView,
+    VolumeClaimView, VolumeView,
 };
 use crate::chain::chain;
 use backoff::Backoff;
@@ -44,6 +45,7 @@ pub enum Kind {
     Pods,
     DaemonSets,
     DisruptionBudgets,
+    Namespaces,
     VolumeAttachments,
     VolumeClaims,
     Volumes,
@@ -54,7 +56,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Clusters,
         Self::Classes,
         Self::Pools,
@@ -64,6 +66,7 @@ impl Kind {
         Self::Pods,
         Self::DaemonSets,
         Self::DisruptionBudgets,
+        Self::Namespaces,
         Self::VolumeAttachments,
         Self::VolumeClaims,
         Self::Volumes,
@@ -85,6 +88,7 @@ impl Kind {
             Self::Pods => "pods",
             Self::DaemonSets => "daemonsets",
             Self::DisruptionBudgets => "poddisruptionbudgets",
+            Self::Namespaces => "namespaces",
             Self::VolumeAttachments => "volumeattachments",
             Self::VolumeClaims => "persistentvolumeclaims",
             Self::Volumes => "persistentvolumes",
@@ -114,6 +118,7 @@ impl Kind {
             Self::Pods => Entry::of::<PodView>(),
             Self::DaemonSets => Entry::of::<DaemonSetView>(),
             Self::DisruptionBudgets => Entry::of::<DisruptionBudgetView>(),
+            Self::Namespaces => Entry::of::<NamespaceView>(),
             Self::VolumeAttachments => Entry::of::<VolumeAttachmentView>(),
             Self::VolumeClaims => Entry::of::<VolumeClaimView>(),
             Self::Volumes => Entry::of::<VolumeView>(),

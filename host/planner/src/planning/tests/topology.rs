@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::facts::*;
-use crate::ids::ObjectKey;
+use crate::ids::{ObjectKey, PodKey};
 
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -160,6 +160,61 @@ fn a_pod_keeps_away_what_its_term_selects_and_nothing_else() {
         launches(term("rack", "app=web")),
         0,
         "Node a is in no domain of that key"
+    );
+}
+
+#[test]
+fn a_term_means_namespaces_by_their_labels() {
+    let mut scene = Scene::default();
+    server(&mut scene, "a", "alpha");
+    let mut db = spec("cpu=1");
+    db.pod_anti_affinity = vec![PodTerm {
+        namespaces: Namespaces::Selected(selector("team=a"), vec!["named".into()]),
+        ..term(HOST, "app=web")
+    }];
+    running(&mut scene, "db", "a", db);
+    for name in ["of-a", "of-b", "named", "unlabelled", "unknown"] {
+        let mut web = pending_pod(spec("cpu=1"));
+        web.labels = labels("app=web");
+        scene.pods.insert(PodKey::new(name, "web"), web);
+    }
+    for (name, of) in [("of-a", "team=a"), ("of-b", "team=b"), ("unlabelled", "")] {
+        scene.namespaces.insert(name.into(), labels(of));
+    }
+    let kept_away = |scene: &Scene| -> Vec<String> {
+        let plan = scene.plan();
+        let rows = plan.report.pending.iter();
+        let launching = rows.filter(|row| matches!(row.outcome, PendingOutcome::Launching(_)));
+        launching
+            .map(|row| row.example.namespace.to_string())
+            .collect()
+    };
+    assert_eq!(kept_away(&scene), ["named", "of-a"]);
+    scene.namespaces.insert("of-b".into(), labels("team=a"));
+    assert_eq!(kept_away(&scene), ["named", "of-a", "of-b"]);
+    scene.namespaces.remove("of-a");
+    assert_eq!(kept_away(&scene), ["named", "of-b"]);
+}
+
+#[test]
+fn a_pod_stands_beside_pods_of_other_namespaces_by_their_labels() {
+    let mut scene = Scene::default();
+    for (node, namespace) in [("a", "of-a"), ("b", "of-b")] {
+        server(&mut scene, node, node);
+        let mut web = running_pod(node, spec("cpu=1"));
+        web.labels = labels("app=web");
+        scene.pods.insert(PodKey::new(namespace, "web"), web);
+    }
+    scene.namespaces.insert("of-b".into(), labels("team=b"));
+    let mut cache = spec("cpu=1");
+    cache.pod_affinity = vec![PodTerm {
+        namespaces: Namespaces::Selected(selector("team=b"), vec![]),
+        ..term(HOST, "app=web")
+    }];
+    scene.pending("cache", 1, cache);
+    assert_eq!(
+        whys(&scene.plan()),
+        "fits on Node b; the scheduler will find it"
     );
 }
 

@@ -144,12 +144,18 @@ fn terms_say_in_which_namespaces_pods_are_meant() {
         {"topologyKey": "b", "labelSelector": {}, "namespaces": ["y", "x"]},
         {"topologyKey": "c", "labelSelector": {}, "namespaceSelector": {}},
         {"topologyKey": "d"},
+        {"topologyKey": "e", "namespaces": ["x"], "namespaceSelector": {"matchLabels": {"team": "a"}}},
     ]));
     let found: Vec<_> = terms
         .iter()
         .map(|term| (&*term.topology_key, &term.namespaces))
         .collect();
     let named = Namespaces::Named(vec!["x".into(), "y".into()]);
+    let of_team = LabelSelector {
+        match_labels: Labels::from([("team".to_owned(), "a".to_owned())]),
+        match_expressions: vec![],
+    };
+    let selected = Namespaces::Selected(of_team, vec!["x".into()]);
     assert_eq!(
         found,
         [
@@ -157,6 +163,7 @@ fn terms_say_in_which_namespaces_pods_are_meant() {
             ("b", &named),
             ("c", &Namespaces::All),
             ("d", &Namespaces::Own),
+            ("e", &selected),
         ]
     );
     assert_eq!(terms[3].selector, None, "it selects no pod");
@@ -195,7 +202,7 @@ fn what_is_not_evaluated_is_named_by_its_field() {
         ["spec.topologySpreadConstraints.labelSelector"]
     );
     let terms = "requiredDuringSchedulingIgnoredDuringExecution";
-    let of_namespaces = json!({"matchLabels": {"team": "a"}});
+    let of_namespaces = json!({"matchExpressions": odd});
     assert_eq!(
         unsupported(json!({"affinity": {"podAffinity": {terms: [
             {"labelSelector": {"matchExpressions": odd}},
