@@ -212,6 +212,7 @@ impl App {
             own_node: config.own_node.as_deref().map(Into::into),
             armed_at: None,
             dry_run: config.dry_run,
+            served: config.served.clone(),
             // A dry run changes nothing, so it plans as if it had the key.
             key_known: key.is_some() || config.dry_run,
             anchor_nonce: config.anchor.then(|| text(&random, 4).into()),

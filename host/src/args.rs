@@ -103,6 +103,14 @@ pub struct Run {
     /// must not share it. An emptyDir will do
     #[arg(long, default_value = "/dev/shm/kproxide", value_name = "DIR")]
     pub state_dir: PathBuf,
+    /// Make machines for pods of these schedulers alone
+    #[arg(
+        long,
+        default_value = "default-scheduler",
+        value_delimiter = ',',
+        value_name = "LIST"
+    )]
+    pub scheduler_names: Vec<String>,
     /// Address of /healthz, /readyz, /metrics and /debug/plan
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use kproxide_planner::facts::Served;
 use thiserror::Error;
 
 use crate::args;
@@ -28,6 +29,7 @@ pub struct Config {
     /// A VM in each Proxmox cluster tells this Kubernetes cluster from its copies.
     pub anchor: bool,
     pub lease: LeaseTiming,
+    pub served: Served,
     pub max_launches_per_tick: u32,
 }
 
@@ -137,6 +139,13 @@ impl Config {
                 duration: lease_duration,
                 renew_deadline: lease_renew_deadline,
                 retry: lease_retry,
+            },
+            served: Served {
+                schedulers: args
+                    .scheduler_names
+                    .iter()
+                    .map(|it| it.as_str().into())
+                    .collect(),
             },
             max_launches_per_tick,
         })

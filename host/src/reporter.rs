@@ -111,13 +111,19 @@ fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
 struct Said<K>(BTreeMap<K, (String, Timestamp)>);
 
 impl<K: Ord> Said<K> {
-    /// True if this was not said of it lately.
-    fn is_news(&mut self, subject: K, message: &str, now: Timestamp) -> bool {
+    /// True if this was not said of it for so long.
+    fn is_news(
+        &mut self,
+        subject: K,
+        message: &str,
+        repeats: SignedDuration,
+        now: Timestamp,
+    ) -> bool {
         let Self(said) = self;
         let lately = |at: &Timestamp| now.duration_since(*at) < REPEAT;
         if said
             .get(&subject)
-            .is_some_and(|(words, at)| words == message && lately(at))
+            .is_some_and(|(words, at)| words == message && now.duration_since(*at) < repeats)
         {
             return false;
         }
@@ -242,7 +248,7 @@ impl Reporter {
         } in findings
         {
             let subject = (about.clone(), message.clone());
-            if !self.logged.is_news(subject, "", now) {
+            if !self.logged.is_news(subject, "", REPEAT, now) {
                 continue;
             }
             let counted = &self.metrics.findings;
@@ -405,7 +411,7 @@ impl Reporter {
         } = orphan;
         let severity = if *warning { "warning" } else { "notice" };
         let subject = (format!("VM/{cluster}/{vmid}"), message.clone());
-        if !self.logged.is_news(subject, "", now) {
+        if !self.logged.is_news(subject, "", REPEAT, now) {
             return;
         }
         self.metrics.findings.with_label_values(&[severity]).inc();
@@ -483,24 +489,29 @@ impl Reporter {
                     format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
                 )
             }
-            PendingOutcome::NotSupported(field) => (
+            PendingOutcome::NotSupported(_)
+            | PendingOutcome::OtherScheduler { .. }
+            | PendingOutcome::NoPool => (
                 "NotTriggerScaleUp",
-                format!("pod didn't trigger scale-up: not supported yet: {field}"),
-            ),
-            PendingOutcome::NoPool => (
-                "NotTriggerScaleUp",
-                "pod didn't trigger scale-up: there is no NodePool".to_owned(),
+                format!("pod didn't trigger scale-up: {}", shape.outcome),
             ),
         };
-        let shape_about = About::shape(&shape.example);
-        if self.news(&shape_about, reason, &message, now) {
+        // Such a pod may well be none of our business: said once, as long as it is remembered.
+        let is_of_others = matches!(shape.outcome, PendingOutcome::OtherScheduler { .. });
+        let repeats = match is_of_others {
+            true => SignedDuration::MAX,
+            false => REPEAT,
+        };
+        let subject = (About::shape(&shape.example), reason);
+        if self.said.is_news(subject, &message, repeats, now) {
             tracing::info!(pod = %shape.example, pods = shape.count, reason, message, "pending");
         }
         for key in shape.pods.iter().take(PODS_TOLD_MAX) {
             let Some(about) = pod(key, world) else {
                 continue;
             };
-            if self.news(&about, reason, &message, now) {
+            let subject = (about.clone(), reason);
+            if self.said.is_news(subject, &message, repeats, now) {
                 self.events
                     .say(Event::normal(about, reason, message.clone()));
             }
@@ -557,7 +568,8 @@ impl Reporter {
 
     /// True if this was not said about it lately.
     fn news(&mut self, about: &About, reason: &'static str, message: &str, now: Timestamp) -> bool {
-        self.said.is_news((about.clone(), reason), message, now)
+        self.said
+            .is_news((about.clone(), reason), message, REPEAT, now)
     }
 }
 

@@ -38,6 +38,9 @@ pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 /// The kubelet sets this annotation on the API's copy of a static pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
+/// The scheduler of pods that name none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 // Kubernetes' labels of Nodes.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const ARCH: &str = "kubernetes.io/arch";

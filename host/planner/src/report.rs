@@ -2,6 +2,7 @@
 //! code can act on them. `Display` makes the texts for people.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,11 @@ pub enum PendingOutcome {
     Unhelped(Vec<(PoolName, Why)>),
     /// The planner does not evaluate this yet.
     NotSupported(String),
+    /// `served`: the schedulers whose pods get machines.
+    OtherScheduler {
+        scheduler: Arc<str>,
+        served: Vec<Arc<str>>,
+    },
     /// There is no pool at all.
     NoPool,
 }
@@ -182,6 +188,11 @@ impl fmt::Display for PendingOutcome {
                 f.write_str(&whys.collect::<Vec<_>>().join("; "))
             }
             Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
+            Self::OtherScheduler { scheduler, served } => write!(
+                f,
+                "its scheduler is {scheduler}, and kproxide makes machines for pods of {} (--scheduler-names)",
+                served.join(", ")
+            ),
             Self::NoPool => f.write_str("there is no NodePool"),
         }
     }
@@ -263,6 +274,13 @@ mod tests {
             (
                 PendingOutcome::NotSupported("spec.resourceClaims".to_owned()),
                 "not supported yet: spec.resourceClaims",
+            ),
+            (
+                PendingOutcome::OtherScheduler {
+                    scheduler: "volcano".into(),
+                    served: vec!["default-scheduler".into(), "mine".into()],
+                },
+                "its scheduler is volcano, and kproxide makes machines for pods of default-scheduler, mine (--scheduler-names)",
             ),
             (PendingOutcome::NoPool, "there is no NodePool"),
         ] {

@@ -20,6 +20,7 @@ mod dry_run;
 mod machines;
 mod orphans;
 mod policies;
+mod served;
 mod strangers;
 mod unrest;
 mod versions;

@@ -17,6 +17,7 @@ impl Reporter {
                 PendingOutcome::Launching(_) => "launching",
                 PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
                 PendingOutcome::NotSupported(_) => "not-supported",
+                PendingOutcome::OtherScheduler { .. } => "not-served",
             };
             self.metrics
                 .pending_pods

@@ -296,9 +296,9 @@ fn pending(shape: &PendingShape) -> Pending {
             });
             (Outcome::NoHelp, vec![], reasons.collect())
         }
-        PendingOutcome::NotSupported(_) | PendingOutcome::NoPool => {
-            (Outcome::NoHelp, vec![], for_all(shape.outcome.to_string()))
-        }
+        PendingOutcome::NotSupported(_)
+        | PendingOutcome::OtherScheduler { .. }
+        | PendingOutcome::NoPool => (Outcome::NoHelp, vec![], for_all(shape.outcome.to_string())),
     };
     Pending {
         pods: shape.pods.iter().map(ToString::to_string).collect(),

@@ -219,6 +219,9 @@ impl About<'_> {
                 }
                 explanation
             }
+            PendingOutcome::OtherScheduler { .. } => {
+                Explanation::new(format!("Pod {key}: {}.", shape.outcome))
+            }
             PendingOutcome::NotSupported(field) => {
                 let mut explanation = Explanation::new(format!(
                     "No machine helps pod {key}: kproxide does not support {field} yet."

@@ -28,6 +28,7 @@ pub use record::*;
 pub use storage::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
+use crate::keys::DEFAULT_SCHEDULER;
 
 /// One change of the world. `None` means that the object is gone.
 ///
@@ -64,6 +65,21 @@ pub enum Delta {
     Host(HostFacts),
 }
 
+/// Which pods get machines. All others get none, and kproxide says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Those of these schedulers.
+    pub schedulers: BTreeSet<Arc<str>>,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self {
+            schedulers: [Arc::from(DEFAULT_SCHEDULER)].into(),
+        }
+    }
+}
+
 /// Facts about the running host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
@@ -75,6 +91,8 @@ pub struct HostFacts {
     pub armed_at: Option<jiff::Timestamp>,
     /// Plans that are shown but not acted on.
     pub dry_run: bool,
+    #[serde(default)]
+    pub served: Served,
     /// The key for ownership proofs is at hand. Without it nothing is launched or destroyed.
     pub key_known: bool,
     /// Removals that have begun, whether or not their claims say so yet.

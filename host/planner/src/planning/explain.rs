@@ -2,13 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
+
 use super::Planning;
 use super::schedule::Need;
 use crate::ids::{ClaimName, PodKey};
+use crate::keys::DEFAULT_SCHEDULER;
 use crate::report::{PendingOutcome, PendingShape};
+use crate::time::later;
+use crate::world::PodView;
 
 /// Pods that a row names; it counts all of them.
 const MOST_NAMED: usize = 1000;
+
+/// Most pods of another scheduler have their Node sooner, and nothing is to be said of them.
+const OTHER_SCHEDULER_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
 impl Planning<'_> {
     /// One row per shape and outcome; pods of a shape are told apart by nothing but their names, so the first by name get the first outcome.
@@ -17,30 +25,53 @@ impl Planning<'_> {
         for need in &self.needs {
             let mut first = 0;
             for (count, outcome) in outcomes(need, has_pools) {
-                let names: Vec<PodKey> = need
-                    .pods
-                    .iter()
-                    .skip(first)
-                    .take((count as usize).min(MOST_NAMED))
-                    .map(|pod| pod.key())
-                    .collect();
+                let pods = need.pods.iter().skip(first);
                 first += count as usize;
-                let Some(example) = names.first().cloned() else {
-                    continue;
-                };
-                self.report.pending.push(PendingShape {
-                    example,
-                    pods: names,
-                    count,
-                    outcome,
-                });
+                self.report.pending.extend(row(pods, count, outcome));
             }
         }
+        self.report_other_schedulers();
         self.report
             .pending
             .sort_by(|a, b| a.example.cmp(&b.example));
         self.report_rejected();
     }
+
+    /// They say so too where that scheduler does not run at all.
+    fn report_other_schedulers(&mut self) {
+        let served = &self.tick.world.host().served;
+        for (shape, pods) in self.tick.world.of_other_schedulers() {
+            let waited = |pod: &PodView<'_>| {
+                let end = later(pod.created(), OTHER_SCHEDULER_PATIENCE);
+                self.tick.reached(end)
+            };
+            let waiting: Vec<_> = pods.iter().filter(waited).collect();
+            let scheduler = shape.spec.scheduler_name.clone();
+            let outcome = PendingOutcome::OtherScheduler {
+                scheduler: scheduler.unwrap_or_else(|| DEFAULT_SCHEDULER.into()),
+                served: served.schedulers.iter().cloned().collect(),
+            };
+            let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+            let row = row(waiting.into_iter(), count, outcome);
+            self.report.pending.extend(row);
+        }
+    }
+}
+
+/// The first `count` of these pods; no row if there are none.
+fn row<'w>(
+    pods: impl Iterator<Item = PodView<'w>>,
+    count: u32,
+    outcome: PendingOutcome,
+) -> Option<PendingShape> {
+    let named = pods.take((count as usize).min(MOST_NAMED));
+    let pods: Vec<PodKey> = named.map(|pod| pod.key()).collect();
+    Some(PendingShape {
+        example: pods.first()?.clone(),
+        pods,
+        count,
+        outcome,
+    })
 }
 
 fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {

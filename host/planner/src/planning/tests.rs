@@ -17,6 +17,7 @@ mod ports;
 mod properties;
 mod scale_down;
 mod scale_up;
+mod served;
 mod topology;
 mod two;
 mod volumes;

@@ -120,7 +120,10 @@ impl World {
             Delta::Policy(policy, facts) => {
                 set(&mut self.policies, policy, facts.map(Box::new));
             }
-            Delta::Host(facts) => self.host = facts,
+            Delta::Host(facts) => {
+                self.pods.serve(facts.served.clone());
+                self.host = facts;
+            }
         }
     }
 
@@ -201,6 +204,11 @@ impl World {
 
     pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
         self.pods.pending()
+    }
+
+    /// Pods without a Node whose scheduler is not served.
+    pub(crate) fn of_other_schedulers(&self) -> Vec<(Shape, PendingPods<'_>)> {
+        self.pods.of_other_schedulers()
     }
 
     pub(crate) fn has_pending(&self) -> bool {

@@ -11,9 +11,10 @@ use jiff::Timestamp;
 use super::interner::{Id, Interner};
 use super::views::{NodeView, PendingPods, PodView};
 use crate::facts::{
-    CsiNodeFacts, LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec,
+    CsiNodeFacts, LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec, Served,
 };
 use crate::ids::{NodeName, PodKey, Uid};
+use crate::keys::DEFAULT_SCHEDULER;
 use crate::resources::ExactSum;
 
 /// What pods have in common that can stand in for each other: everything a decision may depend on.
@@ -94,6 +95,9 @@ pub(super) struct NodeSlot {
     pub(super) movable_pods: u32,
 }
 
+/// By shape, then by name.
+type ByShape = BTreeMap<Id, BTreeMap<Arc<str>, PodIx>>;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pods {
     by_key: BTreeMap<PodKey, PodIx>,
@@ -107,12 +111,21 @@ pub(crate) struct Pods {
     pub(super) labels: Interner<Labels>,
     pub(super) owners: Interner<Owner>,
     pub(super) shapes: Interner<ShapeKey>,
-    /// Unschedulable pods by shape, then by name.
-    pending: BTreeMap<Id, BTreeMap<Arc<str>, PodIx>>,
+    pub(super) served: Served,
+    /// Unschedulable pods.
+    pending: ByShape,
+    /// Pods that have no Node yet and wait for a scheduler whose pods are not served.
+    of_others: ByShape,
     /// The keys that selectors read: those of disruption budgets, and all that pods have had in their terms.
     projected: BTreeSet<String>,
     budget_keys: BTreeSet<String>,
     term_keys: BTreeSet<String>,
+}
+
+/// Whose pod it is.
+enum Scheduler {
+    Served,
+    Other,
 }
 
 impl Pods {
@@ -215,12 +228,13 @@ impl Pods {
                 slot.movable_pods += 1;
             }
         }
-        if self.is_pending(pod) {
-            self.pending
-                .entry(pod.shape)
-                .or_default()
-                .insert(pod.name.clone(), ix);
-        }
+        let (shape, name) = (pod.shape, pod.name.clone());
+        let waiting = match self.waits_for(pod) {
+            Some(Scheduler::Served) => &mut self.pending,
+            Some(Scheduler::Other) => &mut self.of_others,
+            None => return,
+        };
+        waiting.entry(shape).or_default().insert(name, ix);
     }
 
     /// Takes a pod out of the indexes.
@@ -244,24 +258,43 @@ impl Pods {
                 slot.movable_pods -= 1;
             }
         }
-        if let Some(pods) = self.pending.get_mut(&pod.shape) {
-            pods.remove(&pod.name);
-            if pods.is_empty() {
-                self.pending.remove(&pod.shape);
+        for waiting in [&mut self.pending, &mut self.of_others] {
+            if let Some(pods) = waiting.get_mut(&pod.shape) {
+                pods.remove(&pod.name);
+                if pods.is_empty() {
+                    waiting.remove(&pod.shape);
+                }
             }
         }
     }
 
-    /// Waits for a machine: the scheduler has refused it, and a new Node could change that. Pods of DaemonSets belong to Nodes that exist,
-    /// other schedulers' pods to them.
-    fn is_pending(&self, pod: &Pod) -> bool {
-        let ours = self
-            .specs
-            .get(self.shapes.get(pod.shape).spec)
-            .scheduler_name
-            .as_deref()
-            .is_none_or(|name| name == "default-scheduler");
-        pod.unschedulable_since.is_some() && pod.node.is_none() && pod.is_movable() && ours
+    /// Served pods wait for a machine if the scheduler has refused them, and a new Node could change that. Pods of DaemonSets
+    /// belong to Nodes that exist. Another scheduler may not run at all, and then nobody says anything of its pods.
+    fn waits_for(&self, pod: &Pod) -> Option<Scheduler> {
+        let spec = self.specs.get(self.shapes.get(pod.shape).spec);
+        let name = spec.scheduler_name.as_deref();
+        let is_served = self
+            .served
+            .schedulers
+            .contains(name.unwrap_or(DEFAULT_SCHEDULER));
+        if pod.node.is_some() || !pod.is_movable() {
+            None
+        } else if !is_served {
+            Some(Scheduler::Other)
+        } else {
+            pod.unschedulable_since.map(|_| Scheduler::Served)
+        }
+    }
+
+    /// Which pods are served from now on. In practice this comes once, before the first pod.
+    pub(crate) fn serve(&mut self, served: Served) {
+        if self.served == served {
+            return;
+        }
+        let all: Vec<PodIx> = self.by_key.values().copied().collect();
+        all.iter().for_each(|ix| self.unlink(*ix));
+        self.served = served;
+        all.iter().for_each(|ix| self.link(*ix));
     }
 
     pub(crate) fn set_node(&mut self, name: NodeName, facts: Option<Box<NodeFacts>>) {
@@ -439,10 +472,17 @@ impl Pods {
         }
     }
 
-    /// The shapes of pending pods in an order that depends on their content alone, each with its pods by name.
     pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
-        let mut pending: Vec<_> = self
-            .pending
+        self.in_order(&self.pending)
+    }
+
+    pub(crate) fn of_other_schedulers(&self) -> Vec<(Shape, PendingPods<'_>)> {
+        self.in_order(&self.of_others)
+    }
+
+    /// Shapes in an order that depends on their content alone, each with its pods by name.
+    fn in_order<'p>(&'p self, waiting: &'p ByShape) -> Vec<(Shape, PendingPods<'p>)> {
+        let mut waiting: Vec<_> = waiting
             .iter()
             .map(|(id, pods)| {
                 (
@@ -455,8 +495,8 @@ impl Pods {
                 )
             })
             .collect();
-        pending.sort_by(|(a, _), (b, _)| a.cmp(b));
-        pending
+        waiting.sort_by(|(a, _), (b, _)| a.cmp(b));
+        waiting
     }
 
     pub(crate) fn has_pending(&self) -> bool {

@@ -129,10 +129,10 @@ impl<'de> Deserialize<'de> for World {
             inventories: read.inventories,
             orphans: read.orphans,
             policies: read.policies,
-            host: read.host,
             decorations: decorations.map(|memo| (memo.key(), memo)).collect(),
             ..World::default()
         };
+        world.apply(Delta::Host(read.host));
         for (key, budget) in read.disruption_budgets {
             world.apply(Delta::DisruptionBudget(key, Some(Box::new(budget))));
         }

@@ -71,6 +71,10 @@ impl<'w> PodView<'w> {
         &self.pod.uid
     }
 
+    pub(crate) fn created(&self) -> Timestamp {
+        self.pod.created
+    }
+
     pub fn labels(&self) -> &'w Labels {
         self.pods.labels.get(self.pod.labels)
     }

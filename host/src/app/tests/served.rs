@@ -1,0 +1,78 @@
+//! Pods that get no machine, and are told why.
+
+use kproxide_simulator::kube::fixtures;
+use serde_json::{Value, json};
+
+use super::degraded::{HOUR, lively};
+use super::{MACHINE, furnished, run, run_with};
+use crate::lab::{Lab, Setting, config};
+
+/// A pod that only a machine has room for.
+fn pod(lab: &Lab, name: &str, spec: Value) {
+    let mut pod = fixtures::pod(name, "3", "1Gi");
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][field] = value.clone();
+    }
+    lab.apply([("pods", pod)]);
+}
+
+/// The Events about a pod: how often each was said is not counted.
+fn told(lab: &Lab, pod: &str) -> Vec<String> {
+    let events = lab.kube.list("events.events.k8s.io");
+    let about = events
+        .iter()
+        .filter(|event| event["regarding"]["name"] == pod);
+    about
+        .map(|event| {
+            let text = |field: &str| event[field].as_str().unwrap().to_owned();
+            text("reason") + ": " + &text("note")
+        })
+        .collect()
+}
+
+fn launched(lab: &Lab) -> usize {
+    lab.kube.list("nodeclaims.kproxide.dev").len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn r28_a_pod_of_another_scheduler_is_told_once() {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    for name in ["n08-volcano", "another"] {
+        pod(&lab, name, json!({"schedulerName": "volcano"}));
+    }
+    run(&lab, HOUR).await;
+    assert_eq!(launched(&lab), 0);
+    for name in ["n08-volcano", "another"] {
+        assert_eq!(
+            told(&lab, name),
+            [
+                "NotTriggerScaleUp: pod didn't trigger scale-up: its scheduler is volcano, and kproxide makes machines for pods of \
+                default-scheduler (--scheduler-names)"
+            ]
+        );
+        let events = lab.kube.list("events.events.k8s.io");
+        let event = events
+            .iter()
+            .find(|event| event["regarding"]["name"] == name);
+        assert_eq!(event.unwrap()["series"], Value::Null, "said once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r28_the_schedulers_whose_pods_are_served_can_be_named() {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    pod(&lab, "mine", json!({"schedulerName": "mine"}));
+    pod(&lab, "usual", json!({}));
+    let refused = json!({"status": {"conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let patched = lab.kube.patch("pods", "status", "default", "mine", refused);
+    patched.unwrap();
+    let mut config = config("kproxide-0");
+    config.served.schedulers = ["mine".into()].into();
+    run_with(&lab, config, MACHINE).await;
+    assert_eq!(launched(&lab), 1);
+    assert!(told(&lab, "mine")[0].starts_with("TriggeredScaleUp"));
+    assert!(told(&lab, "usual")[0].contains("its scheduler is default-scheduler"));
+}
