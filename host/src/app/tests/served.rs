@@ -63,16 +63,45 @@ async fn r28_the_schedulers_whose_pods_are_served_can_be_named() {
     let lab = furnished(Setting::new(1, 2), json!({}), lively());
     pod(&lab, "mine", json!({"schedulerName": "mine"}));
     pod(&lab, "usual", json!({}));
-    let refused = json!({"status": {"conditions": [{
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}});
-    let patched = lab.kube.patch("pods", "status", "default", "mine", refused);
-    patched.unwrap();
+    refuse(&lab, "mine");
     let mut config = config("kproxide-0");
     config.served.schedulers = ["mine".into()].into();
     run_with(&lab, config, MACHINE).await;
     assert_eq!(launched(&lab), 1);
     assert!(told(&lab, "mine")[0].starts_with("TriggeredScaleUp"));
     assert!(told(&lab, "usual")[0].contains("its scheduler is default-scheduler"));
+}
+
+/// As somebody else's controller writes it, who knows that no Node is large enough.
+fn refuse(lab: &Lab, pod: &str) {
+    let refused = json!({"status": {"conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let patched = lab.kube.patch("pods", "status", "default", pod, refused);
+    patched.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn r7_a_pod_with_gates_makes_no_machine_until_the_last_is_gone() {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    for name in ["queued", "admitted"] {
+        pod(
+            &lab,
+            name,
+            json!({"schedulingGates": [{"name": "a"}, {"name": "b"}]}),
+        );
+        refuse(&lab, name);
+    }
+    run(&lab, MACHINE).await;
+    assert_eq!(launched(&lab), 0);
+    for gates in [json!([{"name": "b"}]), json!([])] {
+        assert_eq!(launched(&lab), 0);
+        let patch = json!({"spec": {"schedulingGates": gates}});
+        let patched = lab.kube.patch("pods", "", "default", "admitted", patch);
+        patched.unwrap();
+        run(&lab, MACHINE).await;
+    }
+    assert_eq!(launched(&lab), 1);
+    assert_eq!(told(&lab, "queued"), [""; 0]);
 }

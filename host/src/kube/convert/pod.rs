@@ -47,7 +47,9 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
             Some("Pending") | None => PodPhase::Pending,
             Some(_) => PodPhase::Unknown,
         },
+        // The scheduler does not look at a pod with gates, whoever has written the condition.
         unschedulable_since: condition("PodScheduled")
+            .filter(|_| spec.scheduling_gates.is_empty())
             .filter(|condition| {
                 condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable")
             })
@@ -131,6 +133,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>) -> PodSpec {
         tolerations,
         priority,
         scheduler_name,
+        scheduling_gates: _,
         host_network,
         containers,
         init_containers,

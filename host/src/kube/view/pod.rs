@@ -55,6 +55,8 @@ pub(in crate::kube) struct PodSpecView {
     pub(in crate::kube) tolerations: Vec<TolerationView>,
     pub(in crate::kube) priority: Option<i32>,
     pub(in crate::kube) scheduler_name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) scheduling_gates: Vec<IgnoredAny>,
     pub(in crate::kube) host_network: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) containers: Vec<ContainerView>,

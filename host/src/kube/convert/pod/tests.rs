@@ -88,6 +88,21 @@ fn a_gated_pod_is_not_unschedulable() {
 }
 
 #[test]
+fn r7_a_gated_pod_is_not_unschedulable_whatever_its_condition_says() {
+    let pod = |gates: Value| {
+        facts(
+            json!({"metadata": {"name": "a"}, "spec": {"schedulingGates": gates},
+            "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "lastTransitionTime": "2026-01-01T00:00:05Z"}]}}),
+        )
+    };
+    let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]);
+    assert_eq!(pod(gates).unschedulable_since, None);
+    assert!(pod(json!([])).unschedulable_since.is_some());
+    assert!(pod(Value::Null).unschedulable_since.is_some());
+}
+
+#[test]
 fn init_and_sidecar_containers_overhead_and_limits_count() {
     let requests = spec(json!({
         "containers": [{"resources": {"limits": {"cpu": "1"}}}],
