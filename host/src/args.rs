@@ -111,6 +111,15 @@ pub struct Run {
         value_name = "LIST"
     )]
     pub scheduler_names: Vec<String>,
+    /// Pods of a lower priority are expendable: kproxide makes no machines for them, and they keep no Node from going.
+    /// They are evicted like others, and PodDisruptionBudgets hold for them
+    #[arg(
+        long,
+        default_value_t = -10,
+        allow_negative_numbers = true,
+        value_name = "N"
+    )]
+    pub least_priority: i32,
     /// Address of /healthz, /readyz, /metrics and /debug/plan
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,

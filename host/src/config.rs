@@ -146,6 +146,7 @@ impl Config {
                     .iter()
                     .map(|it| it.as_str().into())
                     .collect(),
+                least_priority: args.least_priority,
             },
             max_launches_per_tick,
         })

@@ -490,6 +490,7 @@ impl Reporter {
                 )
             }
             PendingOutcome::NotSupported(_)
+            | PendingOutcome::Expendable { .. }
             | PendingOutcome::OtherScheduler { .. }
             | PendingOutcome::NoPool => (
                 "NotTriggerScaleUp",

@@ -30,14 +30,15 @@ pub(crate) struct Ties<'a> {
     pub(crate) of_unfinished_job: bool,
     pub(crate) local_volumes: bool,
     pub(crate) empty_dir: bool,
+    pub(crate) is_expendable: bool,
 }
 
-/// The first rule that keeps a pod where it is. Without `rules` only its own annotation does.
+/// The first rule that keeps a pod where it is. Without `rules`, or if the pod is expendable, only its own annotation does.
 pub(crate) fn blocker(pod: &Ties<'_>, rules: Option<&BlockedBy>) -> Option<Blocker> {
     if pod.do_not_disrupt {
         return Some(Blocker::DoNotDisrupt);
     }
-    let rules = rules?;
+    let rules = rules.filter(|_| !pod.is_expendable)?;
     if rules.bare_pods && pod.is_bare {
         Some(Blocker::BarePod)
     } else if rules.unfinished_jobs && pod.of_unfinished_job {

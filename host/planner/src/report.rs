@@ -68,6 +68,8 @@ pub enum PendingOutcome {
     Unhelped(Vec<(PoolName, Why)>),
     /// The planner does not evaluate this yet.
     NotSupported(String),
+    /// Its priority is below `least`.
+    Expendable { priority: i32, least: i32 },
     /// `served`: the schedulers whose pods get machines.
     OtherScheduler {
         scheduler: Arc<str>,
@@ -188,6 +190,10 @@ impl fmt::Display for PendingOutcome {
                 f.write_str(&whys.collect::<Vec<_>>().join("; "))
             }
             Self::NotSupported(field) => write!(f, "not supported yet: {field}"),
+            Self::Expendable { priority, least } => write!(
+                f,
+                "its priority is {priority}, and kproxide makes no machine for pods below {least} (--least-priority)"
+            ),
             Self::OtherScheduler { scheduler, served } => write!(
                 f,
                 "its scheduler is {scheduler}, and kproxide makes machines for pods of {} (--scheduler-names)",
@@ -274,6 +280,13 @@ mod tests {
             (
                 PendingOutcome::NotSupported("spec.resourceClaims".to_owned()),
                 "not supported yet: spec.resourceClaims",
+            ),
+            (
+                PendingOutcome::Expendable {
+                    priority: -1000,
+                    least: -10,
+                },
+                "its priority is -1000, and kproxide makes no machine for pods below -10 (--least-priority)",
             ),
             (
                 PendingOutcome::OtherScheduler {

@@ -66,6 +66,7 @@ impl Surroundings {
             provider_id: rules.provider_id,
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,
+            least_priority: world.host().served.least_priority,
             armed_at: match anchor::hold(world, world.ledger(), &spec.cluster) {
                 Some(_) => None,
                 None => world.host().armed_at,

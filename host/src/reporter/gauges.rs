@@ -17,7 +17,9 @@ impl Reporter {
                 PendingOutcome::Launching(_) => "launching",
                 PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
                 PendingOutcome::NotSupported(_) => "not-supported",
-                PendingOutcome::OtherScheduler { .. } => "not-served",
+                PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
+                    "not-served"
+                }
             };
             self.metrics
                 .pending_pods

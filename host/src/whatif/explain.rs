@@ -219,7 +219,7 @@ impl About<'_> {
                 }
                 explanation
             }
-            PendingOutcome::OtherScheduler { .. } => {
+            PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
                 Explanation::new(format!("Pod {key}: {}.", shape.outcome))
             }
             PendingOutcome::NotSupported(field) => {

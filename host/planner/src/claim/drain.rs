@@ -185,14 +185,19 @@ fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) ->
     let pods = observed.pods.as_deref().unwrap_or_default();
     let mut staying = pods.iter().filter(|pod| pod.must_leave() && !pod.deleting);
     // The Node was empty when the removal was simulated, so no place was found for a pod that came later.
+    let least_priority = subject.settings.least_priority;
     if reason == RemovalReason::Empty {
-        return staying.next().map(|pod| Stays::Came(pod.key.clone()));
+        let mut counts = staying.filter(|it| it.priority >= least_priority || it.do_not_disrupt);
+        return counts.next().map(|pod| Stays::Came(pod.key.clone()));
     }
     // What blocks scale-down does not block a replacement.
     let rules = reason
         .scales_down()
         .then_some(&subject.pool.scale_down.blocked_by);
-    staying.find_map(|pod| Some(Stays::Pod(pod.key.clone(), blocker(&pod.ties(), rules)?)))
+    staying.find_map(|pod| {
+        let blocker = blocker(&pod.ties(least_priority), rules)?;
+        Some(Stays::Pod(pod.key.clone(), blocker))
+    })
 }
 
 /// Uncordon the Node, then record that the drain was given up. What follows is decided by the next plan, because this

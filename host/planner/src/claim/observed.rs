@@ -199,6 +199,7 @@ pub struct PodOnNode {
     pub do_not_disrupt: bool,
     pub local_volumes: bool,
     pub empty_dir: bool,
+    pub priority: i32,
 }
 
 impl PodOnNode {
@@ -221,10 +222,12 @@ impl PodOnNode {
             do_not_disrupt: pod.do_not_disrupt,
             local_volumes: pod.spec.local_volumes,
             empty_dir: pod.spec.empty_dir,
+            priority: pod.spec.priority,
         }
     }
 
-    pub(super) fn ties(&self) -> Ties<'_> {
+    /// Pods of a priority below `least_priority` are expendable.
+    pub(super) fn ties(&self, least_priority: i32) -> Ties<'_> {
         Ties {
             namespace: &self.key.namespace,
             do_not_disrupt: self.do_not_disrupt,
@@ -232,6 +235,7 @@ impl PodOnNode {
             of_unfinished_job: self.unfinished_job,
             local_volumes: self.local_volumes,
             empty_dir: self.empty_dir,
+            is_expendable: self.priority < least_priority,
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Settings {
     pub shutdown_timeout: SignedDuration,
     /// For how long the VMID and address of a closed claim are not used again.
     pub quarantine: SignedDuration,
+    /// Pods of a lower priority keep no Node.
+    pub least_priority: i32,
     /// Nothing destructive is done before this moment; `None`: not at all.
     pub armed_at: Option<Timestamp>,
 }

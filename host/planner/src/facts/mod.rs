@@ -70,12 +70,15 @@ pub enum Delta {
 pub struct Served {
     /// Those of these schedulers.
     pub schedulers: BTreeSet<Arc<str>>,
+    /// Pods of a lower priority are expendable: they get no machine, and on a Node they do not keep it.
+    pub least_priority: i32,
 }
 
 impl Default for Served {
     fn default() -> Self {
         Self {
             schedulers: [Arc::from(DEFAULT_SCHEDULER)].into(),
+            least_priority: -10,
         }
     }
 }

@@ -33,11 +33,9 @@ impl<'w> Planning<'w> {
     fn why_blocking(&mut self, pod: &PodView<'w>, pool: &PoolFacts) -> Option<Blocker> {
         blocker(&pod.ties(), Some(&pool.scale_down.blocked_by))
             .or_else(|| {
-                pod.spec()
-                    .unsupported
-                    .first()
-                    .cloned()
-                    .map(Blocker::Unsupported)
+                let mut unsupported = pod.spec().unsupported.iter();
+                let field = unsupported.next().filter(|_| !pod.is_expendable());
+                field.cloned().map(Blocker::Unsupported)
             })
             .or_else(|| self.blocking_budget(pod))
     }

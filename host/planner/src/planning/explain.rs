@@ -100,8 +100,8 @@ fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {
 }
 
 fn unhelped(need: &Need<'_>, has_pools: bool) -> PendingOutcome {
-    if let Some(field) = &need.unsupported {
-        PendingOutcome::NotSupported(field.to_string())
+    if let Some(outcome) = &need.unserved {
+        outcome.clone()
     } else if !has_pools {
         PendingOutcome::NoPool
     } else {

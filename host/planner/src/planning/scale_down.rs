@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::claims::Stage;
 use super::safety::is_control_plane;
-use super::{Planning, pools};
+use super::{Planning, machines, pools};
 use crate::claim::Condition;
 use crate::facts::PolicyKind;
 use crate::hold::Hold;
@@ -22,7 +22,7 @@ use crate::reasons::{Kept, Moment};
 use crate::report::{NoAnswer, NodeOutcome, NodeReport, Severity};
 use crate::resources::Resources;
 use crate::time::later;
-use crate::world::PodView;
+use crate::world::{NodeView, PodView};
 
 #[derive(Default)]
 pub(super) struct ScaleDown {
@@ -98,8 +98,17 @@ impl<'w> Planning<'w> {
     }
 
     /// T: what Nodes have that are Ready, not cordoned and no control plane. A: the requests on them, of pods that
-    /// still have to move from Nodes being drained, and of pending pods that fit on existing Nodes.
+    /// still have to move from Nodes being drained, and of pending pods that fit on existing Nodes. Expendable pods keep
+    /// no Node, so they do not count.
     fn load(&self) -> Load {
+        let world = self.tick.world;
+        let least = world.host().served.least_priority;
+        let has_expendable = world.shapes().any(|(_, it)| it.spec.priority < least);
+        let expendable = |node: &NodeView<'w>, counts: fn(&PodView<'w>) -> bool| {
+            let pods = node.pods().filter(|_| has_expendable);
+            let pods = pods.filter(|pod| pod.is_expendable() && counts(pod));
+            machines::sum(pods.map(|pod| pod.spec()))
+        };
         let mut load = Load::default();
         let mut apart: Vec<Option<Stage>> = vec![None; self.tick.world.node_places()];
         for row in &self.rows {
@@ -111,6 +120,8 @@ impl<'w> Planning<'w> {
             match apart[node.index()] {
                 Some(Stage::Leaving) => {
                     load.requested.add(&node.movable());
+                    let expendable = expendable(&node, PodView::is_movable);
+                    load.requested.subtract(&expendable);
                     continue;
                 }
                 Some(Stage::Coming | Stage::Overdue) => continue,
@@ -119,6 +130,8 @@ impl<'w> Planning<'w> {
             if node.facts.ready && !node.facts.unschedulable && !is_control_plane(&node) {
                 load.allocatable.add(&node.facts.allocatable);
                 load.requested.add(&node.requested());
+                let expendable = expendable(&node, PodView::is_alive);
+                load.requested.subtract(&expendable);
             }
         }
         for need in &self.needs {
@@ -402,7 +415,7 @@ impl<'w> Planning<'w> {
         }
         let is_empty = node.is_empty();
         let allocatable = &node.facts.allocatable;
-        if !is_empty
+        if node.carries_load()
             && !self
                 .scale_down
                 .load

@@ -54,7 +54,7 @@ impl<'w> Planning<'w> {
         let mut infeasible: Vec<(usize, Why)> = Vec::new();
         let mut demands: Vec<Demand<'_>> = Vec::new();
         for (number, need) in self.needs.iter().enumerate() {
-            if need.left == 0 || need.unsupported.is_some() {
+            if need.left == 0 || need.unserved.is_some() {
                 continue;
             }
             let why = why_infeasible(&mut self.tick, pool, need);

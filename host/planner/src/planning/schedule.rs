@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Planning;
 use super::fit::is_picky;
 use super::packing::weight;
-use crate::facts::PodSpec;
+use crate::facts::{PodSpec, Served};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
-use crate::report::Why;
+use crate::report::{PendingOutcome, Why};
 use crate::world::{Id, NodeView, PendingPods};
 
 /// The pending pods of one shape, and what becomes of them.
@@ -18,8 +18,8 @@ pub(super) struct Need<'w> {
     pub(super) pods: PendingPods<'w>,
     /// Pods without a place yet.
     pub(super) left: u32,
-    /// A field that is not evaluated yet: nothing is done for these pods.
-    pub(super) unsupported: Option<Arc<str>>,
+    /// Why nothing is done for these pods, whatever there is room for.
+    pub(super) unserved: Option<PendingOutcome>,
     /// Pods that fit an existing Node, and the first such Node.
     pub(super) on_nodes: Option<(NodeName, u32)>,
     pub(super) on_claims: Option<(ClaimName, u32)>,
@@ -36,7 +36,7 @@ impl<'w> Planning<'w> {
             self.needs = self.pending_by_weight();
         }
         for need in &mut self.needs {
-            if need.left == 0 || need.unsupported.is_some() {
+            if need.left == 0 || need.unserved.is_some() {
                 continue;
             }
             for (index, count) in self.snapshot.put_pending(need.shape, &need.spec, need.left) {
@@ -59,11 +59,12 @@ impl<'w> Planning<'w> {
     /// places; then larger ones; then by content.
     fn pending_by_weight(&mut self) -> Vec<Need<'w>> {
         let pending = self.tick.world.pending();
+        let served = &self.tick.world.host().served;
         let mut needs: Vec<Need<'w>> = pending
             .into_iter()
             .map(|(shape, pods)| Need {
                 shape: pods.shape(),
-                unsupported: shape.spec.unsupported.first().cloned(),
+                unserved: unserved(&shape.spec, served),
                 spec: shape.spec,
                 left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
                 pods,
@@ -84,9 +85,20 @@ impl<'w> Planning<'w> {
     pub(super) fn pending_pod_for(&self, node: &NodeView<'w>) -> Option<PodKey> {
         let need = self.needs.iter().find(|need| {
             need.left > 0
-                && need.unsupported.is_none()
+                && need.unserved.is_none()
                 && self.snapshot.would_fit(need.shape, &need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }
+}
+
+fn unserved(spec: &PodSpec, served: &Served) -> Option<PendingOutcome> {
+    if spec.priority < served.least_priority {
+        return Some(PendingOutcome::Expendable {
+            priority: spec.priority,
+            least: served.least_priority,
+        });
+    }
+    let field = spec.unsupported.first()?;
+    Some(PendingOutcome::NotSupported(field.to_string()))
 }

@@ -373,7 +373,7 @@ impl<'w> ClusterSnapshot<'w> {
         let mut moves = self.moves_from(node);
         let own = self.index_of_node(node);
         let was_open = own.map(|index| std::mem::replace(&mut self.nodes[index].is_open, false));
-        for pod in in_order(node.pods().filter(PodView::is_movable)) {
+        for pod in in_order(node.pods().filter(needs_place)) {
             if self.move_pod(&pod, &mut moves).is_none() && !broken(Mutant::PodsFitNowhere) {
                 // The Node itself is closed here.
                 let volume = self.unreached(&pod).cloned().map(Box::new);
@@ -414,7 +414,7 @@ impl<'w> ClusterSnapshot<'w> {
     /// Reserves room for the pods of a Node that goes in any case, as far as there is room.
     pub(super) fn make_room_for(&mut self, node: &NodeView<'w>) {
         let mut moves = self.moves_from(node);
-        for pod in in_order(node.pods().filter(PodView::is_movable)) {
+        for pod in in_order(node.pods().filter(needs_place)) {
             // A pod that fits nowhere will soon be pending, and then gets a machine.
             let _ = self.move_pod(&pod, &mut moves);
         }
@@ -472,6 +472,11 @@ impl<'w> ClusterSnapshot<'w> {
             change(&mut self.topology, shape, self.nodes[at].spot(), 1);
         }
     }
+}
+
+/// It must run elsewhere when its Node goes. An expendable pod need not.
+fn needs_place(pod: &PodView<'_>) -> bool {
+    pod.is_movable() && !pod.is_expendable()
 }
 
 /// Larger pods first, equal ones by name: the order in which moves are tried.

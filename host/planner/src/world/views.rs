@@ -126,6 +126,7 @@ impl<'w> PodView<'w> {
             of_unfinished_job: self.is_of_job(),
             local_volumes: self.spec().local_volumes,
             empty_dir: self.spec().empty_dir,
+            is_expendable: self.is_expendable(),
         }
     }
 
@@ -149,6 +150,11 @@ impl<'w> PodView<'w> {
     /// Has not ended: it takes room on its Node.
     pub fn is_alive(&self) -> bool {
         self.pod.is_alive()
+    }
+
+    /// Its priority is so low that it keeps no Node.
+    pub fn is_expendable(&self) -> bool {
+        self.spec().priority < self.pods.served.least_priority
     }
 
     /// Removing its Node means that it must run elsewhere: it has not ended, is not on its way out, and neither a DaemonSet nor a kubelet
@@ -213,6 +219,14 @@ impl<'w> NodeView<'w> {
             pod.is_alive() && pod.is_deleting() && !pod.is_mirror() && !pod.is_of_daemon_set()
         };
         self.movable_pods() == 0 && !self.pods().any(leaves)
+    }
+
+    /// It runs a pod for whose load the cluster needs room when the Node goes.
+    pub(crate) fn carries_load(&self) -> bool {
+        let counts = |pod: PodView<'_>| {
+            pod.is_alive() && !pod.is_mirror() && !pod.is_of_daemon_set() && !pod.is_expendable()
+        };
+        !self.is_empty() && self.pods().any(counts)
     }
 
     /// In no order.

@@ -1,7 +1,10 @@
 //! Pods that get no machine, and are told why.
 
+use std::time::Duration;
+
 use kproxide_simulator::kube::fixtures;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::degraded::{HOUR, lively};
 use super::{MACHINE, furnished, run, run_with};
@@ -68,8 +71,10 @@ async fn r28_the_schedulers_whose_pods_are_served_can_be_named() {
     config.served.schedulers = ["mine".into()].into();
     run_with(&lab, config, MACHINE).await;
     assert_eq!(launched(&lab), 1);
-    assert!(told(&lab, "mine")[0].starts_with("TriggeredScaleUp"));
-    assert!(told(&lab, "usual")[0].contains("its scheduler is default-scheduler"));
+    let told = |pod: &str, what: &str| told(&lab, pod).iter().any(|note| note.contains(what));
+    assert!(told("mine", "TriggeredScaleUp"));
+    assert!(told("usual", "its scheduler is default-scheduler"));
+    assert!(!told("usual", "TriggeredScaleUp"));
 }
 
 /// As somebody else's controller writes it, who knows that no Node is large enough.
@@ -104,4 +109,35 @@ async fn r7_a_pod_with_gates_makes_no_machine_until_the_last_is_gone() {
     }
     assert_eq!(launched(&lab), 1);
     assert_eq!(told(&lab, "queued"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_an_expendable_pod_makes_no_machine_and_keeps_none() {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    pod(&lab, "n09-expendable", json!({"priority": -1000}));
+    run(&lab, MACHINE).await;
+    assert_eq!(launched(&lab), 0);
+    assert_eq!(
+        told(&lab, "n09-expendable"),
+        [
+            "NotTriggerScaleUp: pod didn't trigger scale-up: its priority is -1000, and kproxide makes no machine for pods \
+            below -10 (--least-priority)"
+        ]
+    );
+    // A machine that something else needs takes it in, and goes in spite of it.
+    let large =
+        json!([{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "3500m"}}}]);
+    pod(&lab, "needed", json!({"priority": 5, "containers": large}));
+    run(&lab, MACHINE).await;
+    assert_eq!(launched(&lab), 1);
+    lab.kube.delete("pods", "default", "needed").unwrap();
+    sleep(Duration::from_secs(60)).await;
+    let runs = |name: &str| {
+        let pod = lab.kube.get("pods", "default", name);
+        pod.is_some_and(|pod| pod["spec"]["nodeName"].is_string())
+    };
+    assert!(runs("n09-expendable"), "there is room for it");
+    run(&lab, HOUR).await;
+    assert_eq!(launched(&lab), 0);
+    assert!(!runs("n09-expendable"), "it was evicted");
 }

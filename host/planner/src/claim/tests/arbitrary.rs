@@ -375,6 +375,7 @@ fn any_pod(draw: &mut Draw<'_>) -> PodOnNode {
     pod.do_not_disrupt = bits & 64 != 0;
     pod.local_volumes = bits & 128 != 0;
     pod.empty_dir = draw.flag();
+    pod.priority = if draw.flag() { -11 } else { -10 };
     pod
 }
 

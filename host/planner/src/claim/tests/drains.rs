@@ -106,6 +106,29 @@ fn f18_a_pod_that_came_after_its_node_was_found_empty_ends_the_drain() {
 }
 
 #[test]
+fn r8_expendable_pods_end_no_drain_and_are_evicted() {
+    type Change = fn(&mut PodOnNode);
+    let priority: Change = |pod| pod.priority = -10;
+    let protected: Change = |pod| pod.do_not_disrupt = true;
+    for reason in [RemovalReason::Empty, RemovalReason::Underutilized] {
+        let evicts = |change: Option<Change>| {
+            let mut expendable = pod("expendable");
+            expendable.priority = -11;
+            (expendable.bare, expendable.local_volumes) = (true, true);
+            change.iter().for_each(|change| change(&mut expendable));
+            let case = draining().with(|case| {
+                case.verdict = Verdict::Remove(reason);
+                case.observed.pods = Some(vec![expendable]);
+            });
+            matches!(case.next(), Step::Do(Effect::Evict(_)))
+        };
+        assert!(evicts(None), "{reason:?}");
+        assert!(!evicts(Some(priority)), "{reason:?}");
+        assert!(!evicts(Some(protected)), "{reason:?}");
+    }
+}
+
+#[test]
 fn a_removal_is_written_then_the_node_is_tainted_then_pods_go() {
     let case = to_be_removed(RemovalReason::Underutilized);
     let status = case.recorded();

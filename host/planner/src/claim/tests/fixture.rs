@@ -114,6 +114,7 @@ pub(in crate::claim) fn settings() -> Settings {
         provider_id: ProviderId::Auto,
         shutdown_timeout: SignedDuration::from_secs(60),
         quarantine: SignedDuration::from_hours(24),
+        least_priority: -10,
         armed_at: Some(t0()),
     }
 }
@@ -308,5 +309,6 @@ pub(in crate::claim) fn pod(name: &str) -> PodOnNode {
         do_not_disrupt: false,
         local_volumes: false,
         empty_dir: false,
+        priority: 0,
     }
 }

@@ -80,8 +80,7 @@ impl<'w> Planning<'w> {
         if self.snapshot.awaits_pods(node) {
             return Some(Kept::AwaitsPods(Moment::Now));
         }
-        let is_empty = node.is_empty();
-        if !is_empty
+        if node.carries_load()
             && !self
                 .scale_down
                 .load
