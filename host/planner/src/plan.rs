@@ -10,7 +10,9 @@ use crate::eviction::Blocker;
 pub use crate::facts::RemovalReason;
 use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
 use crate::hold::Hold;
-use crate::ids::{ClaimName, ClusterName, Digest, InstanceTypeName, PodKey, PoolName, Uid, Vmid};
+use crate::ids::{
+    ClaimName, ClusterName, Digest, InstanceTypeName, NodeName, PodKey, PoolName, Uid, Vmid,
+};
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::reasons::GiveUp;
 use crate::report::Report;
@@ -37,12 +39,31 @@ pub struct Plan {
     /// Answers of label policies of this tick, for [`crate::world::World::remember`].
     #[serde(default)]
     pub decorations: Vec<DecorationMemo>,
+    /// Since when this plan and those before it expect pods on Nodes, for [`crate::world::World::remember`].
+    #[serde(default)]
+    pub awaited: Awaited,
     pub report: Report,
     /// When the next tick is needed even if nothing changes.
     pub wake_at: Option<Timestamp>,
     /// No policy was asked and nothing is to be written: from this moment until `wake_at` the same world has this plan.
     #[serde(default)]
     pub settled_at: Option<Timestamp>,
+}
+
+/// What plans expect of the scheduler. The API does not say since when, and the planner has no memory: a new leader begins
+/// to count anew.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// Pods for which the scheduler has nominated a Node.
+    pub nominated: Vec<Nominated>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nominated {
+    pub pod: PodKey,
+    pub uid: Uid,
+    pub node: NodeName,
+    pub since: Timestamp,
 }
 
 /// A machine to be made: its reservation is in `Plan::ledger`.

@@ -23,7 +23,7 @@ use crate::report::Misfit;
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
-use crate::world::NodeView;
+use crate::world::{NodeView, PodView};
 
 /// Somewhere a pod could run. See the module.
 #[derive(Clone)]
@@ -75,6 +75,26 @@ impl<'w> Place<'w> {
             .misfit(spec)
             .or_else(|| self.taken_by_pods(spec))
             .or_else(|| self.profile.misfit(spec))
+    }
+
+    /// Whether a pod of this spec fits once these pods are gone from the Node.
+    pub(super) fn fits_without(
+        &self,
+        spec: &PodSpec,
+        is_gone: impl Fn(&PodView<'w>) -> bool,
+    ) -> bool {
+        let pods = self.node.iter().flat_map(|node| node.pods());
+        let alive = pods.filter(PodView::is_alive);
+        let (gone, staying): (Vec<_>, Vec<_>) = alive.partition(is_gone);
+        let mut free = self.free.clone();
+        for pod in gone {
+            free.resources.add(&pod.spec().requests);
+            free.attachable.take_back(pod.spec(), 1);
+        }
+        let ports = staying.iter().flat_map(|pod| &pod.spec().host_ports);
+        free.misfit(spec).is_none()
+            && taken(spec, ports).is_none()
+            && self.profile.misfit(spec).is_none()
     }
 
     /// How many pods of this spec fit, `most` at most.

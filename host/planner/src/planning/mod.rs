@@ -10,6 +10,7 @@
 //! steps share: hypervisors ([`sites`]) and their free room ([`room`]), which pods fit where ([`fit`]), machines as
 //! pods will see them ([`machines`]), the simulated cluster ([`snapshot`]).
 
+mod awaited;
 mod blockers;
 mod breaking;
 mod claims;
@@ -45,7 +46,8 @@ use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 pub use crate::limits::Limits;
 use crate::plan::{
-    Adoption, Advance, AnchorStep, DecorationMemo, Launch, Plan, RemovalReason, Unneeded, Verdict,
+    Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, RemovalReason, Unneeded,
+    Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
@@ -72,6 +74,7 @@ pub struct Planning<'w> {
     adoptions: Vec<Adoption>,
     anchors: Vec<AnchorStep>,
     unneeded: Vec<Unneeded>,
+    awaited: Awaited,
     report: Report,
     /// A policy was asked. The next time it may answer differently on the same world, so the plan cannot be reused.
     has_asked: bool,
@@ -147,6 +150,7 @@ impl<'w> Planning<'w> {
             adoptions: Vec::new(),
             anchors: Vec::new(),
             unneeded: Vec::new(),
+            awaited: Awaited::default(),
             report: Report::default(),
             has_asked: false,
         }
@@ -259,6 +263,7 @@ impl<'w> Planning<'w> {
             advances: advances.collect(),
             unneeded: self.unneeded,
             decorations,
+            awaited: self.awaited,
             report: self.report,
             wake_at: self.tick.wake_at,
             settled_at: None,
@@ -268,7 +273,8 @@ impl<'w> Planning<'w> {
             && plan.ledger.is_none()
             && plan.launches.is_empty()
             && plan.adoptions.is_empty()
-            && plan.unneeded.is_empty();
+            && plan.unneeded.is_empty()
+            && plan.awaited == *self.tick.world.awaited();
         plan.settled_at = is_settled.then_some(self.tick.now);
         plan
     }

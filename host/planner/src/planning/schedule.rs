@@ -34,6 +34,7 @@ impl<'w> Planning<'w> {
     pub(super) fn schedule(&mut self) {
         if self.needs.is_empty() {
             self.needs = self.pending_by_weight();
+            self.place_nominated();
         }
         for need in &mut self.needs {
             if need.left == 0 || need.unserved.is_some() {

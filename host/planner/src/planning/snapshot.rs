@@ -14,13 +14,13 @@ use super::topology::{Spot, Topology};
 use super::volumes::{self, Attachable};
 use super::{Planning, decorate};
 use crate::facts::{EntryState, LedgerEntry, PodSpec, TemplateFacts, VolumeNeed};
-use crate::ids::{ClaimName, PoolName, Vmid};
+use crate::ids::{ClaimName, NodeName, PoolName, Vmid};
 use crate::keys::{DRAINING_TAINT, UNSCHEDULABLE_TAINT};
 use crate::mutants::{Mutant, broken};
 use crate::reasons::Stuck;
 use crate::taints;
 use crate::time::later;
-use crate::world::{Id, NodeView, PodView};
+use crate::world::{Id, NodeView, PodView, World};
 
 /// A Node that is younger counts as one whose CSI drivers have not published their room yet.
 const DRIVERS_REGISTER: SignedDuration = SignedDuration::from_mins(5);
@@ -328,6 +328,37 @@ impl<'w> ClusterSnapshot<'w> {
             }
         }
         put.into_iter().collect()
+    }
+
+    /// Puts a pod on the Node that the scheduler has nominated for it, if it fits there without the pods of a lower priority that
+    /// are ending there.
+    pub(super) fn put_nominated(
+        &mut self,
+        world: &'w World,
+        pod: &PodView<'w>,
+        node: &NodeName,
+    ) -> bool {
+        let node = world.node(node);
+        let index = node.and_then(|node| Some((self.index_of_node(&node)?, node)));
+        let Some((index, node)) = index.filter(|(index, _)| self.nodes[*index].is_open) else {
+            return false;
+        };
+        let (spec, shape) = (pod.spec(), pod.shape_id());
+        let is_preempted = |other: &PodView<'w>| {
+            other.is_alive() && other.is_deleting() && other.spec().priority < spec.priority
+        };
+        let info = &mut self.nodes[index];
+        let spot = Spot::of(&info.place.profile);
+        let ending = node.pods().filter(is_preempted);
+        let ending: Vec<Id> = ending.map(|pod| pod.shape_id()).collect();
+        let fits = info.place.fits_without(spec, is_preempted)
+            && self.topology.misfit_without(shape, spot, &ending).is_none();
+        if fits {
+            self.topology.put(shape, spot, 1);
+            info.place.free.put(spec, 1);
+            info.promised += 1;
+        }
+        fits
     }
 
     /// Pods of other Nodes will come to this one.

@@ -384,6 +384,23 @@ impl<'w> Topology<'w> {
         }
     }
 
+    /// The same once these pods are gone that end on the place.
+    pub(super) fn misfit_without(
+        &mut self,
+        shape: Id,
+        spot: Spot<'_>,
+        ending: &[Id],
+    ) -> Option<Misfit<'static>> {
+        for pod in ending {
+            self.change(*pod, spot, true, |count| *count = count.saturating_sub(1));
+        }
+        let misfit = self.misfit(shape, spot);
+        for pod in ending {
+            self.change(*pod, spot, true, |count| *count += 1);
+        }
+        misfit
+    }
+
     fn broken_rule(&self, rule: &Rule<'w>, spot: Spot<'_>) -> Option<Misfit<'static>> {
         let owned = |key: &str| Cow::Owned(key.to_owned());
         match rule {

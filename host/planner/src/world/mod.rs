@@ -28,7 +28,7 @@ use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,
     Uid, Vmid,
 };
-use crate::plan::{DecorationMemo, Plan};
+use crate::plan::{Awaited, DecorationMemo, Plan};
 
 /// What is known. See the module.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,8 @@ pub struct World {
     host: HostFacts,
     /// What label policies answered, as long as they would be asked the same again.
     decorations: BTreeMap<(PoolName, InstanceTypeName), DecorationMemo>,
+    /// What the last plan expected of the scheduler.
+    awaited: Awaited,
     /// The last plan, if it holds as long as nothing changes.
     settled: Option<Arc<Plan>>,
 }
@@ -163,7 +165,8 @@ impl World {
         })
     }
 
-    /// Keeps what a plan learned for the next ones: answers of label policies, and the plan itself if it holds until something changes.
+    /// Keeps what a plan learned for the next ones: answers of label policies, since when it expects pods on Nodes, and the plan itself
+    /// if it holds until something changes.
     /// Forgetting them costs the same work again, nothing else.
     pub fn remember(&mut self, plan: &Plan) {
         // Moments differ: this is the plan that is remembered already.
@@ -173,6 +176,7 @@ impl World {
             return;
         }
         self.settled = plan.settled_at.map(|_| Arc::new(plan.clone()));
+        self.awaited = plan.awaited.clone();
         for memo in &plan.decorations {
             self.decorations.insert(memo.key(), memo.clone());
         }
@@ -204,6 +208,15 @@ impl World {
 
     pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
         self.pods.pending()
+    }
+
+    /// Pending pods for which the scheduler has nominated a Node, in no order.
+    pub(crate) fn nominated(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.pods.nominated()
+    }
+
+    pub(crate) fn awaited(&self) -> &Awaited {
+        &self.awaited
     }
 
     /// Pods without a Node whose scheduler is not served.

@@ -48,6 +48,7 @@ pub(super) struct Pod {
     pub(super) uid: Uid,
     pub(super) created: Timestamp,
     pub(super) unschedulable_since: Option<Timestamp>,
+    pub(super) nominated: Option<NodeName>,
     pub(super) shape: Id,
     pub(super) labels: Id,
     pub(super) owner: Option<Id>,
@@ -114,6 +115,8 @@ pub(crate) struct Pods {
     pub(super) served: Served,
     /// Unschedulable pods.
     pending: ByShape,
+    /// Those of them for which the scheduler has nominated a Node.
+    nominated: BTreeSet<PodIx>,
     /// Pods that have no Node yet and wait for a scheduler whose pods are not served.
     of_others: ByShape,
     /// The keys that selectors read: those of disruption budgets, and all that pods have had in their terms.
@@ -181,6 +184,7 @@ impl Pods {
             uid: facts.uid,
             created: facts.created,
             unschedulable_since: facts.unschedulable_since,
+            nominated: facts.nominated,
             shape,
             labels,
             owner: facts.owner.map(|owner| self.owners.hold(owner)),
@@ -229,8 +233,12 @@ impl Pods {
             }
         }
         let (shape, name) = (pod.shape, pod.name.clone());
+        let is_nominated = pod.nominated.is_some();
         let waiting = match self.waits_for(pod) {
-            Some(Scheduler::Served) => &mut self.pending,
+            Some(Scheduler::Served) => {
+                self.nominated.extend(is_nominated.then_some(ix));
+                &mut self.pending
+            }
             Some(Scheduler::Other) => &mut self.of_others,
             None => return,
         };
@@ -258,6 +266,7 @@ impl Pods {
                 slot.movable_pods -= 1;
             }
         }
+        self.nominated.remove(&ix);
         for waiting in [&mut self.pending, &mut self.of_others] {
             if let Some(pods) = waiting.get_mut(&pod.shape) {
                 pods.remove(&pod.name);
@@ -474,6 +483,11 @@ impl Pods {
 
     pub(crate) fn pending(&self) -> Vec<(Shape, PendingPods<'_>)> {
         self.in_order(&self.pending)
+    }
+
+    /// In no order.
+    pub(crate) fn nominated(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.nominated.iter().map(|ix| self.view(*ix))
     }
 
     pub(crate) fn of_other_schedulers(&self) -> Vec<(Shape, PendingPods<'_>)> {

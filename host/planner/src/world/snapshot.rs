@@ -15,7 +15,7 @@ use crate::facts::{
     VolumeAttachmentFacts, VolumeClaimFacts, VolumeFacts,
 };
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
-use crate::plan::DecorationMemo;
+use crate::plan::{Awaited, DecorationMemo};
 
 #[derive(Serialize, Deserialize)]
 struct Snapshot {
@@ -30,6 +30,8 @@ struct Snapshot {
     #[serde(default)]
     orphans: BTreeMap<ClusterName, BTreeMap<Vmid, OrphanLook>>,
     decorations: Vec<DecorationMemo>,
+    #[serde(default)]
+    awaited: Awaited,
     daemon_sets: BTreeMap<ObjectKey, DaemonSetFacts>,
     disruption_budgets: BTreeMap<ObjectKey, DisruptionBudgetFacts>,
     #[serde(default)]
@@ -93,6 +95,7 @@ impl Serialize for World {
             inventories: self.inventories.clone(),
             orphans: self.orphans.clone(),
             decorations: self.decorations.values().cloned().collect(),
+            awaited: self.awaited.clone(),
             daemon_sets: self.daemon_sets.clone(),
             disruption_budgets: self.budgets.clone(),
             namespaces: self.namespaces.clone(),
@@ -129,6 +132,7 @@ impl<'de> Deserialize<'de> for World {
             inventories: read.inventories,
             orphans: read.orphans,
             policies: read.policies,
+            awaited: read.awaited,
             decorations: decorations.map(|memo| (memo.key(), memo)).collect(),
             ..World::default()
         };

@@ -142,6 +142,11 @@ impl<'w> PodView<'w> {
         self.pod.unschedulable_since
     }
 
+    /// The Node on which the scheduler has preempted others for it.
+    pub fn nominated(&self) -> Option<&'w NodeName> {
+        self.pod.nominated.as_ref()
+    }
+
     pub fn node(&self) -> Option<&'w NodeName> {
         let slot = self.pods.nodes[self.pod.node?.0 as usize].as_ref();
         slot.map(|slot| &slot.name)
@@ -171,6 +176,7 @@ impl<'w> PodView<'w> {
             node: self.node().cloned(),
             phase: self.pod.phase,
             unschedulable_since: self.pod.unschedulable_since,
+            nominated: self.nominated().cloned(),
             ready: self.pod.ready,
             deleting: self.pod.deleting,
             owner: self.owner().cloned(),

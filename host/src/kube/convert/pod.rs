@@ -58,6 +58,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
                     .last_transition_time
                     .unwrap_or_else(|| created(metadata))
             }),
+        nominated: filled(&status.nominated_node_name).map(NodeName::from),
         ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
         deleting: metadata.deletion_timestamp.is_some(),
         owner: owner(metadata),

@@ -29,6 +29,7 @@ view_of!(PodView, NamespaceResourceScope, "", "v1", "Pod", "pods");
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct PodStatusView {
     pub(in crate::kube) phase: Option<String>,
+    pub(in crate::kube) nominated_node_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) conditions: Vec<ConditionView>,
 }
