@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     neighbours::{PodTerm, Spread},
-    object::{condition_is_true, entries, items, meta_str},
+    object::{condition, condition_is_true, entries, items, meta_str},
     quantity::thousandths,
     selector::Operator,
     volumes::claim_names,
@@ -223,7 +223,7 @@ impl PodNeeds {
             labels: texts(&pod["metadata"], "labels"),
             beside: PodTerm::all(spec, "podAffinity", namespace),
             away: PodTerm::all(spec, "podAntiAffinity", namespace),
-            requests: requests(spec),
+            requests: requests(pod),
             tolerations: items(spec, "tolerations").iter().map(toleration).collect(),
             selector: texts(spec, "nodeSelector"),
             affinity: required.is_object().then(|| {
@@ -421,26 +421,59 @@ fn raise(total: &mut Resources, other: &Resources) {
 
 /// The requests of a pod: containers run together with the sidecars; each init container runs alone with the sidecars
 /// started before it; pod-level requests replace the sum; the overhead comes on top.
-fn requests(spec: &Value) -> Resources {
+fn requests(pod: &Value) -> Resources {
+    let spec = &pod["spec"];
     let mut running = Resources::new();
     let mut sidecars = Resources::new();
     let mut starting = Resources::new();
     for container in items(spec, "initContainers") {
-        let mut peak = amounts(&container["resources"], "requests");
+        let is_sidecar = container["restartPolicy"] == "Always";
+        let mut peak = match is_sidecar {
+            true => in_resize(
+                pod,
+                container,
+                of_container(pod, "initContainerStatuses", container),
+            ),
+            false => amounts(&container["resources"], "requests"),
+        };
         add(&mut peak, &sidecars);
-        if container["restartPolicy"] == "Always" {
+        if is_sidecar {
             sidecars.clone_from(&peak);
         }
         raise(&mut starting, &peak);
     }
     for container in items(spec, "containers") {
-        add(&mut running, &amounts(&container["resources"], "requests"));
+        let status = of_container(pod, "containerStatuses", container);
+        add(&mut running, &in_resize(pod, container, status));
     }
     add(&mut running, &sidecars);
     raise(&mut running, &starting);
-    running.extend(amounts(&spec["resources"], "requests"));
+    let whole = in_resize(pod, spec, Some(&pod["status"]));
+    for (name, _) in entries(&spec["resources"], "requests") {
+        running.insert(name.to_owned(), whole.get(name).copied().unwrap_or(0));
+    }
     add(&mut running, &amounts(spec, "overhead"));
     running
+}
+
+fn of_container<'p>(pod: &'p Value, list: &str, container: &Value) -> Option<&'p Value> {
+    let mut statuses = items(&pod["status"], list).iter();
+    statuses.find(|status| status["name"] == container["name"])
+}
+
+/// The requests of a container, or of a whole pod, whose size may just be changing.
+fn in_resize(pod: &Value, asking: &Value, status: Option<&Value>) -> Resources {
+    let asked = amounts(&asking["resources"], "requests");
+    let Some(status) = status.filter(|status| status["resources"].is_object()) else {
+        return asked;
+    };
+    let mut actual = amounts(&status["resources"], "requests");
+    raise(&mut actual, &amounts(status, "allocatedResources"));
+    let pending = condition(pod, "PodResizePending");
+    if pending.is_none_or(|pending| pending["reason"] != "Infeasible") {
+        raise(&mut actual, &asked);
+    }
+    actual
 }
 
 /// Ports of the node: of containers and sidecars, and on the host's network all of them.
@@ -610,6 +643,29 @@ mod tests {
             "overhead": {"cpu": "10m"},
         });
         // The third init container runs beside the sidecar: 1100m, more than 300m + 400m + 200m.
-        assert_eq!(requests(&spec)["cpu"], 1_110);
+        assert_eq!(requests(&json!({ "spec": spec }))["cpu"], 1_110);
+    }
+
+    #[test]
+    fn requests_of_a_pod_that_is_resized() {
+        let asks = |name: &str| json!({"name": name, "resources": {"requests": {"cpu": "1"}}});
+        let cpu = |status: Value| {
+            let pod = json!({"spec": {"containers": [asks("a"), asks("b")]}, "status": status});
+            requests(&pod)["cpu"]
+        };
+        let status = |in_force: &str, granted: &str| {
+            json!([
+                {"name": "a", "resources": {"requests": {"cpu": in_force}}, "allocatedResources": {"cpu": granted}},
+            ])
+        };
+        assert_eq!(cpu(json!({})), 2_000);
+        assert_eq!(cpu(json!({"containerStatuses": status("3", "1")})), 4_000);
+        assert_eq!(
+            cpu(json!({"containerStatuses": status("100m", "2")})),
+            3_000
+        );
+        let pending = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
+        let refused = json!({"containerStatuses": status("100m", "200m"), "conditions": pending});
+        assert_eq!(cpu(refused), 1_200);
     }
 }

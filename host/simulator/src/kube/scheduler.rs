@@ -146,9 +146,11 @@ impl Scheduler {
         let gone = kind == ChangeKind::Deleted || stored.finished();
         let node = stored.node_name.clone().filter(|node| !node.is_empty());
         let known = self.pods.get(&stored.key);
+        // A pod on its node is of interest again if it is being resized.
         if !gone
             && known.is_some_and(|known| {
-                known.uid == stored.uid && known.node == node && node.is_some()
+                let is_same = known.uid == stored.uid && known.node == node && node.is_some();
+                is_same && *known.needs == PodNeeds::of(&stored.value())
             })
         {
             return;

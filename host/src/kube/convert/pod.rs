@@ -17,8 +17,8 @@ use super::storage::pod_claims;
 use super::{created, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
-    AffinityView, ContainerView, DaemonSetView, PodSpecView, PodTermView, PodView, RequirementView,
-    SelectorView, SpreadView, TermView, TolerationView,
+    AffinityView, ContainerView, DaemonSetView, PodSpecView, PodStatusView, PodTermView, PodView,
+    RequirementView, ResourcesView, SelectorView, SpreadView, TermView, TolerationView,
 };
 
 pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
@@ -67,7 +67,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
             || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false"),
         labels: metadata.labels.clone().unwrap_or_default(),
         claims: pod_claims(super::name(metadata), &spec.volumes),
-        spec: pod_spec_facts(spec, metadata.labels.as_ref()),
+        spec: pod_spec_facts(spec, metadata.labels.as_ref(), status),
     }
 }
 
@@ -77,7 +77,7 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
 pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
     let template = &set.spec.template.spec;
     let labels = set.spec.template.metadata.labels.as_ref();
-    let mut spec = pod_spec_facts(template, labels);
+    let mut spec = pod_spec_facts(template, labels, &PodStatusView::default());
     let added = [
         (keys::NOT_READY_TAINT, TaintEffect::NoExecute),
         (keys::UNREACHABLE_TAINT, TaintEffect::NoExecute),
@@ -121,7 +121,7 @@ fn owner(meta: &ObjectMeta) -> Option<Owner> {
         })
 }
 
-fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>) -> PodSpec {
+fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatusView) -> PodSpec {
     let PodSpecView {
         node_name: _,
         node_selector,
@@ -157,7 +157,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>) -> PodSpec {
         .iter()
         .filter_map(|one| toleration_facts(one, &mut unsupported))
         .collect();
-    let requests = requests(spec, &mut unsupported);
+    let requests = requests(spec, status, &mut unsupported);
 
     let none = Labels::new();
     let labels = labels.unwrap_or(&none);
@@ -264,29 +264,57 @@ impl Unsupported {
 }
 
 /// The one place where requests are added up, by the planner's rule.
-fn requests(spec: &PodSpecView, unsupported: &mut Unsupported) -> Resources {
+fn requests(
+    spec: &PodSpecView,
+    status: &PodStatusView,
+    unsupported: &mut Unsupported,
+) -> Resources {
+    let mut of_container = |field: &str, container: &ContainerView, may_be_resized: bool| {
+        let amounts = with_limits(&container.resources.requests, &container.resources.limits);
+        let field = format!("{field}.resources.requests");
+        let asked = read(&amounts, &field, unsupported);
+        let mut statuses = status
+            .container_statuses
+            .iter()
+            .chain(&status.init_container_statuses);
+        let actual = statuses.find(|it| may_be_resized && it.name == container.name);
+        let in_force =
+            actual.and_then(|it| Some((it.resources.as_ref()?, &it.allocated_resources)));
+        while_resized(asked, in_force, status, unsupported)
+    };
     let containers: Vec<Resources> = spec
         .containers
         .iter()
-        .map(|container| container_requests("spec.containers", container, unsupported))
+        .map(|container| of_container("spec.containers", container, true))
         .collect();
     let init_containers: Vec<InitContainer> = spec
         .init_containers
         .iter()
-        .map(|container| InitContainer {
-            requests: container_requests("spec.initContainers", container, unsupported),
-            sidecar: is_sidecar(container),
+        .map(|container| {
+            let sidecar = is_sidecar(container);
+            InitContainer {
+                requests: of_container("spec.initContainers", container, sidecar),
+                sidecar,
+            }
         })
         .collect();
     let overhead =
         (!spec.overhead.is_empty()).then(|| read(&spec.overhead, "spec.overhead", unsupported));
     let pod_level = spec.resources.as_ref().map(|resources| {
         let amounts = with_limits(&resources.requests, &resources.limits);
-        let read = read(&amounts, "spec.resources", unsupported);
+        let asked = read(&amounts, "spec.resources", unsupported);
+        let in_force = status.resources.as_ref();
+        let in_force = in_force.map(|it| (it, &status.allocated_resources));
+        let mut actual = while_resized(asked, in_force, status, unsupported);
+        actual
+            .extended
+            .retain(|name, _| amounts.contains_key(&**name));
         PodLevelRequests {
-            milli_cores: amounts.contains_key("cpu").then_some(read.milli_cores),
-            memory_bytes: amounts.contains_key("memory").then_some(read.memory_bytes),
-            extended: read.extended,
+            milli_cores: amounts.contains_key("cpu").then_some(actual.milli_cores),
+            memory_bytes: amounts
+                .contains_key("memory")
+                .then_some(actual.memory_bytes),
+            extended: actual.extended,
         }
     });
     pod_requests(
@@ -297,17 +325,27 @@ fn requests(spec: &PodSpecView, unsupported: &mut Unsupported) -> Resources {
     )
 }
 
-fn container_requests(
-    field: &str,
-    container: &ContainerView,
+/// A container or pod that is resized in place counts with the largest of what is asked, in force and granted, as in
+/// kube-scheduler. What its kubelet can never grant does not count as asked. `actual`: in force, granted.
+fn while_resized(
+    asked: Resources,
+    actual: Option<(&ResourcesView, &BTreeMap<String, Amount>)>,
+    status: &PodStatusView,
     unsupported: &mut Unsupported,
 ) -> Resources {
-    let amounts = with_limits(&container.resources.requests, &container.resources.limits);
-    read(
-        &amounts,
-        &format!("{field}.resources.requests"),
-        unsupported,
-    )
+    let Some((in_force, granted)) = actual else {
+        return asked;
+    };
+    let mut conditions = status.conditions.iter();
+    let pending = conditions.find(|condition| condition.kind == "PodResizePending");
+    let is_infeasible = pending.is_some_and(|it| it.reason.as_deref() == Some("Infeasible"));
+    let field = "status.containerStatuses";
+    let mut effective = read(&in_force.requests, field, unsupported);
+    effective.raise_to(&read(granted, field, unsupported));
+    if !is_infeasible {
+        effective.raise_to(&asked);
+    }
+    effective
 }
 
 /// Kubernetes uses a limit as the request if there is no request. In the template of a DaemonSet that has not happened

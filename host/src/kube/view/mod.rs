@@ -14,8 +14,8 @@ pub(crate) use custom::CustomView;
 pub(super) use custom::fields;
 pub(super) use node::{NodeView, TaintView};
 pub(super) use pod::{
-    AffinityView, ContainerView, PodSpecView, PodTermView, PodView, PodVolumeView, RequirementView,
-    SpreadView, TermView, TolerationView,
+    AffinityView, ContainerView, PodSpecView, PodStatusView, PodTermView, PodView, PodVolumeView,
+    RequirementView, ResourcesView, SpreadView, TermView, TolerationView,
 };
 pub(super) use policy::{
     DaemonSetView, DisruptionBudgetView, NamespaceView, SelectorView, VolumeAttachmentView,

@@ -32,6 +32,24 @@ pub(in crate::kube) struct PodStatusView {
     pub(in crate::kube) nominated_node_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) conditions: Vec<ConditionView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) container_statuses: Vec<ContainerStatusView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) init_container_statuses: Vec<ContainerStatusView>,
+    /// Of the pod as a whole: what is in force, and what its kubelet has granted.
+    pub(in crate::kube) resources: Option<ResourcesView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) allocated_resources: BTreeMap<String, Amount>,
+}
+
+/// What is in force, and what its kubelet has granted. They differ while it is resized in place.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::kube) struct ContainerStatusView {
+    pub(in crate::kube) name: String,
+    pub(in crate::kube) resources: Option<ResourcesView>,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) allocated_resources: BTreeMap<String, Amount>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -94,6 +112,7 @@ pub(in crate::kube) struct ClaimNameView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct ContainerView {
+    pub(in crate::kube) name: String,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) resources: ResourcesView,
     #[serde(deserialize_with = "or_default")]

@@ -116,6 +116,75 @@ fn init_and_sidecar_containers_overhead_and_limits_count() {
     assert_eq!(requests.milli_cores, 3100 + 250);
 }
 
+/// The CPU of a pod of two containers and a sidecar that ask for 1 each, while the first and the sidecar are resized.
+fn resized(status: Value) -> i64 {
+    let asks = |name: &str| json!({"name": name, "resources": {"requests": {"cpu": "1"}}});
+    let mut sidecar = asks("s");
+    sidecar["restartPolicy"] = json!("Always");
+    let pod = facts(json!({
+        "metadata": {"name": "a"},
+        "spec": {"containers": [asks("a"), asks("b")], "initContainers": [sidecar, asks("i")]},
+        "status": status,
+    }));
+    assert_eq!(pod.spec.unsupported, []);
+    pod.spec.requests.milli_cores
+}
+
+#[test]
+fn r27_a_pod_that_is_resized_counts_with_the_largest_of_spec_and_status() {
+    let status = |in_force: &str, granted: &str| {
+        json!([
+            {"name": "b", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}},
+            {"name": "a", "resources": {"requests": {"cpu": in_force}}, "allocatedResources": {"cpu": granted}},
+        ])
+    };
+    let of = |in_force: &str, granted: &str| {
+        resized(json!({"containerStatuses": status(in_force, granted)}))
+    };
+    assert_eq!(resized(json!({})), 3000);
+    assert_eq!(of("1", "1"), 3000);
+    assert_eq!(of("2", "1"), 4000, "its old size is still in force");
+    assert_eq!(of("500m", "1500m"), 3500, "granted, and not in force yet");
+    assert_eq!(of("500m", "500m"), 3000, "asked, and not granted yet");
+    let ungranted = json!([{"name": "a", "allocatedResources": {"cpu": "2"}}]);
+    assert_eq!(resized(json!({"containerStatuses": ungranted})), 3000);
+
+    let pending =
+        |reason: &str| json!([{"type": "PodResizePending", "status": "True", "reason": reason}]);
+    let of = |reason: &str| {
+        resized(json!({"containerStatuses": status("500m", "500m"), "conditions": pending(reason)}))
+    };
+    assert_eq!(of("Deferred"), 3000);
+    assert_eq!(of("Infeasible"), 2500);
+    let of_init = |name: &str| {
+        let status = json!([{"name": name, "resources": {"requests": {"cpu": "4"}}}]);
+        resized(json!({"initContainerStatuses": status}))
+    };
+    assert_eq!(of_init("s"), 6000);
+    assert_eq!(of_init("i"), 3000, "it has run");
+}
+
+#[test]
+fn r27_requests_of_the_pod_as_a_whole_are_resized_too() {
+    let of = |status: Value| {
+        let pod = facts(json!({
+            "metadata": {"name": "a"},
+            "spec": {
+                "resources": {"requests": {"cpu": "2"}},
+                "containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+            },
+            "status": status,
+        }));
+        let requests = pod.spec.requests;
+        (requests.milli_cores, requests.memory_bytes >> 30)
+    };
+    assert_eq!(of(json!({})), (2000, 1));
+    let in_force = json!({"requests": {"cpu": "3", "memory": "9Gi"}});
+    assert_eq!(of(json!({"resources": in_force})), (3000, 1));
+    let granted = json!({"resources": {}, "allocatedResources": {"cpu": "4"}});
+    assert_eq!(of(granted), (4000, 1));
+}
+
 #[test]
 fn constraints_of_topology_spread_that_must_hold_are_kept() {
     let selector = json!({"matchLabels": {"k8s-app": "kube-dns"}});
