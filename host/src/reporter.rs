@@ -489,7 +489,8 @@ impl Reporter {
                     format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
                 )
             }
-            PendingOutcome::NotSupported(_)
+            PendingOutcome::Refused(_)
+            | PendingOutcome::NotSupported(_)
             | PendingOutcome::Expendable { .. }
             | PendingOutcome::OtherScheduler { .. }
             | PendingOutcome::NoPool => (

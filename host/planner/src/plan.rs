@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::eviction::Blocker;
 pub use crate::facts::RemovalReason;
-use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse};
+use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse, Shape};
 use crate::hold::Hold;
 use crate::ids::{
     ClaimName, ClusterName, Digest, InstanceTypeName, NodeName, PodKey, PoolName, Uid, Vmid,
@@ -56,6 +56,25 @@ pub struct Plan {
 pub struct Awaited {
     /// Pods for which the scheduler has nominated a Node.
     pub nominated: Vec<Nominated>,
+    /// Shapes of pending pods that fit on a Node that is there.
+    pub shapes: Vec<AwaitedShape>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AwaitedShape {
+    pub shape: Shape,
+    /// The first Node that they fit on, and since when.
+    pub fits: Option<(NodeName, Timestamp)>,
+    /// Nodes that do not count as a place for them, because the scheduler never put them there.
+    pub refused: Vec<RefusedNode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedNode {
+    pub node: NodeName,
+    pub since: Timestamp,
+    /// It was an empty machine of this pool. So another one would not be taken either.
+    pub pool: Option<PoolName>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

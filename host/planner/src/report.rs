@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{PolicyRef, RemovalReason};
@@ -56,10 +57,15 @@ pub struct PendingShape {
     pub outcome: PendingOutcome,
 }
 
+/// kube-scheduler tries every pod again within 5 minutes.
+pub const SCHEDULER_PATIENCE: SignedDuration = SignedDuration::from_mins(6);
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PendingOutcome {
     /// Fits a Node that is there: the scheduler will find it.
     FitsNode(NodeName),
+    /// Fits a Node that is there, and the scheduler has not put it there for [`SCHEDULER_PATIENCE`].
+    Refused(NodeName),
     /// Will fit a machine that is on its way.
     FitsClaim(ClaimName),
     /// Machines are being made for them in this tick.
@@ -174,6 +180,11 @@ impl fmt::Display for PendingOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FitsNode(node) => write!(f, "fits on Node {node}; the scheduler will find it"),
+            Self::Refused(node) => write!(
+                f,
+                "fits on Node {node} as far as kproxide sees, but the scheduler has not put it there for {} minutes. For an hour kproxide does not count on that Node for such pods",
+                SCHEDULER_PATIENCE.as_mins()
+            ),
             Self::FitsClaim(claim) => write!(f, "will fit on {claim}, which is on its way"),
             Self::Launching(claims) => {
                 let names: Vec<&str> = claims.iter().map(ClaimName::as_str).collect();
@@ -250,6 +261,10 @@ mod tests {
             (
                 PendingOutcome::FitsNode("n".into()),
                 "fits on Node n; the scheduler will find it",
+            ),
+            (
+                PendingOutcome::Refused("n".into()),
+                "fits on Node n as far as kproxide sees, but the scheduler has not put it there for 6 minutes. For an hour kproxide does not count on that Node for such pods",
             ),
             (
                 PendingOutcome::FitsClaim("c".into()),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{
@@ -37,6 +38,11 @@ pub enum Why {
         machines: usize,
         node: NodeName,
         misfit: Box<Misfit<'static>>,
+    },
+    /// Such a pod fits on this Node, an empty machine of the pool, and the scheduler does not put it there.
+    Refused {
+        node: NodeName,
+        until: Timestamp,
     },
     /// No hypervisor can take the machine. [`crate::report::Report::rejected`] has the reasons too.
     NoHypervisor(Vec<Refused>),
@@ -248,6 +254,10 @@ impl fmt::Display for Why {
             } => write!(
                 f,
                 "kproxide made {machines} machines for these pods, but they stand idle and the pods do not fit on them (Node {node}: {misfit}). It makes no more in this pool until a pod runs on one of them or one is removed"
+            ),
+            Self::Refused { node, until } => write!(
+                f,
+                "the scheduler does not put it on Node {node}, an empty machine of this pool, where it fits as far as kproxide sees. kproxide makes no other for it before {until:.0}"
             ),
             Self::NoHypervisor(reasons) => {
                 f.write_str("no hypervisor can take the machine")?;

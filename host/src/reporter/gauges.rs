@@ -13,6 +13,7 @@ impl Reporter {
         for shape in &report.pending {
             let outcome = match &shape.outcome {
                 PendingOutcome::FitsNode(_) => "fits-node",
+                PendingOutcome::Refused(_) => "refused",
                 PendingOutcome::FitsClaim(_) => "machine-coming",
                 PendingOutcome::Launching(_) => "launching",
                 PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",

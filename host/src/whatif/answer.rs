@@ -297,6 +297,7 @@ fn pending(shape: &PendingShape) -> Pending {
             (Outcome::NoHelp, vec![], reasons.collect())
         }
         PendingOutcome::NotSupported(_)
+        | PendingOutcome::Refused(_)
         | PendingOutcome::Expendable { .. }
         | PendingOutcome::OtherScheduler { .. }
         | PendingOutcome::NoPool => (Outcome::NoHelp, vec![], for_all(shape.outcome.to_string())),

@@ -219,7 +219,9 @@ impl About<'_> {
                 }
                 explanation
             }
-            PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
+            PendingOutcome::Refused(_)
+            | PendingOutcome::Expendable { .. }
+            | PendingOutcome::OtherScheduler { .. } => {
                 Explanation::new(format!("Pod {key}: {}.", shape.outcome))
             }
             PendingOutcome::NotSupported(field) => {

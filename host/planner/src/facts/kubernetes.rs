@@ -104,6 +104,15 @@ pub struct PodSpec {
     pub volume_wait: Option<Box<VolumeWait>>,
 }
 
+/// What pods have in common that can stand in for each other: everything a decision may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Shape {
+    pub namespace: Arc<str>,
+    pub spec: Arc<PodSpec>,
+    /// The labels whose keys some live selector reads. All labels would make every pod of a StatefulSet a shape of its own.
+    pub labels: Labels,
+}
+
 /// Pods that a pod wants beside it or away from it. Two Nodes are in one domain if the label `topology_key` has one value on both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodTerm {

@@ -2,17 +2,24 @@
 //! does not see, and it no longer counts on it.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::Planning;
-use crate::ids::NodeName;
-use crate::plan::Nominated;
+use super::schedule::Need;
+use crate::facts::Shape;
+use crate::ids::{NodeName, PoolName};
+use crate::plan::{AwaitedShape, Nominated, RefusedNode};
+use crate::report::{SCHEDULER_PATIENCE, Why};
 use crate::time::later;
 use crate::world::{PodView, World};
 
 /// The scheduler binds a pod to the Node that it has nominated once the pods are gone that it preempted.
 const NOMINATION_LASTS: SignedDuration = SignedDuration::from_mins(2);
+
+/// For so long a Node is no place for pods that the scheduler has not put there.
+const REFUSAL_LASTS: SignedDuration = SignedDuration::from_hours(1);
 
 impl<'w> Planning<'w> {
     /// A pod with a nomination counts as placed on its Node. Those of a high priority come first, as in the scheduler.
@@ -42,6 +49,70 @@ impl<'w> Planning<'w> {
             }
         }
     }
+
+    /// Where pods are not expected any more.
+    pub(super) fn recall_refusals(&mut self) {
+        let awaited = by_shape(self.tick.world);
+        for need in &mut self.needs {
+            let known = awaited.get(&need.content).map(|it| &it.refused);
+            for refused in known.into_iter().flatten() {
+                if !self.tick.reached(later(refused.since, REFUSAL_LASTS)) {
+                    need.refused.push(refused.clone());
+                }
+            }
+        }
+    }
+
+    /// Since when pods are expected on which Node. Where that is too long, the next plan expects them there no more.
+    pub(super) fn review_awaited(&mut self) {
+        let awaited = by_shape(self.tick.world);
+        for need in &mut self.needs {
+            let mut fits = None;
+            if let Some((node, _)) = &need.on_nodes {
+                let known = awaited.get(&need.content).and_then(|it| it.fits.as_ref());
+                let known = known.filter(|(known, _)| known == node);
+                let since = known.map_or(self.tick.now, |(_, since)| *since);
+                // While pods of this shape come and are bound, none of them waits for long.
+                let waiting = need.pods.iter().filter_map(|pod| pod.unschedulable_since());
+                let since = waiting.min().map_or(since, |first| first.max(since));
+                need.is_refused_now = self.tick.reached(later(since, SCHEDULER_PATIENCE));
+                match need.is_refused_now {
+                    true => need.refused.push(RefusedNode {
+                        node: node.clone(),
+                        since: self.tick.now,
+                        pool: self.snapshot.pool_of_empty(self.tick.world, node),
+                    }),
+                    false => fits = Some((node.clone(), since)),
+                }
+            }
+            if need.is_refused_now {
+                let next_tick = later(self.tick.now, SignedDuration::from_secs(1));
+                self.tick.reached(next_tick);
+            }
+            if fits.is_some() || !need.refused.is_empty() {
+                self.awaited.shapes.push(AwaitedShape {
+                    shape: need.content.clone(),
+                    fits,
+                    refused: need.refused.clone(),
+                });
+            }
+        }
+    }
+}
+
+fn by_shape(world: &World) -> BTreeMap<&Shape, &AwaitedShape> {
+    let awaited = world.awaited().shapes.iter();
+    awaited.map(|it| (&it.shape, it)).collect()
+}
+
+/// Why the pool makes no machine for these pods: one that it has made was empty, and the scheduler did not take it.
+pub(super) fn why_refused(pool: &PoolName, need: &Need<'_>) -> Option<Why> {
+    let mut refused = need.refused.iter();
+    let refused = refused.rfind(|it| it.pool.as_ref() == Some(pool))?;
+    Some(Why::Refused {
+        node: refused.node.clone(),
+        until: later(refused.since, REFUSAL_LASTS),
+    })
 }
 
 fn nominated_since(world: &World, pod: &PodView<'_>, node: &NodeName) -> Option<Timestamp> {

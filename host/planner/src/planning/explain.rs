@@ -77,7 +77,12 @@ fn row<'w>(
 fn outcomes(need: &Need<'_>, has_pools: bool) -> Vec<(u32, PendingOutcome)> {
     let mut outcomes = Vec::new();
     if let Some((node, count)) = &need.on_nodes {
-        outcomes.push((*count, PendingOutcome::FitsNode(node.clone())));
+        let node = node.clone();
+        let outcome = match need.is_refused_now {
+            true => PendingOutcome::Refused(node),
+            false => PendingOutcome::FitsNode(node),
+        };
+        outcomes.push((*count, outcome));
     }
     if let Some((claim, count)) = &need.on_claims {
         outcomes.push((*count, PendingOutcome::FitsClaim(claim.clone())));

@@ -226,6 +226,7 @@ impl<'w> Planning<'w> {
                 body: AnswerBody::Deferred,
             });
         }
+        self.review_awaited();
         self.report_pending();
         self.report_nodes();
         self.into_plan()

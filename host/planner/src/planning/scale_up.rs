@@ -7,7 +7,7 @@ use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
 use super::topology::Spot;
-use super::{Planning, Tick};
+use super::{Planning, Tick, awaited};
 use crate::facts::PodSpec;
 use crate::ids::PoolName;
 use crate::refusal::{Refusal, Refused};
@@ -58,7 +58,8 @@ impl<'w> Planning<'w> {
                 continue;
             }
             let why = why_infeasible(&mut self.tick, pool, need);
-            match why.or_else(|| self.why_ineffective(pool, need)) {
+            let why = why.or_else(|| self.why_ineffective(pool, need));
+            match why.or_else(|| awaited::why_refused(pool.name, need)) {
                 Some(why) => infeasible.push((number, why)),
                 None => demands.push(Demand {
                     need: number,

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use super::Planning;
 use super::fit::is_picky;
 use super::packing::weight;
-use crate::facts::{PodSpec, Served};
+use crate::facts::{PodSpec, Served, Shape};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
+use crate::plan::RefusedNode;
 use crate::report::{PendingOutcome, Why};
 use crate::world::{Id, NodeView, PendingPods};
 
 /// The pending pods of one shape, and what becomes of them.
 pub(super) struct Need<'w> {
     pub(super) shape: Id,
+    pub(super) content: Shape,
     pub(super) spec: Arc<PodSpec>,
     pub(super) pods: PendingPods<'w>,
     /// Pods without a place yet.
@@ -23,6 +25,10 @@ pub(super) struct Need<'w> {
     /// Pods that fit an existing Node, and the first such Node.
     pub(super) on_nodes: Option<(NodeName, u32)>,
     pub(super) on_claims: Option<(ClaimName, u32)>,
+    /// Nodes where they fit and the scheduler has not put them.
+    pub(super) refused: Vec<RefusedNode>,
+    /// The last of these is new in this plan.
+    pub(super) is_refused_now: bool,
     /// Claims launched for it in this tick, each with its number of pods.
     pub(super) launched: Vec<(ClaimName, u32)>,
     /// Why no pool makes a machine for those that are left, or not in this tick.
@@ -34,13 +40,19 @@ impl<'w> Planning<'w> {
     pub(super) fn schedule(&mut self) {
         if self.needs.is_empty() {
             self.needs = self.pending_by_weight();
+            self.recall_refusals();
             self.place_nominated();
         }
         for need in &mut self.needs {
             if need.left == 0 || need.unserved.is_some() {
                 continue;
             }
-            for (index, count) in self.snapshot.put_pending(need.shape, &need.spec, need.left) {
+            let refused = &need.refused;
+            let is_refused = |node: &NodeView<'_>| is_refused(refused, node);
+            let put = self
+                .snapshot
+                .put_pending(need.shape, &need.spec, need.left, is_refused);
+            for (index, count) in put {
                 need.left -= count;
                 let info = &self.snapshot.nodes[index];
                 if info.is_coming()
@@ -66,11 +78,14 @@ impl<'w> Planning<'w> {
             .map(|(shape, pods)| Need {
                 shape: pods.shape(),
                 unserved: unserved(&shape.spec, served),
-                spec: shape.spec,
+                spec: shape.spec.clone(),
+                content: shape,
                 left: u32::try_from(pods.len()).unwrap_or(u32::MAX),
                 pods,
                 on_nodes: None,
                 on_claims: None,
+                refused: Vec::new(),
+                is_refused_now: false,
                 launched: Vec::new(),
                 whys: BTreeMap::new(),
             })
@@ -87,10 +102,15 @@ impl<'w> Planning<'w> {
         let need = self.needs.iter().find(|need| {
             need.left > 0
                 && need.unserved.is_none()
+                && !is_refused(&need.refused, node)
                 && self.snapshot.would_fit(need.shape, &need.spec, node)
         })?;
         need.pods.iter().next().map(|pod| pod.key())
     }
+}
+
+fn is_refused(refused: &[RefusedNode], node: &NodeView<'_>) -> bool {
+    refused.iter().any(|it| it.node == *node.name())
 }
 
 fn unserved(spec: &PodSpec, served: &Served) -> Option<PendingOutcome> {

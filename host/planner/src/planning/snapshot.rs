@@ -294,12 +294,14 @@ impl<'w> Planning<'w> {
 }
 
 impl<'w> ClusterSnapshot<'w> {
-    /// Puts up to `count` pods of this spec where there is room, first Nodes that exist, then machines to come; tells how many went where.
+    /// Puts up to `count` pods of this spec where there is room and the Node is not refused, first Nodes that exist, then machines to come.
+    /// Tells how many went where.
     pub(super) fn put_pending(
         &mut self,
         shape: Id,
         spec: &PodSpec,
         count: u32,
+        is_refused: impl Fn(&NodeView<'w>) -> bool,
     ) -> Vec<(usize, u32)> {
         // Each pod with rules about its neighbours may open or close places for the next.
         let one_by_one = self.topology.has_rules(shape);
@@ -310,7 +312,8 @@ impl<'w> ClusterSnapshot<'w> {
         while left > 0 && left != before && (before == 0 || one_by_one) {
             before = left;
             for (index, info) in self.nodes.iter_mut().enumerate() {
-                while left > 0 && info.is_open {
+                let is_refused = info.place.node.as_ref().is_some_and(&is_refused);
+                while left > 0 && info.is_open && !is_refused {
                     if self.topology.misfit(shape, info.spot()).is_some() {
                         break;
                     }
@@ -359,6 +362,12 @@ impl<'w> ClusterSnapshot<'w> {
             info.promised += 1;
         }
         fits
+    }
+
+    /// The pool of a Node that is a machine and runs no pods that it would have to be drained of.
+    pub(super) fn pool_of_empty(&self, world: &'w World, name: &NodeName) -> Option<PoolName> {
+        let node = world.node(name).filter(NodeView::is_empty)?;
+        self.nodes[self.index_of_node(&node)?].pool.clone()
     }
 
     /// Pods of other Nodes will come to this one.

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 pub(crate) use interner::Id;
 use jiff::Timestamp;
-pub use pods::Shape;
 pub(crate) use pods::ShapeView;
 pub(crate) use views::PendingPods;
 pub use views::{NodeView, PodView};
@@ -22,7 +21,7 @@ pub use views::{NodeView, PodView};
 use crate::facts::{
     ClaimFacts, ClassFacts, ClusterFacts, DaemonSetFacts, Delta, DisruptionBudgetFacts, HostFacts,
     InventoryFacts, Labels, LedgerFacts, OrphanLook, Phase, PodFacts, PolicyFacts, PolicyRef,
-    PoolFacts, VolumeAttachmentFacts,
+    PoolFacts, Shape, VolumeAttachmentFacts,
 };
 use crate::ids::{
     ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, ObjectKey, PodKey, PoolName,

@@ -12,19 +12,11 @@ use super::interner::{Id, Interner};
 use super::views::{NodeView, PendingPods, PodView};
 use crate::facts::{
     CsiNodeFacts, LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec, Served,
+    Shape,
 };
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::keys::DEFAULT_SCHEDULER;
 use crate::resources::ExactSum;
-
-/// What pods have in common that can stand in for each other: everything a decision may depend on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Shape {
-    pub namespace: Arc<str>,
-    pub spec: Arc<PodSpec>,
-    /// The labels whose keys some live selector reads. All labels would make every pod of a StatefulSet a shape of its own.
-    pub labels: Labels,
-}
 
 /// The key of a shape's interner: equal specs have equal ids.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
+use kproxide_simulator::kubelet::NodeSpec;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -140,4 +141,27 @@ async fn r8_an_expendable_pod_makes_no_machine_and_keeps_none() {
     run(&lab, HOUR).await;
     assert_eq!(launched(&lab), 0);
     assert!(!runs("n09-expendable"), "it was evicted");
+}
+
+/// The simulated scheduler has no filter for nfs volumes, and never binds a pod with one.
+#[tokio::test(start_paused = true)]
+async fn r27_a_pod_that_the_scheduler_refuses_for_no_reason_that_kproxide_sees_is_told_and_gets_one_machine()
+ {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    let uuid = "a0000000-0000-4000-8000-000000000009";
+    let agent = NodeSpec::new("agent-1", uuid, 16_000, 65_536);
+    lab.kubelets.start_node(agent);
+    let nfs = json!([{"name": "v", "nfs": {"server": "nas", "path": "/x"}}]);
+    pod(&lab, "refused", json!({ "volumes": nfs }));
+    pod(&lab, "usual", json!({}));
+    // One process: another one begins to count anew.
+    run(&lab, HOUR).await;
+    let told = told(&lab, "refused");
+    let fits = |it: &String| {
+        it.starts_with("NotTriggerScaleUp: pod didn't trigger scale-up: fits on Node agent-1 as far as kproxide sees")
+    };
+    assert!(told.iter().any(fits), "{told:?}");
+    let births = lab.pve.snapshot().births;
+    let made = births.iter().filter(|birth| birth.vmid < 9_000);
+    assert_eq!(made.count(), 1);
 }

@@ -185,3 +185,126 @@ fn r6_a_nomination_is_remembered_in_a_world_that_is_read_back() {
     let mut world: World = serde_json::from_str(&text).unwrap();
     assert_eq!(plan_at(&mut world, 120).launches.len(), 1);
 }
+
+/// Two Nodes with room, and pods of two shapes that fit there.
+fn expected() -> Scene {
+    let mut scene = Scene::default();
+    for name in ["agent-1", "agent-2"] {
+        scene.node(name, node("cpu=1 memory=4Gi"));
+    }
+    scene.pending("refused", 2, spec("cpu=500m memory=64Mi"));
+    scene
+}
+
+const REFUSED: &str =
+    "as far as kproxide sees, but the scheduler has not put it there for 6 minutes";
+
+#[test]
+fn r27_a_node_that_the_scheduler_refuses_for_six_minutes_is_no_place_for_such_pods() {
+    let scene = expected();
+    let mut world = scene.world();
+    let fits = |node: &str| {
+        [(
+            2,
+            format!("fits on Node {node}; the scheduler will find it"),
+        )]
+    };
+    for seconds in [0, 359] {
+        let plan = plan_at(&mut world, seconds);
+        assert_eq!(outcomes(&plan), fits("agent-1"));
+        assert_eq!(plan.wake_at, Some(at(NOW + 360)));
+    }
+    let plan = plan_at(&mut world, 360);
+    check_sound(&plan);
+    let told = outcomes(&plan);
+    assert!(
+        told[0].0 == 2 && told[0].1.contains(&format!("Node agent-1 {REFUSED}")),
+        "{told:?}"
+    );
+    assert_eq!(
+        (plan.launches.len(), plan.wake_at),
+        (0, Some(at(NOW + 361)))
+    );
+    // The other Node has as much time, and other pods still go to the first.
+    let key = crate::ids::PodKey::new("default", "other");
+    let mut other = pending_pod(spec("cpu=600m memory=64Mi"));
+    other.unschedulable_since = Some(at(NOW + 360));
+    world.apply(Delta::Pod(key, Some(Box::new(other))));
+    for seconds in [361, 361 + 359] {
+        let told = outcomes(&plan_at(&mut world, seconds));
+        assert_eq!(
+            told[0].1,
+            "fits on Node agent-1; the scheduler will find it"
+        );
+        assert_eq!(told[1..], fits("agent-2"));
+    }
+    let plan = plan_at(&mut world, 361 + 360);
+    assert!(outcomes(&plan)[1].1.contains("Node agent-2"));
+    let plan = plan_at(&mut world, 361 + 361);
+    check_sound(&plan);
+    assert_eq!(plan.launches.len(), 1);
+    // After an hour it is tried again.
+    let told = outcomes(&plan_at(&mut world, 360 + 3600));
+    assert_eq!(told.last(), fits("agent-1").last());
+}
+
+#[test]
+fn r27_pods_that_come_while_others_are_bound_refuse_no_node() {
+    let scene = expected();
+    let mut world = scene.world();
+    for minute in 0..30 {
+        // Each of them is bound within two minutes.
+        for (key, pod) in &scene.pods {
+            let mut pod = pod.clone();
+            pod.unschedulable_since = Some(at(NOW + minute / 2 * 120));
+            world.apply(Delta::Pod(key.clone(), Some(Box::new(pod))));
+        }
+        let told = outcomes(&plan_at(&mut world, minute * 60));
+        assert_eq!(
+            told[0].1,
+            "fits on Node agent-1; the scheduler will find it"
+        );
+    }
+}
+
+#[test]
+fn r27_an_empty_machine_that_the_scheduler_refuses_is_not_made_again() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha").machine("n", "beta");
+    scene.running("web", 1, "n", spec("cpu=3500m memory=1Gi"));
+    scene.pending("refused", 1, spec("cpu=1 memory=64Mi"));
+    let refused = |scene: &Scene| {
+        let mut world = scene.world();
+        assert!(plan_at(&mut world, 0).report.pending.len() == 1);
+        let told = outcomes(&plan_at(&mut world, 360));
+        assert!(told[0].1.contains(&format!("Node m {REFUSED}")), "{told:?}");
+        world
+    };
+    let mut world = refused(&scene);
+    let plan = plan_at(&mut world, 361);
+    assert_eq!(plan.launches, []);
+    let told = outcomes(&plan);
+    let until = at(NOW + 360 + 3600);
+    assert!(
+        told[0]
+            .1
+            .contains("does not put it on Node m, an empty machine of this pool")
+            && told[0].1.ends_with(&format!("before {until:.0}")),
+        "{told:?}"
+    );
+    // A machine with other pods says nothing of those that could be made.
+    scene.running("on-it", 1, "m", spec("cpu=1 memory=64Mi"));
+    let mut world = refused(&scene);
+    assert_eq!(plan_at(&mut world, 361).launches.len(), 1);
+}
+
+#[test]
+fn r27_what_was_expected_goes_with_the_last_pod() {
+    let scene = expected();
+    let mut world = scene.world();
+    assert_eq!(plan_at(&mut world, 0).awaited.shapes.len(), 1);
+    for key in scene.pods.keys() {
+        world.apply(Delta::Pod(key.clone(), None));
+    }
+    assert_eq!(plan_at(&mut world, 1).awaited, Default::default());
+}

@@ -206,7 +206,10 @@ proptest! {
         let mut world = scene.world();
         let first = plan(&world, at(NOW), Limits::default(), racks);
         world.remember(&first);
-        let mut expected = plan(&scene.world(), at(NOW + later), Limits::default(), racks);
+        // A world that knows since when pods are expected on Nodes, and no plan.
+        let mut unplanned = scene.world();
+        unplanned.remember(&Plan { awaited: first.awaited.clone(), ..Plan::default() });
+        let mut expected = plan(&unplanned, at(NOW + later), Limits::default(), racks);
         let mut actual = plan(&world, at(NOW + later), Limits::default(), racks);
         // When it was made, and which answers are worth keeping, may differ.
         for plan in [&mut expected, &mut actual] {
