@@ -194,7 +194,10 @@ fn instance_type(one: &crd::InstanceType) -> InstanceType {
             extended: extended_resources
                 .iter()
                 .filter(|(_, count)| **count > 0)
-                .map(|(name, count)| (name.as_str().into(), i64::from(*count)))
+                .map(|(name, count)| {
+                    let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                    (name.as_str().into(), count)
+                })
                 .collect(),
             ..Resources::default()
         },
@@ -394,6 +397,19 @@ mod tests {
         assert_eq!(facts.addresses, None);
         assert_eq!(facts.machine, MachineSpec::default());
         assert_eq!(facts.provider_id, ProviderId::Auto);
+    }
+
+    /// Huge pages are counted in bytes.
+    #[test]
+    fn r29_a_type_may_offer_more_than_32_bits_of_a_resource() {
+        let facts = read(|spec| {
+            let offered = json!({"hugepages-1Gi": 8_589_934_592_u64, "hugepages-2Mi": 0});
+            spec["instanceTypes"][0]["extendedResources"] = offered;
+        });
+        assert_eq!(facts.problem, None);
+        let offered = &facts.instance_types[0].extended;
+        assert_eq!(offered.extended("hugepages-1Gi"), 8 << 30);
+        assert_eq!(offered.extended.len(), 1);
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub struct InstanceType {
     pub max_pods: u32,
     /// Devices and other extended resources that the Nodes will offer, such as `nvidia.com/gpu: 1`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extended_resources: BTreeMap<String, u32>,
+    pub extended_resources: BTreeMap<String, u64>,
 }
 
 /// What a CSI driver will say of a Node.

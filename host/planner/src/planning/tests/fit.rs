@@ -116,6 +116,57 @@ proptest! {
     }
 }
 
+/// No machine to come has the name of a Node that is there.
+#[test]
+fn a_pod_that_names_its_node_gets_no_machine() {
+    use crate::facts::{NodeSelectorTerm, Operator, Requirement};
+    let named = |operator, names: &[&str]| {
+        let mut named = spec("cpu=3");
+        named.node_affinity = Some(vec![NodeSelectorTerm {
+            match_expressions: vec![],
+            match_fields: vec![Requirement {
+                key: "metadata.name".into(),
+                operator,
+                values: names.iter().map(|name| (*name).into()).collect(),
+            }],
+        }]);
+        named
+    };
+    let launched = |spec: PodSpec| {
+        let mut scene = Scene::default();
+        for name in ["a", "b"] {
+            scene.node(name, node("cpu=4 memory=8Gi"));
+        }
+        scene.running("full", 1, "a", super::spec("cpu=3"));
+        scene.pending("named", 2, spec);
+        launches(&scene)
+    };
+    assert_eq!(launched(named(Operator::In, &["a"])), 0);
+    assert_eq!(launched(named(Operator::In, &["a", "b"])), 0);
+    assert_eq!(launched(named(Operator::NotIn, &["a", "b"])), 2);
+    assert_eq!(launched(named(Operator::NotIn, &["a"])), 1, "one fits on b");
+}
+
+#[test]
+fn huge_pages_are_given_once() {
+    let mut scene = Scene::default();
+    scene.node("plain", node("cpu=8 memory=16Gi"));
+    scene.node("huge", node("cpu=8 memory=16Gi hugepages-2Mi=64Mi"));
+    scene.pending("db", 3, spec("cpu=1 hugepages-2Mi=64Mi"));
+    let reason = "asks for 67108864 of hugepages-2Mi; the largest machine offers 0";
+    let plan = scene.plan();
+    assert_eq!(plan.launches, []);
+    let told = plan.report.pending.iter();
+    let told: Vec<_> = told
+        .map(|row| (row.count, row.outcome.to_string()))
+        .collect();
+    assert_eq!(told[0].0, 1, "on Node huge");
+    assert!(told[1].0 == 2 && told[1].1.ends_with(reason), "{told:?}");
+    let offered = amounts("hugepages-2Mi=128Mi");
+    scene.class.instance_types[0].extended.extended = offered.extended;
+    assert_eq!(launches(&scene), 1, "two on one machine");
+}
+
 /// Each filter by itself keeps a pod away, in its own words.
 #[test]
 fn each_filter_has_its_reason() {

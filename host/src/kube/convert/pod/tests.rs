@@ -116,6 +116,50 @@ fn init_and_sidecar_containers_overhead_and_limits_count() {
     assert_eq!(requests.milli_cores, 3100 + 250);
 }
 
+#[test]
+fn huge_pages_are_a_resource_by_their_size() {
+    let pages =
+        json!({"hugepages-2Mi": "64Mi", "hugepages-1Gi": "1Gi", "memory": "1Gi", "cpu": "1"});
+    let volumes = json!([{"name": "v", "emptyDir": {"medium": "HugePages-2Mi"}}]);
+    let pod = spec(json!({
+        "containers": [{"resources": {"limits": pages}}, {"resources": {"requests": {"hugepages-2Mi": "2Mi"}}}],
+        "volumes": volumes,
+    }));
+    assert_eq!(pod.unsupported, []);
+    assert!(pod.empty_dir);
+    assert_eq!(pod.requests.extended("hugepages-2Mi"), 66 << 20);
+    assert_eq!(pod.requests.extended("hugepages-1Gi"), 1 << 30);
+    let of_the_pod = spec(json!({
+        "resources": {"requests": {"hugepages-2Mi": "128Mi"}},
+        "containers": [{"resources": {"requests": pages}}],
+    }));
+    assert_eq!(of_the_pod.requests.extended("hugepages-2Mi"), 128 << 20);
+    assert_eq!(of_the_pod.requests.extended("hugepages-1Gi"), 1 << 30);
+    let node = json!({"status": {"allocatable": {"hugepages-2Mi": "512Mi", "hugepages-1Gi": "0"}}});
+    let node = crate::kube::convert::node_facts(&serde_json::from_value(node).unwrap());
+    assert_eq!(node.allocatable.extended("hugepages-2Mi"), 512 << 20);
+    assert_eq!(node.allocatable.extended("hugepages-1Gi"), 0);
+}
+
+/// The API server has merged these from the pod's RuntimeClass.
+#[test]
+fn what_a_runtime_class_adds_is_read_from_the_pod() {
+    let pod = spec(json!({
+        "runtimeClassName": "kata",
+        "overhead": {"cpu": "250m", "memory": "160Mi"},
+        "nodeSelector": {"disk": "ssd", "kata": "yes"},
+        "tolerations": [{"key": "kata", "operator": "Exists"}],
+        "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+    }));
+    assert_eq!(pod.unsupported, []);
+    assert_eq!(
+        (pod.requests.milli_cores, pod.requests.memory_bytes),
+        (1250, 160 << 20)
+    );
+    assert_eq!(pod.node_selector.len(), 2);
+    assert_eq!(pod.tolerations[0].key.as_deref(), Some("kata"));
+}
+
 /// The CPU of a pod of two containers and a sidecar that ask for 1 each, while the first and the sidecar are resized.
 fn resized(status: Value) -> i64 {
     let asks = |name: &str| json!({"name": name, "resources": {"requests": {"cpu": "1"}}});
