@@ -79,7 +79,7 @@ impl NodeView {
 }
 
 /// What the pods on a node take.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Used {
     pub(crate) amounts: Resources,
     pods: i64,

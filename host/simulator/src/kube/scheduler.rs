@@ -1,9 +1,10 @@
-//! A toy kube-scheduler: the filters of [`super::placement`], one score, no preemption.
+//! A toy kube-scheduler: the filters of [`super::placement`], one score, no preemption. It keeps the room of nominations that others make.
 //!
 //! A pod that uses a filter which is not here stays Pending with a message that says so: a wrong placement would teach a test
 //! something false.
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -64,6 +65,8 @@ struct Scheduler {
     parked_by_volume: BTreeSet<Place>,
     /// Pods on nodes that do not want others near.
     repelling: BTreeSet<Key>,
+    /// Pods without a node for which room on one is kept.
+    nominated: BTreeSet<Key>,
     arrivals: u64,
 }
 
@@ -78,6 +81,7 @@ struct PodState {
     uid: String,
     needs: Arc<PodNeeds>,
     node: Option<String>,
+    nominated: Option<String>,
     place: Place,
 }
 
@@ -103,6 +107,7 @@ impl Scheduler {
             parked_by_spread: BTreeSet::new(),
             parked_by_volume: BTreeSet::new(),
             repelling: BTreeSet::new(),
+            nominated: BTreeSet::new(),
             arrivals: 0,
         }
     }
@@ -180,10 +185,16 @@ impl Scheduler {
             uid: stored.uid.clone(),
             needs: Arc::new(needs),
             node: None,
+            nominated: pod["status"]["nominatedNodeName"]
+                .as_str()
+                .map(str::to_owned),
             place,
         };
         if waits {
             self.queue.insert(state.place.clone());
+            if state.nominated.is_some() {
+                self.nominated.insert(stored.key.clone());
+            }
         }
         self.pods.insert(stored.key.clone(), state);
         if let Some(node) = node {
@@ -201,6 +212,7 @@ impl Scheduler {
         self.parked_by_spread.remove(&state.place);
         self.parked_by_volume.remove(&state.place);
         self.repelling.remove(key);
+        self.nominated.remove(key);
         if let Some(node) = state.node.and_then(|node| self.nodes.get_mut(&node)) {
             node.used.take_back(&state.needs);
             self.queue.append(&mut self.parked);
@@ -213,6 +225,7 @@ impl Scheduler {
             return;
         };
         pod.node = Some(name.to_owned());
+        self.nominated.remove(key);
         let node = self.nodes.entry(name.to_owned()).or_default();
         node.used.put(&pod.needs);
         if !pod.needs.away.is_empty() {
@@ -303,7 +316,7 @@ impl Scheduler {
             .filter_map(|state| Some((state.view.as_ref()?, state)));
         for (view, state) in nodes {
             total += 1;
-            let mut misfits = needs.misfits(view, &state.used);
+            let mut misfits = needs.misfits(view, &self.used_before(key, view, state));
             if misfits.is_empty() && !needs.spread.is_empty() {
                 misfits.extend(needs.spread_misfit(&own_labels, view, &views, &pods));
             }
@@ -330,6 +343,21 @@ impl Scheduler {
             None if total == 0 => Err("no nodes available to schedule pods".to_owned()),
             None => Err(message(&reasons, total, short)),
         }
+    }
+
+    /// What is taken of a node for this pod: others of its priority or above have their nomination there.
+    fn used_before<'s>(&self, key: &Key, view: &NodeView, state: &'s NodeState) -> Cow<'s, Used> {
+        let priority = self.pods.get(key).map(|pod| pod.place.priority);
+        let others = self.nominated.iter().filter(|other| *other != key);
+        let others = others.filter_map(|other| self.pods.get(other));
+        let mut used = Cow::Borrowed(&state.used);
+        for other in others.filter(|other| other.nominated.as_ref() == Some(&view.name)) {
+            // Reversed: the higher one is the smaller.
+            if Some(other.place.priority) <= priority {
+                used.to_mut().put(&other.needs);
+            }
+        }
+        used
     }
 
     /// The pods on nodes, as far as they make a difference to this one.
@@ -610,6 +638,34 @@ mod tests {
         // Its Node is full.
         assert_eq!(node_of(&kube, "cache"), None);
         assert!(message_of(&kube, "cache").contains("2 node(s) didn't match pod affinity rules"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_is_kept_for_nominations_of_the_same_priority_or_above() {
+        let (kube, mut scheduler) = world();
+        for name in ["a", "b"] {
+            fixtures::add_node(&kube, fixtures::node(name, "4", "16Gi")).unwrap();
+            let mut low = fixtures::pod(&format!("low-{name}"), "2", "1Gi");
+            low["spec"]["nodeName"] = json!(name);
+            kube.create("pods", low).unwrap();
+        }
+        let pod = |name: &str, cpu: &str, priority: i32| {
+            let mut pod = fixtures::pod(name, cpu, "1Gi");
+            pod["spec"]["priority"] = json!(priority);
+            kube.create("pods", pod).unwrap();
+        };
+        pod("urgent", "3", 1000);
+        let nominated = json!({"status": {"nominatedNodeName": "a"}});
+        kube.patch("pods", "status", "default", "urgent", nominated)
+            .unwrap();
+        pod("other", "2", 0);
+        pod("another", "2", 1000);
+        pod("higher", "2", 1001);
+        pass(&kube, &mut scheduler);
+        assert_eq!(node_of(&kube, "higher").as_deref(), Some("a"));
+        assert_eq!(node_of(&kube, "another").as_deref(), Some("b"));
+        assert_eq!(node_of(&kube, "other"), None);
+        assert_eq!(node_of(&kube, "urgent"), None);
     }
 
     #[tokio::test(start_paused = true)]
