@@ -66,7 +66,9 @@ async fn r28_a_pod_of_another_scheduler_is_told_once() {
 async fn r28_the_schedulers_whose_pods_are_served_can_be_named() {
     let lab = furnished(Setting::new(1, 2), json!({}), lively());
     pod(&lab, "mine", json!({"schedulerName": "mine"}));
-    pod(&lab, "usual", json!({}));
+    // It would be bound to the machine that is made for the other.
+    let nowhere = json!({"kproxide.dev/pool": "none"});
+    pod(&lab, "usual", json!({ "nodeSelector": nowhere }));
     refuse(&lab, "mine");
     let mut config = config("kproxide-0");
     config.served.schedulers = ["mine".into()].into();
