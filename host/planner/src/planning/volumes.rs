@@ -100,13 +100,13 @@ impl Attachable {
         attachable
     }
 
-    /// A volume that is attached although no pod of the Node has it.
+    /// A volume that is attached although no pod of the Node has it. kube-scheduler counts it once more for a pod that
+    /// asks for it.
     pub(super) fn hold(&mut self, volume: &Arc<str>, driver: &Arc<str>) {
         if let Some(left) = self.left.get_mut(driver)
             && !self.attached.contains_key(volume)
         {
             *left -= 1;
-            self.attached.insert(volume.clone(), 1);
         }
     }
 

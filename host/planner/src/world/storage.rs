@@ -225,6 +225,14 @@ impl Storage {
             match self.needs_of(pods, key, pod, claim) {
                 Ok(needs) => pod.spec.volumes.extend(needs),
                 Err(why) => {
+                    // Whatever becomes of the claim, a pod that runs keeps its volume attached.
+                    let facts = self
+                        .claims
+                        .get(&ObjectKey::new(&key.namespace, &claim.name));
+                    let bound = facts.filter(|facts| facts.is_bound);
+                    let volume = bound.and_then(|facts| facts.volume.as_ref());
+                    let needs = volume.map(|volume| self.bound(volume).unwrap_or_default());
+                    pod.spec.volumes.extend(needs.into_iter().flatten());
                     let claim = claim.name.clone();
                     let wait = Box::new(VolumeWait { claim, why });
                     pod.spec.volume_wait.get_or_insert(wait);
@@ -259,7 +267,7 @@ impl Storage {
         match &facts.volume {
             Some(volume) if facts.is_bound => self.bound(volume),
             Some(_) => Err(VolumeProblem::NotBound),
-            None => self.unbound(&key, facts).map(|need| vec![need]),
+            None => self.unbound(&key, facts),
         }
     }
 
@@ -302,7 +310,7 @@ impl Storage {
         &self,
         key: &ObjectKey,
         claim: &VolumeClaimFacts,
-    ) -> Result<VolumeNeed, VolumeProblem> {
+    ) -> Result<Vec<VolumeNeed>, VolumeProblem> {
         let name = claim.class.as_ref().filter(|name| !name.is_empty());
         let name = name.ok_or(VolumeProblem::NotBound)?;
         let missing = || VolumeProblem::ClassMissing(name.clone());
@@ -311,14 +319,28 @@ impl Storage {
             return Err(VolumeProblem::NotBound);
         }
         let is_made = *class.provisioner != *NO_PROVISIONER;
-        let driver = is_made.then(|| class.provisioner.clone());
         let need = |reach| VolumeNeed {
             volume: VolumeName::New(name.clone()),
-            driver: driver.clone(),
+            driver: None,
             reach,
         };
+        // The volume is attached once, whatever it asks.
+        let needs = |reaches: Vec<Reach>| {
+            let mut needs: Vec<_> = reaches.into_iter().map(|it| need(Some(it))).collect();
+            let mut last = needs.pop().unwrap_or_else(|| need(None));
+            last.driver = is_made.then(|| class.provisioner.clone());
+            needs.push(last);
+            needs
+        };
+        let made = || {
+            let of_class = class.topologies.clone().map(Reach::Class);
+            of_class
+                .into_iter()
+                .chain(self.room_for(name, class, claim.wants.bytes))
+        };
         if let Some(node) = &claim.selected_node {
-            return Ok(need(Some(Reach::Chosen(node.clone()))));
+            let chosen = Reach::Chosen(node.clone());
+            return Ok(needs(std::iter::once(chosen).chain(made()).collect()));
         }
         let (own, others): (Vec<_>, Vec<_>) = self
             .volumes
@@ -332,18 +354,18 @@ impl Storage {
         };
         match (is_made, chosen.is_empty()) {
             (false, true) => Err(VolumeProblem::NoVolume(name.clone())),
-            (false, false) => Ok(need(of_volumes(&chosen).map(Reach::Affinity))),
+            (false, false) => Ok(needs(
+                of_volumes(&chosen)
+                    .map(Reach::Affinity)
+                    .into_iter()
+                    .collect(),
+            )),
             (true, false) => {
                 let both = of_volumes(&chosen).zip(class.topologies.clone());
-                Ok(need(both.map(|(a, b)| Reach::Affinity([a, b].concat()))))
+                let both = both.map(|(a, b)| Reach::Affinity([a, b].concat()));
+                Ok(needs(both.into_iter().collect()))
             }
-            (true, true) => {
-                let reach = match class.topologies.clone() {
-                    Some(terms) => Some(Reach::Class(terms)),
-                    None => self.room_for(name, class, claim.wants.bytes),
-                };
-                Ok(need(reach))
-            }
+            (true, true) => Ok(needs(made().collect())),
         }
     }
 
