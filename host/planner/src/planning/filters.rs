@@ -6,7 +6,7 @@ use super::fit::Place;
 use super::topology::{Spot, Topology};
 use crate::ids::NodeName;
 use crate::report::Misfit;
-use crate::world::{PodView, World};
+use crate::world::{NodeView, PodView, World};
 
 /// The filters of one World, for the pods and Nodes in it.
 pub struct Filters<'w> {
@@ -16,7 +16,9 @@ pub struct Filters<'w> {
 
 impl<'w> Filters<'w> {
     pub fn of(world: &'w World) -> Self {
-        let nodes = world.nodes().map(|node| (node.name(), Place::of(node)));
+        let attached = world.attached();
+        let place = |node: NodeView<'w>| (node.name(), Place::with_attached(node, &attached));
+        let nodes = world.nodes().map(place);
         Self {
             topology: Topology::of(world),
             nodes: nodes.collect(),

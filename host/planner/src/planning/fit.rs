@@ -23,7 +23,7 @@ use crate::report::Misfit;
 use crate::resources::Resources;
 use crate::selector;
 use crate::taints;
-use crate::world::{NodeView, PodView};
+use crate::world::{Attached, NodeView, PodView};
 
 /// Somewhere a pod could run. See the module.
 #[derive(Clone)]
@@ -67,6 +67,15 @@ impl<'w> Place<'w> {
             },
             node: Some(node),
         }
+    }
+
+    /// A Node as it is, holding what is attached to it.
+    pub(super) fn with_attached(node: NodeView<'w>, attached: &Attached<'_>) -> Self {
+        let mut place = Self::of(node);
+        for (volume, driver) in attached.get(node.name()).into_iter().flatten() {
+            place.free.attachable.hold(volume, driver);
+        }
+        place
     }
 
     /// The first filter that keeps a pod of this spec away.

@@ -144,10 +144,7 @@ impl<'w> Planning<'w> {
                 Stage::Coming | Stage::Overdue | Stage::Leaving => false,
             };
             snapshot.by_node[node.index()] = Some(snapshot.nodes.len());
-            let mut place = Place::of(node);
-            for (volume, driver) in attached.get(node.name()).into_iter().flatten() {
-                place.free.attachable.hold(volume, driver);
-            }
+            let mut place = Place::with_attached(node, &attached);
             let registered = later(node.facts.created, DRIVERS_REGISTER);
             if self.tick.world.knows_room() && !self.tick.reached(registered) {
                 place.profile.room = Some(Arc::default());

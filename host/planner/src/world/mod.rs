@@ -303,9 +303,8 @@ impl World {
         names.find_map(|name| self.storage.local_volume(name, labels))
     }
 
-    /// The PersistentVolumes that are attached to each Node, and the CSI drivers that did it.
-    pub(crate) fn attached(&self) -> BTreeMap<&NodeName, Vec<(&Arc<str>, &Arc<str>)>> {
-        let mut attached: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    pub(crate) fn attached(&self) -> Attached<'_> {
+        let mut attached = Attached::new();
         for VolumeAttachmentFacts { node, volume } in self.attachments.values() {
             let volume = volume.as_ref().and_then(|name| {
                 let driver = self.storage.volumes.get(name)?.driver.as_ref()?;
@@ -387,6 +386,9 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<Box<V>>) {
         None => map.remove(&key),
     };
 }
+
+/// The PersistentVolumes that are attached to each Node, and the CSI drivers that did it.
+pub(crate) type Attached<'w> = BTreeMap<&'w NodeName, Vec<(&'w Arc<str>, &'w Arc<str>)>>;
 
 /// The label keys that the budgets' selectors look at.
 fn keys_read<'a>(budgets: impl Iterator<Item = &'a DisruptionBudgetFacts>) -> BTreeSet<String> {
