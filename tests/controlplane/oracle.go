@@ -187,9 +187,7 @@ func judge(profile *config.KubeSchedulerProfile, asked question) ([]verdict, err
 				if status.IsSuccess() {
 					continue
 				}
-				if status.Code() == fwk.Error {
-					return nil, fmt.Errorf("%s: %w", filter.Name(), status.AsError())
-				}
+				// An error ends the attempt, and so refuses too.
 				of[i].Refused = append(of[i].Refused, refusal{filter.Name(), status.Reasons()})
 			}
 		}

@@ -4,11 +4,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Map, Value, json};
 
-/// Chances and choices of one seed.
-struct Draw(SmallRng);
+use super::storage;
 
-const HOST: &str = "kubernetes.io/hostname";
-const ZONE: &str = "topology.kubernetes.io/zone";
+/// Chances and choices of one seed.
+pub(super) struct Draw(SmallRng);
+
+pub(super) const HOST: &str = "kubernetes.io/hostname";
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(super) const ZONES: [&str; 3] = ["alpha", "beta", "gamma"];
 const KEYS: [&str; 4] = [HOST, ZONE, ZONE, "rack"];
 const NAMESPACES: [&str; 4] = ["default", "default", "team-a", "team-b"];
 const EFFECTS: [&str; 4] = ["NoSchedule", "NoExecute", "NoSchedule", "PreferNoSchedule"];
@@ -18,20 +21,21 @@ impl Draw {
         Self(SmallRng::seed_from_u64(seed))
     }
 
-    fn percent(&mut self, chance: u32) -> bool {
+    pub(super) fn percent(&mut self, chance: u32) -> bool {
         self.0.random_range(0..100) < chance
     }
 
-    fn between(&mut self, least: usize, most: usize) -> usize {
+    pub(super) fn between(&mut self, least: usize, most: usize) -> usize {
         self.0.random_range(least..=most)
     }
 
-    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+    pub(super) fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
         of[self.between(0, of.len() - 1)]
     }
 }
 
-/// The objects of one world. Every other world has a machine to come, and DaemonSets that will have pods on it.
+/// The objects of one world. Every fourth world has pods with volumes. Every other world has a machine to come, and
+/// DaemonSets that will have pods on it.
 pub(super) fn world(seed: u64) -> Vec<Value> {
     let draw = &mut Draw::new(seed);
     let nodes = draw.between(1, 5);
@@ -48,7 +52,22 @@ pub(super) fn world(seed: u64) -> Vec<Value> {
     for index in 0..draw.between(1, 4) {
         objects.push(pod(draw, &format!("pending-{index}"), nodes));
     }
-    if seed % 2 == 1 {
+    if seed.is_multiple_of(4) {
+        let mut claims = storage::storage(draw, nodes);
+        for object in &mut objects {
+            // Few of them have other wishes too, so that their volumes decide.
+            if draw.percent(80) {
+                make_plain(object);
+            }
+            // A pod on a Node that is gone holds its claims until it is gone too. The scheduler has forgotten it.
+            let is_gone = object["spec"]["nodeName"] == format!("n{nodes}");
+            if object["kind"] == "Pod" && !is_gone {
+                storage::give_volumes(draw, object, &claims);
+                claims.extend(storage::ephemeral_claims(draw, object));
+            }
+        }
+        objects.extend(claims);
+    } else if !seed.is_multiple_of(2) {
         objects.push(machine(draw));
         for index in 0..draw.between(0, 2) {
             objects.push(daemon_set(draw, &format!("daemon-{index}")));
@@ -65,7 +84,7 @@ fn node(draw: &mut Draw, index: usize) -> Value {
     let name = format!("n{index}");
     let mut labels = json!({HOST: name});
     for (key, values, chance) in [
-        (ZONE, &["alpha", "beta", "gamma"][..], 90),
+        (ZONE, &ZONES[..], 90),
         ("rack", &["r1", "r2"], 70),
         ("disk", &["ssd", "hdd"], 60),
         ("size", &["5", "10", "x"], 60),
@@ -96,13 +115,25 @@ fn node(draw: &mut Draw, index: usize) -> Value {
         }
     }
     let mut spec = json!({"taints": taints});
-    if draw.percent(10) {
+    if draw.percent(12) {
         spec["unschedulable"] = json!(true);
     }
     json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
         "spec": spec, "status": {"allocatable": allocatable},
     })
+}
+
+fn make_plain(object: &mut Value) {
+    let is_pod = object["kind"] == "Pod";
+    let spec = object["spec"].as_object_mut().expect("a specification");
+    spec.retain(|field, _| field == "nodeName");
+    if is_pod {
+        spec.insert(
+            "containers".to_owned(),
+            json!([{"name": "c", "image": "image"}]),
+        );
+    }
 }
 
 /// See [`super::machine`].
@@ -198,7 +229,8 @@ fn pod(draw: &mut Draw, name: &str, nodes: usize) -> Value {
     spec["topologySpreadConstraints"] = spread(draw);
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": draw.pick(&NAMESPACES), "labels": labels},
+        "metadata": {"name": name, "namespace": draw.pick(&NAMESPACES), "labels": labels,
+                     "uid": format!("uid-{name}")},
         "spec": spec, "status": {"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
              "lastTransitionTime": "2026-01-01T00:00:00Z"},
@@ -317,7 +349,7 @@ fn node_term(draw: &mut Draw, nodes: usize) -> Value {
     term
 }
 
-fn push(list: &mut Value, one: Value) {
+pub(super) fn push(list: &mut Value, one: Value) {
     match list.as_array_mut() {
         Some(list) => list.push(one),
         None => *list = json!([one]),
@@ -384,7 +416,7 @@ fn tolerations(draw: &mut Draw) -> Value {
 
 fn spread(draw: &mut Draw) -> Value {
     let mut all: Vec<Value> = Vec::new();
-    for (key, chance) in [(HOST, 24), (ZONE, 30), ("rack", 10)] {
+    for (key, chance) in [(HOST, 30), (ZONE, 40), ("rack", 12)] {
         if !draw.percent(chance) {
             continue;
         }

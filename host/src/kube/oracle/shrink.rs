@@ -5,12 +5,20 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// What an object cannot be without.
-const KEPT: [&str; 5] = [
+const KEPT: [&str; 13] = [
     "/apiVersion",
     "/kind",
     "/metadata",
     "/metadata/name",
     "/metadata/namespace",
+    "/provisioner",
+    "/spec/accessModes",
+    "/spec/capacity",
+    "/spec/csi",
+    "/spec/local",
+    "/spec/nfs",
+    "/spec/resources",
+    "/spec/storageClassName",
 ];
 
 /// Drops objects and parts of them for as long as `differs` finds something. Says what is left and what it finds there.
