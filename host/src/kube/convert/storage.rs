@@ -50,10 +50,8 @@ pub(in crate::kube) fn volume_claim_facts(claim: &VolumeClaimView) -> VolumeClai
         spec,
         status,
     } = claim;
-    let controllers = metadata.owner_references.iter().flatten();
-    let owner = controllers
-        .filter(|owner| owner.controller == Some(true))
-        .next();
+    let mut owners = metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true));
     let selected_node = annotation(metadata, keys::SELECTED_NODE).filter(|name| !name.is_empty());
     VolumeClaimFacts {
         is_lost: status.phase.as_deref() == Some("Lost"),

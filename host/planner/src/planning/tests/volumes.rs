@@ -32,9 +32,11 @@ fn claim(scene: &mut Scene, name: &str, class: &str, volume: Option<&str>) {
 
 fn change_claim(scene: &mut Scene, name: &str, change: impl Fn(&mut VolumeClaimFacts)) {
     let key = ObjectKey::new("default", name);
-    let known = scene.storage.iter().rev().find_map(|delta| match delta {
-        Delta::VolumeClaim(other, Some(facts)) if *other == key => Some((**facts).clone()),
-        _ => None,
+    let known = scene.storage.iter().rev().find_map(|delta| {
+        let Delta::VolumeClaim(other, Some(facts)) = delta else {
+            return None;
+        };
+        (*other == key).then(|| (**facts).clone())
     });
     let mut facts = known.unwrap_or_default();
     change(&mut facts);
