@@ -25,7 +25,7 @@ const fn minutes(count: u64) -> Duration {
 }
 
 /// The machine that a load no longer needs has its taint by then, so long after the minute of the load, and is not drained yet.
-const TAINTED: Duration = Duration::from_millis(51_500);
+const TAINTED: Duration = Duration::from_millis(52_000);
 /// Loads come so long after their minute.
 const LOAD: Duration = Duration::from_secs(20);
 /// Of the effects of a process that makes its first machine.
