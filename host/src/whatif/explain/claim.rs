@@ -1,0 +1,82 @@
+//! How far a NodeClaim is.
+
+use kproxide_planner::claim::Condition;
+use kproxide_planner::facts::ClaimFacts;
+use kproxide_planner::ids::ClaimName;
+
+use super::{About, Explanation, seconds};
+
+impl About<'_> {
+    pub(super) fn claim(&self, name: &ClaimName) -> Result<Explanation, String> {
+        if let Some(launch) = self
+            .plan
+            .launches
+            .iter()
+            .find(|launch| launch.claim == *name)
+        {
+            let mut explanation = Explanation::new(format!(
+                "NodeClaim {name} would be launched: {}.",
+                launch.reason
+            ));
+            self.launch(name, &mut explanation);
+            self.rejected(Some(&launch.spec.pool), &mut explanation);
+            explanation.next(format!("kproxide explain pool {}", launch.spec.pool));
+            return Ok(explanation);
+        }
+        let claim = self.world.claims().get(name);
+        let claim = claim.ok_or_else(|| format!("there is no NodeClaim {name}"))?;
+        let advances = self.plan.advances.iter();
+        let verdict = advances.clone().find(|advance| advance.claim == *name);
+        let verdict = verdict.map_or("kproxide does nothing with it".to_owned(), |advance| {
+            advance.verdict.to_string()
+        });
+        let mut explanation = Explanation::new(format!(
+            "NodeClaim {name} is {:?}. Verdict: {verdict}.",
+            claim.status.phase
+        ));
+        explanation.rule(
+            "machine",
+            format!(
+                "VM {} on {}/{}",
+                claim.spec.vmid,
+                claim.spec.cluster,
+                claim.hypervisor()
+            ),
+        );
+        explanation.rule("pool", claim.spec.pool.to_string());
+        explanation.rule("type", claim.spec.instance_type.to_string());
+        self.ages(claim, &mut explanation);
+        for condition in &claim.status.conditions {
+            let text = [&*condition.reason, &*condition.message];
+            let text: Vec<&str> = text.into_iter().filter(|text| !text.is_empty()).collect();
+            explanation.rule(
+                format!("{:?}", condition.kind),
+                format!(
+                    "{} since {} {}",
+                    condition.status,
+                    condition.since,
+                    text.join(": ")
+                )
+                .trim_end()
+                .to_owned(),
+            );
+        }
+        match self.world.node_of(claim) {
+            Some(node) => {
+                explanation.next(format!(
+                    "kproxide explain node {}: whether it stays",
+                    node.name()
+                ));
+            }
+            None => explanation.next("wait: its Node is not there yet"),
+        }
+        Ok(explanation)
+    }
+
+    pub(super) fn ages(&self, claim: &ClaimFacts, explanation: &mut Explanation) {
+        let ago = |since: jiff::Timestamp| seconds(self.now.duration_since(since));
+        explanation.rule("age", ago(claim.created));
+        let since = claim.status.since(Condition::Unneeded);
+        explanation.rule("unneeded for", since.map_or("not unneeded".to_owned(), ago));
+    }
+}

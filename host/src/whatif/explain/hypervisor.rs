@@ -1,0 +1,99 @@
+//! What a hypervisor can take, and who uses it.
+
+use kproxide_planner::ids::HypervisorId;
+use kproxide_planner::resources::amount_text;
+
+use super::{About, Explanation};
+
+impl About<'_> {
+    pub(super) fn hypervisor(&self, name: &str) -> Result<Explanation, String> {
+        let all = self
+            .world
+            .inventories()
+            .iter()
+            .flat_map(|(cluster, inventory)| {
+                let all = inventory.hypervisors.iter();
+                all.map(move |(name, facts)| {
+                    let id = HypervisorId {
+                        cluster: cluster.clone(),
+                        name: name.clone(),
+                    };
+                    (id, facts)
+                })
+            });
+        let is_it = |id: &HypervisorId| *id.name == *name || id.to_string() == name;
+        let (id, facts) = all
+            .clone()
+            .find(|(id, _)| is_it(id))
+            .ok_or_else(|| format!("there is no hypervisor {name}"))?;
+        let launches = self.plan.launches.iter();
+        let launches = launches
+            .filter(|launch| launch.spec.hypervisor_id() == id)
+            .count();
+        let rejected = self.plan.report.rejected.iter();
+        let rejected: Vec<_> = rejected
+            .filter(|rejected| rejected.hypervisor == id)
+            .collect();
+        let mut explanation = Explanation::new(match (launches, rejected.first()) {
+            (0, Some(first)) => format!(
+                "Hypervisor {id} gets no machine of NodePool {}: {}.",
+                first.pool, first.reason
+            ),
+            (0, None) if self.plan.launches.is_empty() => {
+                format!("No machine is to be made, so hypervisor {id} gets none.")
+            }
+            (0, None) => format!("Hypervisor {id} could take machines; the policy chose others."),
+            (1, _) => format!("Hypervisor {id} gets 1 machine."),
+            (count, _) => format!("Hypervisor {id} gets {count} machines."),
+        });
+        let memory = |bytes: u64| amount_text("memory", i64::try_from(bytes).unwrap_or(i64::MAX));
+        explanation.rule("online", facts.online.to_string());
+        explanation.rule("maintenance", facts.maintenance.to_string());
+        explanation.rule(
+            "cores",
+            format!("{} promised of {}", facts.committed_threads, facts.threads),
+        );
+        explanation.rule(
+            "memory",
+            format!(
+                "{} promised of {}, {} in use",
+                memory(facts.committed_memory_bytes),
+                memory(facts.memory_bytes),
+                memory(facts.memory_used_bytes)
+            ),
+        );
+        for (storage, facts) in &facts.storages {
+            let (free, all) = (memory(facts.available_bytes), memory(facts.total_bytes));
+            explanation.rule(
+                format!("storage {storage}"),
+                format!("{free} free of {all}"),
+            );
+        }
+        if let Some(cluster) = self.world.clusters().get(&id.cluster) {
+            explanation.rule(
+                "overcommit",
+                format!(
+                    "cpu {}, memory {}",
+                    cluster.overcommit_cpu, cluster.overcommit_memory
+                ),
+            );
+        }
+        for rejected in rejected {
+            explanation.rule(
+                format!("NodePool {}", rejected.pool),
+                rejected.reason.to_string(),
+            );
+        }
+        for placement in &self.plan.report.placements {
+            explanation.rule(
+                format!("machine {}", placement.claim),
+                format!(
+                    "{}: score {:.2}, {}",
+                    placement.hypervisor, placement.score, placement.reason
+                ),
+            );
+        }
+        explanation.next("the policy of each NodePool (spec.policies.hostSelection) chooses among the hypervisors that can take the machine");
+        Ok(explanation)
+    }
+}

@@ -1,0 +1,165 @@
+//! What becomes of a pod, and what each Node says to it.
+
+use kproxide_planner::ids::{PodKey, PoolName};
+use kproxide_planner::planning::Filters;
+use kproxide_planner::report::{Limit, Misfit, PendingOutcome, PendingShape, Why};
+use kproxide_planner::world::PodView;
+
+use super::{About, Explanation, asked};
+
+impl About<'_> {
+    pub(super) fn pod(&self, key: &PodKey) -> Result<Explanation, String> {
+        let pod = self.world.pod(key);
+        let pod = pod.ok_or_else(|| format!("there is no pod {key}"))?;
+        if let Some(node) = pod.node() {
+            let mut explanation =
+                Explanation::new(format!("Pod {key} has its place on Node {node}."));
+            explanation.rule("asks", asked(pod.spec().requests.clone()));
+            explanation.next(format!(
+                "kproxide explain node {node}: whether that Node stays"
+            ));
+            return Ok(explanation);
+        }
+        let shapes = self.plan.report.pending.iter();
+        let shape = shapes.clone().find(|shape| shape.pods.contains(key));
+        let Some(shape) = shape else {
+            let mut explanation = Explanation::new(format!("kproxide does nothing for pod {key}."));
+            explanation.rule("phase", format!("{:?}", pod.phase()));
+            explanation.rule(
+                "scheduler",
+                pod.spec()
+                    .scheduler_name
+                    .as_deref()
+                    .unwrap_or("default-scheduler"),
+            );
+            let since = pod.unschedulable_since();
+            explanation.rule(
+                "unschedulable since",
+                since.map_or("the scheduler has not said so".to_owned(), |since| {
+                    since.to_string()
+                }),
+            );
+            explanation.next("kproxide helps pods that the default scheduler calls unschedulable: kubectl describe pod shows what it says");
+            return Ok(explanation);
+        };
+        let mut explanation = self.outcome(key, shape);
+        explanation.rule("asks", asked(pod.spec().requests.clone()));
+        explanation.rule("priority", pod.spec().priority.to_string());
+        explanation.rule("pods alike", shape.count.to_string());
+        let has_node = matches!(shape.outcome, PendingOutcome::FitsNode(_));
+        self.verdicts(&pod, has_node, &mut explanation);
+        Ok(explanation)
+    }
+
+    fn outcome(&self, key: &PodKey, shape: &PendingShape) -> Explanation {
+        match &shape.outcome {
+            PendingOutcome::FitsNode(node) => {
+                let mut explanation = Explanation::new(format!(
+                    "Pod {key} fits on a Node that is there, such as {node}."
+                ));
+                explanation.next("nothing: the scheduler will find the Node");
+                explanation
+            }
+            PendingOutcome::FitsClaim(claim) => {
+                let mut explanation = Explanation::new(format!(
+                    "Pod {key} will fit on {claim}, which is on its way."
+                ));
+                explanation.next(format!("kproxide explain claim {claim}: how far it is"));
+                explanation
+            }
+            PendingOutcome::Launching(claims) => {
+                let count = match claims.len() {
+                    1 => "1 machine".to_owned(),
+                    count => format!("{count} machines"),
+                };
+                let mut explanation = Explanation::new(format!(
+                    "kproxide launches {count} for pod {key} and the pods like it."
+                ));
+                for claim in claims {
+                    self.launch(claim, &mut explanation);
+                }
+                self.rejected(None, &mut explanation);
+                explanation.next("nothing: the pod gets its place when the Node is Ready");
+                explanation
+            }
+            PendingOutcome::Unhelped(whys) => {
+                let first = whys.first().map_or(String::new(), |(pool, why)| {
+                    format!(" NodePool {pool}: {why}.")
+                });
+                let mut explanation =
+                    Explanation::new(format!("No machine helps pod {key}.{first}"));
+                for (pool, why) in whys {
+                    explanation.rule(format!("NodePool {pool}"), why.to_string());
+                    next_for(pool, why, &mut explanation);
+                }
+                explanation
+            }
+            PendingOutcome::Refused(_)
+            | PendingOutcome::Expendable { .. }
+            | PendingOutcome::OtherScheduler { .. } => {
+                Explanation::new(format!("Pod {key}: {}.", shape.outcome))
+            }
+            PendingOutcome::NotSupported(field) => {
+                let mut explanation = Explanation::new(format!(
+                    "No machine helps pod {key}: kproxide does not support {field} yet."
+                ));
+                explanation.next(format!(
+                    "make the pod without {field}, or make a Node for it by hand"
+                ));
+                explanation
+            }
+            PendingOutcome::NoPool => {
+                let mut explanation =
+                    Explanation::new(format!("No machine helps pod {key}: there is no NodePool."));
+                explanation.next("create a NodePool");
+                explanation
+            }
+        }
+    }
+
+    /// Each Node as it stands. `has_node`: the plan counts the pod on one of them.
+    fn verdicts(&self, pod: &PodView<'_>, has_node: bool, explanation: &mut Explanation) {
+        let filters = Filters::of(self.world);
+        for node in self.world.nodes() {
+            let verdict = match filters.misfit(pod, node.name()) {
+                None if has_node => "fits".to_owned(),
+                None => "fits, but it takes no pods now, or pods before this one take its room"
+                    .to_owned(),
+                Some(misfit) => format!("{}: {misfit}", misfit.plugin()),
+            };
+            explanation.rule(format!("Node {}", node.name()), verdict);
+        }
+    }
+}
+
+/// What a person can do about a refusal.
+pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation) {
+    let step = if let Why::TooBig { .. } = why {
+        "add a larger instance type to the NodeClass; kproxide plan --add-type big=16x64 shows whether it helps"
+            .to_owned()
+    } else if let Why::Misfit(misfit) = why {
+        if let Misfit::Taint(taint) = &**misfit {
+            format!("give the pod a toleration of {taint}, or make a NodePool without that taint")
+        } else if let Misfit::Labels(_) = &**misfit {
+            format!(
+                "add the label to spec.labels of NodePool {pool}, or change what the pod asks for"
+            )
+        } else {
+            "change what the pod asks for, or make room where it may run".to_owned()
+        }
+    } else if let Why::Limit(Limit::Machines { .. }) = why {
+        format!("raise limits.maxNodes of NodePool {pool}")
+    } else if let Why::Limit(_) = why {
+        format!("raise that limit of NodePool {pool}")
+    } else if let Why::NoHypervisor(_) = why {
+        "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each"
+            .to_owned()
+    } else if let Why::Policy { .. } = why {
+        format!("mend the policy or its settings in NodePool {pool}")
+    } else if let Why::Unusable(_) = why {
+        format!("mend NodePool {pool} or what it names")
+    } else {
+        "wait: kproxide tries again by itself".to_owned()
+    };
+    explanation.next(step);
+}

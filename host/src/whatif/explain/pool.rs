@@ -1,0 +1,82 @@
+//! What a NodePool has, launches and removes.
+
+use kproxide_planner::facts::PoolFacts;
+use kproxide_planner::ids::PoolName;
+use kproxide_planner::report::{NodeOutcome, PendingOutcome};
+
+use super::pod::next_for;
+use super::{About, Explanation, seconds};
+
+impl About<'_> {
+    pub(super) fn pool(&self, name: &PoolName) -> Result<Explanation, String> {
+        let pool = self.world.pools().get(name);
+        let pool = pool.ok_or_else(|| format!("there is no NodePool {name}"))?;
+        let launches = self.plan.launches.iter();
+        let launches = launches.filter(|launch| launch.spec.pool == *name).count();
+        let nodes = || {
+            self.plan
+                .report
+                .nodes
+                .iter()
+                .filter(|node| node.pool == *name)
+        };
+        let removals = nodes().filter(|node| matches!(node.outcome, NodeOutcome::Removing(_)));
+        let machines = self
+            .world
+            .claims()
+            .values()
+            .filter(|claim| claim.spec.pool == *name);
+        let machines = machines.count();
+        let mut explanation = Explanation::new(format!(
+            "NodePool {name} has {machines} of at most {} machines; kproxide launches {launches} and removes {}.",
+            pool.max_nodes,
+            removals.count(),
+        ));
+        if let Some(problem) = &pool.problem {
+            explanation.rule("problem", problem.clone());
+        }
+        explanation.rule("nodeClass", pool.class.to_string());
+        explanation.rule("weight", pool.weight.to_string());
+        explanation.rule("minNodes", pool.min_nodes.to_string());
+        explanation.rule("paused", pool.paused.to_string());
+        explanation.rule(
+            "policy for the hypervisor",
+            pool.policies.host_selection.policy.name.to_string(),
+        );
+        explanation.rule(
+            "scaleUp.stabilizationWindow",
+            seconds(pool.scale_up_stabilization),
+        );
+        scale_down(pool, &mut explanation);
+        for shape in &self.plan.report.pending {
+            let PendingOutcome::Unhelped(whys) = &shape.outcome else {
+                continue;
+            };
+            for (_, why) in whys.iter().filter(|(of, _)| of == name) {
+                explanation.rule(
+                    format!("{} pods such as {}", shape.count, shape.example),
+                    why.to_string(),
+                );
+                next_for(name, why, &mut explanation);
+            }
+        }
+        self.rejected(Some(name), &mut explanation);
+        for node in nodes() {
+            explanation.rule(format!("Node {}", node.node), node.outcome.to_string());
+        }
+        if explanation.next.is_empty() {
+            explanation.next("nothing: no pod lacks a machine of this pool");
+        }
+        Ok(explanation)
+    }
+}
+
+pub(super) fn scale_down(pool: &PoolFacts, explanation: &mut Explanation) {
+    let rules = &pool.scale_down;
+    explanation.rule("scaleDown.enabled", rules.enabled.to_string());
+    explanation.rule("scaleDown.minNodeAge", seconds(rules.min_node_age));
+    explanation.rule("scaleDown.unneededTime", seconds(rules.unneeded_time));
+    explanation.rule("scaleDown.stabilization", seconds(rules.stabilization));
+    explanation.rule("scaleDown.budget", rules.budget.to_string());
+    explanation.rule("scaleDown.loadHeadroom", rules.load_headroom.to_string());
+}
