@@ -8,8 +8,13 @@ use std::time::Duration;
 
 use kproxide_testkit::{eventually, free_port};
 
+use crate::binary::repository;
+
 /// An upper bound for a computer that builds something beside.
 const SOON: Duration = Duration::from_secs(120);
+
+/// How many arenas glibc's allocator has: the chart sets it.
+const ARENAS: &str = "MALLOC_ARENA_MAX";
 
 pub(crate) struct Host {
     process: Child,
@@ -44,6 +49,7 @@ impl Host {
             .arg(credentials)
             // Its own Node and namespace are those of no pod.
             .env_clear()
+            .env(ARENAS, chart_value(ARENAS))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
@@ -150,4 +156,13 @@ impl fmt::Display for Memory {
         let now_mb = self.now_kib * 1024 / 1_000_000;
         write!(f, "VmHWM {} MB, VmRSS {now_mb} MB", self.peak_mb())
     }
+}
+
+/// What the chart's Deployment gives an environment variable.
+fn chart_value(name: &str) -> String {
+    let path = repository("charts/kproxide/templates/deployment.yaml");
+    let text = fs::read_to_string(path).unwrap();
+    let (_, after) = text.split_once(&format!("- name: {name}\n")).unwrap();
+    let (_, value) = after.split_once("value: \"").unwrap();
+    value.split_once('"').unwrap().0.to_owned()
 }

@@ -8,7 +8,7 @@
 mod backoff;
 mod kinds;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -342,12 +342,12 @@ fn is_expired(error: &watcher::Error) -> bool {
     code == 410
 }
 
-/// Which objects of a kind were reported and not yet reported gone.
+/// Which objects of a kind were reported and not yet reported gone, each with the list that has shown it.
 #[derive(Default)]
 struct Known {
-    names: BTreeSet<Box<str>>,
-    /// While a list is under way: what it held so far.
-    listing: Option<BTreeSet<Box<str>>>,
+    names: BTreeMap<Box<str>, u32>,
+    /// How many lists have begun.
+    lists: u32,
 }
 
 impl Known {
@@ -358,25 +358,22 @@ impl Known {
             Err(unreadable) => changes.push(Change::Unreadable(unreadable)),
         };
         match event {
-            Event::Init => self.listing = Some(BTreeSet::new()),
-            Event::InitApply(object) => {
+            Event::Init => self.lists = self.lists.wrapping_add(1),
+            Event::InitApply(object) | Event::Apply(object) => {
                 let name = full_name(&object);
                 tell(&name, Some(&object));
-                self.listing.get_or_insert_default().insert(name.clone());
-                self.names.insert(name);
+                self.names.insert(name, self.lists);
             }
             Event::InitDone => {
-                let listed = self.listing.take().unwrap_or_default();
-                for name in self.names.difference(&listed) {
-                    tell(name, None);
-                }
-                self.names = listed;
+                let lists = self.lists;
+                self.names.retain(|name, shown| {
+                    let listed = *shown == lists;
+                    if !listed {
+                        tell(name, None);
+                    }
+                    listed
+                });
                 return true;
-            }
-            Event::Apply(object) => {
-                let name = full_name(&object);
-                tell(&name, Some(&object));
-                self.names.insert(name);
             }
             Event::Delete(object) => {
                 let name = full_name(&object);
