@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use super::Planning;
 use super::claims::Stage;
@@ -132,12 +133,28 @@ pub(super) struct Learned {
     offered: BTreeMap<(ClassName, InstanceTypeName, u64, u64), Resources>,
     csi: BTreeMap<ClassName, Shown>,
     nothing: Shown,
+    /// Some pod has a volume. Otherwise no machine needs a count of them.
+    has_volumes: bool,
 }
 
 impl Learned {
     /// What CSI drivers have said of the class's Nodes.
     pub(super) fn csi(&self, class: &ClassName) -> &Shown {
         self.csi.get(class).unwrap_or(&self.nothing)
+    }
+
+    /// How many volumes of each driver a machine with these labels will hold. Its template has so many disks.
+    pub(super) fn volume_limits(
+        &self,
+        name: &ClassName,
+        class: &ClassFacts,
+        labels: &Labels,
+        template_disks: u32,
+    ) -> BTreeMap<Arc<str>, u32> {
+        match self.has_volumes {
+            true => self.csi(name).limits(class, labels, template_disks),
+            false => BTreeMap::new(),
+        }
     }
 
     /// What a machine of this type will offer: as the Nodes of its type and size do, before the first its size less the class's overhead.
@@ -174,14 +191,16 @@ impl Learned {
 impl Planning<'_> {
     /// A Node's kubelet says what it offers before anything else is ready.
     pub(super) fn learn(&self) -> Learned {
-        let mut learned = Learned::default();
+        let mut learned = Learned {
+            has_volumes: self.tick.world.has_volumes(),
+            ..Learned::default()
+        };
         for row in &self.rows {
             let spec = &row.claim.spec;
-            learned
-                .csi
-                .entry(spec.class.clone())
-                .or_default()
-                .learn(row);
+            if row.node.is_some_and(|node| node.csi().is_some()) {
+                let shown = learned.csi.entry(spec.class.clone());
+                shown.or_default().learn(row);
+            }
             let offers = |node: &NodeView<'_>| node.facts.allocatable.milli_cores > 0;
             let Some(node) = row.node.filter(offers) else {
                 continue;

@@ -41,6 +41,7 @@ mod volumes;
 use jiff::Timestamp;
 
 pub use self::filters::Filters;
+use self::machines::Learned;
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
@@ -75,6 +76,8 @@ pub struct Planning<'w> {
     anchors: Vec<AnchorStep>,
     unneeded: Vec<Unneeded>,
     awaited: Awaited,
+    /// What real Nodes have shown, as of this snapshot.
+    learned: Learned,
     report: Report,
     /// A policy was asked. The next time it may answer differently on the same world, so the plan cannot be reused.
     has_asked: bool,
@@ -151,6 +154,7 @@ impl<'w> Planning<'w> {
             anchors: Vec::new(),
             unneeded: Vec::new(),
             awaited: Awaited::default(),
+            learned: Learned::default(),
             report: Report::default(),
             has_asked: false,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Planning;
 use super::fit::{Free, NodeProfile};
-use super::machines::{self, Learned, NEW};
+use super::machines::{self, NEW};
 use super::room::Room;
 use super::sites::Site;
 use super::volumes::Attachable;
@@ -301,15 +301,14 @@ impl<'w> Planning<'w> {
 
     /// What each pool's machines would be, now that their labels are known.
     pub(super) fn make_offers(&mut self) {
-        let learned = self.learn();
         for index in 0..self.pools.len() {
-            let (offers, blocked) = self.offers_of(&self.pools[index], &learned);
+            let (offers, blocked) = self.offers_of(&self.pools[index]);
             self.pools[index].offers = offers;
             self.pools[index].blocked = blocked;
         }
     }
 
-    fn offers_of(&self, pool: &PoolPlan<'w>, learned: &Learned) -> (Vec<Offer<'w>>, Vec<Why>) {
+    fn offers_of(&self, pool: &PoolPlan<'w>) -> (Vec<Offer<'w>>, Vec<Why>) {
         let (mut offers, mut blocked) = (Vec::new(), Vec::new());
         let Ok(class) = &pool.class else {
             return (offers, blocked);
@@ -318,7 +317,7 @@ impl<'w> Planning<'w> {
             match self.decorating.of(pool.name, &instance_type.name) {
                 Some(Err(why)) => blocked.push(why.clone()),
                 Some(Ok(decorations)) => {
-                    offers.extend(self.parts(pool, class, instance_type, decorations, learned))
+                    offers.extend(self.parts(pool, class, instance_type, decorations))
                 }
                 None => {}
             }
@@ -333,9 +332,9 @@ impl<'w> Planning<'w> {
         class: &'w ClassFacts,
         instance_type: &'w InstanceType,
         decorations: &[Decoration],
-        learned: &Learned,
     ) -> Vec<Offer<'w>> {
         let size = size_of(instance_type);
+        let learned = &self.learned;
         let shown = learned.csi(&pool.facts.class);
         let sites: Vec<_> = pool
             .hypervisors
@@ -388,7 +387,8 @@ impl<'w> Planning<'w> {
         let mut parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
         for (index, profile) in profiles.iter().enumerate() {
             let daemons = machines::daemons_on(self.tick.world, profile);
-            let limits = shown.limits(class, &profile.labels, template_disks);
+            let name = &pool.facts.class;
+            let limits = learned.volume_limits(name, class, &profile.labels, template_disks);
             let free = Free::with(whole.clone(), Attachable::with(&limits), &daemons);
             parts.entry(free).or_default().insert(index);
         }

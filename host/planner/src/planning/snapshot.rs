@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::claims::{ClaimState, Stage};
 use super::fit::{Free, NodeProfile, Place};
-use super::machines::{self, Learned};
+use super::machines;
 use super::topology::{Spot, Topology};
 use super::volumes::{self, Attachable};
 use super::{Planning, decorate};
@@ -112,7 +112,7 @@ impl<'w> Planning<'w> {
     /// Everything that can take pods: Nodes that are Ready, and coming machines. A Node in service that is not Ready
     /// takes none.
     pub(super) fn take_snapshot(&mut self) {
-        let learned = self.learn();
+        self.learned = self.learn();
         let mut row_of: Vec<Option<usize>> = vec![None; self.tick.world.node_places()];
         for (index, row) in self.rows.iter().enumerate() {
             if let Some(node) = &row.node {
@@ -162,13 +162,13 @@ impl<'w> Planning<'w> {
         for row in self.rows.iter().filter(|row| row.stage == Stage::Coming) {
             let spec = &row.claim.spec;
             let turn = self.turn(&spec.pool, spec.vmid, row.name, row.claim.created);
-            coming.extend(self.coming_node(row, &learned).map(|info| (turn, info)));
+            coming.extend(self.coming_node(row).map(|info| (turn, info)));
         }
         for entry in &self.ledger.entries {
             match entry.state {
                 EntryState::Reserved { since } => {
                     let turn = self.turn(&entry.pool, entry.vmid, &entry.claim, since);
-                    let info = self.reserved_node(entry, &learned);
+                    let info = self.reserved_node(entry);
                     coming.extend(info.map(|info| (turn, info)));
                 }
                 EntryState::Live | EntryState::Quarantined { .. } => {}
@@ -195,7 +195,8 @@ impl<'w> Planning<'w> {
         }
     }
 
-    fn coming_node(&self, row: &ClaimState<'w>, learned: &Learned) -> Option<NodeInfo<'w>> {
+    fn coming_node(&self, row: &ClaimState<'w>) -> Option<NodeInfo<'w>> {
+        let learned = &self.learned;
         let spec = &row.claim.spec;
         let class = self.tick.world.classes().get(&spec.class)?;
         let shown = learned.csi(&spec.class);
@@ -229,7 +230,7 @@ impl<'w> Planning<'w> {
             }
         };
         // The template's own disks are one, as a rule.
-        let limits = shown.limits(class, &profile.labels, 1);
+        let limits = learned.volume_limits(&spec.class, class, &profile.labels, 1);
         let attachable = match &row.node {
             Some(node) => Attachable::of_coming(node, limits),
             None => Attachable::with(&limits),
@@ -255,7 +256,8 @@ impl<'w> Planning<'w> {
 
     /// A machine that the Ledger promises but whose claim the watch has not shown yet. Its size tells the type, its
     /// place the labels.
-    fn reserved_node(&self, entry: &LedgerEntry, learned: &Learned) -> Option<NodeInfo<'w>> {
+    fn reserved_node(&self, entry: &LedgerEntry) -> Option<NodeInfo<'w>> {
+        let learned = &self.learned;
         let world = self.tick.world;
         let pool = world.pools().get(&entry.pool)?;
         let class = world.classes().get(&pool.class)?;
@@ -278,7 +280,7 @@ impl<'w> Planning<'w> {
         let taints = machines::claim_taints(pool, &decoration);
         let shown = learned.csi(&pool.class);
         let profile = machines::profile(name, class, shown, labels, taints);
-        let limits = shown.limits(class, &profile.labels, 1);
+        let limits = learned.volume_limits(&pool.class, class, &profile.labels, 1);
         let daemons = machines::daemons_on(world, &profile);
         let offered = learned.allocatable(&pool.class, class, size, entry.disk_bytes);
         let place = Place {

@@ -9,7 +9,7 @@ use super::fit::{NodeProfile, Rooms};
 use crate::facts::{CsiNodeFacts, NodeSelectorTerm, PodSpec, Reach, VolumeName, VolumeNeed};
 use crate::report::Misfit;
 use crate::selector::{selects, term_matches};
-use crate::world::NodeView;
+use crate::world::{NodeView, PodView};
 
 /// The first volume of the pod that keeps it away from Nodes that look so.
 pub(super) fn misfit<'a>(spec: &'a PodSpec, profile: &NodeProfile<'_>) -> Option<Misfit<'a>> {
@@ -80,8 +80,10 @@ impl Attachable {
     }
 
     fn put_all(&mut self, node: &NodeView<'_>) {
-        let has_limits = !self.left.is_empty();
-        for pod in node.pods().filter(|pod| has_limits && pod.is_alive()) {
+        if self.left.is_empty() {
+            return;
+        }
+        for pod in node.pods().filter(PodView::is_alive) {
             self.put(pod.spec(), 1);
         }
     }

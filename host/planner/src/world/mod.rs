@@ -10,6 +10,7 @@ mod storage;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 pub(crate) use interner::Id;
@@ -61,7 +62,7 @@ impl World {
             self.settled = None;
         }
         match delta {
-            Delta::Pod(key, facts) => self.set_pod(key, facts.map(|facts| *facts)),
+            Delta::Pod(key, facts) => self.set_pod(key, facts),
             Delta::Node(name, facts) => self.pods.set_node(name, facts),
             Delta::DaemonSet(key, facts) => {
                 if let Some(facts) = &facts {
@@ -128,14 +129,13 @@ impl World {
         }
     }
 
-    fn set_pod(&mut self, key: PodKey, facts: Option<PodFacts>) {
-        let claims = facts.as_ref().map(|facts| facts.claims.clone());
+    fn set_pod(&mut self, key: PodKey, mut facts: Option<Box<PodFacts>>) {
+        let claims = facts.as_mut().map(|facts| mem::take(&mut facts.claims));
         let concerned = self.storage.set_pod(&key, claims.unwrap_or_default());
-        let resolved = facts.map(|mut facts| {
-            self.storage.resolve(&self.pods, &key, &mut facts);
-            facts
-        });
-        self.pods.set_pod(key, resolved);
+        if let Some(facts) = &mut facts {
+            self.storage.resolve(&self.pods, &key, facts);
+        }
+        self.pods.set_pod(key, facts);
         self.resolve_again(&concerned);
     }
 
@@ -148,7 +148,7 @@ impl World {
             let mut facts = pod.to_facts();
             self.storage.resolve(&self.pods, &key, &mut facts);
             if facts.spec != *pod.spec() {
-                self.pods.set_pod(key, Some(facts));
+                self.pods.set_pod(key, Some(Box::new(facts)));
             }
         }
     }
@@ -287,6 +287,11 @@ impl World {
 
     pub fn volume_attachments(&self) -> &BTreeMap<String, VolumeAttachmentFacts> {
         &self.attachments
+    }
+
+    /// Some pod names a PersistentVolumeClaim.
+    pub(crate) fn has_volumes(&self) -> bool {
+        self.storage.has_users()
     }
 
     /// Some driver says how much room there is for new volumes.

@@ -124,7 +124,7 @@ enum Scheduler {
 }
 
 impl Pods {
-    pub(crate) fn set_pod(&mut self, key: PodKey, facts: Option<PodFacts>) {
+    pub(crate) fn set_pod(&mut self, key: PodKey, facts: Option<Box<PodFacts>>) {
         if let Some(facts) = &facts {
             self.read_terms(&facts.spec);
         }
@@ -162,7 +162,8 @@ impl Pods {
         }
     }
 
-    fn intern(&mut self, key: &PodKey, facts: PodFacts) -> Pod {
+    fn intern(&mut self, key: &PodKey, facts: Box<PodFacts>) -> Pod {
+        let facts = *facts;
         let kind = facts.owner.as_ref().map(|owner| owner.kind.clone());
         let spec = self.specs.hold(facts.spec);
         let labels = self.labels.hold(facts.labels);
@@ -257,6 +258,8 @@ impl Pods {
                 slot.movable.subtract(requests);
                 slot.movable_pods -= 1;
             }
+            // A pod with a Node waits for none.
+            return;
         }
         self.nominated.remove(&ix);
         for waiting in [&mut self.pending, &mut self.of_others] {

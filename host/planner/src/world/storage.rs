@@ -57,6 +57,10 @@ pub(super) struct Concerned {
 }
 
 impl Storage {
+    pub(super) fn has_users(&self) -> bool {
+        !self.users.is_empty()
+    }
+
     pub(super) fn claims_of(&self, pod: &PodKey) -> &[PodClaim] {
         self.of_pods.get(pod).map_or(&[], Vec::as_slice)
     }
@@ -199,6 +203,11 @@ impl Storage {
             unbound_of,
             unbound_by,
         } = concerned;
+        // Most pods have no claim that others must know of.
+        let any = unbound_of.is_some() || unbound_by.is_some();
+        if claims.is_empty() && !any {
+            return BTreeSet::new();
+        }
         let is_meant = |class: &Arc<str>| {
             let provisioner = || self.classes.get(class).map(|class| &class.provisioner);
             unbound_of.as_ref() == Some(class)
@@ -208,7 +217,6 @@ impl Storage {
             let claim = self.claims.get(*key).filter(|claim| !claim.is_bound);
             claim.is_some_and(|claim| claim.class.as_ref().is_some_and(is_meant))
         };
-        let any = unbound_of.is_some() || unbound_by.is_some();
         let unbound = self.users.keys().filter(|_| any).filter(is_unbound);
         let users = claims
             .iter()
