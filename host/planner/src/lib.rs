@@ -31,6 +31,7 @@ pub mod question;
 pub mod planning;
 
 pub mod guard;
+pub mod learned;
 pub mod ledger;
 pub mod limits;
 mod numbers;

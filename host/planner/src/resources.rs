@@ -54,6 +54,31 @@ impl Resources {
         Self::read(amounts, Quantity::milli_down, Quantity::units_down)
     }
 
+    /// As Kubernetes writes them, without those that are 0. [`Self::offered`] reads them.
+    pub fn quantities(&self) -> BTreeMap<Arc<str>, String> {
+        let Self {
+            milli_cores,
+            memory_bytes,
+            ephemeral_bytes,
+            pods,
+            extended,
+        } = self;
+        let usual = [
+            ("cpu", *milli_cores, "m"),
+            ("memory", *memory_bytes, ""),
+            ("ephemeral-storage", *ephemeral_bytes, ""),
+            ("pods", *pods, ""),
+        ];
+        let usual = usual.map(|(name, amount, unit)| (Arc::from(name), amount, unit));
+        let extended = extended
+            .iter()
+            .map(|(name, amount)| (name.clone(), *amount, ""));
+        let all = usual.into_iter().chain(extended);
+        all.filter(|(_, amount, _)| *amount != 0)
+            .map(|(name, amount, unit)| (name, format!("{amount}{unit}")))
+            .collect()
+    }
+
     fn read<'a>(
         amounts: impl IntoIterator<Item = (&'a str, &'a str)>,
         milli: fn(Quantity) -> i64,

@@ -17,6 +17,7 @@ mod anchors;
 mod credentials;
 mod degraded;
 mod dry_run;
+mod learned;
 mod machines;
 mod orphans;
 mod policies;

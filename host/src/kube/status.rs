@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::facts::{ClassFacts, LearnedNode};
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
+use kproxide_planner::learned;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -109,6 +111,8 @@ impl StatusWriter {
         &mut self,
         client: &Client,
         class: &ClassName,
+        facts: &ClassFacts,
+        shown: Vec<LearnedNode>,
         ready: &Readiness,
         now: Timestamp,
     ) -> Result<(), Error> {
@@ -119,6 +123,7 @@ impl StatusWriter {
             now,
             |before| NodeClassStatus {
                 conditions: with(before.conditions, READY, ready, now),
+                learned: learned::kept(before.learned, facts, shown),
             },
         )
         .await

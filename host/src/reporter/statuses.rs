@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::{Backoff, ClusterFacts, InventoryFacts, PoolFacts, PoolPolicies};
-use kproxide_planner::ids::{ClusterName, PoolName};
+use kproxide_planner::facts::{
+    Backoff, ClassFacts, ClusterFacts, InventoryFacts, PoolFacts, PoolPolicies,
+};
+use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
+use kproxide_planner::learned;
 use kproxide_planner::report::{AnchorReport, AnchorTrouble};
 use kproxide_planner::world::World;
 
@@ -67,10 +70,7 @@ impl Reporter {
             }
         }
         for (name, class) in world.classes() {
-            let ready = readiness("InvalidSettings", class.problem.as_ref());
-            if let Err(error) = self.statuses.class(kube, name, &ready, now).await {
-                tracing::warn!(class = %name, error = %crate::chain::chain(&error), "status not written");
-            }
+            self.class(kube, world, name, class, now).await;
         }
         for (name, cluster) in world.clusters() {
             let Some(inventory) = world.inventories().get(name) else {
@@ -86,6 +86,25 @@ impl Reporter {
             };
             let seen = sighting(inventory, self.key_fingerprint.clone());
             self.cluster(kube, name, seen, &ready, now).await;
+        }
+    }
+
+    async fn class(
+        &mut self,
+        kube: &Client,
+        world: &World,
+        name: &ClassName,
+        class: &ClassFacts,
+        now: Timestamp,
+    ) {
+        let ready = readiness("InvalidSettings", class.problem.as_ref());
+        let shown = learned::shown(world, name, class);
+        let written = self
+            .statuses
+            .class(kube, name, class, shown, &ready, now)
+            .await;
+        if let Err(error) = written {
+            tracing::warn!(class = %name, error = %crate::chain::chain(&error), "status not written");
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod claim;
 mod kubernetes;
+mod learned;
 mod ledger;
 mod machine;
 mod objects;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use claim::*;
 pub use kubernetes::*;
+pub use learned::*;
 pub use ledger::*;
 pub use machine::*;
 pub use objects::*;

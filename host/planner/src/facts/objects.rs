@@ -1,12 +1,14 @@
 //! The user's objects, as the planner reads them. The API's types are converted into these (`host/src/kube/convert`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{Labels, Taint};
+use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId};
 use crate::ids::{ClassName, ClusterName, Digest, InstanceTypeName, StorageName, Uid, Vmid};
 use crate::resources::Resources;
@@ -67,6 +69,9 @@ pub struct ClassFacts {
     /// Proxmox tags, for people.
     pub tags: Vec<String>,
     pub provider_id: ProviderId,
+    /// What its last Nodes have shown, the newest first. It counts when none of them is left.
+    #[serde(default)]
+    pub learned: Vec<LearnedNode>,
     /// Changes when the class changes so that new machines would differ. With the template's digest it will tell drift.
     pub digest: Digest,
     pub problem: Option<String>,
@@ -92,6 +97,30 @@ pub enum TopologyValue {
     /// The Proxmox cluster.
     Cluster,
     Same(Arc<str>),
+}
+
+impl TopologyValue {
+    /// As people and records write it: `node`, `hypervisor`, `cluster` or `=TEXT`.
+    pub fn read(text: &str) -> Option<Self> {
+        Some(match (text, text.strip_prefix('=')) {
+            ("node", _) => Self::NodeName,
+            ("hypervisor", _) => Self::Hypervisor,
+            ("cluster", _) => Self::Cluster,
+            (_, Some(same)) => Self::Same(same.into()),
+            (_, None) => return None,
+        })
+    }
+}
+
+impl fmt::Display for TopologyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeName => f.write_str("node"),
+            Self::Hypervisor => f.write_str("hypervisor"),
+            Self::Cluster => f.write_str("cluster"),
+            Self::Same(text) => write!(f, "={text}"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::claims::ClaimState;
 use super::fit::Rooms;
-use crate::facts::{ClassFacts, Labels, TopologyValue};
-use crate::keys::{HOSTNAME, PROXMOX_CSI, PROXMOX_CSI_LIMIT, REGION, ZONE};
+use crate::facts::{ClassFacts, Labels, LearnedNode, TopologyValue};
+use crate::keys::{PROXMOX_CSI, PROXMOX_CSI_LIMIT, REGION, ZONE};
+use crate::learned;
 
 /// The driver's own default.
 const PROXMOX_CSI_VOLUMES: u32 = 24;
@@ -31,31 +32,40 @@ impl Shown {
         let Some((node, csi)) = row.node.and_then(|node| Some((node, node.csi()?))) else {
             return;
         };
-        let spec = &row.claim.spec;
         for (name, driver) in &csi.drivers {
-            if let Some(limit) = driver.limit {
-                let least = self.limits.entry(name.clone()).or_insert(limit);
-                *least = limit.min(*least);
-            }
+            self.limit(name, driver.limit);
             let keys = driver.topology_keys.iter();
-            for key in keys.filter(|key| ![HOSTNAME, ZONE, REGION].contains(&&***key)) {
-                let Some(value) = node.facts.labels.get(&**key) else {
-                    continue;
-                };
-                let value = match value.as_str() {
-                    value if *value == *node.name().0 => TopologyValue::NodeName,
-                    value if *value == *spec.hypervisor => TopologyValue::Hypervisor,
-                    value if *value == *spec.cluster.as_str() => TopologyValue::Cluster,
-                    value => TopologyValue::Same(value.into()),
-                };
-                let known = self
-                    .topology
-                    .entry(key.clone())
-                    .or_insert(Some(value.clone()));
-                if *known != Some(value) {
-                    *known = None;
+            let labels = &node.facts.labels;
+            for (key, value) in learned::topology(keys, &row.claim.spec, node.name(), labels) {
+                self.label_as(&key, value);
+            }
+        }
+    }
+
+    /// Takes in what the drivers said of a Node that is gone.
+    pub(super) fn recall(&mut self, row: &LearnedNode) {
+        for (name, driver) in &row.csi {
+            self.limit(name, driver.limit);
+            for (key, text) in &driver.topology {
+                if let Some(value) = TopologyValue::read(text) {
+                    self.label_as(key, value);
                 }
             }
+        }
+    }
+
+    fn limit(&mut self, driver: &Arc<str>, limit: Option<u32>) {
+        if let Some(limit) = limit {
+            let least = self.limits.entry(driver.clone()).or_insert(limit);
+            *least = limit.min(*least);
+        }
+    }
+
+    fn label_as(&mut self, key: &Arc<str>, value: TopologyValue) {
+        let known = self.topology.entry(key.clone());
+        let known = known.or_insert_with(|| Some(value.clone()));
+        if *known != Some(value) {
+            *known = None;
         }
     }
 

@@ -23,6 +23,7 @@ mod explain;
 mod filters;
 mod fit;
 mod ineffective_scale_up;
+mod learned;
 pub(crate) mod machines;
 mod orphans;
 mod packing;
@@ -41,7 +42,7 @@ mod volumes;
 use jiff::Timestamp;
 
 pub use self::filters::Filters;
-use self::machines::Learned;
+use self::learned::Learned;
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;

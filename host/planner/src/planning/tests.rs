@@ -9,6 +9,7 @@ mod drawn;
 mod fit;
 mod gates;
 mod headroom;
+mod learned;
 mod lifecycle;
 mod machines;
 mod orphans;

@@ -113,6 +113,8 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         digest: digest(&(template, arch, os, join, &machine)),
         machine,
         csi,
+        // The status has them.
+        learned: Vec::new(),
         problem: problems.text(),
     }
 }
@@ -126,18 +128,12 @@ fn csi_setting(one: &crd::Csi, problems: &mut Problems) -> CsiSetting {
     } = one;
     let mut values = BTreeMap::new();
     for (key, text) in topology {
-        let value = match (text.as_str(), text.strip_prefix('=')) {
-            ("node", _) => TopologyValue::NodeName,
-            ("hypervisor", _) => TopologyValue::Hypervisor,
-            ("cluster", _) => TopologyValue::Cluster,
-            (_, Some(same)) => TopologyValue::Same(same.into()),
-            (other, None) => {
-                problems.add(
-                    &format!("csi[{driver}].topology[{key}]"),
-                    format_args!("{other:?} is none of node, hypervisor, cluster and =TEXT"),
-                );
-                continue;
-            }
+        let Some(value) = TopologyValue::read(text) else {
+            problems.add(
+                &format!("csi[{driver}].topology[{key}]"),
+                format_args!("{text:?} is none of node, hypervisor, cluster and =TEXT"),
+            );
+            continue;
         };
         values.insert(key.as_str().into(), value);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kproxide_planner::facts::{ProviderId, VmOptions};
+use kproxide_planner::facts::{LearnedNode, ProviderId, VmOptions};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -336,4 +336,8 @@ pub struct NodeClassStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,
+    /// What the last five Nodes of each instance type have shown. kproxide plans with it when no Node of the type is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 500))]
+    pub learned: Vec<LearnedNode>,
 }

@@ -191,6 +191,11 @@ impl Watched for CustomView<NodeClass> {
             let (spec, problem) = read_spec(&class.spec, defaults::least_class());
             let mut facts = class_facts(&spec);
             facts.problem = problem.or(facts.problem);
+            let learned = class.status.get("learned").cloned();
+            // Rows of another version of kproxide are learned anew.
+            facts.learned = learned
+                .and_then(|rows| serde_json::from_value(rows).ok())
+                .unwrap_or_default();
             Box::new(facts)
         });
         one(Delta::Class(name.into(), facts))
