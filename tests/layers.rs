@@ -36,7 +36,15 @@ const PLANNER: Rows = &[
 ];
 
 const HOST: Rows = &[
-    &["chain", "clock", "hex", "labels", "metrics", "period"],
+    &[
+        "chain",
+        "clock",
+        "decisions",
+        "hex",
+        "labels",
+        "metrics",
+        "period",
+    ],
     &["args"],
     &["admin", "kube", "pve", "telemetry"],
     &["observe"],

@@ -1,4 +1,4 @@
-//! The admin endpoints: `/healthz /readyz /metrics /debug/plan`.
+//! The admin endpoints: `/healthz /readyz /metrics /debug/plan /debug/decisions`.
 //!
 //! Alive means that the loop turns, not that it succeeds: restarting cannot mend a Proxmox server that is down. Ready means that the watches are
 //! synced. Nothing here changes anything, and nothing secret is known to what is shown.
@@ -14,9 +14,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::{StreamExt, stream};
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::decisions::Decisions;
 use crate::metrics::Metrics;
 
 /// A turn of the loop that lasts longer than this means that it hangs. A turn waits for Proxmox and for policies, whose own deadlines add up to less.
@@ -36,6 +37,7 @@ pub struct Vitals {
     pub synced: watch::Receiver<bool>,
     /// Asks the loop for its world, its last plan and its report as JSON: a file that can be replayed.
     pub debug_plan: mpsc::Sender<oneshot::Sender<Vec<u8>>>,
+    pub decisions: Decisions,
 }
 
 #[derive(Clone)]
@@ -44,6 +46,8 @@ struct Admin {
     metrics: Metrics,
     /// When `/debug/plan` was answered last. Held until the answer is sent: there is one in memory at a time, however slowly it is read.
     shown: Arc<Mutex<Option<Instant>>>,
+    /// Held in the same way while `/debug/decisions` is read.
+    reading: Arc<Mutex<()>>,
 }
 
 pub fn router(vitals: Vitals, metrics: Metrics) -> Router {
@@ -52,10 +56,12 @@ pub fn router(vitals: Vitals, metrics: Metrics) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(render))
         .route("/debug/plan", get(debug_plan))
+        .route("/debug/decisions", get(debug_decisions))
         .with_state(Admin {
             vitals,
             metrics,
             shown: Arc::default(),
+            reading: Arc::default(),
         })
 }
 
@@ -83,8 +89,28 @@ async fn render(State(admin): State<Admin>) -> Response {
     }
 }
 
+fn busy(text: &'static str) -> Response {
+    (StatusCode::TOO_MANY_REQUESTS, text).into_response()
+}
+
+/// Holds the guard until the answer is sent.
+fn json<T: Send + 'static>(json: Vec<u8>, held: OwnedMutexGuard<T>) -> Response {
+    let body = stream::iter([Ok::<_, Infallible>(json)]).map(move |json| {
+        let _held = &held;
+        json
+    });
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (json, Body::from_stream(body)).into_response()
+}
+
+async fn debug_decisions(State(admin): State<Admin>) -> Response {
+    match admin.reading.try_lock_owned() {
+        Ok(held) => json(admin.vitals.decisions.json(), held),
+        Err(_) => busy("somebody else is being shown the decisions; try again\n"),
+    }
+}
+
 async fn debug_plan(State(admin): State<Admin>) -> Response {
-    let busy = |text: &'static str| (StatusCode::TOO_MANY_REQUESTS, text).into_response();
     let Ok(mut shown) = admin.shown.try_lock_owned() else {
         return busy("somebody else is being shown the plan; try again\n");
     };
@@ -96,14 +122,9 @@ async fn debug_plan(State(admin): State<Admin>) -> Response {
         return busy("the loop has not answered the last one who asked; try again\n");
     }
     match tokio::time::timeout(DEBUG_DEADLINE, answered).await {
-        Ok(Ok(json)) => {
+        Ok(Ok(plan)) => {
             *shown = Some(Instant::now());
-            let body = stream::iter([Ok::<_, Infallible>(json)]).map(move |json| {
-                let _held = &shown;
-                json
-            });
-            let json = [(header::CONTENT_TYPE, "application/json")];
-            (json, Body::from_stream(body)).into_response()
+            json(plan, shown)
         }
         Ok(Err(_)) | Err(_) => {
             let busy = "the loop is busy; try again\n";
@@ -134,6 +155,7 @@ mod tests {
             turned: turned_seen,
             synced: synced_seen,
             debug_plan: ask,
+            decisions: Decisions::default(),
         };
         Loop {
             turned,
@@ -236,6 +258,23 @@ mod tests {
             get(&host.router, "/debug/plan").await.0,
             StatusCode::TOO_MANY_REQUESTS
         );
+    }
+
+    #[tokio::test]
+    async fn decisions_are_shown_to_one_at_a_time() {
+        let host = start();
+        let (status, text) = get(&host.router, "/debug/decisions").await;
+        assert_eq!((status, &*text), (StatusCode::OK, "{\"decisions\":[]}"));
+        let request = Request::get("/debug/decisions")
+            .body(Body::empty())
+            .unwrap();
+        let unread = host.router.clone().oneshot(request).await.unwrap();
+        let (status, text) = get(&host.router, "/debug/decisions").await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(text.contains("somebody else"), "{text}");
+        drop(unread);
+        let (status, _) = get(&host.router, "/debug/decisions").await;
+        assert_eq!(status, StatusCode::OK);
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,6 +23,7 @@ use crate::admin::Vitals;
 use crate::autoscaler::{Autoscaler, Inputs, Reloading, Term};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::decisions::Decisions;
 use crate::hex::hex;
 use crate::kube::client::Client;
 use crate::kube::events;
@@ -96,6 +97,7 @@ impl App {
             turned: turned_seen,
             synced: synced_seen,
             debug_plan: ask,
+            decisions: Decisions::default(),
         };
         Ok(Self {
             host,
@@ -266,6 +268,7 @@ impl App {
             synced: self.synced,
             term: Term::default(),
             reloading: Reloading::new(!config.policy_dirs.is_empty()),
+            decisions: self.vitals.decisions,
         };
         autoscaler.world.apply(Delta::Host(host_facts));
         autoscaler.apply_policies();

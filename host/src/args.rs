@@ -120,7 +120,7 @@ pub struct Run {
         value_name = "N"
     )]
     pub least_priority: i32,
-    /// Address of /healthz, /readyz, /metrics and /debug/plan
+    /// Address of /healthz, /readyz, /metrics, /debug/plan and /debug/decisions
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,
     #[command(flatten)]

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::act::{Actor, ClaimNote, Started};
 use crate::chain::chain;
 use crate::clock::Clock;
+use crate::decisions::{Deciding, Decisions};
 use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
@@ -78,6 +79,8 @@ pub struct Autoscaler {
     pub synced: watch::Sender<bool>,
     pub term: Term,
     pub reloading: Reloading,
+    /// Read by `/debug/decisions`.
+    pub decisions: Decisions,
 }
 
 /// New policy files that are being compiled and tested, one set at a time.
@@ -360,13 +363,16 @@ impl Autoscaler {
 
     async fn plan(&self, now: jiff::Timestamp) -> Plan {
         let mut budget = Budget::default();
+        let mut deciding = Deciding::at(now);
         let mut planning = Planning::new(&self.world, now, self.limits);
         while let Some(question) = planning.question() {
             let answer = self.policies.ask(&question, &mut budget).await;
             self.metrics.count_answer(&question, &answer);
-            planning.answer(answer);
+            deciding.answer(&mut planning, &question, answer);
         }
-        planning.finish()
+        let plan = planning.finish();
+        self.decisions.keep(&deciding.settled(&plan));
+        plan
     }
 
     /// A new leader destroys nothing before two full ticks and `--cold-start`: the whole cluster may be starting just

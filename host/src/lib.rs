@@ -34,6 +34,7 @@ pub mod whatif;
 
 pub mod admin;
 pub mod clock;
+pub mod decisions;
 pub mod metrics;
 pub mod telemetry;
 

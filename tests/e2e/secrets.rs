@@ -113,6 +113,7 @@ async fn live(stage: Stage<'_>, field: &str) {
     stage.until_nothing_is_left().await;
 
     seen.push(("/debug/plan", admin(&stage, "/debug/plan").await));
+    seen.push(("/debug/decisions", admin(&stage, "/debug/decisions").await));
     seen.push(("/metrics", admin(&stage, "/metrics").await));
     seen.push(("Proxmox", snapshot(&stage)));
     seen.push(("what Proxmox was asked", requests(&stage)));

@@ -165,6 +165,11 @@ impl<'w> Planning<'w> {
         (candidates, refused)
     }
 
+    /// The machines placed so far: an answer about a hypervisor adds at most one.
+    pub fn placements(&self) -> &[PlacementReport] {
+        &self.report.placements
+    }
+
     pub(super) fn take_ranking(&mut self, answer: Answer) {
         let Some(question) = self.placing.asked.take() else {
             return;
