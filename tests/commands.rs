@@ -14,7 +14,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kproxide_simulator::kube::fixtures;
-use kproxide_testkit::eventually;
+use kproxide_testkit::{eventually, free_port};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -108,13 +108,15 @@ async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
     plans_the_same_machine(&kubeconfig, &format!("{out}/credentials")).await;
 
     let log = folder.path().join("log");
+    let admin = format!("127.0.0.1:{}", free_port().unwrap());
     let _host = kproxide(&[
         "run",
         "--kubeconfig",
         &kubeconfig,
         "--credentials-dir",
         &format!("{out}/credentials"),
-        "--admin-address=127.0.0.1:0",
+        "--admin-address",
+        &admin,
         "--poll-interval=1s",
         "--inventory-max-age=1s",
     ])
@@ -133,6 +135,8 @@ async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
     .await;
     let claims = api.get("/apis/kproxide.dev/v1alpha1/nodeclaims").await;
     assert_eq!(claims["items"].as_array().unwrap().len(), 1, "{claims}");
+    let claim = claims["items"][0]["metadata"]["name"].as_str().unwrap();
+    explains_the_machine(claim, &format!("http://{admin}")).await;
     // The default of `--namespace`, which nothing here has made.
     api.get("/api/v1/namespaces/kproxide").await;
 }
@@ -156,6 +160,19 @@ async fn plans_the_same_machine(kubeconfig: &str, credentials: &str) {
     assert_eq!(launches[0]["pods"], json!(["default/waits"]), "{answer}");
     let assumed = answer["assumed"].to_string();
     assert!(!assumed.contains("hypervisors"), "{assumed}");
+}
+
+/// By what the host has noted: why the machine is where it is, and not on the other hypervisors.
+async fn explains_the_machine(claim: &str, admin: &str) {
+    let answer = printed(&["explain", "claim", claim, "--admin", admin, "-o", "json"]).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let rules = answer["rules"].as_array().unwrap();
+    let begin = |beginning: &str| -> usize {
+        let names = rules.iter().map(|rule| rule["rule"].as_str().unwrap());
+        names.filter(|name| name.starts_with(beginning)).count()
+    };
+    let counts = (begin("placed on "), begin("not on "));
+    assert_eq!(counts, (1, 2), "{answer}");
 }
 
 /// One of each kind.

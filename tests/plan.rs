@@ -18,8 +18,12 @@ use serde_json::{Value, json};
 
 /// In an environment that says nothing, in the folder of the situations.
 fn kproxide(arguments: &[&str]) -> Output {
+    program(Path::new(env!("CARGO_BIN_EXE_kproxide")), arguments)
+}
+
+fn program(path: &Path, arguments: &[&str]) -> Output {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/plan");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kproxide"));
+    let mut command = Command::new(path);
     command.args(arguments).env_clear().current_dir(folder);
     command.stdin(Stdio::null()).output().unwrap()
 }
@@ -124,6 +128,121 @@ fn folders_are_read_by_name_and_to_their_depth_if_asked() {
     assert_eq!(answer["summary"]["pendingPods"], 2);
 }
 
+#[test]
+fn as_a_plugin_of_kubectl_it_differs_in_its_name_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-kproxide");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kproxide"), &plugin).unwrap();
+    for arguments in [&["--help"][..], &["explain", "--help"]] {
+        let (plain, plugin) = (kproxide(arguments), program(&plugin, arguments));
+        let (plain, plugin) = (text(&plain.stdout), text(&plugin.stdout));
+        assert!(plugin.contains("Usage: kubectl kproxide "), "{plugin}");
+        let renamed = plugin.replace("Usage: kubectl kproxide ", "Usage: kproxide ");
+        assert_eq!(renamed, plain);
+    }
+    let arguments = ["explain", "pod", "huge", "-f", "no_help.yaml"];
+    assert_eq!(
+        program(&plugin, &arguments).stdout,
+        kproxide(&arguments).stdout
+    );
+}
+
+#[test]
+fn the_pods_that_are_listed_are_chosen_by_their_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pods.yaml").display().to_string();
+    let pod = |name: &str, labels: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{{labels}}}}}, spec: {{containers: []}}}}\n"
+        )
+    };
+    let pods = [
+        pod("a", "app: web"),
+        pod("b", "app: web, old: x"),
+        pod("c", "app: db"),
+    ];
+    fs::write(&file, pods.join("---\n")).unwrap();
+    let listed = |more: &[&str]| -> Value {
+        let mut arguments = vec!["plan", "-f", &*file, "-o", "json"];
+        arguments.extend(more);
+        let answer: Value = serde_json::from_slice(&kproxide(&arguments).stdout).unwrap();
+        assert_eq!(answer["summary"]["pendingPods"], 3, "{answer}");
+        let rows = answer["pending"].as_array().unwrap().iter();
+        let mut pods: Vec<Value> = rows
+            .flat_map(|row| row["pods"].as_array().unwrap().clone())
+            .collect();
+        pods.sort_by_key(ToString::to_string);
+        json!(pods)
+    };
+    assert_eq!(listed(&[]), json!(["default/a", "default/b", "default/c"]));
+    assert_eq!(
+        listed(&["-l", "app=web"]),
+        json!(["default/a", "default/b"])
+    );
+    assert_eq!(
+        listed(&["-l", "app in (web, db),!old"]),
+        json!(["default/a", "default/c"])
+    );
+    let wrong = kproxide(&["plan", "-f", &file, "-l", "app is web"]);
+    assert!(
+        text(&wrong.stderr).contains("is no part of a selector"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn a_pod_is_looked_for_in_all_namespaces_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pods.yaml").display().to_string();
+    let pod = |namespace: &str, name: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{namespace: {namespace}, name: {name}}}, spec: {{containers: []}}}}\n"
+        )
+    };
+    let pods = [pod("shop", "web"), pod("shop", "db"), pod("blog", "db")];
+    fs::write(&file, pods.join("---\n")).unwrap();
+    let explained = |more: &[&str]| {
+        let mut arguments = vec!["explain", "-f", &*file];
+        arguments.extend(more);
+        let output = kproxide(&arguments);
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    assert!(explained(&["pod", "web"]).contains("there is no pod default/web"));
+    assert!(explained(&["pod", "web", "-n", "shop"]).contains("pod shop/web"));
+    assert!(explained(&["pod", "web", "-A"]).contains("pod shop/web"));
+    let both = explained(&["pod", "db", "-A"]);
+    assert!(
+        both.contains("blog/db, shop/db: name one of them"),
+        "{both}"
+    );
+    assert!(explained(&["pod", "blog/db", "-A"]).contains("pod blog/db"));
+    assert!(explained(&["pod", "none", "-A"]).contains("there is no pod none in any namespace"));
+}
+
+#[test]
+fn an_api_server_that_does_not_answer_is_given_up_after_the_request_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig").display().to_string();
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{}", silent.local_addr().unwrap())}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    fs::write(&file, kubeconfig.to_string()).unwrap();
+    let read = ["--kubeconfig", &*file, "--request-timeout", "1s"];
+    for verb in [
+        &["plan", "--from-cluster"][..],
+        &["explain", "pool", "workers"],
+    ] {
+        let output = kproxide(&[verb, &read].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("no complete answer within 1 s"), "{said}");
+    }
+}
+
 /// Objects of kproxide, pods that find no Node, and a user who may list everything and write nothing.
 const CLUSTER: &str = "
 apiVersion: kproxide.dev/v1alpha1
@@ -164,6 +283,39 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: lists}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lists}
+subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
+";
+
+/// Two replicas of which the second one leads, and the reader, who may now look who leads.
+const LEADER: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: kproxide}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kproxide-0, namespace: kproxide}
+spec: {containers: [{name: kproxide, image: kproxide, ports: [{containerPort: 8080}]}], automountServiceAccountToken: false}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kproxide-1, namespace: kproxide}
+spec: {containers: [{name: kproxide, image: kproxide, ports: [{containerPort: 8080}]}], automountServiceAccountToken: false}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: kproxide, namespace: kproxide}
+spec: {holderIdentity: kproxide-1_0a1b2c3d, leaseDurationSeconds: 15}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: leases, namespace: kproxide}
+rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: leases, namespace: kproxide}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: leases}
 subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 ";
 
@@ -277,6 +429,10 @@ async fn a_running_cluster_is_only_listed() {
         counts(&plan(&["--replicas", "deploy/web=3"])),
         (json!(3), json!(3))
     );
+    let listed = |more: &[&str]| plan(more)["pending"].as_array().map(Vec::len);
+    assert_eq!(listed(&["-n", "default"]), Some(1));
+    assert_eq!(listed(&["-n", "shop"]), Some(0));
+    assert_eq!(listed(&["-n", "shop", "-A"]), Some(1));
     // The same Deployment with more replicas, and another one.
     let changed = CLUSTER
         .split("---\n")
@@ -292,5 +448,75 @@ async fn a_running_cluster_is_only_listed() {
     let smaller = file("smaller.yaml", &changed.replace("cpu: 3", "cpu: 1"));
     assert_eq!(counts(&plan(&["-f", &smaller])), (json!(2), json!(1)));
     assert_eq!(versions().await, before);
+
+    let admin = cluster.admin_kubeconfig_path().display().to_string();
+    let reader = ["--as", "system:serviceaccount:default:reader"];
+    let explained = |kubeconfig: &str, more: &[&str]| {
+        let asked = ["explain", "pool", "workers", "--kubeconfig", kubeconfig];
+        let output = kproxide(&[&asked[..], more].concat());
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    // Nobody leads. The reader may not know.
+    let (code, said, told) = explained(&admin, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        told.contains("nobody holds the Lease kproxide/kproxide"),
+        "{told}"
+    );
+    assert!(
+        said.starts_with("NodePool workers has 0 of at most 9 machines"),
+        "{said}"
+    );
+    let may_not = |(code, _, told): (Option<i32>, String, String), what: &str| {
+        assert_eq!(code, Some(1), "{told}");
+        for part in ["reader", what, "resources: [pods/proxy]", "--compute"] {
+            assert!(told.contains(part), "{told}");
+        }
+    };
+    may_not(explained(&kubeconfig, &[]), "leases");
+    may_not(explained(&admin, &reader), "leases");
+    let (code, said, told) = explained(&kubeconfig, &["--compute"]);
+    assert_eq!((code, &*told), (Some(0), ""));
+    assert!(
+        said.starts_with("NodePool workers has 0 of at most 9 machines"),
+        "{said}"
+    );
+
+    cluster.kubectl_with_input(&apply, LEADER).await.unwrap();
+    may_not(explained(&kubeconfig, &[]), "pods/proxy");
+    // The second pod of two leads, and nothing runs it.
+    let (code, _, told) = explained(&admin, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("pod kproxide/kproxide-1 answers "), "{told}");
+    assert!(told.contains("computed here"), "{told}");
+    // The namespace of the context is meant where none is named.
+    let context = [
+        "config",
+        "set-context",
+        "shop",
+        "--cluster=c",
+        "--user=u",
+        "--namespace=shop",
+    ];
+    cluster
+        .kubectl(&[&["--kubeconfig", &*kubeconfig], &context[..]].concat())
+        .await
+        .unwrap();
+    let shop = [
+        "explain",
+        "pod",
+        "web",
+        "--compute",
+        "--kubeconfig",
+        &*kubeconfig,
+        "--context",
+        "shop",
+    ];
+    let said = text(&kproxide(&shop).stderr);
+    assert!(said.contains("there is no pod shop/web"), "{said}");
     cluster.stop().await;
 }

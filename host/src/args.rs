@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::period::parse_period;
+use kproxide_planner::facts::LabelSelector;
 
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
@@ -44,7 +45,9 @@ pub enum Command {
     Plan(Box<PlanArgs>),
     /// Say what becomes of one pod, Node, hypervisor, claim or pool, why, and what you can do
     ///
-    /// It computes a plan, as `kproxide plan` does. The answer is in the first line.
+    /// Without -f and --from-cluster it asks the controller: it finds the replica that leads by its Lease, and asks it
+    /// through the API server with your rights. If none leads or none answers, it computes the answer as
+    /// `kproxide plan --from-cluster` does, and says so. The answer is in the first line.
     Explain(Box<ExplainArgs>),
     /// Print the CustomResourceDefinitions as YAML
     Crds {
@@ -188,7 +191,10 @@ pub enum LogFormat {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = PLAN_HELP)]
+#[command(
+    after_help = PLAN_HELP,
+    group = ArgGroup::new("input").args(["file", "from_cluster"]).required(true).multiple(true)
+)]
 pub struct PlanArgs {
     #[command(flatten)]
     pub question: WhatIf,
@@ -198,6 +204,10 @@ pub struct PlanArgs {
     /// List each pending pod on each Node as they stand now, with the plugin of kube-scheduler that keeps the pod away
     #[arg(long)]
     pub verdicts: bool,
+    /// Of pending pods and verdicts list those with these labels, such as `app=web,tier in (a,b),!old`. The plan and its
+    /// first line are about all pods
+    #[arg(short = 'l', long, value_parser = crate::labels::selector, value_name = "SELECTOR")]
+    pub selector: Option<LabelSelector>,
     /// Exit with 10 if there is something to do, and with 20 if a pod gets no help
     #[arg(long)]
     pub exit_code: bool,
@@ -210,6 +220,15 @@ pub struct ExplainArgs {
     pub subject: Vec<String>,
     #[command(flatten)]
     pub question: WhatIf,
+    /// The Lease by which the replica that leads is found: its namespace, and the `--name` of `kproxide run`
+    #[arg(long, default_value = "kproxide/kproxide", value_parser = lease, value_name = "NAMESPACE/NAME")]
+    pub lease: (String, String),
+    /// Port of the admin endpoints; default: the first one that the pod declares
+    #[arg(long, value_name = "PORT")]
+    pub admin_port: Option<u16>,
+    /// Ask the controller at this address, such as that of a `kubectl port-forward`, and not through the API server
+    #[arg(long, value_name = "URL", conflicts_with_all = ["file", "from_cluster"])]
+    pub admin: Option<String>,
     /// Format of the output: JSON and YAML have `answer`, `rules` and `next`
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
@@ -242,28 +261,23 @@ Exit codes: 0 there is a plan; 2 bad input, with file and line; 1 anything else;
 pub struct WhatIf {
     /// File or folder with Kubernetes objects in YAML or JSON, an Inventory, or an answer of /debug/plan; `-` is standard
     /// input. May be given several times; of two objects of one name the later one counts
-    #[arg(
-        short,
-        long,
-        value_name = "FILE|DIR|-",
-        required_unless_present = "from_cluster"
-    )]
+    #[arg(short, long, value_name = "FILE|DIR|-")]
     pub file: Vec<PathBuf>,
     /// Read the folders in folders too
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Namespace of objects that name none
-    #[arg(short, long, default_value = "default", value_name = "NAME")]
-    pub namespace: String,
+    /// Namespace of objects that name none, and of the pod that `explain` is asked about; default: that of the context,
+    /// or without a cluster `default`. With --from-cluster `plan` lists the pods of this namespace alone
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// `plan`: list the pods of all namespaces, in spite of -n. `explain`: look for the pod in all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
     /// Read the objects of a running cluster. It only lists. The objects of -f lie on top: what if you applied them?
-    #[arg(long)]
+    #[arg(long, visible_alias = "compute")]
     pub from_cluster: bool,
-    /// File with the address of Kubernetes and your credentials; default: the files of $KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: its current one
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
+    #[command(flatten)]
+    pub connection: Connection,
     /// Ask Proxmox for the hypervisors that no Inventory names. A folder with the credentials, as --credentials-dir of
     /// `kproxide run`
     #[arg(long, value_name = "DIR")]
@@ -283,6 +297,26 @@ pub struct WhatIf {
     /// Plan for this moment, such as 2026-01-05T08:00:00Z; default: now, or the moment of the /debug/plan file
     #[arg(long, value_name = "TIME")]
     pub now: Option<jiff::Timestamp>,
+    /// Do not set off the first line. It is set off in a terminal alone, and not if $NO_COLOR is set
+    #[arg(long)]
+    pub no_color: bool,
+}
+
+/// How a person reaches a cluster.
+#[derive(Debug, Args)]
+pub struct Connection {
+    /// File with the address of Kubernetes and your credentials; default: the files of $KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; default: its current one
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Ask the API server as this user. Yours must have the right to impersonate it
+    #[arg(long = "as", value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Wait so long for each answer
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "DURATION")]
+    pub request_timeout: std::time::Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -378,6 +412,19 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
         })
 }
 
+/// Both become parts of a path.
+fn lease(text: &str) -> Result<(String, String), String> {
+    let is_name = |text: &str| {
+        let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.');
+        text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(is_part)
+    };
+    let parts = text.split_once('/');
+    let named = parts.filter(|(namespace, name)| is_name(namespace) && is_name(name));
+    let (namespace, name) = named
+        .ok_or_else(|| format!("{text:?} is not NAMESPACE/NAME, such as kproxide/kproxide"))?;
+    Ok((namespace.to_owned(), name.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,6 +433,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn plan_needs_something_to_read_and_explain_asks_the_controller() {
+        let parse =
+            |text: &str| Cli::try_parse_from(["kproxide"].into_iter().chain(text.split(' ')));
+        let refused = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(refused("plan").contains("--from-cluster"));
+        parse("plan -f a --from-cluster").unwrap();
+        let lease = |text: &str| match parse(text).unwrap().command {
+            Command::Explain(args) => args.lease,
+            other => panic!("{other:?}"),
+        };
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(lease("explain pod a"), pair("kproxide", "kproxide"));
+        assert_eq!(
+            lease("explain pod a --lease ops/scaler"),
+            pair("ops", "scaler")
+        );
+        for wrong in ["ops", "ops/..", "ops/a/b", "/a"] {
+            let said = refused(&format!("explain pod a --lease {wrong}"));
+            assert!(said.contains("NAMESPACE/NAME"), "{said}");
+        }
+        assert!(refused("explain pod a --admin http://a -f b").contains("--admin"));
+        assert!(refused("explain pod a --admin http://a --compute").contains("--admin"));
     }
 
     #[test]

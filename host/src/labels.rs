@@ -1,5 +1,6 @@
 //! Kubernetes' syntax for labels, and the keys that are neither a policy's nor a pool's to set.
 
+use kproxide_planner::facts::{LabelSelector, Operator, Requirement};
 use kproxide_planner::ids::is_dns_label;
 use kproxide_planner::keys;
 use thiserror::Error;
@@ -88,6 +89,80 @@ pub(crate) fn check_value(what: &'static str, key: &str, value: &str) -> Result<
     })
 }
 
+/// Reads a label selector as kubectl takes it, such as `app=web,tier in (a,b),!old`.
+///
+/// # Errors
+/// Says which part is none.
+pub(crate) fn selector(text: &str) -> Result<LabelSelector, String> {
+    let mut parts = vec![String::new()];
+    let mut is_in_list = false;
+    for letter in text.chars() {
+        match letter {
+            '(' => is_in_list = true,
+            ')' => is_in_list = false,
+            _ => {}
+        }
+        match (letter, parts.last_mut()) {
+            (',', _) if !is_in_list => parts.push(String::new()),
+            (_, Some(part)) => part.push(letter),
+            (_, None) => {}
+        }
+    }
+    let wrong = |part: &str| {
+        format!(
+            "{part:?} is no part of a selector: write key=value, key!=value, key in (a,b), key notin (a,b), key or !key"
+        )
+    };
+    let parts = parts.iter().map(|part| part.trim());
+    let parts = parts.map(|part| requirement(part).ok_or_else(|| wrong(part)));
+    Ok(LabelSelector {
+        match_expressions: parts.collect::<Result<_, _>>()?,
+        ..LabelSelector::default()
+    })
+}
+
+fn requirement(part: &str) -> Option<Requirement> {
+    let listed = |part: &'_ str| -> Option<(String, Operator, Vec<String>)> {
+        let (before, values) = part.strip_suffix(')')?.split_once('(')?;
+        let (key, word) = before.trim().rsplit_once(' ')?;
+        let operator = match word {
+            "in" => Operator::In,
+            "notin" => Operator::NotIn,
+            _ => return None,
+        };
+        let values = values.split(',').map(|value| value.trim().to_owned());
+        Some((key.trim().to_owned(), operator, values.collect()))
+    };
+    let (key, operator, values) = if part.contains('(') {
+        listed(part)?
+    } else if let Some(key) = part.strip_prefix('!') {
+        (key.trim().to_owned(), Operator::DoesNotExist, vec![])
+    } else if let Some((key, value)) = part.split_once("!=") {
+        (
+            key.trim().to_owned(),
+            Operator::NotIn,
+            vec![value.trim().to_owned()],
+        )
+    } else if let Some((key, value)) = part.split_once('=') {
+        let value = value.strip_prefix('=').unwrap_or(value);
+        (
+            key.trim().to_owned(),
+            Operator::In,
+            vec![value.trim().to_owned()],
+        )
+    } else {
+        (part.to_owned(), Operator::Exists, vec![])
+    };
+    let name = key.rsplit_once('/').map_or(&*key, |(_, name)| name);
+    let is_value = |value: &String| value.is_empty() || is_name(value);
+    let is_sound = is_name(name) && !key.contains(' ') && values.iter().all(is_value);
+    is_sound.then(|| Requirement {
+        key: key.into(),
+        operator,
+        values: values.into_iter().map(Into::into).collect(),
+    })
+}
+
 fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     (1..=63).contains(&bytes.len())
@@ -128,6 +203,51 @@ mod tests {
             "node-role.kubernetes.io/control-plane",
         ] {
             assert!(check_key("label", key).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_selector_is_read_as_kubectl_reads_it() {
+        let selects = |text: &str, pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            let labels = pairs.map(|&(key, value)| (key.to_owned(), value.to_owned()));
+            kproxide_planner::selector::selects(&selector(text).unwrap(), &labels.collect())
+        };
+        let (web, db) = (
+            [("app", "web"), ("tier", "a")],
+            [("app", "db"), ("old", "")],
+        );
+        for (text, expected) in [
+            ("app=web", (true, false)),
+            ("app == db", (false, true)),
+            ("app!=web", (false, true)),
+            ("tier!=b", (true, true)),
+            ("app in (web, db)", (true, true)),
+            ("tier in (a,b),!old", (true, false)),
+            ("app notin (db)", (true, false)),
+            ("old", (false, true)),
+            ("app=web,old", (false, false)),
+            ("old=", (false, true)),
+        ] {
+            assert_eq!(
+                (selects(text, &web), selects(text, &db)),
+                expected,
+                "{text}"
+            );
+        }
+        for wrong in [
+            "",
+            "app=web,",
+            "app in web",
+            "app is (web)",
+            "a b",
+            "=web",
+            "app=a b",
+        ] {
+            assert!(
+                selector(wrong).unwrap_err().contains("key=value"),
+                "{wrong}"
+            );
         }
     }
 

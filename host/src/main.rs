@@ -1,8 +1,9 @@
 //! Parses, runs, maps the result to an exit code. What comes from the operating system comes in here.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use kproxide::args::Cli;
 use kproxide::cli;
@@ -15,11 +16,22 @@ compile_error!(
 fn main() -> ExitCode {
     // One TLS provider for kube and reqwest. A second installation would fail, but this is the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match cli::main(Cli::parse()) {
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    match cli::main(cli) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("kproxide: {}", kproxide::chain::chain(error.as_ref()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// kubectl finds programs named kubectl-NAME, and people call them as `kubectl NAME`.
+fn command() -> clap::Command {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let name = program.as_deref().and_then(Path::file_stem);
+    match name.is_some_and(|name| name == "kubectl-kproxide") {
+        true => Cli::command().bin_name("kubectl kproxide"),
+        false => Cli::command(),
     }
 }

@@ -18,6 +18,7 @@ mod credentials;
 mod decisions;
 mod degraded;
 mod dry_run;
+mod explained;
 mod learned;
 mod machines;
 mod orphans;

@@ -2,22 +2,29 @@
 
 use std::error::Error;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use kproxide_planner::plan::Plan;
+use kproxide_planner::selector::selects;
+use kproxide_planner::world::PodView;
 use serde::Serialize;
 
 use super::run::connect;
 use crate::args::{ExplainArgs, Format, PlanArgs, WhatIf};
 use crate::chain::chain;
 use crate::clock::Clock;
-use crate::kube::client::Client;
+use crate::decisions::Decision;
+use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::{BadInput, Object, documents, everything};
 use crate::observe::{Clusters, wanted_templates};
 use crate::policy::{Directories, Engine, Execution, Library};
-use crate::whatif::{self, Answer, Changes, Input, Replicas, Scene, Subject, Text, Trouble};
+use crate::whatif::{
+    self, Answer, Changes, Controller, Explanation, Input, NoAnswer, Replicas, Scene, Subject,
+    Text, Told, Trouble,
+};
 
 /// The input cannot be read, or a flag names what it does not have.
 const BAD_INPUT: u8 = 2;
@@ -28,15 +35,29 @@ const NO_HELP: u8 = 20;
 /// # Errors
 /// The cluster cannot be read, a policy cannot be loaded, or the output is closed.
 pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    let Some((scene, plan)) = asked(&args.question)? else {
+    let asked = done(async |policies| answered(&args.question, policies).await);
+    let Some((scene, plan)) = asked? else {
         return Ok(ExitCode::from(BAD_INPUT));
     };
     let mut answer = Answer::of(&scene, &plan);
     if args.verdicts {
         answer = answer.with_verdicts(&scene.world);
     }
+    let namespace = args.question.namespace.as_ref();
+    let namespace =
+        namespace.filter(|_| args.question.from_cluster && !args.question.all_namespaces);
+    if namespace.is_some() || args.selector.is_some() {
+        let is_listed = |pod: &PodView<'_>| {
+            namespace.is_none_or(|one| **one == **pod.namespace())
+                && (args.selector.iter()).all(|selector| selects(selector, pod.labels()))
+        };
+        answer = answer.only(&scene.world, is_listed);
+    }
     match args.output {
-        Format::Text => write!(out, "{}", Text(&answer))?,
+        Format::Text => {
+            let is_bold = is_bold(&args.question);
+            write!(out, "{}", set_off(&Text(&answer).to_string(), is_bold))?;
+        }
         format @ (Format::Json | Format::Yaml) => print(out, format, &answer)?,
     }
     Ok(match args.exit_code {
@@ -52,26 +73,30 @@ pub(super) fn explain(
     args: &ExplainArgs,
     out: &mut impl Write,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let bad = |problem: String| {
-        eprintln!("kproxide: {problem}");
-        Ok(ExitCode::from(BAD_INPUT))
-    };
-    let subject = match Subject::read(&args.subject, &args.question.namespace) {
-        Ok(subject) => subject,
-        Err(problem) => return bad(problem),
-    };
-    let Some((scene, plan)) = asked(&args.question)? else {
+    let Some(explanation) = done(async |policies| explained(args, policies).await)? else {
         return Ok(ExitCode::from(BAD_INPUT));
     };
-    let explanation = match whatif::explain(&scene, &plan, &subject) {
-        Ok(explanation) => explanation,
-        Err(problem) => return bad(problem),
-    };
     match args.output {
-        Format::Text => write!(out, "{explanation}")?,
+        Format::Text => {
+            let is_bold = is_bold(&args.question);
+            write!(out, "{}", set_off(&explanation.to_string(), is_bold))?;
+        }
         format @ (Format::Json | Format::Yaml) => print(out, format, &explanation)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_bold(question: &WhatIf) -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+    !question.no_color && !is_refused && io::stdout().is_terminal()
+}
+
+/// The first line is the answer.
+fn set_off(text: &str, is_bold: bool) -> String {
+    match text.split_once('\n') {
+        Some((first, rest)) if is_bold => format!("\x1b[1m{first}\x1b[0m\n{rest}"),
+        Some(_) | None => text.to_owned(),
+    }
 }
 
 fn print(
@@ -90,14 +115,16 @@ fn print(
     Ok(())
 }
 
-/// The world and the plan of it. `None`: the input is bad, and that was said.
-fn asked(question: &WhatIf) -> Result<Option<(Scene, Plan)>, Box<dyn Error>> {
+/// What the work gives. `None`: the input is bad, and that was said.
+fn done<T>(
+    work: impl AsyncFnOnce(&Library) -> Result<T, Box<dyn Error>>,
+) -> Result<Option<T>, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let policies = Library::new(Engine::new(Execution::Blocking)?);
-    match runtime.block_on(answered(question, &policies)) {
-        Ok(answered) => Ok(Some(answered)),
+    match runtime.block_on(work(&policies)) {
+        Ok(result) => Ok(Some(result)),
         Err(error) => match error.downcast::<Trouble>() {
             Ok(trouble) => {
                 eprintln!("kproxide: {}", chain(&*trouble));
@@ -109,27 +136,121 @@ fn asked(question: &WhatIf) -> Result<Option<(Scene, Plan)>, Box<dyn Error>> {
 }
 
 async fn answered(question: &WhatIf, policies: &Library) -> Result<(Scene, Plan), Box<dyn Error>> {
-    let changes = changes(question)?;
-    let mut input = Input {
-        cluster: Vec::new(),
-        files: read_files(question)?,
+    let client = connected(question, question.from_cluster).await?;
+    let input = given(question, client.as_ref()).await?;
+    let (scene, plan, _) = planned(question, input, policies).await?;
+    Ok((scene, plan))
+}
+
+async fn explained(args: &ExplainArgs, policies: &Library) -> Result<Explanation, Box<dyn Error>> {
+    let question = &args.question;
+    let asks = question.file.is_empty() && !question.from_cluster;
+    let is_read = question.from_cluster || asks && args.admin.is_none();
+    let client = connected(question, is_read).await?;
+    let namespace = match question.all_namespaces {
+        true => "",
+        false => namespace(question, client.as_ref()),
     };
-    let mut unseen = Vec::new();
-    if question.from_cluster {
-        let client =
-            Client::connect_as_user(question.kubeconfig.as_deref(), question.context.as_deref())
-                .await?;
-        (input.cluster, unseen) = everything(&client).await?;
+    let subject = Subject::read(&args.subject, namespace).map_err(Trouble::Flag)?;
+    let told = match asks {
+        true => controller_says(args, client.as_ref()).await?,
+        false => None,
+    };
+    let mut decisions = Vec::new();
+    let input = match told {
+        Some(told) => {
+            decisions = told.decisions;
+            Input {
+                saved: Some(told.world),
+                ..Input::default()
+            }
+        }
+        None => given(question, client.as_ref()).await?,
+    };
+    let is_told = input.saved.is_some();
+    let (scene, plan, latest) = planned(question, input, policies).await?;
+    for assumed in scene.assumed.iter().filter(|_| is_told) {
+        eprintln!("kproxide: {assumed}");
     }
+    decisions.extend(latest);
+    let explanation = whatif::explain(&scene, &plan, &decisions, &subject);
+    Ok(explanation.map_err(Trouble::Flag)?)
+}
+
+/// The controller's own world and decisions. `None`: it does not answer, and that was said.
+async fn controller_says(
+    args: &ExplainArgs,
+    client: Option<&Client>,
+) -> Result<Option<Told>, Box<dyn Error>> {
+    if let Some(url) = &args.admin {
+        let patience = args.question.connection.request_timeout;
+        let http = reqwest::Client::builder().no_proxy().timeout(patience);
+        let controller = Controller::Url {
+            http: http.build()?,
+            url: url.clone(),
+        };
+        return Ok(Some(controller.tell().await?));
+    }
+    let Some(client) = client.cloned() else {
+        return Ok(None);
+    };
+    let (namespace, lease) = &args.lease;
+    let told = async {
+        let leader = Controller::leading(client, namespace, lease, args.admin_port).await?;
+        leader.tell().await
+    };
+    match told.await {
+        Ok(told) => Ok(Some(told)),
+        Err(error @ NoAnswer::Forbidden { .. }) => Err(error.into()),
+        Err(error) => {
+            let error = chain(&error);
+            eprintln!(
+                "kproxide: {error}. So the answer is computed here, from what the cluster lists"
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// The cluster, if it is to be read.
+async fn connected(question: &WhatIf, is_read: bool) -> Result<Option<Client>, ConnectError> {
+    match is_read {
+        true => Client::connect_as_user(&question.connection)
+            .await
+            .map(Some),
+        false => Ok(None),
+    }
+}
+
+/// The namespace that is meant where none is named.
+fn namespace<'a>(question: &'a WhatIf, client: Option<&'a Client>) -> &'a str {
+    let of_context = || client.map_or("default", Client::namespace);
+    question.namespace.as_deref().unwrap_or_else(of_context)
+}
+
+/// What `-f` names, and what the cluster lists.
+async fn given(question: &WhatIf, client: Option<&Client>) -> Result<Input, Box<dyn Error>> {
+    let mut input = Input {
+        files: read_files(question, namespace(question, client))?,
+        ..Input::default()
+    };
+    if let Some(client) = client {
+        (input.cluster, input.unseen) = everything(client).await?;
+    }
+    Ok(input)
+}
+
+/// The world of the input, its plan, and what policies answered.
+async fn planned(
+    question: &WhatIf,
+    input: Input,
+    policies: &Library,
+) -> Result<(Scene, Plan, Vec<Decision>), Box<dyn Error>> {
+    let changes = changes(question)?;
     let clock = Clock::starting_at(Clock::System.now());
     let mut scene = whatif::build(input, &changes, question.now, clock.now())?;
-    scene.assumed.extend(
-        unseen
-            .iter()
-            .map(|path| format!("the cluster has none of {path}")),
-    );
     if let Some(folder) = &question.proxmox_credentials {
-        ask_proxmox(&mut scene, folder, &clock).await;
+        proxmox_says(&mut scene, folder, &clock).await;
     }
     scene.finish(&changes)?;
     let reloads = policies
@@ -141,8 +262,8 @@ async fn answered(question: &WhatIf, policies: &Library) -> Result<(Scene, Plan)
         }
     }
     scene.take_policies(policies);
-    let plan = whatif::plan(&scene.world, scene.now, policies).await;
-    Ok((scene, plan))
+    let (plan, decisions) = whatif::plan(&scene.world, scene.now, policies).await;
+    Ok((scene, plan, decisions))
 }
 
 fn changes(question: &WhatIf) -> Result<Changes, Trouble> {
@@ -161,35 +282,32 @@ fn changes(question: &WhatIf) -> Result<Changes, Trouble> {
 }
 
 /// The hypervisors of the clusters that no Inventory describes, by their credentials.
-async fn ask_proxmox(scene: &mut Scene, folder: &Path, clock: &Clock) {
+async fn proxmox_says(scene: &mut Scene, folder: &Path, clock: &Clock) {
     let clusters = Clusters::new(connect(folder.to_owned()));
     for (cluster, connection) in scene.unknown_clusters() {
         clusters.configure(&cluster, Some(connection));
     }
     let wanted = wanted_templates(&scene.world);
-    for delta in clusters
-        .refresh(std::time::Duration::ZERO, wanted, clock)
-        .await
-    {
+    for delta in clusters.refresh(Duration::ZERO, wanted, clock).await {
         scene.world.apply(delta);
     }
 }
 
 /// Everything that `-f` names, in its order.
-fn read_files(question: &WhatIf) -> Result<Vec<Object>, Trouble> {
+fn read_files(question: &WhatIf, namespace: &str) -> Result<Vec<Object>, Trouble> {
     let mut objects = Vec::new();
     for path in &question.file {
         if path.as_os_str() == "-" {
             let mut text = String::new();
             let read = io::stdin().read_to_string(&mut text);
             read.map_err(|error| unreadable("standard input", &error))?;
-            objects.extend(documents("standard input", &text, &question.namespace)?);
+            objects.extend(documents("standard input", &text, namespace)?);
             continue;
         }
         for path in files(path, question.recursive, true)? {
             let name = path.display().to_string();
             let text = fs::read_to_string(&path).map_err(|error| unreadable(&name, &error))?;
-            objects.extend(documents(&name, &text, &question.namespace)?);
+            objects.extend(documents(&name, &text, namespace)?);
         }
     }
     Ok(objects)

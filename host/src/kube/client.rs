@@ -16,7 +16,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::time::Sleep;
 use tower::{BoxError, Layer, Service};
 
+use super::error::Error;
 use super::freshness::{Freshness, ListAsked};
+use crate::args::Connection;
 
 /// A whole answer, a watch's first byte excepted, arrives within this time.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
@@ -74,14 +76,12 @@ impl Client {
         Self::from_config(config)
     }
 
-    /// As a person: with this kubeconfig or the default one, and this context of it or its current one.
+    /// As a person: with the default kubeconfig and its current context, where nothing else is said.
     ///
     /// # Errors
     /// Unreadable or missing credentials. The server is not asked.
-    pub async fn connect_as_user(
-        kubeconfig: Option<&Path>,
-        context: Option<&str>,
-    ) -> Result<Self, ConnectError> {
+    pub async fn connect_as_user(person: &Connection) -> Result<Self, ConnectError> {
+        let kubeconfig = person.kubeconfig.as_deref();
         let path = kubeconfig.map_or("~/.kube/config".into(), |path| path.display().to_string());
         let failed = |source| ConnectError::Kubeconfig { path, source };
         let read = match kubeconfig {
@@ -89,25 +89,33 @@ impl Client {
             None => Kubeconfig::read(),
         };
         let options = KubeConfigOptions {
-            context: context.map(str::to_owned),
+            context: person.context.clone(),
             ..KubeConfigOptions::default()
         };
         let config = match read {
             Ok(read) => kube::Config::from_custom_kubeconfig(read, &options).await,
             Err(error) => Err(error),
         };
-        Self::from_config(config.map_err(failed)?)
+        let mut config = config.map_err(failed)?;
+        if let Some(user) = &person.as_user {
+            config.auth_info.impersonate = Some(user.clone());
+        }
+        Self::with_deadline(config, person.request_timeout)
     }
 
     /// # Errors
     /// Certificates or credentials that cannot be used.
     pub fn from_config(config: kube::Config) -> Result<Self, ConnectError> {
+        Self::with_deadline(config, REQUEST_DEADLINE)
+    }
+
+    fn with_deadline(config: kube::Config, deadline: Duration) -> Result<Self, ConnectError> {
         let mut config = config;
         config.default_retry = false;
         let freshness = Arc::new(Freshness::default());
         let inner = ClientBuilder::try_from(config)
             .map_err(ConnectError::Unusable)?
-            .with_layer(&Bounds(freshness.clone()))
+            .with_layer(&Bounds(freshness.clone(), deadline))
             .build();
         Ok(Self { inner, freshness })
     }
@@ -122,11 +130,16 @@ impl Client {
         B::Error: Into<BoxError>,
     {
         let freshness = Arc::new(Freshness::default());
-        let service = Bounds(freshness.clone()).layer(service);
+        let service = Bounds(freshness.clone(), REQUEST_DEADLINE).layer(service);
         Self {
             inner: ClientBuilder::new(service, "default").build(),
             freshness,
         }
+    }
+
+    /// That of the context, or `default`.
+    pub fn namespace(&self) -> &str {
+        self.inner.default_namespace()
     }
 
     /// What time it is at the API server; `None`: it has not said so lately.
@@ -137,6 +150,18 @@ impl Client {
     /// Takes note of the `resourceVersion` of an object that a watch has shown; `path` is the watch's. A list that comes later must not be older.
     pub(super) fn shown(&self, path: &str, version: &str) {
         self.freshness.shown(path, version);
+    }
+
+    /// As [`Self::get`]. A refusal is an answer too: its status, and its message as text.
+    ///
+    /// # Errors
+    /// The server does not answer, or not in JSON.
+    pub async fn ask(&self, uri: &str) -> Result<(u16, serde_json::Value), Error> {
+        match self.get(uri).await {
+            Ok(answer) => Ok((200, answer)),
+            Err(kube::Error::Api(status)) => Ok((status.code, status.message.into())),
+            Err(error) => Err(Error::of("get", "path", uri)(error)),
+        }
     }
 
     /// What the API server answers at this path and query.
@@ -165,7 +190,7 @@ impl Client {
 }
 
 /// Deadlines and size limits around any service, and a look at what its answers say of the server.
-struct Bounds(Arc<Freshness>);
+struct Bounds(Arc<Freshness>, Duration);
 
 impl<S> Layer<S> for Bounds {
     type Service = Bounded<S>;
@@ -174,6 +199,7 @@ impl<S> Layer<S> for Bounds {
         Bounded {
             inner,
             freshness: self.0.clone(),
+            patience: self.1,
         }
     }
 }
@@ -181,6 +207,7 @@ impl<S> Layer<S> for Bounds {
 struct Bounded<S> {
     inner: S,
     freshness: Arc<Freshness>,
+    patience: Duration,
 }
 
 impl<S, B> Service<Request<Body>> for Bounded<S>
@@ -201,7 +228,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let watch = is_watch(request.uri());
-        let deadline = tokio::time::Instant::now() + REQUEST_DEADLINE;
+        let patience = self.patience;
+        let deadline = tokio::time::Instant::now() + patience;
         let freshness = self.freshness.clone();
         // The watches report the objects that they see, by [`Client::shown`].
         let list = if watch {
@@ -213,7 +241,7 @@ where
         Box::pin(async move {
             let response = tokio::time::timeout_at(deadline, answer)
                 .await
-                .map_err(|_| too_late())?
+                .map_err(|_| too_late(patience))?
                 .map_err(Into::into)?;
             freshness.note_time(response.headers());
             let list = list.filter(|_| response.status().is_success());
@@ -223,6 +251,7 @@ where
                 bounds: (!watch)
                     .then(|| (Box::pin(tokio::time::sleep_until(deadline)), BODY_BYTES_MAX)),
                 list,
+                patience,
             }))
         })
     }
@@ -236,8 +265,8 @@ fn is_watch(uri: &http::Uri) -> bool {
     })
 }
 
-fn too_late() -> BoxError {
-    format!("no complete answer within {} s", REQUEST_DEADLINE.as_secs()).into()
+fn too_late(patience: Duration) -> BoxError {
+    format!("no complete answer within {} s", patience.as_secs()).into()
 }
 
 /// A body that fails instead of going on for too long.
@@ -247,6 +276,7 @@ struct BoundedBody {
     bounds: Option<(Pin<Box<Sleep>>, u64)>,
     /// Until its beginning has been seen.
     list: Option<ListAsked>,
+    patience: Duration,
 }
 
 impl http_body::Body for BoundedBody {
@@ -261,7 +291,7 @@ impl http_body::Body for BoundedBody {
         let Poll::Ready(frame) = this.inner.as_mut().poll_frame(cx) else {
             if let Some((deadline, _)) = &mut this.bounds {
                 ready!(deadline.as_mut().poll(cx));
-                return Poll::Ready(Some(Err(too_late())));
+                return Poll::Ready(Some(Err(too_late(this.patience))));
             }
             return Poll::Pending;
         };

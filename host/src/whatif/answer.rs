@@ -1,12 +1,12 @@
 //! What a plan says, as data. `kproxide plan -o json` prints it: fields may be added, and none changes its meaning.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use kproxide_planner::ids::PodKey;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Filters;
 use kproxide_planner::report::{NodeOutcome, PendingOutcome, PendingShape};
-use kproxide_planner::world::World;
+use kproxide_planner::world::{PodView, World};
 use serde::Serialize;
 
 use super::Scene;
@@ -210,7 +210,7 @@ impl Answer {
     /// With each pending pod on each Node.
     pub fn with_verdicts(mut self, world: &World) -> Self {
         let filters = Filters::of(world);
-        let waits = |pod: &kproxide_planner::world::PodView<'_>| {
+        let waits = |pod: &PodView<'_>| {
             pod.node().is_none() && pod.is_alive() && pod.unschedulable_since().is_some()
         };
         let mut verdicts = Vec::new();
@@ -227,6 +227,21 @@ impl Answer {
             }
         }
         self.verdicts = Some(verdicts);
+        self
+    }
+
+    /// With these pods alone among the pending ones and the verdicts. The summary stays that of all.
+    pub fn only(mut self, world: &World, is_listed: impl Fn(&PodView<'_>) -> bool) -> Self {
+        let pods = world.pods().filter(is_listed);
+        let listed: HashSet<String> = pods.map(|pod| pod.key().to_string()).collect();
+        for row in &mut self.pending {
+            row.pods.retain(|pod| listed.contains(pod));
+            row.count = u32::try_from(row.pods.len()).unwrap_or(u32::MAX);
+        }
+        self.pending.retain(|row| row.count > 0);
+        if let Some(verdicts) = &mut self.verdicts {
+            verdicts.retain(|verdict| listed.contains(&verdict.pod));
+        }
         self
     }
 

@@ -7,6 +7,7 @@ mod answer;
 mod change;
 mod explain;
 mod inventory;
+mod leader;
 mod text;
 mod world;
 
@@ -18,9 +19,11 @@ use kproxide_planner::world::World;
 pub use answer::{Answer, Verdict};
 pub use change::{AddType, Changes};
 pub use explain::{Explanation, Subject, explain};
+pub use leader::{Controller, NoAnswer, Told};
 pub use text::Text;
-pub use world::{Input, Scene, build};
+pub use world::{Input, SavedWorld, Scene, build};
 
+use crate::decisions::{Deciding, Decision};
 use crate::kube::manifest::BadInput;
 pub use crate::kube::manifest::Replicas;
 use crate::policy::{Budget, Library};
@@ -38,8 +41,8 @@ pub enum Trouble {
     Flag(String),
 }
 
-/// One plan of this world at this moment, with the policies' answers.
-pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> Plan {
+/// One plan of this world at this moment, and what the policies answered.
+pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> (Plan, Vec<Decision>) {
     // A person waits for the answer, and the next pod does not.
     let mut budget = Budget {
         fuel_left: u64::MAX,
@@ -48,10 +51,13 @@ pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> Plan {
         max_launches_per_tick: MOST_LAUNCHES,
         ..Limits::default()
     };
+    let mut deciding = Deciding::at(now);
     let mut planning = Planning::new(world, now, limits);
     while let Some(question) = planning.question() {
         let answer = policies.ask(&question, &mut budget).await;
-        planning.answer(answer);
+        deciding.answer(&mut planning, &question, answer);
     }
-    planning.finish()
+    let plan = planning.finish();
+    let decisions = deciding.settled(&plan);
+    (plan, decisions)
 }

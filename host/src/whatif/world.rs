@@ -37,10 +37,14 @@ const READ_OTHERWISE: [&str; 10] = [
 ];
 
 /// What a person gives.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Input {
+    /// Of the controller. A file may hold one too.
+    pub saved: Option<SavedWorld>,
     /// Of the cluster. Empty without one.
     pub cluster: Vec<Object>,
+    /// Paths of lists that the cluster does not show.
+    pub unseen: Vec<String>,
     /// Of the files: they lie on top.
     pub files: Vec<Object>,
 }
@@ -72,16 +76,21 @@ pub fn build(
 ) -> Result<Scene, Trouble> {
     let (saved, files): (Vec<Object>, Vec<Object>) =
         input.files.into_iter().partition(Object::is_saved_world);
-    let saved = saved.last().map(SavedWorld::read).transpose()?;
+    let saved = match input.saved {
+        Some(saved) => Some(saved),
+        None => saved.last().map(SavedWorld::read).transpose()?,
+    };
     let is_saved = saved.is_some();
     let (world, at) = saved.map_or((World::default(), None), |saved| {
         (saved.world, Some(saved.now))
     });
     let now = now.or(at).unwrap_or(clock);
+    let unseen = input.unseen.iter();
+    let unseen = unseen.map(|path| format!("the cluster has none of {path}"));
     let mut scene = Scene {
         world,
         now,
-        assumed: Vec::new(),
+        assumed: unseen.collect(),
         ignored: BTreeMap::new(),
         connections: BTreeMap::new(),
         known: BTreeMap::new(),
@@ -144,15 +153,15 @@ fn key_of(object: &Object) -> (String, String) {
     (object.namespace().to_owned(), object.name().to_owned())
 }
 
-/// A file as `/debug/plan` gives it.
+/// What `/debug/plan` answers.
 #[derive(serde::Deserialize)]
-struct SavedWorld {
+pub struct SavedWorld {
     now: Timestamp,
     world: World,
 }
 
 impl SavedWorld {
-    fn read(object: &Object) -> Result<Self, BadInput> {
+    pub(super) fn read(object: &Object) -> Result<Self, BadInput> {
         let unreadable = |error: serde_json::Error| {
             object.bad(
                 "",
@@ -334,9 +343,19 @@ impl Scene {
             .collect()
     }
 
-    /// Which policies there are.
+    /// Which policies there are. A saved world may have been planned with others.
     pub fn take_policies(&mut self, policies: &Library) {
-        for (policy, facts) in policies.facts() {
+        let here = policies.facts();
+        for (policy, facts) in self.world.policies() {
+            if here.get(policy) != Some(facts) {
+                self.assumed.push(format!(
+                    "the {} policy {} answers as it does here; the controller has another file of that name (--policy-dir)",
+                    policy.kind.as_str(),
+                    policy.name
+                ));
+            }
+        }
+        for (policy, facts) in here {
             self.world.apply(Delta::Policy(policy, Some(facts)));
         }
     }

@@ -106,9 +106,11 @@ async fn explain_answers_in_its_first_line() {
         let Command::Explain(args) = parsed(&words, file) else {
             panic!("{subject}");
         };
-        let subject = Subject::read(&args.subject, &args.question.namespace).unwrap();
-        let (scene, plan) = answered(&args.question, &policies).await.unwrap();
-        whatif::explain(&scene, &plan, &subject)
+        let subject = Subject::read(&args.subject, "default").unwrap();
+        let input = given(&args.question, None).await.unwrap();
+        let planned = planned(&args.question, input, &policies).await;
+        let (scene, plan, decisions) = planned.unwrap();
+        whatif::explain(&scene, &plan, &decisions, &subject)
     };
     let mut said = String::new();
     for (file, subject) in asked {
@@ -123,6 +125,16 @@ async fn explain_answers_in_its_first_line() {
         let unknown = explained("limit.yaml", &format!("{kind} nobody")).await;
         assert!(unknown.unwrap_err().starts_with("there is no "), "{kind}");
     }
+}
+
+#[test]
+fn the_first_line_is_set_off_in_a_terminal() {
+    let text = "answer\n\n  rule  value\n";
+    assert_eq!(set_off(text, false), text);
+    assert_eq!(
+        set_off(text, true),
+        "\x1b[1manswer\x1b[0m\n\n  rule  value\n"
+    );
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ impl About<'_> {
                 launch.reason
             ));
             self.launch(name, &mut explanation);
+            self.decided(name, &mut explanation);
             self.rejected(Some(&launch.spec.pool), &mut explanation);
             explanation.next(format!("kproxide explain pool {}", launch.spec.pool));
             return Ok(explanation);
@@ -46,6 +47,7 @@ impl About<'_> {
         explanation.rule("pool", claim.spec.pool.to_string());
         explanation.rule("type", claim.spec.instance_type.to_string());
         self.ages(claim, &mut explanation);
+        self.decided(name, &mut explanation);
         for condition in &claim.status.conditions {
             let text = [&*condition.reason, &*condition.message];
             let text: Vec<&str> = text.into_iter().filter(|text| !text.is_empty()).collect();

@@ -84,15 +84,7 @@ impl About<'_> {
                 rejected.reason.to_string(),
             );
         }
-        for placement in &self.plan.report.placements {
-            explanation.rule(
-                format!("machine {}", placement.claim),
-                format!(
-                    "{}: score {:.2}, {}",
-                    placement.hypervisor, placement.score, placement.reason
-                ),
-            );
-        }
+        self.considered(&id.to_string(), "host-selection", &mut explanation);
         explanation.next("the policy of each NodePool (spec.policies.hostSelection) chooses among the hypervisors that can take the machine");
         Ok(explanation)
     }

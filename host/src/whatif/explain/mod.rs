@@ -1,6 +1,7 @@
 //! One thing and one plan: what becomes of it, by which rules with which values, and what a person can do next.
 
 mod claim;
+mod decided;
 mod hypervisor;
 mod node;
 mod pod;
@@ -15,6 +16,7 @@ use kproxide_planner::world::World;
 use serde::Serialize;
 
 use super::Scene;
+use crate::decisions::Decision;
 
 /// Rows of one screen.
 const MOST_RULES: usize = 24;
@@ -47,7 +49,7 @@ pub struct Rule {
 }
 
 impl Subject {
-    /// Reads `pod web-1`, `pod/web-1` or `pod shop/web-1`.
+    /// Reads `pod web-1`, `pod/web-1` or `pod shop/web-1`. Without a namespace a pod is looked for in all.
     ///
     /// # Errors
     /// Says how it is written.
@@ -77,12 +79,20 @@ impl Subject {
     }
 }
 
+/// `decisions`: what policies answered, the last answer last.
+///
 /// # Errors
 /// There is no such thing.
-pub fn explain(scene: &Scene, plan: &Plan, subject: &Subject) -> Result<Explanation, String> {
+pub fn explain(
+    scene: &Scene,
+    plan: &Plan,
+    decisions: &[Decision],
+    subject: &Subject,
+) -> Result<Explanation, String> {
     let about = About {
         world: &scene.world,
         plan,
+        decisions,
         now: scene.now,
     };
     let mut explanation = match subject {
@@ -130,6 +140,7 @@ impl Explanation {
 struct About<'a> {
     world: &'a World,
     plan: &'a Plan,
+    decisions: &'a [Decision],
     now: jiff::Timestamp,
 }
 

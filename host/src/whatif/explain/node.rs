@@ -36,7 +36,9 @@ impl About<'_> {
         );
         if let Some(claim) = self.world.claims().get(&report.claim) {
             self.ages(claim, &mut explanation);
+            self.decided(&report.claim, &mut explanation);
         }
+        self.considered(name.as_str(), "scale-down", &mut explanation);
         if let Some(pool) = self.world.pools().get(&report.pool) {
             scale_down(pool, &mut explanation);
         }

@@ -9,8 +9,8 @@ use super::{About, Explanation, asked};
 
 impl About<'_> {
     pub(super) fn pod(&self, key: &PodKey) -> Result<Explanation, String> {
-        let pod = self.world.pod(key);
-        let pod = pod.ok_or_else(|| format!("there is no pod {key}"))?;
+        let pod = self.named(key)?;
+        let key = &pod.key();
         if let Some(node) = pod.node() {
             let mut explanation =
                 Explanation::new(format!("Pod {key} has its place on Node {node}."));
@@ -51,6 +51,24 @@ impl About<'_> {
         Ok(explanation)
     }
 
+    fn named(&self, key: &PodKey) -> Result<PodView<'_>, String> {
+        if !key.namespace.is_empty() {
+            let pod = self.world.pod(key);
+            return pod.ok_or_else(|| format!("there is no pod {key}"));
+        }
+        let pods = self.world.pods().filter(|pod| *pod.name() == key.name);
+        let pods: Vec<PodView<'_>> = pods.collect();
+        match &pods[..] {
+            [] => Err(format!("there is no pod {} in any namespace", key.name)),
+            [pod] => Ok(*pod),
+            several => {
+                let keys = several.iter().map(|pod| pod.key().to_string());
+                let keys = keys.collect::<Vec<_>>().join(", ");
+                Err(format!("{keys}: name one of them with its namespace"))
+            }
+        }
+    }
+
     fn outcome(&self, key: &PodKey, shape: &PendingShape) -> Explanation {
         match &shape.outcome {
             PendingOutcome::FitsNode(node) => {
@@ -77,6 +95,9 @@ impl About<'_> {
                 ));
                 for claim in claims {
                     self.launch(claim, &mut explanation);
+                }
+                if let [claim] = &claims[..] {
+                    self.decided(claim, &mut explanation);
                 }
                 self.rejected(None, &mut explanation);
                 explanation.next("nothing: the pod gets its place when the Node is Ready");

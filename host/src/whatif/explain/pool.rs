@@ -61,6 +61,7 @@ impl About<'_> {
             }
         }
         self.rejected(Some(name), &mut explanation);
+        self.decided_for(name, &mut explanation);
         for node in nodes() {
             explanation.rule(format!("Node {}", node.node), node.outcome.to_string());
         }
