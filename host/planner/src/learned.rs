@@ -78,12 +78,14 @@ pub fn kept(
         rows.insert(row.node.clone(), row);
     }
     let mut rows: Vec<_> = rows.into_values().collect();
+    // A class that cannot be read says nothing about its types.
     rows.retain(|row| {
         let mut types = class.instance_types.iter();
-        types.any(|one| {
+        let is_offered = types.any(|one| {
             (&one.name, one.cores, one.memory_bytes)
                 == (&row.instance_type, row.cores, row.memory_bytes)
-        }) && row.settings == class.digest
+        });
+        class.problem.is_some() || (is_offered && row.settings == class.digest)
     });
     rows.sort_by(|a, b| (b.since, &a.node).cmp(&(a.since, &b.node)));
     let mut few = Few::default();

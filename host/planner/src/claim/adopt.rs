@@ -30,11 +30,12 @@ pub(super) fn adopt(
     observed: &Observed,
     name: &NodeName,
     node: &NodeFacts,
+    now: Timestamp,
 ) -> Adoption {
     if node.deleting {
         return Adoption::Lacking(format!("Node {name} is being deleted"));
     }
-    let Some(patch) = patch(subject, node) else {
+    let Some(patch) = patch(subject, node, now) else {
         return Adoption::Complete;
     };
     if let Some(last) = observed.tried(Op::PatchNode) {
@@ -113,7 +114,7 @@ pub(super) fn registered_as(
 }
 
 /// What the Node lacks. kproxide sets taints once, at registration. After that they are the user's.
-fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
+fn patch(subject: &Subject<'_>, node: &NodeFacts, now: Timestamp) -> Option<NodePatch> {
     let first = subject.status().node_uid.as_ref() != Some(&node.uid);
     let spec = &subject.claim.spec;
     let labels = wanted_labels(subject, node)
@@ -144,7 +145,8 @@ fn patch(subject: &Subject<'_>, node: &NodeFacts) -> Option<NodePatch> {
         labels,
         annotations,
         add_taints,
-        remove_unregistered: node.taints.iter().any(|t| &*t.key == UNREGISTERED_TAINT),
+        remove_unregistered: node.taints.iter().any(|t| &*t.key == UNREGISTERED_TAINT)
+            && !subject.hint.registering.is_awaited(now),
         provider_id,
     };
     (patch != NodePatch::default()).then_some(patch)

@@ -45,7 +45,7 @@ pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestam
     match &observed.node {
         None => unread(observed, "the Node", now),
         Some(NodeLook::Several(names)) => several(subject, names, now),
-        Some(NodeLook::One(name, node)) => match adopt(subject, observed, name, node) {
+        Some(NodeLook::One(name, node)) => match adopt(subject, observed, name, node, now) {
             // The Node is as it should be. The claim does not say so yet.
             Adoption::Complete => registered_as(subject, name, node, now),
             Adoption::Patch(step) => step,
@@ -102,7 +102,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         }
         Some(NodeLook::One(name, node)) => (name, node),
     };
-    match adopt(subject, observed, name, node) {
+    match adopt(subject, observed, name, node, now) {
         Adoption::Complete => {}
         Adoption::Patch(step) => return step,
         Adoption::Lacking(why) if late => {
@@ -146,13 +146,26 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
                 now,
             )
         } else {
-            Step::wait(Some(subject.join_deadline()), why)
+            let driver = subject.hint.registering.until.filter(|until| now < *until);
+            let deadline = subject.join_deadline();
+            Step::wait(
+                Some(driver.map_or(deadline, |until| until.min(deadline))),
+                why,
+            )
         };
+    }
+    let mut told = format!("Node {name} is in service");
+    let registering = &subject.hint.registering;
+    if !registering.drivers.is_empty() && !registering.is_awaited(now) {
+        told += &format!(
+            ". Its CSI driver {} has not registered, so its volumes may not come up there",
+            registering.drivers.join(", ")
+        );
     }
     StatusChange::default()
         .phase(Phase::Initialized)
         .condition(Condition::Initialized, true, "Ready", "", now)
-        .say("Initialized", format!("Node {name} is in service"))
+        .say("Initialized", told)
         .record()
 }
 

@@ -25,7 +25,7 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     match &observed.node {
         Some(NodeLook::One(name, node)) => {
             if subject.status().node_uid.as_ref() != Some(&node.uid) {
-                return match adopt(subject, observed, name, node) {
+                return match adopt(subject, observed, name, node, now) {
                     Adoption::Complete => registered_as(subject, name, node, now),
                     Adoption::Patch(step) => step,
                     Adoption::Lacking(why) => soon(now, why),

@@ -11,6 +11,7 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, Vmid};
 use crate::plan::Verdict;
+use crate::planning::Registering;
 use crate::time::later;
 
 /// One claim, what the world says about it, and the rules that apply to it.
@@ -56,6 +57,8 @@ pub struct Hint {
     pub hypervisor: Option<Arc<str>>,
     /// The Node that the claim has recorded is gone, or another one has taken its place.
     pub node_changed: bool,
+    /// CSI drivers that its Node still lacks.
+    pub registering: Registering,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

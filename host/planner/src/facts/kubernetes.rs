@@ -263,6 +263,9 @@ pub struct DaemonSetFacts {
     pub labels: Labels,
     /// What one of its pods asks; its own template's selector and affinity included.
     pub spec: PodSpec,
+    /// CSI drivers whose sockets its pods make on the Node: `hostPath` volumes below the kubelet's folder `plugins`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub csi_drivers: Vec<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

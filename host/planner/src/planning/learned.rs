@@ -111,14 +111,17 @@ impl Learned {
             )
         };
         let living: BTreeSet<TypeKey> = self.offered.keys().cloned().collect();
-        let says_csi = self.csi.contains_key(name);
+        // A driver that the newest Node lacks may be gone.
+        let newest = rows.first();
+        let recalls_csi =
+            !self.csi.contains_key(name) && newest.is_some_and(|row| !row.csi.is_empty());
         for row in &rows {
             if !living.contains(&key(row))
                 && let Some(offered) = row.allocatable()
             {
                 self.lower(key(row), &offered);
             }
-            if !says_csi && !row.csi.is_empty() {
+            if recalls_csi && !row.csi.is_empty() {
                 self.csi.entry(name.clone()).or_default().recall(row);
             }
         }

@@ -29,6 +29,7 @@ mod orphans;
 mod packing;
 mod placement;
 mod pools;
+mod registering;
 mod room;
 mod safety;
 mod scale_down;
@@ -43,6 +44,7 @@ use jiff::Timestamp;
 
 pub use self::filters::Filters;
 use self::learned::Learned;
+pub use self::registering::Registering;
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;

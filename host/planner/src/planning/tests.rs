@@ -17,6 +17,7 @@ mod patience;
 mod placement;
 mod ports;
 mod properties;
+mod registering;
 mod scale_down;
 mod scale_up;
 mod served;

@@ -289,6 +289,11 @@ impl World {
         &self.attachments
     }
 
+    /// There is a CSIDriver of this name.
+    pub(crate) fn knows_driver(&self, name: &str) -> bool {
+        self.storage.drivers.contains_key(name)
+    }
+
     /// Some pod names a PersistentVolumeClaim.
     pub(crate) fn has_volumes(&self) -> bool {
         self.storage.has_users()

@@ -18,7 +18,8 @@ use super::{created, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     AffinityView, ContainerView, DaemonSetView, PodSpecView, PodStatusView, PodTermView, PodView,
-    RequirementView, ResourcesView, SelectorView, SpreadView, TermView, TolerationView,
+    PodVolumeView, RequirementView, ResourcesView, SelectorView, SpreadView, TermView,
+    TolerationView,
 };
 
 pub(in crate::kube) fn object_key(meta: &ObjectMeta) -> PodKey {
@@ -102,7 +103,15 @@ pub(in crate::kube) fn daemon_set_facts(set: &DaemonSetView) -> DaemonSetFacts {
     DaemonSetFacts {
         labels: labels.cloned().unwrap_or_default(),
         spec,
+        csi_drivers: template.volumes.iter().filter_map(socket_of).collect(),
     }
+}
+
+/// The CSI driver whose socket is in this folder of the Node, such as `/var/lib/kubelet/plugins/csi.example.com`.
+fn socket_of(volume: &PodVolumeView) -> Option<Arc<str>> {
+    let path = &volume.host_path.as_ref()?.path;
+    let (_, driver) = path.trim_end_matches('/').rsplit_once("/plugins/")?;
+    (!driver.contains('/')).then(|| driver.into())
 }
 
 pub(super) fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
@@ -183,10 +192,10 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
     if claims_devices || !resource_claims.is_empty() {
         unsupported.field("spec.resourceClaims");
     }
-    let (mut local_volumes, mut empty_dir) = (false, false);
+    let local_volumes = volumes.iter().any(|volume| volume.host_path.is_some());
+    let mut empty_dir = false;
     for kind in volumes.iter().flat_map(|volume| volume.others.keys()) {
         match kind.as_str() {
-            "hostPath" => local_volumes = true,
             "emptyDir" => empty_dir = true,
             // Nothing about these depends on the Node. What claims ask follows from their volumes.
             "configMap" | "secret" | "projected" | "downwardAPI" | "nfs" | "image" | "gitRepo"

@@ -99,8 +99,15 @@ pub(in crate::kube) struct PodVolumeView {
     pub(in crate::kube) name: String,
     pub(in crate::kube) persistent_volume_claim: Option<ClaimNameView>,
     pub(in crate::kube) ephemeral: Option<IgnoredAny>,
+    pub(in crate::kube) host_path: Option<HostPathView>,
     #[serde(flatten)]
     pub(in crate::kube) others: BTreeMap<String, IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct HostPathView {
+    pub(in crate::kube) path: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -11,6 +11,7 @@ use crate::hold::Hold;
 use crate::ids::{Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
+use crate::planning::Registering;
 use crate::reasons::GiveUp;
 
 pub(in crate::claim) const OPS: [Op; 17] = [
@@ -112,6 +113,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
             ]),
             hypervisor: optional(draw, |draw| draw.word(&["pve1", "pve2"]).into()),
             node_changed: draw.flag(),
+            registering: registering(draw),
         };
         case.claim.has_finalizer = draw.flag();
         case.claim.spec.vmid = Vmid(*draw.pick(&[201, 199, 300, 0, u32::MAX]));
@@ -390,5 +392,14 @@ fn join_look(draw: &mut Draw<'_>) -> JoinLook {
             exit_code: draw.number(),
             output: draw.text(10),
         },
+    }
+}
+
+fn registering(draw: &mut Draw) -> Registering {
+    let until = optional(draw, |draw| at(draw.pick(&[0, 1_000, 100_000]).to_owned()));
+    let drivers = ["a.example.com", "b.example.com"].map(Into::into);
+    Registering {
+        drivers: drivers.into_iter().filter(|_| draw.flag()).collect(),
+        until,
     }
 }

@@ -4,6 +4,7 @@ use super::fixture::*;
 use crate::claim::*;
 use crate::facts::{Join, NodeFacts, ProviderId, TaintEffect};
 use crate::keys::{UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
+use crate::planning::Registering;
 
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -38,6 +39,41 @@ fn f13_a_bare_node_gets_labels_taints_and_provider_id_at_once() {
     assert_eq!(patch.add_taints, [taint("gpu")]);
     assert!(patch.remove_unregistered);
     assert_eq!(patch.provider_id.as_deref(), Some("proxmox://home/201"));
+}
+
+/// Pods that come before a CSI driver has registered do not count against its attach limit.
+#[test]
+fn the_taint_waits_for_csi_drivers_until_60_s_after_ready() {
+    let waiting = |now: i64, tainted: bool| {
+        let mut case = Case::new(Phase::Registered).with(|case| {
+            case.observed.node = node(|node| {
+                if tainted {
+                    node.taints.push(taint(UNREGISTERED_TAINT));
+                }
+            });
+        });
+        case.hint.registering = Registering {
+            drivers: vec!["a.example.com".into(), "b.example.com".into()],
+            until: Some(at(60)),
+        };
+        case.now = at(now);
+        case
+    };
+    let Step::Wait { until, .. } = waiting(59, true).next() else {
+        panic!("{:?}", waiting(59, true).next());
+    };
+    assert_eq!(until, Some(at(60)));
+    assert!(patch(&waiting(60, true)).remove_unregistered);
+    let in_service = waiting(61, false);
+    assert_eq!(in_service.recorded().phase, Phase::Initialized);
+    let step = format!("{:?}", in_service.next());
+    assert!(
+        step.contains("CSI driver a.example.com, b.example.com has not registered"),
+        "{step}"
+    );
+    let mut all_there = waiting(59, true);
+    all_there.hint.registering.drivers.clear();
+    assert!(patch(&all_there).remove_unregistered);
 }
 
 #[test]

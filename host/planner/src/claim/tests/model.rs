@@ -125,6 +125,7 @@ impl World {
                 },
                 hypervisor: None,
                 node_changed: false,
+                ..Hint::default()
             };
             let subject = Subject {
                 name: &name,

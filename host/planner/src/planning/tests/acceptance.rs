@@ -152,6 +152,7 @@ fn b26_machines_are_counted_by_what_they_offer_beside_their_daemons() {
         DaemonSetFacts {
             labels: Labels::new(),
             spec: spec("cpu=300m memory=100Mi"),
+            csi_drivers: vec![],
         },
     );
     scene.pending("web", 4, spec("cpu=1"));

@@ -355,7 +355,7 @@ prop_compose! {
             let mut spec = spec("cpu=100m memory=64Mi");
             spec.node_selector = labels(selector);
             spec.host_ports = daemons_port.map(host_port).into_iter().collect();
-            scene.daemon_sets.insert(ObjectKey::new("kube-system", name), DaemonSetFacts { labels: labels(&format!("app={}", ["even", "odd"][daemons % 2])), spec });
+            scene.daemon_sets.insert(ObjectKey::new("kube-system", name), DaemonSetFacts { labels: labels(&format!("app={}", ["even", "odd"][daemons % 2])), spec, csi_drivers: vec![] });
         }
         scene.storage = any_classes(&nodes);
         for (index, group) in groups.iter().enumerate() {

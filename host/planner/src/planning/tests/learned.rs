@@ -111,6 +111,19 @@ fn a_row_keeps_the_digests_of_the_time_when_its_node_came() {
 }
 
 #[test]
+fn nothing_is_forgotten_while_the_class_cannot_be_read() {
+    let mut scene = Scene::default();
+    served(&mut scene, "one", 60, 3_500);
+    served(&mut scene, "two", 70, 3_900);
+    let mut later = after(&scene);
+    later.class.instance_types.clear();
+    later.class.problem = Some("instanceTypes is empty".into());
+    assert_eq!(rows(&later.world()).len(), 2);
+    later.class.problem = None;
+    assert_eq!(rows(&later.world()).len(), 0);
+}
+
+#[test]
 fn drivers_that_nodes_had_are_known_when_they_are_gone() {
     let mut scene = Scene::default();
     served(&mut scene, "one", 60, 4_000);

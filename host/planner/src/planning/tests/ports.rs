@@ -98,6 +98,7 @@ fn a_port_of_a_daemon_set_is_taken_on_machines_to_come() {
     let set = |spec: &PodSpec| DaemonSetFacts {
         labels: Labels::new(),
         spec: spec.clone(),
+        csi_drivers: vec![],
     };
     scene.daemon_sets.insert(key.clone(), set(&exporter));
     scene.pending("web", 2, on("9100/TCP"));
@@ -138,6 +139,7 @@ fn a_machine_is_made_no_smaller_than_its_ports_allow() {
         DaemonSetFacts {
             labels: Labels::new(),
             spec: exporter,
+            csi_drivers: vec![],
         },
     );
     scene

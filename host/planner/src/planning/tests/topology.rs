@@ -437,7 +437,11 @@ fn a_machine_to_come_brings_the_pods_of_its_daemon_sets() {
         pending(&mut scene, "web", 2, asks);
         for (name, spec) in [("agent", daemon), ("driver", spec("cpu=100m"))] {
             let labels = labels(&format!("app={name}"));
-            let facts = DaemonSetFacts { labels, spec };
+            let facts = DaemonSetFacts {
+                labels,
+                spec,
+                csi_drivers: vec![],
+            };
             scene
                 .daemon_sets
                 .insert(ObjectKey::new("default", name), facts);

@@ -453,3 +453,26 @@ fn on_the_hosts_network_each_port_is_the_hosts() {
     let facts = daemon_set_facts(&serde_json::from_value(set).unwrap());
     assert_eq!(facts.spec.host_ports.len(), 2);
 }
+
+#[test]
+fn the_sockets_of_csi_drivers_are_seen_in_the_folders_of_a_daemon_set() {
+    let set: DaemonSetView = serde_json::from_value(json!({
+        "metadata": {"name": "csi"},
+        "spec": {"template": {"spec": {"containers": [], "volumes": [
+            {"name": "a", "hostPath": {"path": "/var/lib/kubelet/plugins/a.example.com/"}},
+            {"name": "b", "hostPath": {"path": "/var/lib/kubelet/plugins/b.example.com", "type": "DirectoryOrCreate"}},
+            {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}},
+            {"name": "kubelet", "hostPath": {"path": "/var/lib/kubelet"}},
+            {"name": "deep", "hostPath": {"path": "/var/lib/kubelet/plugins/kubernetes.io/csi"}},
+            {"name": "none", "emptyDir": {}},
+        ]}}},
+    }))
+    .unwrap();
+    let facts = daemon_set_facts(&set);
+    assert_eq!(
+        facts.csi_drivers,
+        ["a.example.com".into(), "b.example.com".into()]
+    );
+    assert!(facts.spec.local_volumes && facts.spec.empty_dir);
+    assert!(facts.spec.unsupported.is_empty());
+}
