@@ -80,10 +80,8 @@ impl Deciding {
 
     /// Gives the answer to the planner, and notes what it makes of it. To ask later is no decision.
     pub fn answer(&mut self, planning: &mut Planning<'_>, question: &Question, answer: Answer) {
-        let decision = match answer.body {
-            AnswerBody::Deferred => None,
-            _ => Some(decision(self.at, question, &answer)),
-        };
+        let is_deferred = matches!(answer.body, AnswerBody::Deferred);
+        let decision = (!is_deferred).then(|| decision(self.at, question, &answer));
         let before = planning.placements().len();
         planning.answer(answer);
         let Some(mut decision) = decision else {
