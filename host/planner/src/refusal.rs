@@ -75,6 +75,11 @@ pub enum Refusal {
     },
     NoAddress(ClassName),
     TooManyMachines(u32),
+    /// Proxmox starts no VM with more virtual cores than the hypervisor has threads.
+    FewThreads {
+        asked: u64,
+        threads: u64,
+    },
     Lacks {
         resource: String,
         asked: i64,
@@ -191,6 +196,10 @@ impl fmt::Display for Refusal {
             Self::TooManyMachines(most) => write!(
                 f,
                 "it holds {most} machines already (maxMachinesPerHypervisor)"
+            ),
+            Self::FewThreads { asked, threads } => write!(
+                f,
+                "the machine has {asked} cores, and Proxmox starts no VM with more than the {threads} threads of the hypervisor"
             ),
             Self::Lacks {
                 resource,

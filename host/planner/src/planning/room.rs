@@ -25,6 +25,8 @@ pub(super) struct Room {
 
 #[derive(Clone, Copy, Debug)]
 struct HypervisorRoom {
+    /// Proxmox starts no VM with more virtual cores than its hypervisor has threads.
+    largest_milli_cores: u64,
     milli_cores: i64,
     memory_bytes: i64,
     machines: Option<u64>,
@@ -36,6 +38,7 @@ enum Lack<'s> {
     Number,
     Address,
     Machine,
+    Threads,
     Cpu,
     Memory,
     Storage(&'s NewDisk<'s>),
@@ -46,6 +49,7 @@ impl Hypervisors<'_> {
         let hypervisors = self.all.iter().map(|hypervisor| {
             let available = hypervisor.available();
             HypervisorRoom {
+                largest_milli_cores: u64::from(hypervisor.facts.threads) * 1000,
                 milli_cores: signed(available.milli_cores),
                 memory_bytes: signed(available.memory_bytes),
                 machines: hypervisor
@@ -120,6 +124,10 @@ impl Room {
             Lack::Machine => {
                 Refusal::TooManyMachines(facts.max_machines_per_hypervisor.unwrap_or(0))
             }
+            Lack::Threads => Refusal::FewThreads {
+                asked: size.milli_cores / 1000,
+                threads: room.largest_milli_cores / 1000,
+            },
             Lack::Cpu => Refusal::Lacks {
                 resource: "cpu".to_owned(),
                 asked: signed(size.milli_cores),
@@ -148,6 +156,8 @@ impl Room {
             Some(Lack::Address)
         } else if room.machines == Some(0) {
             Some(Lack::Machine)
+        } else if size.milli_cores > room.largest_milli_cores {
+            Some(Lack::Threads)
         } else if signed(size.milli_cores) > room.milli_cores {
             Some(Lack::Cpu)
         } else if signed(size.memory_bytes) > room.memory_bytes {

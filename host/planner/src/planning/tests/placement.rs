@@ -28,6 +28,37 @@ fn f47_hypervisors_are_filled_and_not_overfilled() {
     assert_eq!(launches(&scene), 0);
 }
 
+/// Proxmox refuses to start such a VM, whatever the overcommit.
+#[test]
+fn no_machine_is_made_where_it_has_more_cores_than_the_hypervisor_has_threads() {
+    let mut scene = Scene::default();
+    scene.class.instance_types = vec![instance_type("wide", 8, 8)];
+    let sizes = [
+        ("alpha".into(), hypervisor(4, 64)),
+        ("beta".into(), hypervisor(8, 64)),
+    ];
+    scene.inventory.hypervisors = sizes.into();
+    scene.pending("web", 1, spec("cpu=6"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(&*plan.launches[0].spec.hypervisor, "beta");
+    *scene.hypervisor("beta") = hypervisor(7, 64);
+    let plan = scene.plan();
+    assert!(plan.launches.is_empty());
+    let rejected: Vec<_> = plan
+        .report
+        .rejected
+        .iter()
+        .map(|row| row.reason.to_string())
+        .collect();
+    assert!(
+        rejected
+            .iter()
+            .any(|reason| reason.contains("no VM with more than the 7 threads")),
+        "{rejected:?}"
+    );
+}
+
 #[test]
 fn f47_machines_that_do_not_run_yet_take_room() {
     let mut scene = Scene::default();
