@@ -121,7 +121,7 @@ pub(super) fn pack<'w>(
             opening,
             packing: Packing {
                 orders: Vec::new(),
-                left: Vec::with_capacity(demands.len()),
+                left: demands.iter().map(|demand| demand.count).collect(),
                 room: room.clone(),
                 usage: pool.usage,
                 topology: topology.clone(),
@@ -180,8 +180,21 @@ struct Packer<'a, 'w> {
 
 impl<'w> Packer<'_, 'w> {
     fn fill(&mut self) {
+        let mut has_put = self.fill_round(|_| true);
+        // A pod may wish to stand beside one that was placed after its turn. Each round places a pod, so this ends.
+        while has_put {
+            has_put = self.fill_round(|demand| !demand.spec.pod_affinity.is_empty());
+        }
+    }
+
+    /// True if one of these pods has found a place.
+    fn fill_round(&mut self, is_meant: impl Fn(&Demand<'_>) -> bool) -> bool {
+        let mut has_put = false;
         for demand in 0..self.demands.len() {
-            let mut left = self.demands[demand].count;
+            let mut left = self.packing.left[demand];
+            if left == 0 || !is_meant(&self.demands[demand]) {
+                continue;
+            }
             let one_by_one = self.one_by_one(demand);
             let mut is_first = true;
             while left > 0 {
@@ -200,8 +213,10 @@ impl<'w> Packer<'_, 'w> {
                     break;
                 }
             }
-            self.packing.left.push(left);
+            has_put |= left < self.packing.left[demand];
+            self.packing.left[demand] = left;
         }
+        has_put
     }
 
     /// Each pod with rules about its neighbours may open or close machines for the next.

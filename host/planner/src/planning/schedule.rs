@@ -43,8 +43,18 @@ impl<'w> Planning<'w> {
             self.recall_refusals();
             self.place_nominated();
         }
+        let mut has_put = self.put_needs(|_| true);
+        // A pod may wish to stand beside one that was placed after its turn. Each round places a pod, so this ends.
+        while has_put {
+            has_put = self.put_needs(|need| !need.spec.pod_affinity.is_empty());
+        }
+    }
+
+    /// True if one of these pods has found a place.
+    fn put_needs(&mut self, is_meant: impl Fn(&Need<'w>) -> bool) -> bool {
+        let mut has_put = false;
         for need in &mut self.needs {
-            if need.left == 0 || need.unserved.is_some() {
+            if need.left == 0 || need.unserved.is_some() || !is_meant(need) {
                 continue;
             }
             let refused = &need.refused;
@@ -53,6 +63,7 @@ impl<'w> Planning<'w> {
                 .snapshot
                 .put_pending(need.shape, &need.spec, need.left, is_refused);
             for (index, count) in put {
+                has_put = true;
                 need.left -= count;
                 let info = &self.snapshot.nodes[index];
                 if info.is_coming()
@@ -66,6 +77,7 @@ impl<'w> Planning<'w> {
                 }
             }
         }
+        has_put
     }
 
     /// First-fit decreasing: higher priority first, as the scheduler does; then pods that fit only some Nodes, so that others do not take their

@@ -22,8 +22,10 @@ fn served(scene: &mut Scene, name: &str, since: i64, milli_cores: i64) {
 
 /// A scene without these machines, and with what was kept of them.
 fn after(scene: &Scene) -> Scene {
-    let mut later = Scene::default();
-    later.class = scene.class.clone();
+    let mut later = Scene {
+        class: scene.class.clone(),
+        ..Scene::default()
+    };
     later.class.learned = rows(&scene.world());
     later
 }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::facts::*;
 use crate::ids::{ObjectKey, PodKey};
+use crate::report::{PendingOutcome, PendingShape};
 
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -97,6 +98,38 @@ pub(super) fn whys(plan: &Plan) -> String {
         .iter()
         .map(|row| row.outcome.to_string());
     whys.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn pods_find_their_place_beside_one_that_is_placed_after_them() {
+    let mut scene = Scene::default();
+    scene.machine("m", "alpha");
+    let mut beside = spec("cpu=200m");
+    beside.pod_affinity = vec![term(HOST, "app=cache")];
+    pending(&mut scene, "web", 3, beside.clone());
+    beside.pod_affinity = vec![term(HOST, "app=web")];
+    pending(&mut scene, "log", 2, beside);
+    pending(&mut scene, "cache", 1, spec("cpu=100m"));
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 0, "{}", whys(&plan));
+    let places = plan
+        .report
+        .pending
+        .iter()
+        .map(|row| row.outcome.to_string());
+    let places: Vec<_> = places.collect();
+    assert!(
+        places.iter().all(|place| place.contains("Node m")),
+        "{places:?}"
+    );
+    scene.nodes.clear();
+    scene.claims.clear();
+    scene.ledger.entries.clear();
+    scene.inventory.guests.clear();
+    let plan = scene.plan();
+    assert_eq!(plan.launches.len(), 1, "{}", whys(&plan));
+    let launching = |row: &PendingShape| matches!(row.outcome, PendingOutcome::Launching(_));
+    assert!(plan.report.pending.iter().all(launching), "{}", whys(&plan));
 }
 
 #[test]
