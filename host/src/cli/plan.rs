@@ -310,7 +310,16 @@ fn read_files(question: &WhatIf, namespace: &str) -> Result<Vec<Object>, Trouble
             objects.extend(documents(&name, &text, namespace)?);
         }
     }
-    Ok(objects)
+    match question.file.last() {
+        Some(last) if objects.is_empty() && !question.from_cluster => {
+            Err(Trouble::Input(BadInput {
+                at: last.display().to_string(),
+                problem: "no Kubernetes object was read (-R reads the folders in folders too)"
+                    .to_owned(),
+            }))
+        }
+        _ => Ok(objects),
+    }
 }
 
 /// The file itself, or the files of a folder that hold objects by their names, in the order of their names.

@@ -166,6 +166,9 @@ pub fn made(
             workload.make(replicas, &taken, objects, &mut made.objects);
         }
     }
+    for (_, pod) in objects.of("", "Pod") {
+        made.objects.extend(ephemeral_claims(pod, objects));
+    }
     match used.iter().position(|used| !used) {
         Some(index) => {
             let Replicas { kind, name, .. } = &wanted[index];
@@ -275,7 +278,8 @@ fn template(workload: &Value) -> &Value {
     }
 }
 
-/// How many pods it has when all goes well. A CronJob counts as if it was time for its next run.
+/// How many pods it has when all goes well. A CronJob of a cluster has its Jobs there. A new one counts as if it was time
+/// for its first run.
 fn replicas(kind: &str, workload: &Value) -> u32 {
     let number = |value: &Value| value.as_u64().and_then(|count| u32::try_from(count).ok());
     let spec = &workload["spec"];
@@ -297,10 +301,43 @@ fn replicas(kind: &str, workload: &Value) -> u32 {
     };
     match kind {
         "Job" => of_job(spec, &workload["status"]),
-        "CronJob" if spec["suspend"] == true => 0,
+        "CronJob" if spec["suspend"] == true || workload["metadata"]["uid"].is_string() => 0,
         "CronJob" => of_job(&spec["jobTemplate"]["spec"], &Value::Null),
         _ => number(&spec["replicas"]).unwrap_or(1),
     }
+}
+
+/// The claims of a pod's generic ephemeral volumes that the input lacks: Kubernetes makes them.
+fn ephemeral_claims<'a>(
+    pod: &'a Object,
+    objects: &'a Objects,
+) -> impl Iterator<Item = Object> + 'a {
+    let volumes = pod.value["spec"]["volumes"].as_array();
+    volumes.into_iter().flatten().filter_map(|volume| {
+        let template = volume["ephemeral"].get("volumeClaimTemplate")?;
+        let name = format!("{}-{}", pod.name(), volume["name"].as_str()?);
+        let identity = Identity {
+            group: String::new(),
+            kind: "PersistentVolumeClaim".to_owned(),
+            namespace: pod.namespace().to_owned(),
+            name: name.clone(),
+        };
+        if objects.get(&identity).is_some() {
+            return None;
+        }
+        let uid = pod.value["metadata"]["uid"].as_str().unwrap_or_default();
+        Some(pod.derived(json!({
+            "apiVersion": "v1", "kind": identity.kind,
+            "metadata": {
+                "name": name, "namespace": identity.namespace,
+                "annotations": template["metadata"]["annotations"], "labels": template["metadata"]["labels"],
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": uid, "controller": true,
+                }],
+            },
+            "spec": template["spec"],
+        })))
+    })
 }
 
 struct Workload<'a> {
@@ -332,7 +369,9 @@ impl Workload<'_> {
             if is_stateful {
                 self.make_claims(&name, &mut pod, objects, made);
             }
-            made.push(self.object.derived(pod));
+            let pod = self.object.derived(pod);
+            made.extend(ephemeral_claims(&pod, objects));
+            made.push(pod);
         }
     }
 
@@ -482,6 +521,52 @@ mod tests {
         ];
         assert_eq!(made, expected.map(|name| format!("default/{name}")));
         assert!(surplus.is_empty(), "{surplus:?}");
+    }
+
+    #[test]
+    fn a_cron_job_of_a_cluster_makes_no_pod_between_its_runs() {
+        let cron = |name: &str, uid: &str| {
+            format!(
+                "{{apiVersion: batch/v1, kind: CronJob, metadata: {{name: {name}{uid}}}, spec: {{jobTemplate: {{spec: {{}}}}}}}}\n---\n"
+            )
+        };
+        let text = cron("new", "") + &cron("old", ", uid: 0e4c");
+        let (made, _) = names(&layers(&[&text]), &[]);
+        assert_eq!(made, ["default/new-1"]);
+    }
+
+    #[test]
+    fn kubernetes_makes_the_claims_of_ephemeral_volumes() {
+        let spec = "volumes: [{name: scratch, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast}}}}, {name: none, emptyDir: {}}]";
+        let text = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: one, uid: u1}}, spec: {{{spec}}}}}\n---\n"
+        ) + &workload(
+            "Deployment",
+            "web",
+            &format!("replicas: 1, template: {{spec: {{{spec}}}}}"),
+        );
+        let objects = layers(&[&text]);
+        let made = made(&objects, &standing(&objects), &[], Timestamp::UNIX_EPOCH).unwrap();
+        let claims = made
+            .objects
+            .iter()
+            .filter(|one| one.kind() == "PersistentVolumeClaim");
+        let claims: Vec<_> = claims
+            .map(|claim| {
+                (
+                    claim.name(),
+                    &claim.value["metadata"]["ownerReferences"][0]["uid"],
+                    &claim.value["spec"]["storageClassName"],
+                )
+            })
+            .collect();
+        assert_eq!(
+            claims,
+            [
+                ("web-1-scratch", &json!(""), &json!("fast")),
+                ("one-scratch", &json!("u1"), &json!("fast"))
+            ]
+        );
     }
 
     #[test]
