@@ -28,7 +28,7 @@ const PLANNER: Rows = &[
     &["world"],
     &["ledger", "numbers"],
     &["claim"],
-    &["guard"],
+    &["guard", "learned"],
     &["orphans"],
     &["check", "upkeep"],
     &["planning"],

@@ -10,7 +10,7 @@ use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts,
 use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
-use kproxide_planner::planning::Registering;
+use kproxide_planner::planning::registering;
 use kproxide_planner::world::World;
 
 use super::Context;
@@ -37,7 +37,7 @@ impl Surroundings {
         surroundings.hint = Hint {
             node_changed: node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref(),
             registering: node
-                .map(|node| Registering::of(world, &node))
+                .map(|node| registering(world, &node))
                 .unwrap_or_default(),
             ..hint(claim, world.inventories().get(&claim.spec.cluster))
         };

@@ -11,7 +11,6 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, Vmid};
 use crate::plan::Verdict;
-use crate::planning::Registering;
 use crate::time::later;
 
 /// One claim, what the world says about it, and the rules that apply to it.
@@ -59,6 +58,22 @@ pub struct Hint {
     pub node_changed: bool,
     /// CSI drivers that its Node still lacks.
     pub registering: Registering,
+}
+
+/// CSI drivers with a pod on the Node that have not registered there, and until when the taint `unregistered` waits for
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registering {
+    pub drivers: Vec<Arc<str>>,
+    /// `None`: the Node is not Ready yet.
+    pub until: Option<Timestamp>,
+}
+
+impl Registering {
+    /// Pods must wait for a driver.
+    pub fn is_awaited(&self, now: Timestamp) -> bool {
+        !self.drivers.is_empty() && self.until.is_none_or(|until| now < until)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

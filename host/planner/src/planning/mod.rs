@@ -44,7 +44,7 @@ use jiff::Timestamp;
 
 pub use self::filters::Filters;
 use self::learned::Learned;
-pub use self::registering::Registering;
+pub use self::registering::registering;
 use crate::check;
 use crate::facts::{LedgerFacts, PolicyRef};
 use crate::ids::PoolName;

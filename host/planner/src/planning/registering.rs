@@ -4,9 +4,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::fit::NodeProfile;
+use crate::claim::Registering;
 use crate::facts::{DaemonSetFacts, Taint, TaintEffect};
 use crate::keys::UNREGISTERED_TAINT;
 use crate::taints;
@@ -16,39 +17,24 @@ use crate::world::{NodeView, World};
 /// So long after the Node is Ready kproxide waits for them.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The drivers with a pod on the Node that have not registered, and until when the taint `unregistered` waits for them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Registering {
-    pub drivers: Vec<Arc<str>>,
-    /// `None`: the Node is not Ready yet.
-    pub until: Option<Timestamp>,
-}
-
-impl Registering {
-    pub fn of(world: &World, node: &NodeView<'_>) -> Self {
-        let facts = node.facts;
-        let sets = daemon_sets_on(world, node);
-        // What does not tolerate the taint runs once it is gone. Perhaps the Node cannot be Ready without that.
-        if !facts.ready && !sets.iter().all(|set| tolerates(set)) {
-            return Self::default();
-        }
-        let has_registered = |driver: &Arc<str>| {
-            node.csi()
-                .is_some_and(|csi| csi.drivers.contains_key(driver))
-        };
-        let running = sets.iter().filter(|set| tolerates(set));
-        let drivers = running.flat_map(|set| &set.csi_drivers);
-        let missing =
-            drivers.filter(|driver| world.knows_driver(driver) && !has_registered(driver));
-        Self {
-            drivers: missing.cloned().collect(),
-            until: facts.ready.then(|| later(facts.ready_since, PATIENCE)),
-        }
+/// The drivers with a pod on the Node that have not registered.
+pub fn registering(world: &World, node: &NodeView<'_>) -> Registering {
+    let facts = node.facts;
+    let sets = daemon_sets_on(world, node);
+    // What does not tolerate the taint runs once it is gone. Perhaps the Node cannot be Ready without that.
+    if !facts.ready && !sets.iter().all(|set| tolerates(set)) {
+        return Registering::default();
     }
-
-    /// Pods must wait for a driver.
-    pub fn is_awaited(&self, now: Timestamp) -> bool {
-        !self.drivers.is_empty() && self.until.is_none_or(|until| now < until)
+    let has_registered = |driver: &Arc<str>| {
+        node.csi()
+            .is_some_and(|csi| csi.drivers.contains_key(driver))
+    };
+    let running = sets.iter().filter(|set| tolerates(set));
+    let drivers = running.flat_map(|set| &set.csi_drivers);
+    let missing = drivers.filter(|driver| world.knows_driver(driver) && !has_registered(driver));
+    Registering {
+        drivers: missing.cloned().collect(),
+        until: facts.ready.then(|| later(facts.ready_since, PATIENCE)),
     }
 }
 

@@ -11,7 +11,6 @@ use crate::hold::Hold;
 use crate::ids::{Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
-use crate::planning::Registering;
 use crate::reasons::GiveUp;
 
 pub(in crate::claim) const OPS: [Op; 17] = [

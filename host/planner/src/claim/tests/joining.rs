@@ -4,7 +4,6 @@ use super::fixture::*;
 use crate::claim::*;
 use crate::facts::{Join, NodeFacts, ProviderId, TaintEffect};
 use crate::keys::{UNINITIALIZED_TAINT, UNREGISTERED_TAINT};
-use crate::planning::Registering;
 
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";

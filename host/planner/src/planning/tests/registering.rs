@@ -1,10 +1,10 @@
 //! Which CSI drivers a new Node waits for.
 
 use super::*;
+use crate::claim::Registering;
 use crate::facts::*;
 use crate::ids::ObjectKey;
 use crate::keys::UNREGISTERED_TAINT;
-use crate::planning::Registering;
 
 const DRIVERS: [&str; 2] = ["a.example.com", "b.example.com"];
 
@@ -41,7 +41,7 @@ fn scene(tolerates: [bool; 2]) -> Scene {
 
 fn registering(scene: &Scene) -> Registering {
     let world = scene.world();
-    Registering::of(&world, &world.node(&"m".into()).unwrap())
+    super::super::registering(&world, &world.node(&"m".into()).unwrap())
 }
 
 fn drivers(scene: &Scene) -> Vec<String> {
