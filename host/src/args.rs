@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
-use crate::period::parse_period;
 use kproxide_planner::facts::LabelSelector;
+
+use crate::labels::is_path_part;
+use crate::period::parse_period;
 
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
@@ -414,12 +416,8 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
 
 /// Both become parts of a path.
 fn lease(text: &str) -> Result<(String, String), String> {
-    let is_name = |text: &str| {
-        let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.');
-        text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(is_part)
-    };
     let parts = text.split_once('/');
-    let named = parts.filter(|(namespace, name)| is_name(namespace) && is_name(name));
+    let named = parts.filter(|(namespace, name)| is_path_part(namespace) && is_path_part(name));
     let (namespace, name) = named
         .ok_or_else(|| format!("{text:?} is not NAMESPACE/NAME, such as kproxide/kproxide"))?;
     Ok((namespace.to_owned(), name.to_owned()))

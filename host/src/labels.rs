@@ -163,6 +163,12 @@ fn requirement(part: &str) -> Option<Requirement> {
     })
 }
 
+/// The text can be a namespace's, a Lease's or a pod's name, and leads nowhere else as part of a path.
+pub(crate) fn is_path_part(text: &str) -> bool {
+    let is_inner = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.');
+    text.starts_with(|first: char| first.is_ascii_alphanumeric()) && text.chars().all(is_inner)
+}
+
 fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     (1..=63).contains(&bytes.len())

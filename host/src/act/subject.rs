@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{
-    GuestHint, Hint, NodeLook, Observed, Settings, Subject, looks, next,
+    GuestHint, Hint, NodeLook, Observed, Phase, Settings, Subject, looks, next,
 };
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, PoolFacts};
 use kproxide_planner::guard::anchor;
@@ -34,9 +34,12 @@ impl Surroundings {
     pub(super) fn of_claim(claim: &ClaimFacts, world: &World, context: &Context) -> Option<Self> {
         let mut surroundings = Self::of_spec(&claim.spec, world, context)?;
         let node = world.node_of(claim);
+        // Later than that no taint waits for drivers.
+        let joining =
+            node.filter(|_| matches!(claim.status.phase, Phase::Launched | Phase::Registered));
         surroundings.hint = Hint {
             node_changed: node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref(),
-            registering: node
+            registering: joining
                 .map(|node| registering(world, &node))
                 .unwrap_or_default(),
             ..hint(claim, world.inventories().get(&claim.spec.cluster))

@@ -11,6 +11,7 @@ use crate::decisions::{Decision, Shown};
 use crate::kube::client::Client;
 use crate::kube::error::Error;
 use crate::kube::manifest::{BadInput, Object};
+use crate::labels::is_path_part;
 
 /// The controller shows its plan once a second, to one reader at a time: so often it is asked, with this pause.
 const TRIES: u32 = 5;
@@ -98,11 +99,7 @@ impl Controller {
         // A replica adds something random to the name of its pod, so that its Lease does not outlive a restart.
         let pod = holder.rsplit_once('_').map_or(holder, |(pod, _)| pod);
         // Part of a path, and written by whoever may write the Lease.
-        let is_name = pod.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && pod
-                .chars()
-                .all(|it| it.is_ascii_alphanumeric() || matches!(it, '-' | '.'));
-        if !is_name {
+        if !is_path_part(pod) {
             return Err(NoAnswer::Nobody(format!("{namespace}/{lease}")));
         }
         Ok(Self::Pod {

@@ -146,19 +146,17 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
                 now,
             )
         } else {
-            let driver = subject.hint.registering.until.filter(|until| now < *until);
+            let registering = &subject.hint.registering;
+            let taint_goes = registering.until.filter(|_| registering.is_awaited(now));
             let deadline = subject.join_deadline();
-            Step::wait(
-                Some(driver.map_or(deadline, |until| until.min(deadline))),
-                why,
-            )
+            Step::wait(Some(taint_goes.unwrap_or(deadline).min(deadline)), why)
         };
     }
     let mut told = format!("Node {name} is in service");
     let registering = &subject.hint.registering;
     if !registering.drivers.is_empty() && !registering.is_awaited(now) {
         told += &format!(
-            ". Its CSI driver {} has not registered, so its volumes may not come up there",
+            ". CSI drivers that have not registered there: {}. Pods with their volumes may have to wait",
             registering.drivers.join(", ")
         );
     }

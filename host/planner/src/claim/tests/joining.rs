@@ -67,7 +67,7 @@ fn the_taint_waits_for_csi_drivers_until_60_s_after_ready() {
     assert_eq!(in_service.recorded().phase, Phase::Initialized);
     let step = format!("{:?}", in_service.next());
     assert!(
-        step.contains("CSI driver a.example.com, b.example.com has not registered"),
+        step.contains("not registered there: a.example.com, b.example.com."),
         "{step}"
     );
     let mut all_there = waiting(59, true);
