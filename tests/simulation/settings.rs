@@ -43,6 +43,9 @@ pub(crate) struct Settings<'a> {
     calm: &'a Cell<bool>,
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
+    /// By name, when pods could come to a machine for the first time. A Node that somebody deletes registers again as
+    /// the same machine.
+    first_open: BTreeMap<String, Timestamp>,
     claims: BTreeMap<String, Claim>,
     /// Pods that waited until a moment ago: since when, for which pool, and until when.
     waited: Vec<(Timestamp, String, Timestamp)>,
@@ -68,8 +71,6 @@ struct Node {
     not_ready_since: Option<Timestamp>,
     /// Since when pods may come.
     open_since: Option<Timestamp>,
-    /// When they might for the first time.
-    first_open: Option<Timestamp>,
 }
 
 struct Claim {
@@ -108,6 +109,7 @@ impl<'a> Settings<'a> {
             calm,
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            first_open: BTreeMap::new(),
             claims: BTreeMap::new(),
             waited: Vec::new(),
             found: Vec::new(),
@@ -199,8 +201,10 @@ impl<'a> Settings<'a> {
             control_plane: labels["node-role.kubernetes.io/control-plane"].is_string(),
             not_ready_since: since.filter(|_| !is_ready),
             open_since: opened.map(|now| before.and_then(|node| node.open_since).unwrap_or(now)),
-            first_open: before.and_then(|node| node.first_open).or(opened),
         };
+        if is_open && !node.pool.is_empty() {
+            self.first_open.entry(name.clone()).or_insert(now);
+        }
         self.nodes.insert(name, node);
     }
 
@@ -419,8 +423,11 @@ impl<'a> Settings<'a> {
                     .iter()
                     .map(|pool| pool.rules.stabilization);
                 // One that came while the plan was acted on was not seen.
-                let newest = self.nodes.values().filter(|node| !node.pool.is_empty());
-                let newest = newest.filter_map(|node| node.first_open).max();
+                let there = self
+                    .first_open
+                    .iter()
+                    .filter(|(name, _)| self.nodes.contains_key(*name));
+                let newest = there.map(|(_, since)| *since).max();
                 let newest = newest.filter(|since| now.duration_since(*since) > PLANNED / 2);
                 not_before("scaleDown.stabilization", newest, pools.max().unwrap_or(0));
             }

@@ -27,7 +27,7 @@ use crate::sweep;
 use self::blows::{Plan, Struck, Target, Unseen};
 
 /// The longest back-off is half an hour: what a plan left undone shows within this.
-const TAIL: Duration = Duration::from_secs(45 * 60);
+const TAIL: Duration = Duration::from_secs(33 * 60);
 /// Between the starts of replicas.
 const FOLLOWS: Duration = Duration::from_secs(3);
 /// What kproxide itself writes down.

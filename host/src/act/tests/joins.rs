@@ -73,11 +73,6 @@ async fn a_crash_after_any_request_took_effect_does_not_run_the_script_again() {
     died_at_every_request(Moment::Applied).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_crash_after_any_answer_does_not_run_the_script_again() {
-    died_at_every_request(Moment::Answered).await;
-}
-
 /// The dead process's command is still on its way, and arrives when the next process has seen that nothing ran, and asked for it itself.
 #[tokio::test(start_paused = true)]
 async fn a_command_that_arrives_late_does_not_run_the_script_again() {
