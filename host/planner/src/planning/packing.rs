@@ -6,9 +6,12 @@ use std::sync::Arc;
 use super::fit::{Demanded, Free, demanded};
 use super::pools::{self, Offer, PoolPlan, SiteSet};
 use super::room::Room;
+use super::schedule::is_refused;
+use super::snapshot::NodeInfo;
 use super::topology::{Spot, Topology};
 use crate::facts::PodSpec;
 use crate::ledger::Usage;
+use crate::plan::RefusedNode;
 use crate::question::Size;
 use crate::resources::Resources;
 use crate::world::Id;
@@ -39,6 +42,8 @@ pub(super) struct Demand<'a> {
     pub(super) shape: Id,
     pub(super) spec: &'a PodSpec,
     pub(super) count: u32,
+    /// Nodes where the scheduler has not put these pods although they fit.
+    pub(super) refused: &'a [RefusedNode],
 }
 
 /// A machine that packing wants.
@@ -67,6 +72,11 @@ pub(super) struct Packing<'w> {
     pub(super) room: Room,
     pub(super) usage: Usage,
     pub(super) topology: Topology<'w>,
+    /// Nodes that only rules about neighbours close to a pod, by their index in the snapshot. The pods of a new machine
+    /// may open them: a pod wishes to stand beside them, or its spread may go one further.
+    stays: Vec<(usize, NodeInfo<'w>)>,
+    /// What those Nodes take, by need and index.
+    pub(super) on_nodes: BTreeMap<(usize, usize), u32>,
 }
 
 impl Packing<'_> {
@@ -91,6 +101,7 @@ pub(super) fn pack<'w>(
     demands: &[Demand<'_>],
     room: &Room,
     topology: &Topology<'w>,
+    stays: Vec<(usize, NodeInfo<'w>)>,
 ) -> Packing<'w> {
     let admitting = Admitting::new(pool, demands);
     let mut by_cost: Vec<usize> = (0..pool.offers.len()).collect();
@@ -106,26 +117,23 @@ pub(super) fn pack<'w>(
             std::iter::once(first).chain(others).copied().collect()
         })
         .collect();
-    let mut best = Packing {
+    let nothing = Packing {
         orders: Vec::new(),
         left: demands.iter().map(|demand| demand.count).collect(),
         room: room.clone(),
         usage: pool.usage,
         topology: topology.clone(),
+        stays,
+        on_nodes: BTreeMap::new(),
     };
+    let mut best = nothing.clone();
     for opening in &openings {
         let mut packer = Packer {
             pool,
             demands,
             admitting: &admitting,
             opening,
-            packing: Packing {
-                orders: Vec::new(),
-                left: demands.iter().map(|demand| demand.count).collect(),
-                room: room.clone(),
-                usage: pool.usage,
-                topology: topology.clone(),
-            },
+            packing: nothing.clone(),
         };
         packer.fill();
         packer.shrink(&by_cost);
@@ -198,6 +206,10 @@ impl<'w> Packer<'_, 'w> {
             let one_by_one = self.one_by_one(demand);
             let mut is_first = true;
             while left > 0 {
+                if one_by_one && self.put_on_node(demand) {
+                    left -= 1;
+                    continue;
+                }
                 let before = left;
                 if one_by_one || std::mem::take(&mut is_first) {
                     for order in 0..self.packing.orders.len() {
@@ -222,6 +234,34 @@ impl<'w> Packer<'_, 'w> {
     /// Each pod with rules about its neighbours may open or close machines for the next.
     fn one_by_one(&self, demand: usize) -> bool {
         self.packing.topology.has_rules(self.demands[demand].shape)
+    }
+
+    /// Puts a pod on a Node that a planned machine has opened to it.
+    fn put_on_node(&mut self, demand: usize) -> bool {
+        let Demand {
+            need,
+            shape,
+            spec,
+            refused,
+            ..
+        } = self.demands[demand];
+        let Packing {
+            stays,
+            topology,
+            on_nodes,
+            ..
+        } = &mut self.packing;
+        let opened = stays.iter_mut().find(|(_, info)| {
+            let is_refused = info.node().is_some_and(|node| is_refused(refused, &node));
+            !is_refused && info.takes(spec) && topology.misfit(shape, info.spot()).is_none()
+        });
+        let Some((index, info)) = opened else {
+            return false;
+        };
+        info.place.free.put(spec, 1);
+        topology.put(shape, info.spot(), 1);
+        *on_nodes.entry((need, *index)).or_default() += 1;
+        true
     }
 
     fn offer(&self, index: usize) -> &Offer<'w> {

@@ -6,6 +6,7 @@ use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
+use super::snapshot::NodeInfo;
 use super::topology::Spot;
 use super::{Planning, Tick, awaited};
 use crate::facts::PodSpec;
@@ -14,6 +15,9 @@ use crate::refusal::{Refusal, Refused};
 use crate::report::{Misfit, Severity, Unusable, Why};
 use crate::resources::Resources;
 use crate::time::later;
+
+/// No more Nodes than this are tried again as machines are planned.
+const MOST_OPENED: usize = 100;
 
 /// An order of a pool, waiting to be placed.
 pub(super) struct Wanted {
@@ -66,10 +70,12 @@ impl<'w> Planning<'w> {
                     shape: need.shape,
                     spec: &need.spec,
                     count: need.left,
+                    refused: &need.refused,
                 }),
             }
         }
-        let packing = packing::pack(pool, &demands, room, &self.snapshot.topology);
+        let stays = self.perhaps_opened(&demands);
+        let packing = packing::pack(pool, &demands, room, &self.snapshot.topology, stays);
         let mut left: Vec<(usize, u32, Option<Why>)> = Vec::new();
         for (demand, count) in demands.iter().zip(&packing.left) {
             let why = (*count > 0).then(|| self.refusal(pool, demand, &packing));
@@ -97,6 +103,12 @@ impl<'w> Planning<'w> {
         for (need, why) in infeasible {
             self.needs[need].whys.insert(name.clone(), why);
         }
+        for ((need, node), count) in &packing.on_nodes {
+            let (need, info) = (&mut self.needs[*need], &mut self.snapshot.nodes[*node]);
+            info.place.free.put(&need.spec, *count);
+            info.promised += count;
+            need.note_place(info, *count);
+        }
         for order in &packing.orders {
             self.placing.wanted.push(Wanted {
                 pool: index,
@@ -105,6 +117,21 @@ impl<'w> Planning<'w> {
             });
         }
         packing
+    }
+
+    /// Nodes that have room for pods whose wish for neighbours, or whose spread, keeps them away as things stand.
+    fn perhaps_opened(&self, demands: &[Demand<'_>]) -> Vec<(usize, NodeInfo<'w>)> {
+        let may_change = |demand: &&Demand<'_>| {
+            !demand.spec.pod_affinity.is_empty() || !demand.spec.spread.is_empty()
+        };
+        let demands: Vec<_> = demands.iter().filter(may_change).collect();
+        if demands.is_empty() {
+            return Vec::new();
+        }
+        let has_room = |info: &NodeInfo<'_>| demands.iter().any(|demand| info.takes(demand.spec));
+        let nodes = self.snapshot.nodes.iter().enumerate();
+        let nodes = nodes.filter(|(_, info)| has_room(info)).take(MOST_OPENED);
+        nodes.map(|(index, info)| (index, info.clone())).collect()
     }
 
     /// Machines beyond what pods ask: up to `minNodes`, and until the pool's headroom is free.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Planning;
 use super::fit::is_picky;
 use super::packing::weight;
+use super::snapshot::NodeInfo;
 use crate::facts::{PodSpec, Served, Shape};
 use crate::ids::{ClaimName, NodeName, PodKey, PoolName};
 use crate::plan::RefusedNode;
@@ -33,6 +34,20 @@ pub(super) struct Need<'w> {
     pub(super) launched: Vec<(ClaimName, u32)>,
     /// Why no pool makes a machine for those that are left, or not in this tick.
     pub(super) whys: BTreeMap<PoolName, Why>,
+}
+
+impl Need<'_> {
+    /// So many of its pods are to run on this Node, or on this machine that is coming.
+    pub(super) fn note_place(&mut self, info: &NodeInfo<'_>, count: u32) {
+        if info.is_coming()
+            && let Some(claim) = &info.claim
+        {
+            self.on_claims.get_or_insert_with(|| (claim.clone(), 0)).1 += count;
+        } else if let Some(node) = info.node() {
+            let first = || (node.name().clone(), 0);
+            self.on_nodes.get_or_insert_with(first).1 += count;
+        }
+    }
 }
 
 impl<'w> Planning<'w> {
@@ -65,16 +80,7 @@ impl<'w> Planning<'w> {
             for (index, count) in put {
                 has_put = true;
                 need.left -= count;
-                let info = &self.snapshot.nodes[index];
-                if info.is_coming()
-                    && let Some(claim) = &info.claim
-                {
-                    need.on_claims.get_or_insert_with(|| (claim.clone(), 0)).1 += count;
-                } else if let Some(node) = info.node() {
-                    need.on_nodes
-                        .get_or_insert_with(|| (node.name().clone(), 0))
-                        .1 += count;
-                }
+                need.note_place(&self.snapshot.nodes[index], count);
             }
         }
         has_put
@@ -121,7 +127,7 @@ impl<'w> Planning<'w> {
     }
 }
 
-fn is_refused(refused: &[RefusedNode], node: &NodeView<'_>) -> bool {
+pub(super) fn is_refused(refused: &[RefusedNode], node: &NodeView<'_>) -> bool {
     refused.iter().any(|it| it.node == *node.name())
 }
 

@@ -37,6 +37,7 @@ pub(super) struct ClusterSnapshot<'w> {
     pub(super) topology: Topology<'w>,
 }
 
+#[derive(Clone)]
 pub(super) struct NodeInfo<'w> {
     /// A coming machine may have its Node already. It is taken as it will be, without taints and cordons that will go.
     pub(super) place: Place<'w>,
@@ -96,11 +97,11 @@ impl<'w> NodeInfo<'w> {
         self.place.node
     }
 
-    fn takes(&self, spec: &PodSpec) -> bool {
+    pub(super) fn takes(&self, spec: &PodSpec) -> bool {
         self.is_open && self.place.misfit(spec).is_none()
     }
 
-    fn spot(&self) -> Spot<'_> {
+    pub(super) fn spot(&self) -> Spot<'_> {
         match self.is_coming {
             true => Spot::coming(&self.place.profile, self.place.node),
             false => Spot::of(&self.place.profile),

@@ -338,6 +338,34 @@ fn replicas_are_spread_over_hypervisors() {
 }
 
 #[test]
+fn a_machine_that_is_made_opens_nodes_to_the_next_pods() {
+    let mut scene = Scene::default();
+    for (name, zone) in [("a", "alpha"), ("b", "beta")] {
+        server(&mut scene, name, zone);
+    }
+    running(&mut scene, "other", "b", spec("cpu=8"));
+    // One on a; then beta must have one, which takes a machine; then one more on a, and one more on the machine.
+    pending(&mut scene, "web", 4, spreading(spread(ZONE, "app=web")));
+    let plan = scene.plan();
+    assert_eq!(places(&plan), ["beta"], "{}", whys(&plan));
+
+    // Too large for either Node; what wants to be in its zone is not.
+    let mut scene = Scene::default();
+    for (name, zone) in [("a", "alpha"), ("b", "alpha")] {
+        server(&mut scene, name, zone);
+        running(&mut scene, "other", name, spec("cpu=6"));
+    }
+    scene
+        .inventory
+        .hypervisors
+        .retain(|name, _| **name == *"alpha");
+    pending(&mut scene, "db", 1, spec("cpu=4"));
+    pending(&mut scene, "web", 4, beside(ZONE, "app=db"));
+    let plan = scene.plan();
+    assert_eq!(places(&plan), ["alpha"], "{}", whys(&plan));
+}
+
+#[test]
 fn a_domain_without_pods_takes_the_next_one() {
     let mut scene = Scene::default();
     for (name, zone) in [("a", "alpha"), ("b", "beta"), ("c", "gamma")] {
