@@ -558,7 +558,11 @@ pub(crate) fn clock_off(ahead: jiff::SignedDuration) -> Option<String> {
     })
 }
 
-/// Our own Ledger writes and the shell's own facts are no reason to plan again.
+/// Our own Ledger writes and the shell's own facts are no reason to plan again. Nor is the free room of a storage: drivers
+/// write it every minute, and a pod that waits for it is looked at with the next poll.
 fn is_news(delta: &Delta) -> bool {
-    !matches!(delta, Delta::Ledger(_) | Delta::Host(_))
+    !matches!(
+        delta,
+        Delta::Ledger(_) | Delta::Host(_) | Delta::StorageCapacity(..)
+    )
 }

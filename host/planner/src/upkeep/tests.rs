@@ -94,6 +94,15 @@ fn f50_an_entry_without_claim_counts_until_its_vm_is_gone() {
     assert_eq!(states(&kept(&scene)), [EntryState::Live]);
     let told = |scene: &Scene| kept(scene).findings[0].message.clone();
     assert!(told(&scene).contains("could not be read yet"));
+    let mut template = scene.clone();
+    template
+        .inventory
+        .guests
+        .values_mut()
+        .next()
+        .unwrap()
+        .template = true;
+    assert!(told(&template).contains("is now a template"));
     // It was moved since it was made.
     let guest = scene.inventory.guests.values_mut().next().unwrap();
     guest.hypervisor = "beta".into();

@@ -209,7 +209,8 @@ const CHANGES_ENOUGH: usize = 256;
 /// The watches of all kinds, each a task to be owned and awaited by the caller. A task ends when its receiver is gone.
 /// Dropping the task ends the watch.
 ///
-/// The channel's bound is the only buffer: a slow receiver slows the watches down.
+/// The channel's bound is the only buffer: a slow receiver slows the watches down. The first lists run side by side: one
+/// after the other, a list that hangs would keep all others back, and the peak of memory is that of the Pods anyway.
 pub fn tasks(
     client: &Client,
     reports: &mpsc::Sender<Report>,

@@ -244,36 +244,47 @@ fn one_tick_begins_at_most_twenty_machines() {
 #[test]
 fn orders_with_fewest_hypervisors_are_placed_first_and_choices_leave_room() {
     // The policy prefers alpha, which alone can take the pods that select it.
-    let mut scene = Scene::default();
-    for name in ["alpha", "beta", "gamma"] {
-        *scene.hypervisor(name) = hypervisor(32, 8);
-    }
-    let mut picky = spec("cpu=3");
-    picky.node_selector = labels("topology.kubernetes.io/zone=alpha");
-    scene.pending("a-free", 2, spec("cpu=4"));
-    scene.pending("picky", 1, picky);
-    let plan = scene.plan_with(|question| match question {
-        Question::Rank(rank) => {
-            let possible = (0..)
-                .zip(&rank.candidates)
-                .filter(|(_, candidate)| candidate.ineligible.is_none());
-            let placements = possible.map(|(index, _)| Scored {
-                index,
-                score: 1.0 - f64::from(index) / 10.0,
-                reason: String::new(),
-            });
-            answered(
-                question,
-                AnswerBody::Ranking(Ranking {
-                    placements: placements.collect(),
-                    ..Ranking::default()
-                }),
-            )
+    // Pods of a higher priority are packed first, and whatever was planned on alpha moves away for the others.
+    for priority in [0, 10] {
+        let mut scene = Scene::default();
+        for name in ["alpha", "beta", "gamma"] {
+            *scene.hypervisor(name) = hypervisor(32, 8);
         }
-        Question::Order(_) | Question::Decorate(_) => reasonable(question),
-    });
-    assert_eq!(plan.launches.len(), 3, "{:#?}", plan.report.pending);
-    assert_eq!(&*plan.launches[0].spec.hypervisor, "alpha");
+        let mut picky = spec("cpu=3");
+        picky.node_selector = labels("topology.kubernetes.io/zone=alpha");
+        let free = PodSpec {
+            priority,
+            ..spec("cpu=4")
+        };
+        scene.pending("a-free", 2, free);
+        scene.pending("picky", 1, picky);
+        let plan = scene.plan_with(|question| match question {
+            Question::Rank(rank) => {
+                let possible = (0..)
+                    .zip(&rank.candidates)
+                    .filter(|(_, candidate)| candidate.ineligible.is_none());
+                let placements = possible.map(|(index, _)| Scored {
+                    index,
+                    score: 1.0 - f64::from(index) / 10.0,
+                    reason: String::new(),
+                });
+                answered(
+                    question,
+                    AnswerBody::Ranking(Ranking {
+                        placements: placements.collect(),
+                        ..Ranking::default()
+                    }),
+                )
+            }
+            Question::Order(_) | Question::Decorate(_) => reasonable(question),
+        });
+        assert_eq!(plan.launches.len(), 3, "{:#?}", plan.report.pending);
+        assert_eq!(&*plan.launches[0].spec.hypervisor, "alpha");
+        assert_eq!(
+            plan.launches[0].reason,
+            "for the pending pod default/picky-00000"
+        );
+    }
 }
 
 #[test]
@@ -557,6 +568,12 @@ fn a_launch_is_reserved_as_it_is_made() {
     let ledger = plan.ledger.unwrap();
     let (launch, entry) = (&plan.launches[0], &ledger.entries[0]);
     assert_eq!(launch.reason, "for the pending pod default/web-00000");
+    let mut two = scene.clone();
+    two.pending("web", 2, spec("cpu=1"));
+    assert_eq!(
+        two.plan().launches[0].reason,
+        "for 2 pending pods such as default/web-00000"
+    );
     assert_eq!(
         (&entry.claim, entry.vmid, entry.state),
         (
