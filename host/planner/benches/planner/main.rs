@@ -4,10 +4,17 @@
 
 mod burst;
 mod cluster;
+mod diverse;
 mod spread;
 mod thinning;
 
 use criterion::{criterion_group, criterion_main};
 
-criterion_group!(benches, burst::benches, cluster::benches, thinning::benches);
+criterion_group!(
+    benches,
+    burst::benches,
+    cluster::benches,
+    diverse::benches,
+    thinning::benches
+);
 criterion_main!(benches);

@@ -213,6 +213,9 @@ impl<'w> Packer<'_, 'w> {
                 let before = left;
                 if one_by_one || std::mem::take(&mut is_first) {
                     for order in 0..self.packing.orders.len() {
+                        if left == 0 {
+                            break;
+                        }
                         left -= self.fill_open(demand, order, left);
                     }
                 }
@@ -494,12 +497,13 @@ impl<'w> Packer<'_, 'w> {
             .collect();
         for index in 0..self.packing.orders.len() {
             let old = self.packing.orders[index].offer;
-            let smaller = by_cost.iter().rev().copied();
-            let smaller = smaller
-                .take_while(|offer| self.offer(*offer).cost() < self.offer(old).cost())
-                .filter_map(|offer| Some((offer, self.refilled(index, offer, &demand_of)?)));
-            let smaller: Vec<(usize, Free)> = smaller.collect();
-            for (offer, free) in smaller {
+            for offer in by_cost.iter().rev().copied() {
+                if self.offer(offer).cost() >= self.offer(old).cost() {
+                    break;
+                }
+                let Some(free) = self.refilled(index, offer, &demand_of) else {
+                    continue;
+                };
                 let order = &self.packing.orders[index];
                 // A machine that has to stay where it is stays there as a smaller one, too.
                 let mut sites = match order.is_pinned {
