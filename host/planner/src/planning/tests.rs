@@ -12,6 +12,7 @@ mod headroom;
 mod learned;
 mod lifecycle;
 mod machines;
+mod optimum;
 mod orphans;
 mod patience;
 mod placement;
