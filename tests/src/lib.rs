@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`release_binary`] builds what is shipped.
+//! [`release_binary`] builds what is shipped. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
@@ -22,6 +22,7 @@ mod release;
 
 pub mod controlplane;
 pub mod kubelet;
+pub mod oracle;
 
 pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
 pub use eventually::{Probe, eventually};

@@ -9,6 +9,7 @@ use kproxide_planner::fixtures::{
 use kproxide_planner::planning::expected::Expected;
 use kproxide_planner::planning::{Limits, Planning};
 use kproxide_planner::resources::Resources;
+use kproxide_testkit::oracle::full_name;
 use serde_json::{Value, json};
 
 /// One pool with one class, as the object of kind Machine says: `cores`, `gib` and `pods` of its type, `gpus`, `labels` and
@@ -68,7 +69,7 @@ pub(super) fn rendered(machine: &Expected<'_>, name: &str, objects: &[Value]) ->
     });
     let daemons = machine.daemons.iter().map(|key| {
         let is_meant =
-            |set: &&Value| set["kind"] == "DaemonSet" && super::full_name(set) == key.to_string();
+            |set: &&Value| set["kind"] == "DaemonSet" && full_name(set) == key.to_string();
         let set = objects.iter().find(is_meant).expect("it was read");
         let template = &set["spec"]["template"];
         let mut pod = json!({

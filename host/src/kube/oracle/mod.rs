@@ -3,7 +3,6 @@
 
 mod draw;
 mod machine;
-mod scheduler;
 mod shrink;
 mod storage;
 
@@ -17,10 +16,10 @@ use kproxide_planner::ids::{NodeName, PodKey};
 use kproxide_planner::planning::Filters;
 use kproxide_planner::planning::expected::Expected;
 use kproxide_planner::report::Misfit;
+use kproxide_testkit::oracle::{Refusal, Scheduler, Verdicts};
 use kproxide_testkit::require_controlplane;
 use serde_json::Value;
 
-use self::scheduler::{Refusal, Scheduler, Verdicts};
 use super::watch::{Change, Kind};
 
 /// How many worlds are drawn. See `tests/README.md`.
@@ -235,14 +234,6 @@ impl Case {
             Some(Difference { plugins, text })
         };
         judged.iter().filter_map(difference).collect()
-    }
-}
-
-fn full_name(object: &Value) -> String {
-    let meta = &object["metadata"];
-    match (meta["namespace"].as_str(), meta["name"].as_str()) {
-        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-        (_, name) => name.unwrap_or_default().to_owned(),
     }
 }
 

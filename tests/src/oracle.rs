@@ -5,25 +5,29 @@ use std::fmt;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use kproxide_testkit::Programs;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::full_name;
+use crate::controlplane::Programs;
 
-pub(super) struct Scheduler {
+/// The process. It ends with this.
+#[derive(Debug)]
+pub struct Scheduler {
     child: Child,
     input: BufWriter<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 /// By pod and Node: every plugin that refuses, with its reasons.
-pub(super) type Verdicts = BTreeMap<(String, String), Vec<Refusal>>;
+pub type Verdicts = BTreeMap<(String, String), Vec<Refusal>>;
 
+/// A plugin that refuses.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Refusal {
-    pub(super) plugin: String,
-    pub(super) reasons: Vec<String>,
+pub struct Refusal {
+    /// Its name.
+    pub plugin: String,
+    /// What it says.
+    pub reasons: Vec<String>,
 }
 
 impl fmt::Display for Refusal {
@@ -47,7 +51,10 @@ struct Verdict {
 }
 
 impl Scheduler {
-    pub(super) fn start(programs: &Programs) -> Self {
+    /// # Panics
+    ///
+    /// If the process cannot be started.
+    pub fn start(programs: &Programs) -> Self {
         let mut child = Command::new(programs.path())
             .arg("oracle")
             .stdin(Stdio::piped())
@@ -64,19 +71,41 @@ impl Scheduler {
     }
 
     /// What it says of each pod that waits and each Node, or what is wrong with the world.
-    pub(super) fn judge(&mut self, objects: &[Value]) -> Result<Verdicts, String> {
+    ///
+    /// # Errors
+    ///
+    /// The world holds what an API server would not take.
+    ///
+    /// # Panics
+    ///
+    /// If the process is gone.
+    pub fn judge(&mut self, objects: &[Value]) -> Result<Verdicts, String> {
         self.ask(objects);
         self.answer()
     }
 
-    pub(super) fn ask(&mut self, objects: &[Value]) {
+    /// Asks without waiting for the answer.
+    ///
+    /// # Panics
+    ///
+    /// If the process is gone.
+    pub fn ask(&mut self, objects: &[Value]) {
         let pods = objects.iter().filter(|object| is_waiting(object));
         let pods: Vec<String> = pods.map(full_name).collect();
         let question = json!({"objects": objects, "pods": pods});
         writeln!(self.input, "{question}").expect("the oracle reads");
     }
 
-    pub(super) fn answer(&mut self) -> Result<Verdicts, String> {
+    /// The answer to the first question that has none.
+    ///
+    /// # Errors
+    ///
+    /// The world holds what an API server would not take.
+    ///
+    /// # Panics
+    ///
+    /// If the process is gone.
+    pub fn answer(&mut self) -> Result<Verdicts, String> {
         self.input.flush().expect("the oracle reads");
         let mut line = String::new();
         self.output
@@ -103,4 +132,13 @@ impl Drop for Scheduler {
 
 fn is_waiting(object: &Value) -> bool {
     object["kind"] == "Pod" && object["spec"]["nodeName"].is_null()
+}
+
+/// `namespace/name`, or the name of what has no namespace.
+pub fn full_name(object: &Value) -> String {
+    let meta = &object["metadata"];
+    match (meta["namespace"].as_str(), meta["name"].as_str()) {
+        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+        (_, name) => name.unwrap_or_default().to_owned(),
+    }
 }
