@@ -135,9 +135,11 @@ impl Bench {
                 .await;
             }
         }
-        let ledgers = "/apis/kproxide.dev/v1alpha1/ledgers";
-        if api.find(ledgers).await.unwrap().is_some() {
-            self.delete_all(ledgers, "").await;
+        for kind in ["ledgers", "nodepools"] {
+            let path = format!("/apis/kproxide.dev/v1alpha1/{kind}");
+            if api.find(&path).await.unwrap().is_some() {
+                self.delete_all(&path, "").await;
+            }
         }
         for namespace in ["default", "kube-system"] {
             for owners in [
@@ -180,6 +182,7 @@ impl Bench {
             "/api/v1/namespaces/default/persistentvolumeclaims",
             "/api/v1/persistentvolumes",
             "/apis/storage.k8s.io/v1/storageclasses",
+            "/apis/storage.k8s.io/v1/csidrivers",
         ] {
             self.delete_all(storage, "").await;
         }

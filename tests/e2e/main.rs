@@ -34,3 +34,4 @@ mod repair;
 mod scale_down;
 mod secrets;
 mod volumes;
+mod worlds;

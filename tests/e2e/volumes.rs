@@ -1,53 +1,54 @@
 //! Pods with PersistentVolumeClaims. The real volume controller binds and the real scheduler places; the test plays the
 //! provisioner and the driver.
 
+use kproxide_testkit::controlplane::Api;
 use kproxide_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::bench::on_a_cluster;
 use crate::stage::{SOON, Scene, Stage};
 
-const HOST: &str = "kubernetes.io/hostname";
-const ZONE: &str = "topology.kubernetes.io/zone";
-const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+pub(crate) const HOST: &str = "kubernetes.io/hostname";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
-const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
-const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+pub(crate) const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
+pub(crate) const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 
 /// What a provisioner makes.
 #[derive(Clone, Copy)]
-struct Driver {
-    class: &'static str,
-    name: &'static str,
+pub(crate) struct Driver {
+    pub(crate) class: &'static str,
+    pub(crate) name: &'static str,
     /// Its volumes can be reached from Nodes with the same value of this label.
     key: &'static str,
 }
 
 /// As k3s has it.
-const LOCAL_PATH: Driver = Driver {
+pub(crate) const LOCAL_PATH: Driver = Driver {
     class: "local-path",
     name: "rancher.io/local-path",
     key: HOST,
 };
-const PROXMOX: Driver = Driver {
+pub(crate) const PROXMOX: Driver = Driver {
     class: "proxmox",
     name: "csi.proxmox.sinextra.dev",
     key: ZONE,
 };
 
 impl Driver {
-    async fn install(&self, stage: &Stage<'_>) {
+    pub(crate) async fn install(&self, api: &Api) {
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {"name": self.class},
             "provisioner": self.name, "volumeBindingMode": "WaitForFirstConsumer",
         });
-        stage.api().create(CLASSES, &class).await.unwrap();
+        api.create(CLASSES, &class).await.unwrap();
     }
 
     /// Makes a volume for each claim for which the scheduler has chosen a Node; removes those whose claim is gone.
-    async fn provision(&self, stage: &Stage<'_>) {
-        let api = stage.api();
+    pub(crate) async fn provision(&self, api: &Api) {
         let volumes = api.list(VOLUMES).await.unwrap();
         for volume in &volumes {
             if volume["status"]["phase"] == "Released" {
@@ -56,7 +57,7 @@ impl Driver {
             }
         }
         for claim in api.list(CLAIMS).await.unwrap() {
-            let chosen = &claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];
+            let chosen = &claim["metadata"]["annotations"][SELECTED_NODE];
             let name = format!("pvc-{}", claim["metadata"]["uid"].as_str().unwrap());
             let is_there = volumes
                 .iter()
@@ -65,7 +66,14 @@ impl Driver {
             let Some(node) = chosen.as_str().filter(|_| is_ours && !is_there) else {
                 continue;
             };
-            let node = api.get(&format!("/api/v1/nodes/{node}")).await.unwrap();
+            let node = api.find(&format!("/api/v1/nodes/{node}")).await.unwrap();
+            let Some(node) = node else {
+                // The scheduler chooses anew once the provisioner has given the Node up.
+                let again = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
+                let claim = claim["metadata"]["name"].as_str().unwrap();
+                let _ = api.merge(&format!("{CLAIMS}/{claim}"), &again).await;
+                continue;
+            };
             let value = &node["metadata"]["labels"][self.key];
             let source = match self.key {
                 HOST => json!({"local": {"path": "/opt/local-path"}}),
@@ -97,7 +105,7 @@ impl Driver {
             SOON,
             &format!("{count} pods of {app} with volumes"),
             async || {
-                self.provision(stage).await;
+                self.provision(stage.api()).await;
                 let ready = stage.ready_pods(app).await.len();
                 if ready == count {
                     Ok(())
@@ -111,7 +119,7 @@ impl Driver {
 
     async fn until_machines(&self, stage: &Stage<'_>, count: usize) {
         eventually(SOON, &format!("{count} machines"), async || {
-            self.provision(stage).await;
+            self.provision(stage.api()).await;
             match stage.machines().len() {
                 now if now == count => Ok(()),
                 now => Err(format!("{now} machines; {}", stage.describe().await)),
@@ -159,7 +167,7 @@ fn stateful_set(name: &str, replicas: u32, class: &str) -> Value {
 fn stateful_replicas_with_volumes_of_their_nodes_come_from_zero_and_their_nodes_stay() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
-        LOCAL_PATH.install(&stage).await;
+        LOCAL_PATH.install(stage.api()).await;
         let set = stateful_set("db", 3, LOCAL_PATH.class);
         stage.api().create(STATEFUL_SETS, &set).await.unwrap();
         LOCAL_PATH.until_running(&stage, "db", 3).await;
@@ -184,7 +192,7 @@ fn stateful_replicas_with_volumes_of_their_nodes_come_from_zero_and_their_nodes_
 fn a_volume_of_a_hypervisor_brings_its_pod_back_there() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(bench, Scene::default()).await;
-        PROXMOX.install(&stage).await;
+        PROXMOX.install(stage.api()).await;
         let claim = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
             "spec": {
