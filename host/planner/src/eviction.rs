@@ -26,6 +26,7 @@ pub enum Blocker {
 pub(crate) struct Ties<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) do_not_disrupt: bool,
+    pub(crate) safe_to_evict: bool,
     pub(crate) is_bare: bool,
     pub(crate) of_unfinished_job: bool,
     pub(crate) local_volumes: bool,
@@ -33,12 +34,13 @@ pub(crate) struct Ties<'a> {
     pub(crate) is_expendable: bool,
 }
 
-/// The first rule that keeps a pod where it is. Without `rules`, or if the pod is expendable, only its own annotation does.
+/// The first rule that keeps a pod where it is. Without `rules`, or if the pod is expendable or says that it is safe to
+/// evict, only its own annotation does.
 pub(crate) fn blocker(pod: &Ties<'_>, rules: Option<&BlockedBy>) -> Option<Blocker> {
     if pod.do_not_disrupt {
         return Some(Blocker::DoNotDisrupt);
     }
-    let rules = rules.filter(|_| !pod.is_expendable)?;
+    let rules = rules.filter(|_| !pod.is_expendable && !pod.safe_to_evict)?;
     if rules.bare_pods && pod.is_bare {
         Some(Blocker::BarePod)
     } else if rules.unfinished_jobs && pod.of_unfinished_job {

@@ -22,8 +22,9 @@ pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
 /// Annotation with the value `"true"` on a pod, a Node or a claim: kproxide does not remove the Node by a voluntary
 /// removal.
 pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
-/// Annotation of a NodeClaim: its machine is replaced as soon as budget allows.
+/// Annotation of a NodeClaim: its machine may be removed although a PersistentVolume can be reached only from its Node.
 pub const DISCARD_LOCAL_VOLUMES: &str = "kproxide.dev/discard-local-volumes";
+/// Annotation of a NodeClaim: its machine is replaced as soon as budget allows.
 pub const REPLACE: &str = "kproxide.dev/replace";
 /// Annotation. On a NodeClaim: kproxide leaves it exactly as it is, even in the middle of a removal. On a NodePool: as
 /// `spec.paused`.
@@ -33,8 +34,17 @@ pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";
 /// Annotation of the Ledger by which a person takes what an anchor shows for ours.
 pub const ACKNOWLEDGE_ANCHOR: &str = "kproxide.dev/acknowledge-anchor";
 
-/// Cluster Autoscaler's annotation with which a pod keeps its Node.
+/// Cluster Autoscaler's annotation of a pod. `"false"`: it keeps its Node. `"true"`: none of a pool's `blockedBy` holds
+/// for it.
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// Cluster Autoscaler's annotation of a pod: these volumes of its Node, separated by commas, do not keep it there.
+pub const SAFE_TO_EVICT_LOCAL_VOLUMES: &str =
+    "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+/// Cluster Autoscaler's annotation of a Node: kproxide does not remove it because it is not needed.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// Karpenter's annotation of a pod or a Node, which kproxide reads as its own of that name. Karpenter knows durations,
+/// too: kproxide takes one for `"true"`.
+pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// The kubelet sets this annotation on the API's copy of a static pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 

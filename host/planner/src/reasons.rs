@@ -11,6 +11,7 @@ use crate::eviction::Blocker;
 use crate::facts::{PoolFacts, RemovalReason, VolumeNeed};
 use crate::hold::Hold;
 use crate::ids::{PodKey, PoolName};
+use crate::keys::SCALE_DOWN_DISABLED;
 use crate::resources::Lack;
 use crate::why::NoAnswer;
 
@@ -22,6 +23,7 @@ pub enum GiveUp {
     PoolPaused(PoolName),
     ScaleDownOff,
     DoNotDisrupt,
+    ScaleDownDisabled,
     /// It is pending, and fits on the Node.
     Pending(PodKey),
     Stuck(Stuck),
@@ -35,6 +37,7 @@ impl fmt::Display for GiveUp {
             Self::PoolPaused(pool) => Hold::PoolPaused(pool.clone()).fmt(f),
             Self::ScaleDownOff => f.write_str("scale-down was disabled"),
             Self::DoNotDisrupt => Kept::DoNotDisrupt.fmt(f),
+            Self::ScaleDownDisabled => Kept::ScaleDownDisabled.fmt(f),
             Self::Pending(pod) => write!(f, "pod {pod} is pending and fits on this Node"),
             Self::Stuck(stuck) => stuck.fmt(f),
         }
@@ -71,6 +74,7 @@ pub enum Kept {
     PoolGone,
     ScaleDownOff,
     DoNotDisrupt,
+    ScaleDownDisabled,
     /// Its condition asks for a person. This is the condition's message.
     Refused(String),
     /// A drain of it was given up a short time ago.
@@ -127,7 +131,10 @@ impl fmt::Display for Kept {
             Self::Removing(reason) => write!(f, "being removed: {reason}"),
             Self::PoolGone => f.write_str("its pool is gone"),
             Self::ScaleDownOff => f.write_str("scale-down is disabled for its pool"),
-            Self::DoNotDisrupt => f.write_str("the annotation kproxide.dev/do-not-disrupt is set"),
+            Self::DoNotDisrupt => f.write_str(
+                "the annotation kproxide.dev/do-not-disrupt (or Karpenter's of that name) is set",
+            ),
+            Self::ScaleDownDisabled => write!(f, "its annotation {SCALE_DOWN_DISABLED} is set"),
             Self::Refused(message) => f.write_str(message),
             Self::Rests => f.write_str("kproxide gave its drain up a short time ago, and tries again later"),
             Self::NotReady => f.write_str("it is not Ready. kproxide repairs it when repairAfter is over"),

@@ -9,7 +9,7 @@ use crate::claim::Phase;
 use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
-use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT};
+use crate::keys::{CONTROL_PLANE_ROLES, DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT};
 use crate::plan::{Advance, Plan, RemovalReason, Verdict};
 use crate::world::World;
 
@@ -115,9 +115,15 @@ impl<'w> Removals<'w> {
     }
 
     fn is_node_protected(&self, claim: &ClaimFacts) -> bool {
-        let node = self.world.node_of(claim);
-        let value = node.and_then(|node| node.facts.annotations.get(DO_NOT_DISRUPT));
-        value.is_some_and(|value| value == "true")
+        let Some(node) = self.world.node_of(claim) else {
+            return false;
+        };
+        let annotations = &node.facts.annotations;
+        let karpenters = annotations.get(KARPENTER_DO_NOT_DISRUPT);
+        karpenters.is_some_and(|value| value != "false")
+            || annotations
+                .get(DO_NOT_DISRUPT)
+                .is_some_and(|value| value == "true")
     }
 
     fn node_violation(&self, claim: &ClaimFacts) -> Option<Violation> {

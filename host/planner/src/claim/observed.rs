@@ -197,6 +197,7 @@ pub struct PodOnNode {
     pub bare: bool,
     pub unfinished_job: bool,
     pub do_not_disrupt: bool,
+    pub safe_to_evict: bool,
     pub local_volumes: bool,
     pub empty_dir: bool,
     pub priority: i32,
@@ -220,6 +221,7 @@ impl PodOnNode {
             bare: pod.owner.is_none() && !pod.mirror,
             unfinished_job: owned_by("Job") && !finished,
             do_not_disrupt: pod.do_not_disrupt,
+            safe_to_evict: pod.safe_to_evict,
             local_volumes: pod.spec.local_volumes,
             empty_dir: pod.spec.empty_dir,
             priority: pod.spec.priority,
@@ -231,6 +233,7 @@ impl PodOnNode {
         Ties {
             namespace: &self.key.namespace,
             do_not_disrupt: self.do_not_disrupt,
+            safe_to_evict: self.safe_to_evict,
             is_bare: self.bare,
             of_unfinished_job: self.unfinished_job,
             local_volumes: self.local_volumes,

@@ -36,9 +36,13 @@ pub struct PodFacts {
     /// A static pod's mirror in the API: it lives and dies with its kubelet.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mirror: bool,
-    /// Carries `kproxide.dev/do-not-disrupt: "true"` (or Cluster Autoscaler's `safe-to-evict: "false"`).
+    /// Carries `kproxide.dev/do-not-disrupt: "true"` (or Cluster Autoscaler's `safe-to-evict: "false"`, or Karpenter's
+    /// `do-not-disrupt`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub do_not_disrupt: bool,
+    /// Carries Cluster Autoscaler's `safe-to-evict: "true"`: no `blockedBy` of its pool holds for it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub safe_to_evict: bool,
     pub labels: Labels,
     /// The PersistentVolumeClaims that its volumes name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

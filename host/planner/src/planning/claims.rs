@@ -15,7 +15,7 @@ use crate::facts::{
 use crate::guard::{self, Deed, freeze};
 use crate::hold::Hold;
 use crate::ids::{ClaimName, PoolName};
-use crate::keys::DO_NOT_DISRUPT;
+use crate::keys::{DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT, SCALE_DOWN_DISABLED};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 use crate::report::Severity;
@@ -289,6 +289,9 @@ impl Planning<'_> {
         if !pool.scale_down.enabled {
             return Some(GiveUp::ScaleDownOff);
         }
+        if stays_unneeded(&node) {
+            return Some(GiveUp::ScaleDownDisabled);
+        }
         if let Some(pod) = self.pending_pod_for(&node) {
             return Some(GiveUp::Pending(pod));
         }
@@ -479,13 +482,18 @@ fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
     inventory.is_some_and(|inventory| GuestHint::of(claim, inventory) == GuestHint::Absent)
 }
 
-/// Claim or Node carry `kproxide.dev/do-not-disrupt`.
+/// Claim or Node carry `kproxide.dev/do-not-disrupt`, or the Node Karpenter's.
 pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
-    let node_is = row.node.is_some_and(|node| {
-        let value = node.facts.annotations.get(DO_NOT_DISRUPT);
-        value.is_some_and(|value| value == "true")
-    });
-    row.claim.do_not_disrupt || node_is
+    let annotation = |key: &str| row.node.and_then(|node| node.facts.annotations.get(key));
+    row.claim.do_not_disrupt
+        || annotation(DO_NOT_DISRUPT).is_some_and(|value| value == "true")
+        || annotation(KARPENTER_DO_NOT_DISRUPT).is_some_and(|value| value != "false")
+}
+
+/// The Node carries Cluster Autoscaler's `scale-down-disabled`.
+pub(super) fn stays_unneeded(node: &NodeView<'_>) -> bool {
+    let value = node.facts.annotations.get(SCALE_DOWN_DISABLED);
+    value.is_some_and(|value| value == "true")
 }
 
 /// Whether kproxide may act on a machine that stays: go on making it, or keep it in service.

@@ -50,6 +50,7 @@ pub(super) struct Pod {
     pub(super) deleting: bool,
     pub(super) mirror: bool,
     pub(super) do_not_disrupt: bool,
+    pub(super) safe_to_evict: bool,
     pub(super) of_daemon_set: bool,
     pub(super) of_job: bool,
 }
@@ -187,6 +188,7 @@ impl Pods {
             deleting: facts.deleting,
             mirror: facts.mirror,
             do_not_disrupt: facts.do_not_disrupt,
+            safe_to_evict: facts.safe_to_evict,
             of_daemon_set: kind.as_deref() == Some("DaemonSet"),
             of_job: kind.as_deref() == Some("Job"),
         }

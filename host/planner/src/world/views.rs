@@ -122,6 +122,7 @@ impl<'w> PodView<'w> {
         Ties {
             namespace: self.namespace(),
             do_not_disrupt: self.do_not_disrupt(),
+            safe_to_evict: self.pod.safe_to_evict,
             is_bare: self.owner().is_none(),
             of_unfinished_job: self.is_of_job(),
             local_volumes: self.spec().local_volumes,
@@ -182,6 +183,7 @@ impl<'w> PodView<'w> {
             owner: self.owner().cloned(),
             mirror: self.pod.mirror,
             do_not_disrupt: self.pod.do_not_disrupt,
+            safe_to_evict: self.pod.safe_to_evict,
             labels: self.labels().clone(),
             // The World keeps them apart: few pods have any.
             claims: Vec::new(),

@@ -37,6 +37,10 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
             .iter()
             .find(|condition| condition.kind == kind)
     };
+    let mut pod_spec = pod_spec_facts(spec, metadata.labels.as_ref(), status);
+    if has_safe_volumes(metadata, &spec.volumes) {
+        (pod_spec.local_volumes, pod_spec.empty_dir) = (false, false);
+    }
     PodFacts {
         uid: Uid::from(metadata.uid.as_deref().unwrap_or_default()),
         created: created(metadata),
@@ -65,11 +69,26 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         owner: owner(metadata),
         mirror: annotation(metadata, keys::MIRROR).is_some(),
         do_not_disrupt: flagged_in(metadata, keys::DO_NOT_DISRUPT)
-            || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false"),
+            || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false")
+            || annotation(metadata, keys::KARPENTER_DO_NOT_DISRUPT)
+                .is_some_and(|value| value != "false"),
+        safe_to_evict: annotation(metadata, keys::SAFE_TO_EVICT) == Some("true"),
         labels: metadata.labels.clone().unwrap_or_default(),
         claims: pod_claims(super::name(metadata), &spec.volumes),
-        spec: pod_spec_facts(spec, metadata.labels.as_ref(), status),
+        spec: pod_spec,
     }
+}
+
+/// Cluster Autoscaler's annotation names each volume of the pod that lies on its Node.
+fn has_safe_volumes(metadata: &ObjectMeta, volumes: &[PodVolumeView]) -> bool {
+    let Some(safe) = annotation(metadata, keys::SAFE_TO_EVICT_LOCAL_VOLUMES) else {
+        return false;
+    };
+    let is_local = |volume: &&PodVolumeView| {
+        volume.host_path.is_some() || volume.others.contains_key("emptyDir")
+    };
+    let mut local = volumes.iter().filter(is_local);
+    local.all(|volume| safe.split(',').any(|name| name.trim() == volume.name))
 }
 
 /// The DaemonSet controller adds tolerations to the pods that it makes.

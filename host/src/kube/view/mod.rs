@@ -95,9 +95,10 @@ where
 /// Annotations that mean something to us; the others (a whole applied manifest, say) are not kept.
 struct OurAnnotations(BTreeMap<String, String>);
 
-const KEPT_ANNOTATIONS: [&str; 6] = [
+const KEPT_ANNOTATIONS: [&str; 7] = [
     "kproxide.dev/",
     "cluster-autoscaler.kubernetes.io/",
+    keys::KARPENTER_DO_NOT_DISRUPT,
     keys::MIRROR,
     keys::BIND_COMPLETED,
     keys::SELECTED_NODE,

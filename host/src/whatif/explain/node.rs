@@ -1,6 +1,7 @@
 //! Whether a Node stays.
 
 use kproxide_planner::ids::NodeName;
+use kproxide_planner::keys;
 use kproxide_planner::reasons::Kept;
 use kproxide_planner::report::NodeOutcome;
 use kproxide_planner::world::NodeView;
@@ -50,6 +51,10 @@ impl About<'_> {
             NodeOutcome::Kept(Kept::DoNotDisrupt) => explanation.next(
                 "take the annotation kproxide.dev/do-not-disrupt off the Node, the claim and its pods",
             ),
+            NodeOutcome::Kept(Kept::ScaleDownDisabled) => explanation.next(format!(
+                "take the annotation {} off the Node",
+                keys::SCALE_DOWN_DISABLED
+            )),
             NodeOutcome::Kept(Kept::ScaleDownOff) => explanation
                 .next(format!("set scaleDown.enabled of NodePool {} to true", report.pool)),
             NodeOutcome::Kept(Kept::MinNodes(_)) => {

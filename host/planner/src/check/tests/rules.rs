@@ -558,6 +558,17 @@ fn who_asks_that_a_machine_stays_is_heard_against_our_own_choice() {
         let labelled = &mut scene.nodes.get_mut("c").unwrap().annotations;
         labelled.insert(crate::keys::DO_NOT_DISRUPT.to_owned(), "false".to_owned());
         assert_eq!(found(&scene, &plan), None, "{reason}");
+        let mut karpenters = scene.clone();
+        let labelled = &mut karpenters.nodes.get_mut("c").unwrap().annotations;
+        labelled.insert(
+            crate::keys::KARPENTER_DO_NOT_DISRUPT.to_owned(),
+            "true".to_owned(),
+        );
+        assert_eq!(
+            removals_refused(&karpenters, &plan, &Violation::Protected),
+            usize::from(reason.is_voluntary()),
+            "{reason}"
+        );
 
         // Of a paused pool nothing begins, and what has begun is finished.
         scene.workers().paused = true;

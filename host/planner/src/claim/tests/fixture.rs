@@ -307,6 +307,7 @@ pub(in crate::claim) fn pod(name: &str) -> PodOnNode {
         bare: false,
         unfinished_job: false,
         do_not_disrupt: false,
+        safe_to_evict: false,
         local_volumes: false,
         empty_dir: false,
         priority: 0,

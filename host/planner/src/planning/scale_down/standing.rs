@@ -57,6 +57,9 @@ impl<'w> Planning<'w> {
         if claims::is_protected(row) {
             return Some(Kept::DoNotDisrupt);
         }
+        if claims::stays_unneeded(node) {
+            return Some(Kept::ScaleDownDisabled);
+        }
         if let Some(reason) = row.claim.status.refusal() {
             return Some(Kept::Refused(reason.to_owned()));
         }

@@ -48,6 +48,33 @@ fn f119_pods_block_as_the_pool_says() {
 }
 
 #[test]
+fn r15_a_pod_that_is_safe_to_evict_blocks_by_no_rule_of_the_pool() {
+    let ties: [fn(&mut PodFacts); 4] = [
+        |pod| pod.owner = None,
+        |pod| pod.owner = Some(owner("Job")),
+        |pod| pod.spec.local_volumes = true,
+        |pod| pod.spec.empty_dir = true,
+    ];
+    for tie in ties {
+        let mut scene = idle();
+        scene.workers().scale_down.blocked_by.empty_dir = true;
+        let pod = scene.pod("web-b-00000");
+        tie(pod);
+        pod.safe_to_evict = true;
+        assert_eq!(removed(&scene.plan()), ["b"]);
+        // Its own word against it, and its budget, hold.
+        scene.pod("web-b-00000").do_not_disrupt = true;
+        assert_eq!(removed(&scene.plan()), ["a"]);
+        scene.pod("web-b-00000").do_not_disrupt = false;
+        let pod = scene.pod("web-b-00000");
+        pod.labels = labels("app=b");
+        let key = ObjectKey::new("default", "b");
+        scene.budgets.insert(key, budget("app=b", 0));
+        assert_eq!(removed(&scene.plan()), ["a"]);
+    }
+}
+
+#[test]
 fn pods_block_whatever_the_pool_says() {
     let check = |change: fn(&mut PodFacts), expected: &str| {
         let mut scene = idle();

@@ -3,6 +3,7 @@ use crate::claim::{Condition, Phase};
 use crate::facts::*;
 use crate::hold::Hold;
 use crate::ids::Vmid;
+use crate::keys::SCALE_DOWN_DISABLED;
 use crate::plan::RemovalReason;
 use crate::reasons::GiveUp;
 use jiff::SignedDuration;
@@ -115,9 +116,27 @@ fn a_drain_is_given_up_when_the_operator_says_so() {
     );
     check(
         |scene| scene.claim("m").do_not_disrupt = true,
-        "the annotation kproxide.dev/do-not-disrupt is set",
+        "the annotation kproxide.dev/do-not-disrupt (or Karpenter's of that name) is set",
     );
     check(|scene| scene.pools.clear(), "its pool is gone");
+}
+
+#[test]
+fn r22_a_node_that_is_to_stay_though_unneeded_ends_its_drain_and_expires_all_the_same() {
+    for reason in [RemovalReason::Empty, RemovalReason::Expired] {
+        let mut scene = Scene::default();
+        draining(&mut scene, "m", reason);
+        let annotations = &mut scene.nodes.get_mut("m").unwrap().annotations;
+        annotations.insert(SCALE_DOWN_DISABLED.to_owned(), "true".to_owned());
+        let plan = scene.plan();
+        match reason {
+            RemovalReason::Empty => assert_eq!(
+                given_up(&plan, "m"),
+                "its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled is set"
+            ),
+            _ => assert_eq!(verdict(&plan, "m"), Verdict::Remove(reason)),
+        }
+    }
 }
 
 #[test]

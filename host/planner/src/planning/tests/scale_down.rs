@@ -4,6 +4,7 @@ use super::*;
 use crate::claim::{Condition, Phase};
 use crate::facts::*;
 use crate::ids::ObjectKey;
+use crate::keys::SCALE_DOWN_DISABLED;
 use crate::plan::{RemovalReason, Standing};
 use crate::question::*;
 
@@ -284,6 +285,21 @@ fn nodes_stay_for_reasons_that_say_so() {
             annotations.insert("kproxide.dev/do-not-disrupt".to_owned(), "true".to_owned());
         },
         "kproxide.dev/do-not-disrupt",
+    );
+    // R22
+    check(
+        |scene| {
+            let annotations = &mut scene.nodes.get_mut("m").unwrap().annotations;
+            annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "4h".to_owned());
+        },
+        "Karpenter's of that name",
+    );
+    check(
+        |scene| {
+            let annotations = &mut scene.nodes.get_mut("m").unwrap().annotations;
+            annotations.insert(SCALE_DOWN_DISABLED.to_owned(), "true".to_owned());
+        },
+        "its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled",
     );
     check(
         |scene| scene.host.own_node = Some("m".into()),

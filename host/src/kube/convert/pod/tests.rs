@@ -476,3 +476,43 @@ fn the_sockets_of_csi_drivers_are_seen_in_the_folders_of_a_daemon_set() {
     assert!(facts.spec.local_volumes && facts.spec.empty_dir);
     assert!(facts.spec.unsupported.is_empty());
 }
+
+#[test]
+fn r15_r22_annotations_of_other_autoscalers_say_whether_a_pod_may_be_evicted() {
+    let with = |key: &str, value: &str| {
+        facts(json!({
+            "metadata": {"name": "p", "annotations": {key: value}},
+            "spec": {"containers": [], "volumes": [
+                {"name": "socket", "hostPath": {"path": "/run/x"}}, {"name": "scratch", "emptyDir": {}},
+            ]},
+        }))
+    };
+    let safe = keys::SAFE_TO_EVICT;
+    for (value, is_safe, stays) in [
+        ("true", true, false),
+        ("false", false, true),
+        ("True", false, false),
+    ] {
+        let pod = with(safe, value);
+        assert_eq!(
+            (pod.safe_to_evict, pod.do_not_disrupt),
+            (is_safe, stays),
+            "{value}"
+        );
+    }
+    for (value, stays) in [("true", true), ("4h", true), ("false", false)] {
+        assert_eq!(
+            with(keys::KARPENTER_DO_NOT_DISRUPT, value).do_not_disrupt,
+            stays,
+            "{value}"
+        );
+    }
+    for (names, is_local) in [("socket, scratch", false), ("scratch", true), ("", true)] {
+        let spec = with(keys::SAFE_TO_EVICT_LOCAL_VOLUMES, names).spec;
+        assert_eq!(
+            (spec.local_volumes, spec.empty_dir),
+            (is_local, is_local),
+            "{names}"
+        );
+    }
+}
