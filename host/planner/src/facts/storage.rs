@@ -159,8 +159,13 @@ pub enum VolumeProblem {
     ClaimLost,
     /// A generic ephemeral volume's claim, which something else owns.
     OfAnother,
-    /// It has no StorageClass, or one that binds at once, and is not bound yet.
+    /// It has no StorageClass, or a volume that it is not bound to yet.
     NotBound,
+    /// Its StorageClass binds at once, and the provisioner has not made its volume yet.
+    NotProvisioned {
+        class: Arc<str>,
+        provisioner: Arc<str>,
+    },
     ClassMissing(Arc<str>),
     VolumeMissing(Arc<str>),
     /// Nobody makes volumes of this class, and none that is there will do.
@@ -189,13 +194,20 @@ impl fmt::Display for VolumeWait {
             VolumeProblem::ClaimLost => f.write_str("has lost its PersistentVolume"),
             VolumeProblem::OfAnother => f.write_str("was not made for this pod"),
             VolumeProblem::NotBound => f.write_str(
-                "is not bound, and its StorageClass does not wait for a Node (volumeBindingMode): a new Node would not help",
+                "is not bound to a PersistentVolume yet. A new Node does not change that",
+            ),
+            VolumeProblem::NotProvisioned { class, provisioner } => write!(
+                f,
+                "is not bound yet: it waits for its provisioner {provisioner} (StorageClass {class} binds at once, not when a pod has a Node). A new Node does not change that"
             ),
             VolumeProblem::ClassMissing(class) => {
                 write!(f, "names StorageClass {class}, which does not exist")
             }
             VolumeProblem::VolumeMissing(volume) => {
-                write!(f, "is bound to PersistentVolume {volume}, which does not exist")
+                write!(
+                    f,
+                    "is bound to PersistentVolume {volume}, which does not exist"
+                )
             }
             VolumeProblem::NoVolume(class) => write!(
                 f,
@@ -205,7 +217,10 @@ impl fmt::Display for VolumeWait {
                 write!(f, "is ReadWriteOncePod, and pod {pod} uses it")
             }
             VolumeProblem::Unknown(kind) => {
-                write!(f, "is bound to a volume of kind {kind}, which kproxide does not support")
+                write!(
+                    f,
+                    "is bound to a volume of kind {kind}, which kproxide does not support"
+                )
             }
         }
     }

@@ -323,10 +323,13 @@ impl Storage {
         let name = name.ok_or(VolumeProblem::NotBound)?;
         let missing = || VolumeProblem::ClassMissing(name.clone());
         let class = self.classes.get(name).ok_or_else(missing)?;
-        if !class.waits_for_pod {
-            return Err(VolumeProblem::NotBound);
-        }
         let is_made = *class.provisioner != *NO_PROVISIONER;
+        if !class.waits_for_pod && is_made {
+            return Err(VolumeProblem::NotProvisioned {
+                class: name.clone(),
+                provisioner: class.provisioner.clone(),
+            });
+        }
         let need = |reach| VolumeNeed {
             volume: VolumeName::New(name.clone()),
             driver: None,
@@ -346,7 +349,8 @@ impl Storage {
                 .into_iter()
                 .chain(self.room_for(name, class, claim.wants.bytes))
         };
-        if let Some(node) = &claim.selected_node {
+        let selected = claim.selected_node.as_ref();
+        if let Some(node) = selected.filter(|_| class.waits_for_pod) {
             let chosen = Reach::Chosen(node.clone());
             return Ok(needs(std::iter::once(chosen).chain(made()).collect()));
         }
@@ -362,6 +366,7 @@ impl Storage {
         };
         match (is_made, chosen.is_empty()) {
             (false, true) => Err(VolumeProblem::NoVolume(name.clone())),
+            (false, false) if !class.waits_for_pod => Err(VolumeProblem::NotBound),
             (false, false) => Ok(needs(
                 of_volumes(&chosen)
                     .map(Reach::Affinity)

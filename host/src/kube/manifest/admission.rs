@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use kproxide_planner::facts::NO_PROVISIONER;
 use kproxide_planner::keys;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +29,8 @@ pub struct Admission {
     default_priority: Option<i64>,
     runtimes: BTreeMap<String, Value>,
     storage_class: Option<String>,
+    /// Classes whose volumes are made before a pod has a Node, each with its provisioner.
+    at_once: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +70,14 @@ impl Admission {
             let class = object.value.clone();
             admission.runtimes.insert(identity.name.clone(), class);
         }
+        for (identity, class) in objects.of("storage.k8s.io", "StorageClass") {
+            let provisioner = class.value["provisioner"].as_str().unwrap_or_default();
+            let waits = class.value["volumeBindingMode"] == "WaitForFirstConsumer";
+            if !waits && provisioner != NO_PROVISIONER {
+                let name = identity.name.clone();
+                admission.at_once.insert(name, provisioner.to_owned());
+            }
+        }
         let defaults = objects
             .of("storage.k8s.io", "StorageClass")
             .filter(|(_, class)| {
@@ -97,10 +108,7 @@ impl Admission {
                 let template = object.value.pointer_mut("/spec/template/spec")?;
                 self.admit_pod(&namespace, template)
             }
-            "PersistentVolumeClaim" => {
-                self.admit_claim(&mut object.value);
-                None
-            }
+            "PersistentVolumeClaim" => self.admit_claim(&mut object.value),
             _ => None,
         }
     }
@@ -189,11 +197,12 @@ impl Admission {
         None
     }
 
-    fn admit_claim(&self, claim: &mut Value) {
+    /// Says what is assumed of a volume that a provisioner would make at once.
+    fn admit_claim(&self, claim: &mut Value) -> Option<String> {
         let names_one = !claim["metadata"]["annotations"][keys::BETA_STORAGE_CLASS].is_null();
-        let Some(spec) = claim.get_mut("spec").filter(|spec| spec.is_object()) else {
-            return;
-        };
+        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+        let name = name.to_owned();
+        let spec = claim.get_mut("spec").filter(|spec| spec.is_object())?;
         if spec["storageClassName"].is_null()
             && !names_one
             && let Some(class) = &self.storage_class
@@ -203,9 +212,16 @@ impl Admission {
         if spec["volumeMode"].is_null() {
             spec["volumeMode"] = "Filesystem".into();
         }
+        let is_named = !spec["volumeName"].is_null();
+        let class = spec["storageClassName"].as_str().unwrap_or_default();
+        let provisioner = self.at_once.get(class).filter(|_| !is_named);
+        let assumed = provisioner.map(|provisioner| {
+            format!("PersistentVolumeClaim {name} is not bound yet: where {provisioner} would make its volume is not known")
+        });
         if claim["status"]["phase"].is_null() {
             claim["status"] = json!({"phase": "Pending"});
         }
+        assumed
     }
 }
 

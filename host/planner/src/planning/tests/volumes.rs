@@ -226,6 +226,10 @@ fn claims_that_no_node_helps_are_named() {
         "has lost its PersistentVolume",
     );
     says(|scene| claim(scene, "a", "at-once", None), "is not bound");
+    says(
+        |scene| claim(scene, "a", "at-once", None),
+        "waits for its provisioner rancher.io/local-path (StorageClass at-once binds at once",
+    );
     says(|scene| claim(scene, "a", "", None), "is not bound");
     says(
         |scene| claim(scene, "a", "gone", None),
