@@ -262,7 +262,7 @@ Exit codes: 0 there is a plan; 2 bad input, with file and line; 1 anything else;
 #[derive(Debug, Args)]
 pub struct WhatIf {
     /// File or folder with Kubernetes objects in YAML or JSON, an Inventory, or an answer of /debug/plan; `-` is standard
-    /// input. May be given several times; of two objects of one name the later one counts
+    /// input. May be given several times; of two objects of one name the later one counts, as if it was applied
     #[arg(short, long, value_name = "FILE|DIR|-")]
     pub file: Vec<PathBuf>,
     /// Read the folders in folders too
@@ -276,6 +276,8 @@ pub struct WhatIf {
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
     /// Read the objects of a running cluster. It only lists. The objects of -f lie on top: what if you applied them?
+    /// Where a pod template says something else than before, all pods of that Deployment, StatefulSet, ReplicaSet, Job
+    /// or CronJob count as gone and its new ones as pending: the plan is for the end of the rollout
     #[arg(long, visible_alias = "compute")]
     pub from_cluster: bool,
     #[command(flatten)]

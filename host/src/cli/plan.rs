@@ -293,32 +293,33 @@ async fn proxmox_says(scene: &mut Scene, folder: &Path, clock: &Clock) {
     }
 }
 
-/// Everything that `-f` names, in its order.
-fn read_files(question: &WhatIf, namespace: &str) -> Result<Vec<Object>, Trouble> {
-    let mut objects = Vec::new();
+/// Everything that `-f` names, in its order, a layer for each.
+fn read_files(question: &WhatIf, namespace: &str) -> Result<Vec<Vec<Object>>, Trouble> {
+    let mut layers = Vec::new();
     for path in &question.file {
+        let mut objects = Vec::new();
         if path.as_os_str() == "-" {
             let mut text = String::new();
             let read = io::stdin().read_to_string(&mut text);
             read.map_err(|error| unreadable("standard input", &error))?;
             objects.extend(documents("standard input", &text, namespace)?);
-            continue;
+        } else {
+            for path in files(path, question.recursive, true)? {
+                let name = path.display().to_string();
+                let text = fs::read_to_string(&path).map_err(|error| unreadable(&name, &error))?;
+                objects.extend(documents(&name, &text, namespace)?);
+            }
         }
-        for path in files(path, question.recursive, true)? {
-            let name = path.display().to_string();
-            let text = fs::read_to_string(&path).map_err(|error| unreadable(&name, &error))?;
-            objects.extend(documents(&name, &text, namespace)?);
-        }
+        layers.push(objects);
     }
+    let is_empty = layers.iter().all(Vec::is_empty);
     match question.file.last() {
-        Some(last) if objects.is_empty() && !question.from_cluster => {
-            Err(Trouble::Input(BadInput {
-                at: last.display().to_string(),
-                problem: "no Kubernetes object was read (-R reads the folders in folders too)"
-                    .to_owned(),
-            }))
-        }
-        _ => Ok(objects),
+        Some(last) if is_empty && !question.from_cluster => Err(Trouble::Input(BadInput {
+            at: last.display().to_string(),
+            problem: "no Kubernetes object was read (-R reads the folders in folders too)"
+                .to_owned(),
+        })),
+        _ => Ok(layers),
     }
 }
 

@@ -45,8 +45,8 @@ pub struct Input {
     pub cluster: Vec<Object>,
     /// Paths of lists that the cluster does not show.
     pub unseen: Vec<String>,
-    /// Of the files: they lie on top.
-    pub files: Vec<Object>,
+    /// Of the files, a layer for each `-f`: they lie on top.
+    pub files: Vec<Vec<Object>>,
 }
 
 /// A world, and what went into it.
@@ -74,11 +74,11 @@ pub fn build(
     now: Option<Timestamp>,
     clock: Timestamp,
 ) -> Result<Scene, Trouble> {
-    let (saved, files): (Vec<Object>, Vec<Object>) =
-        input.files.into_iter().partition(Object::is_saved_world);
+    let mut saved = input.files.iter().flatten();
+    let saved = saved.rfind(|object| object.is_saved_world());
     let saved = match input.saved {
         Some(saved) => Some(saved),
-        None => saved.last().map(SavedWorld::read).transpose()?,
+        None => saved.map(SavedWorld::read).transpose()?,
     };
     let is_saved = saved.is_some();
     let (world, at) = saved.map_or((World::default(), None), |saved| {
@@ -108,7 +108,10 @@ pub fn build(
     let is_from_files = input.cluster.is_empty() && !is_saved;
     let mut objects = Objects::default();
     objects.add(input.cluster);
-    objects.add(files);
+    for mut layer in input.files {
+        layer.retain(|object| !object.is_saved_world());
+        objects.add(layer);
+    }
     scene.add_defaults(&mut objects, is_saved);
     for object in objects.of(OURS, "Inventory").map(|(_, object)| object) {
         let (cluster, known) = inventory::read(object)?;
@@ -116,14 +119,15 @@ pub fn build(
     }
     let made = scene.make_pods(&objects, changes)?;
     let admission = Admission::of(&objects);
-    let given = objects.iter().map(|(_, object)| object.clone());
-    let all = given.chain(made.objects);
+    // A new pod may have the name of one that goes.
+    let stays =
+        |object: &&Object| object.kind() != "Pod" || !made.surplus.contains(&key_of(object));
+    let given = objects.iter().map(|(_, object)| object);
+    let given = given.filter(stays).cloned();
+    let all = given.chain(made.objects.iter().cloned());
     let mut ready = Objects::default();
     let mut settled = Vec::new();
     for mut object in all {
-        if object.kind() == "Pod" && made.surplus.contains(&key_of(&object)) {
-            continue;
-        }
         // What cannot be read is said before anything is filled in.
         manifest::changes(&object)?;
         scene.assumed.extend(admission.admit(&mut object));

@@ -178,3 +178,62 @@ async fn a_saved_world_is_planned_again_with_objects_on_top() {
         .collect();
     assert_eq!(hypervisors, BTreeSet::from(["pve2", "pve3"]));
 }
+
+/// A Deployment and a StatefulSet whose pods stand on a Node, and both again with a template that asks for more.
+#[tokio::test]
+async fn a_changed_template_is_planned_as_the_rollout_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let workload = |kind: &str, name: &str, spec: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}}}, spec: {{{spec}}}}}\n---\n"
+        )
+    };
+    let template = |cpu: u32| {
+        format!(
+            "template: {{spec: {{containers: [{{name: a, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}"
+        )
+    };
+    let pod = |name: &str, kind: &str, owner: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, ownerReferences: [{{kind: {kind}, name: {owner}, controller: true}}]}}, spec: {{nodeName: here, containers: [{{name: a, resources: {{requests: {{cpu: 1}}}}}}]}}}}\n---\n"
+        )
+    };
+    let cluster = [
+        workload("Deployment", "web", &format!("replicas: 2, {}", template(1))),
+        workload("StatefulSet", "db", &format!("replicas: 2, {}", template(1))),
+        pod("web-abc-1", "ReplicaSet", "web-abc"),
+        pod("web-abc-2", "ReplicaSet", "web-abc"),
+        pod("db-0", "StatefulSet", "db"),
+        pod("db-1", "StatefulSet", "db"),
+        "{apiVersion: v1, kind: Node, metadata: {name: here}, status: {capacity: {cpu: 4, memory: 8Gi, pods: 9}}}\n".to_owned(),
+    ];
+    let policies = policies();
+    let planned = async |web: u32, db: u32| {
+        let file = |name: &str, content: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            path.display().to_string()
+        };
+        let old = file("old.yaml", &cluster.concat());
+        let new = workload("Deployment", "web", &template(web))
+            + &workload("StatefulSet", "db", &template(db));
+        let new = file("new.yaml", &new);
+        let words = ["kproxide", "plan", "-f", &old, "-f", &new];
+        let Command::Plan(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("no plan");
+        };
+        let (scene, plan) = answered(&args.question, &policies).await.unwrap();
+        let pods = plan.report.pending.iter().flat_map(|row| &row.pods);
+        let pending: BTreeSet<String> = pods.map(|pod| pod.name.to_string()).collect();
+        let running = scene.world.pods().filter(|pod| pod.node().is_some());
+        let running: BTreeSet<String> = running.map(|pod| pod.name().to_string()).collect();
+        (pending, running)
+    };
+    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let (none, all) = (set(&[]), set(&["db-0", "db-1", "web-abc-1", "web-abc-2"]));
+    assert_eq!(planned(1, 1).await, (none, all));
+    let (pending, running) = (set(&["web-1", "web-2"]), set(&["db-0", "db-1"]));
+    assert_eq!(planned(2, 1).await, (pending, running));
+    let (pending, running) = (set(&["db-0", "db-1"]), set(&["web-abc-1", "web-abc-2"]));
+    assert_eq!(planned(1, 2).await, (pending, running));
+}

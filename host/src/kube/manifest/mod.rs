@@ -34,25 +34,46 @@ pub struct Identity {
     pub name: String,
 }
 
+/// What a cluster decides about an object, and a manifest as a rule leaves out. To apply the manifest does not change it.
+const DECIDED: [(&str, &[&str]); 2] = [
+    (
+        "metadata",
+        &["creationTimestamp", "finalizers", "ownerReferences"],
+    ),
+    (
+        "spec",
+        &[
+            "replicas",
+            "volumeName",
+            "storageClassName",
+            "nodeName",
+            "providerID",
+            "claimRef",
+        ],
+    ),
+];
+
 /// Objects by identity. Of two with one identity the later one counts.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     all: BTreeMap<Identity, Object>,
-    /// What was there before an object of a later layer.
+    /// What was there in the first layer that had an object of a later one.
     before: BTreeMap<Identity, Value>,
 }
 
 impl Objects {
-    /// Puts a layer of objects on top.
+    /// Puts a layer of objects on top: they take the place of those that are there, as if they were applied.
     pub fn add(&mut self, layer: impl IntoIterator<Item = Object>) {
         let mut added = BTreeMap::new();
         for object in layer {
             added.insert(object.identity(), object);
         }
-        for (identity, object) in added {
-            if let Some(before) = self.all.insert(identity.clone(), object) {
-                self.before.insert(identity, before.value);
+        for (identity, mut object) in added {
+            if let Some(before) = self.all.remove(&identity) {
+                keep_decided(&mut object.value, &before.value);
+                self.before.entry(identity.clone()).or_insert(before.value);
             }
+            self.all.insert(identity, object);
         }
     }
 
@@ -80,9 +101,34 @@ impl Objects {
         self.all.get(identity)
     }
 
-    /// What an object of the last layer took the place of.
+    /// What an object of a later layer took the place of.
     pub fn before(&self, identity: &Identity) -> Option<&Value> {
         self.before.get(identity)
+    }
+}
+
+fn keep_decided(object: &mut Value, before: &Value) {
+    let fill = |part: &mut Value, before: &Value, name: &str| {
+        if part[name].is_null() && !before[name].is_null() {
+            part[name] = before[name].clone();
+        }
+    };
+    fill(object, before, "status");
+    for (part, fields) in DECIDED {
+        for field in fields {
+            if object[part].is_object() {
+                fill(&mut object[part], &before[part], field);
+            }
+        }
+    }
+    for list in ["labels", "annotations"] {
+        let before = &before["metadata"][list];
+        for name in before.as_object().into_iter().flat_map(|list| list.keys()) {
+            let given = &mut object["metadata"][list];
+            if given.is_null() || given.is_object() {
+                fill(given, before, name);
+            }
+        }
     }
 }
 

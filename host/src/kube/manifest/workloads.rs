@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use kproxide_planner::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::{Identity, Object, Objects};
@@ -133,7 +134,7 @@ pub fn made(
             if is_of_another(objects, identity, object) {
                 continue;
             }
-            let mut replicas = replicas(kind, &object.value);
+            let mut replicas = replicas(kind, &object.value, objects.before(identity));
             let mut is_decided = objects.before(identity).is_some();
             for (index, wanted) in wanted.iter().enumerate() {
                 if wanted.is_of(identity) {
@@ -251,18 +252,30 @@ fn is_changed(objects: &Objects, identity: &Identity) -> bool {
     }
 }
 
-/// Everything that `new` says is so in `old`.
+/// Everything that `new` says is so in `old`. The API server leaves out what is empty, 0 or false as a rule.
 fn says(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => new.iter().all(|(name, new)| {
-            let is_empty = new.is_null() || *new == json!({}) || *new == json!([]);
-            old.get(name).map_or(is_empty, |old| says(old, new))
+            let empty = [
+                json!(null),
+                json!({}),
+                json!([]),
+                json!(""),
+                json!(0),
+                json!(false),
+            ];
+            old.get(name)
+                .map_or(empty.contains(new), |old| says(old, new))
         }),
         (Value::Array(old), Value::Array(new)) => {
             old.len() == new.len() && old.iter().zip(new).all(|(old, new)| says(old, new))
         }
-        // An amount or a port may be written as a number.
-        (old, new) => old == new || written(old) == written(new),
+        // An amount or a port may be written as a number, and an amount in another unit.
+        (old, new) => {
+            let (old, new) = (written(old), written(new));
+            let amount = |text: &str| text.parse::<Quantity>().ok();
+            old == new || amount(&old).is_some_and(|old| amount(&new) == Some(old))
+        }
     }
 }
 
@@ -280,7 +293,8 @@ fn template(workload: &Value) -> &Value {
 
 /// How many pods it has when all goes well. A CronJob of a cluster has its Jobs there. A new one counts as if it was time
 /// for its first run.
-fn replicas(kind: &str, workload: &Value) -> u32 {
+fn replicas(kind: &str, workload: &Value, before: Option<&Value>) -> u32 {
+    let is_stored = |workload: &Value| workload["metadata"]["uid"].is_string();
     let number = |value: &Value| value.as_u64().and_then(|count| u32::try_from(count).ok());
     let spec = &workload["spec"];
     let of_job = |spec: &Value, status: &Value| {
@@ -301,7 +315,8 @@ fn replicas(kind: &str, workload: &Value) -> u32 {
     };
     match kind {
         "Job" => of_job(spec, &workload["status"]),
-        "CronJob" if spec["suspend"] == true || workload["metadata"]["uid"].is_string() => 0,
+        "CronJob" if spec["suspend"] == true => 0,
+        "CronJob" if is_stored(workload) || before.is_some_and(is_stored) => 0,
         "CronJob" => of_job(&spec["jobTemplate"]["spec"], &Value::Null),
         _ => number(&spec["replicas"]).unwrap_or(1),
     }

@@ -197,6 +197,52 @@ fn a_changed_template_replaces_the_pods_and_the_same_one_does_not() {
 }
 
 #[test]
+fn what_the_cluster_has_filled_in_is_no_change_and_stays() {
+    let given = |image: &str| {
+        workload(
+            "Deployment",
+            "web",
+            &format!(
+                "template: {{spec: {{hostNetwork: false, containers: [{{name: a, image: {image}, env: [{{name: E, value: ''}}], resources: {{requests: {{cpu: 0.5}}}}}}]}}}}"
+            ),
+        )
+    };
+    let stored = workload(
+        "Deployment",
+        "web",
+        "replicas: 3, template: {spec: {dnsPolicy: Default, containers: [{name: a, image: n, env: [{name: E}], resources: {requests: {cpu: 500m}}}]}}",
+    );
+    let pods = ["a", "b", "c"].map(|end| pod(&format!("web-abc-{end}"), "ReplicaSet", "web-abc"));
+    let cluster = stored + &pods.concat();
+    let layered = |image: &str| names(&layers(&[&cluster, &given(image)]), &[]);
+    assert_eq!(layered("n"), (vec![], vec![]));
+    let (made, surplus) = layered("other");
+    assert_eq!((made.len(), surplus.len()), (3, 3));
+    // A Job that has ended stays so, and a CronJob that is there has its Jobs.
+    let cluster = "{apiVersion: batch/v1, kind: Job, metadata: {name: once, uid: j}, spec: {}, status: {conditions: [{type: Complete, status: 'True'}]}}\n---\n{apiVersion: batch/v1, kind: CronJob, metadata: {name: night, uid: c}, spec: {jobTemplate: {spec: {}}}}\n";
+    let given =
+        workload("Job", "once", "") + &workload("CronJob", "night", "jobTemplate: {spec: {}}");
+    assert_eq!(names(&layers(&[cluster, &given]), &[]), (vec![], vec![]));
+}
+
+#[test]
+fn a_claim_that_is_given_again_keeps_its_volume() {
+    let stored = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, labels: {old: x, both: x}}, spec: {volumeName: pv}, status: {phase: Bound}}";
+    let given = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, labels: {both: z}}, spec: {accessModes: []}}";
+    let objects = layers(&[stored, given]);
+    let (_, claim) = objects.iter().next().unwrap();
+    assert_eq!(
+        claim.value["spec"],
+        json!({"accessModes": [], "volumeName": "pv"})
+    );
+    assert_eq!(claim.value["status"], json!({"phase": "Bound"}));
+    assert_eq!(
+        claim.value["metadata"]["labels"],
+        json!({"old": "x", "both": "z"})
+    );
+}
+
+#[test]
 fn a_stateful_set_makes_the_claims_that_are_missing() {
     let set = workload(
         "StatefulSet",
