@@ -110,6 +110,7 @@ pub fn build(
     objects.add(input.cluster);
     for mut layer in input.files {
         layer.retain(|object| !object.is_saved_world());
+        layer.iter().try_for_each(manifest::refuse)?;
         objects.add(layer);
     }
     scene.add_defaults(&mut objects, is_saved);

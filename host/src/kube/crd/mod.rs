@@ -25,6 +25,7 @@ pub use cluster::*;
 pub use common::*;
 pub use ledger::*;
 pub use pool::*;
+pub(in crate::kube) use schema::spec_of;
 pub use schema::{crds, crds_yaml};
 pub use values::values_schema;
 

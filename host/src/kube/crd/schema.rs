@@ -29,7 +29,7 @@ pub fn crds_yaml() -> String {
 }
 
 /// The schema of a kind's specification.
-pub(super) fn spec_of(kind: &str) -> Value {
+pub(in crate::kube) fn spec_of(kind: &str) -> Value {
     schema_of(kind)["properties"]["spec"].take()
 }
 

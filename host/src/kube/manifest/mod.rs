@@ -1,8 +1,8 @@
 //! Objects that no watch delivers: documents in files, and what a running cluster lists.
 //!
-//! [`read`] makes documents into objects and keeps their lines. [`admission`] fills in what the API server would fill
-//! in, [`workloads`] makes the pods that controllers would make, and [`status`] says how they stand. [`changes`] gives
-//! the planner's facts, by the same views and conversions as the watches.
+//! [`read`] makes documents into objects and keeps their lines, and [`strict`] refuses mistakes in them. [`admission`]
+//! fills in what the API server would fill in, [`workloads`] makes the pods that controllers would make, and [`status`]
+//! says how they stand. [`changes`] gives the planner's facts, by the same views and conversions as the watches.
 
 mod admission;
 #[cfg(test)]
@@ -10,6 +10,7 @@ pub(in crate::kube) mod compared;
 mod listing;
 mod read;
 mod status;
+mod strict;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use admission::Admission;
 pub use listing::{ListError, everything};
 pub use read::{BadInput, Object, documents};
 pub use status::{settle, settle_budget};
+pub use strict::refuse;
 pub use workloads::{Made, Replicas, Standing, daemon, made, standing};
 
 use super::convert::Unreadable;
