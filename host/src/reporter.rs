@@ -193,6 +193,8 @@ impl Reporter {
             placements,
             rejected,
             nodes,
+            // The condition Ready of each pool says why.
+            unusable: _,
             policy_failures,
             waiting,
             frozen,

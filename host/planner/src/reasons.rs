@@ -175,7 +175,7 @@ impl fmt::Display for Kept {
             }
             Self::UnneededTime(time) => write!(
                 f,
-                "it has been unneeded for less than {} s (unneededTime)",
+                "no pod needs it now. kproxide removes it when that has been so for {} s (unneededTime)",
                 time.as_secs()
             ),
             Self::Budget(under_way) => write!(

@@ -25,6 +25,9 @@ pub struct Report {
     pub rejected: Vec<RejectedHypervisor>,
     /// Managed Nodes, each with why it stays or goes.
     pub nodes: Vec<NodeReport>,
+    /// Pools that make no machines at all, by name, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unusable: Vec<(PoolName, Unusable)>,
     /// Policies that gave no usable answer, and that no other policy replaced. Each reason once per pool, in the order
     /// of the questions.
     #[serde(default)]

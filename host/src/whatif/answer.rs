@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use kproxide_planner::ids::PodKey;
+use kproxide_planner::facts::{PoolFacts, PoolPolicies};
+use kproxide_planner::ids::{PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Filters;
-use kproxide_planner::report::{NodeOutcome, PendingOutcome, PendingShape};
+use kproxide_planner::report::{NodeOutcome, PendingOutcome, PendingShape, Unusable};
 use kproxide_planner::world::{PodView, World};
 use serde::Serialize;
 
@@ -200,7 +201,7 @@ impl Answer {
                     reason: rejected.reason.to_string(),
                 })
                 .collect(),
-            findings: findings(plan),
+            findings: findings(&scene.world, plan),
             assumed: scene.assumed.clone(),
             ignored: scene.ignored.clone(),
             verdicts: None,
@@ -251,7 +252,7 @@ impl Answer {
     }
 }
 
-fn launches(plan: &Plan) -> Vec<Launch> {
+pub(super) fn launches(plan: &Plan) -> Vec<Launch> {
     // The pods of each shape, in the order in which machines are made for them.
     let mut waiting: HashMap<&PodKey, VecDeque<&PodKey>> = HashMap::new();
     for shape in &plan.report.pending {
@@ -285,7 +286,11 @@ fn launches(plan: &Plan) -> Vec<Launch> {
                 memory_mib: spec.resources.memory_bytes >> 20,
                 cluster: spec.cluster.to_string(),
                 hypervisor: spec.hypervisor.to_string(),
-                reason: launch.reason.clone(),
+                reason: match &pods[..] {
+                    [] => launch.reason.clone(),
+                    [pod] if pod_count == 1 => format!("for the pending pod {pod}"),
+                    [pod, ..] => format!("for {pod_count} pending pods such as {pod}"),
+                },
                 choice: placement.map(|one| one.reason.clone()).unwrap_or_default(),
                 score: placement.map_or(0.0, |one| one.score),
                 pods,
@@ -326,8 +331,63 @@ fn pending(shape: &PendingShape) -> Pending {
     }
 }
 
-fn findings(plan: &Plan) -> Vec<Finding> {
+/// The rest of a sentence about a pool that makes no machines.
+fn unmet(world: &World, name: &PoolName) -> String {
+    let claims = world.claims().values();
+    let machines = claims.filter(|claim| claim.spec.pool == *name).count();
+    match world.pools().get(name) {
+        Some(pool) if machines < pool.min_nodes as usize => format!(
+            ". It has {machines} of the {} machines that it wants (minNodes)",
+            pool.min_nodes
+        ),
+        Some(_) | None => String::new(),
+    }
+}
+
+/// The policies that a pool names and nobody has given. Machines are placed by `spread` then.
+pub(super) fn missing_policies(world: &World, pool: &PoolFacts) -> Vec<String> {
+    let PoolPolicies {
+        host_selection,
+        scale_down,
+        labels,
+    } = &pool.policies;
+    let used = [
+        ("hostSelection", host_selection),
+        ("scaleDown", scale_down),
+        ("labels", labels),
+    ];
+    let missing = used
+        .into_iter()
+        .filter(|(_, used)| !world.policies().contains_key(&used.policy));
+    let said = missing.map(|(field, used)| {
+        let (kind, name) = (used.policy.kind.as_str(), &used.policy.name);
+        format!(
+            "spec.policies.{field}: there is no {kind} policy {name}. Give the folder of {name}.wasm with --policy-dir, or correct the name"
+        )
+    });
+    said.collect()
+}
+
+fn findings(world: &World, plan: &Plan) -> Vec<Finding> {
     let report = &plan.report;
+    let unusable = report.unusable.iter().map(|(pool, why)| Finding {
+        severity: if let Unusable::Paused(_) = why {
+            "notice".to_owned()
+        } else {
+            "warning".to_owned()
+        },
+        about: format!("NodePool/{pool}"),
+        message: format!("it gets no machines: {why}{}", unmet(world, pool)),
+    });
+    let missing = world.pools().iter().flat_map(|(name, pool)| {
+        let about = format!("NodePool/{name}");
+        let missing = missing_policies(world, pool).into_iter();
+        missing.map(move |message| Finding {
+            severity: "warning".to_owned(),
+            about: about.clone(),
+            message,
+        })
+    });
     let warning = |about: String, message: String| Finding {
         severity: "warning".to_owned(),
         about,
@@ -357,6 +417,8 @@ fn findings(plan: &Plan) -> Vec<Finding> {
         message: finding.message.clone(),
     });
     frozen
+        .chain(unusable)
+        .chain(missing)
         .chain(policies)
         .chain(waiting)
         .chain(orphans)

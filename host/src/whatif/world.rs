@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kproxide_planner::facts::{Delta, EntryState, HostFacts, LedgerEntry, LedgerFacts};
-use kproxide_planner::ids::{ClusterName, ObjectKey};
+use kproxide_planner::ids::{ClusterName, ObjectKey, PodKey};
 use kproxide_planner::selector::node_matches;
 use kproxide_planner::taints::untolerated;
 use kproxide_planner::world::{PodView, World};
@@ -58,6 +58,8 @@ pub struct Scene {
     pub assumed: Vec<String>,
     /// Kinds that nothing depends on, and how many objects of each there are.
     pub ignored: BTreeMap<String, u32>,
+    /// Pods that wait for a scheduling gate, as far as the objects of the input say.
+    pub(super) gated: BTreeSet<PodKey>,
     /// How to reach the Proxmox clusters whose hypervisors no document gives.
     connections: BTreeMap<ClusterName, ClusterConnection>,
     known: BTreeMap<ClusterName, Known>,
@@ -92,6 +94,7 @@ pub fn build(
         now,
         assumed: unseen.collect(),
         ignored: BTreeMap::new(),
+        gated: BTreeSet::new(),
         connections: BTreeMap::new(),
         known: BTreeMap::new(),
         hypervisors_named: BTreeMap::new(),
@@ -144,6 +147,11 @@ pub fn build(
     for (_, object) in ready.iter() {
         let mut object = object.clone();
         manifest::settle_budget(&mut object, &ready);
+        let gates = object.value["spec"]["schedulingGates"].as_array();
+        if object.kind() == "Pod" && gates.is_some_and(|gates| !gates.is_empty()) {
+            let key = ObjectKey::new(object.namespace(), object.name());
+            scene.gated.insert(key);
+        }
         scene.take(&object)?;
     }
     if is_from_files {

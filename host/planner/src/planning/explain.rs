@@ -34,6 +34,12 @@ impl Planning<'_> {
         self.report
             .pending
             .sort_by(|a, b| a.example.cmp(&b.example));
+        let unusable = self.pools.iter().filter_map(|pool| {
+            let why = pool.class.as_ref().err()?;
+            Some((pool.name.clone(), why.clone()))
+        });
+        self.report.unusable = unusable.collect();
+        self.report.unusable.sort_by(|a, b| a.0.cmp(&b.0));
         self.report_rejected();
     }
 

@@ -337,6 +337,11 @@ impl World {
         &self.pools
     }
 
+    /// The PersistentVolumeClaims that a pod uses.
+    pub fn volume_claims_of(&self, pod: &PodKey) -> &[crate::facts::PodClaim] {
+        self.storage.claims_of(pod)
+    }
+
     pub fn claims(&self) -> &BTreeMap<ClaimName, ClaimFacts> {
         &self.claims
     }

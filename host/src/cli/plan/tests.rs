@@ -98,6 +98,13 @@ async fn explain_answers_in_its_first_line() {
         ("refused_hypervisors.yaml", "hypervisor home/pve4"),
         ("verdicts.yaml", "pod wants-port"),
         ("verdicts.yaml", "node full"),
+        ("waiting.yaml", "pod share"),
+        ("waiting.yaml", "pod gpu"),
+        ("waiting.yaml", "pod usual"),
+        ("waiting.yaml", "pod gated"),
+        ("waiting.yaml", "pod finished"),
+        ("unusable.yaml", "pool broken"),
+        ("unusable.yaml", "pool workers"),
     ];
     let policies = policies();
     let explained = async |file: &str, subject: &str| {
@@ -121,6 +128,11 @@ async fn explain_answers_in_its_first_line() {
     let mut different = Vec::new();
     hold("explain.txt", &said, &mut different);
     assert!(different.is_empty(), "{}", different.join("\n"));
+    let claim = explained("waiting.yaml", "claim share").await.unwrap_err();
+    assert_eq!(
+        claim,
+        "there is no NodeClaim share, and explain means NodeClaims by claim. Pod default/share uses PersistentVolumeClaim share: ask kproxide explain pod default/share"
+    );
     for kind in ["pod", "node", "hypervisor", "claim", "pool"] {
         let unknown = explained("limit.yaml", &format!("{kind} nobody")).await;
         assert!(unknown.unwrap_err().starts_with("there is no "), "{kind}");
@@ -236,4 +248,40 @@ async fn a_changed_template_is_planned_as_the_rollout_ends() {
     assert_eq!(planned(2, 1).await, (pending, running));
     let (pending, running) = (set(&["db-0", "db-1"]), set(&["web-abc-1", "web-abc-2"]));
     assert_eq!(planned(1, 2).await, (pending, running));
+}
+
+/// A file as a rule has no condition `Unneeded`, which `kproxide run` writes.
+#[tokio::test]
+async fn a_node_that_no_pod_needs_goes_after_the_unneeded_time() {
+    let text = fs::read_to_string(folder().join("scale_down.yaml")).unwrap();
+    let lines = text.lines().filter(|line| !line.contains("type: Unneeded"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("input.yaml");
+    fs::write(&file, text).unwrap();
+    let file = file.display().to_string();
+    let words = ["kproxide", "plan", "-f", &file, "--now", NOW];
+    let Command::Plan(args) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("no plan");
+    };
+    let (scene, plan) = answered(&args.question, &policies()).await.unwrap();
+    let kept = Answer::of(&scene, &plan).kept;
+    let reason =
+        "no pod needs it now. kproxide removes it when that has been so for 60 s (unneededTime)";
+    assert_eq!(kept[0].reason, reason);
+    let said = |node: &str| {
+        let subject = Subject::Node(node.into());
+        let said = whatif::explain(&scene, &plan, &[], &subject).unwrap();
+        let mut rules = said.rules.into_iter();
+        let rule = rules.find(|rule| rule.rule == "unneeded for").unwrap();
+        (said.answer, rule.value)
+    };
+    assert_eq!(
+        said("workers-a"),
+        (
+            format!("Node workers-a stays: {reason}."),
+            "0 s: unneeded now, as far as the input says".to_owned()
+        )
+    );
+    assert_eq!(said("workers-b").1, "not unneeded");
 }

@@ -3,7 +3,10 @@
 use kproxide_planner::claim::Condition;
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::ClaimName;
+use kproxide_planner::plan::{Standing, Unneeded};
+use kproxide_planner::world::PodView;
 
+use super::super::answer::launches;
 use super::{About, Explanation, seconds};
 
 impl About<'_> {
@@ -14,10 +17,11 @@ impl About<'_> {
             .iter()
             .find(|launch| launch.claim == *name)
         {
-            let mut explanation = Explanation::new(format!(
-                "NodeClaim {name} would be launched: {}.",
-                launch.reason
-            ));
+            let mut launches = launches(self.plan).into_iter();
+            let said = launches.find(|launch| *launch.claim == *name.as_str());
+            let reason = said.map_or(launch.reason.clone(), |launch| launch.reason);
+            let mut explanation =
+                Explanation::new(format!("NodeClaim {name} would be launched: {reason}."));
             self.launch(name, &mut explanation);
             self.decided(name, &mut explanation);
             self.rejected(Some(&launch.spec.pool), &mut explanation);
@@ -25,7 +29,7 @@ impl About<'_> {
             return Ok(explanation);
         }
         let claim = self.world.claims().get(name);
-        let claim = claim.ok_or_else(|| format!("there is no NodeClaim {name}"))?;
+        let claim = claim.ok_or_else(|| self.no_claim(name))?;
         let advances = self.plan.advances.iter();
         let verdict = advances.clone().find(|advance| advance.claim == *name);
         let verdict = verdict.map_or("kproxide does nothing with it".to_owned(), |advance| {
@@ -46,7 +50,7 @@ impl About<'_> {
         );
         explanation.rule("pool", claim.spec.pool.to_string());
         explanation.rule("type", claim.spec.instance_type.to_string());
-        self.ages(claim, &mut explanation);
+        self.ages(name, claim, &mut explanation);
         self.decided(name, &mut explanation);
         for condition in &claim.status.conditions {
             let text = [&*condition.reason, &*condition.message];
@@ -75,10 +79,33 @@ impl About<'_> {
         Ok(explanation)
     }
 
-    pub(super) fn ages(&self, claim: &ClaimFacts, explanation: &mut Explanation) {
+    /// People call a PersistentVolumeClaim a claim too.
+    fn no_claim(&self, name: &ClaimName) -> String {
+        let none = format!("there is no NodeClaim {name}");
+        let uses = |pod: &PodView<'_>| {
+            let mut claims = self.world.volume_claims_of(&pod.key()).iter();
+            claims.any(|claim| *claim.name == *name.as_str())
+        };
+        match self.world.pods().find(uses) {
+            Some(pod) => format!(
+                "{none}, and explain means NodeClaims by claim. Pod {} uses PersistentVolumeClaim {name}: ask kproxide explain pod {}",
+                pod.key(),
+                pod.key()
+            ),
+            None => none,
+        }
+    }
+
+    pub(super) fn ages(&self, name: &ClaimName, claim: &ClaimFacts, explanation: &mut Explanation) {
         let ago = |since: jiff::Timestamp| seconds(self.now.duration_since(since));
         explanation.rule("age", ago(claim.created));
         let since = claim.status.since(Condition::Unneeded);
-        explanation.rule("unneeded for", since.map_or("not unneeded".to_owned(), ago));
+        let could_go = |one: &Unneeded| one.claim == *name && one.standing == Standing::CouldGo;
+        // The condition is written by `kproxide run` alone.
+        let without = match self.plan.unneeded.iter().any(could_go) {
+            true => "0 s: unneeded now, as far as the input says",
+            false => "not unneeded",
+        };
+        explanation.rule("unneeded for", since.map_or(without.to_owned(), ago));
     }
 }

@@ -3,10 +3,12 @@
 mod claim;
 mod decided;
 mod hypervisor;
+mod next;
 mod node;
 mod pod;
 mod pool;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use kproxide_planner::ids::{ClaimName, NodeName, ObjectKey, PodKey, PoolName};
@@ -91,6 +93,7 @@ pub fn explain(
 ) -> Result<Explanation, String> {
     let about = About {
         world: &scene.world,
+        gated: &scene.gated,
         plan,
         decisions,
         now: scene.now,
@@ -139,6 +142,7 @@ impl Explanation {
 
 struct About<'a> {
     world: &'a World,
+    gated: &'a BTreeSet<PodKey>,
     plan: &'a Plan,
     decisions: &'a [Decision],
     now: jiff::Timestamp,

@@ -36,7 +36,7 @@ impl About<'_> {
             format!("{} of NodePool {}", report.claim, report.pool),
         );
         if let Some(claim) = self.world.claims().get(&report.claim) {
-            self.ages(claim, &mut explanation);
+            self.ages(&report.claim, claim, &mut explanation);
             self.decided(&report.claim, &mut explanation);
         }
         self.considered(name.as_str(), "scale-down", &mut explanation);

@@ -1,16 +1,26 @@
 //! What becomes of a pod, and what each Node says to it.
 
+use kproxide_planner::facts::PodPhase;
 use kproxide_planner::ids::{PodKey, PoolName};
 use kproxide_planner::planning::Filters;
-use kproxide_planner::report::{Limit, Misfit, PendingOutcome, PendingShape, Why};
+use kproxide_planner::report::{PendingOutcome, PendingShape, Why};
 use kproxide_planner::world::PodView;
 
+use super::next::next_for;
 use super::{About, Explanation, asked};
 
 impl About<'_> {
     pub(super) fn pod(&self, key: &PodKey) -> Result<Explanation, String> {
         let pod = self.named(key)?;
         let key = &pod.key();
+        if matches!(pod.phase(), PodPhase::Succeeded | PodPhase::Failed) {
+            let mut explanation = Explanation::new(format!(
+                "Pod {key} has finished ({:?}). It needs no place any more.",
+                pod.phase()
+            ));
+            explanation.next("nothing");
+            return Ok(explanation);
+        }
         if let Some(node) = pod.node() {
             let mut explanation =
                 Explanation::new(format!("Pod {key} has its place on Node {node}."));
@@ -23,6 +33,13 @@ impl About<'_> {
         let shapes = self.plan.report.pending.iter();
         let shape = shapes.clone().find(|shape| shape.pods.contains(key));
         let Some(shape) = shape else {
+            if self.gated.contains(key) {
+                let mut explanation = Explanation::new(format!(
+                    "Pod {key} is gated: its spec.schedulingGates keep the scheduler away, and kproxide makes no machine for it."
+                ));
+                explanation.next("wait for the controller that set the gates, or take them off");
+                return Ok(explanation);
+            }
             let mut explanation = Explanation::new(format!("kproxide does nothing for pod {key}."));
             explanation.rule("phase", format!("{:?}", pod.phase()));
             explanation.rule(
@@ -104,11 +121,8 @@ impl About<'_> {
                 explanation
             }
             PendingOutcome::Unhelped(whys) => {
-                let first = whys.first().map_or(String::new(), |(pool, why)| {
-                    format!(" NodePool {pool}: {why}.")
-                });
                 let mut explanation =
-                    Explanation::new(format!("No machine helps pod {key}.{first}"));
+                    Explanation::new(format!("No machine helps pod {key}.{}", headline(whys)));
                 for (pool, why) in whys {
                     explanation.rule(format!("NodePool {pool}"), why.to_string());
                     next_for(pool, why, &mut explanation);
@@ -153,34 +167,28 @@ impl About<'_> {
     }
 }
 
-/// What a person can do about a refusal.
-pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation) {
-    let step = if let Why::TooBig { .. } = why {
-        "add a larger instance type to the NodeClass; kproxide plan --add-type big=16x64 shows whether it helps"
-            .to_owned()
-    } else if let Why::Misfit(misfit) = why {
-        if let Misfit::Taint(taint) = &**misfit {
-            format!("give the pod a toleration of {taint}, or make a NodePool without that taint")
-        } else if let Misfit::Labels(_) = &**misfit {
-            format!(
-                "add the label to spec.labels of NodePool {pool}, or change what the pod asks for"
-            )
-        } else {
-            "change what the pod asks for, or make room where it may run".to_owned()
-        }
-    } else if let Why::Limit(Limit::Machines { .. }) = why {
-        format!("raise limits.maxNodes of NodePool {pool}")
-    } else if let Why::Limit(_) = why {
-        format!("raise that limit of NodePool {pool}")
-    } else if let Why::NoHypervisor(_) = why {
-        "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each"
-            .to_owned()
-    } else if let Why::Policy { .. } = why {
-        format!("mend the policy or its settings in NodePool {pool}")
-    } else if let Why::Unusable(_) = why {
-        format!("mend NodePool {pool} or what it names")
-    } else {
-        "wait: kproxide tries again by itself".to_owned()
+/// The reason of all pools, or of the one that comes nearest to helping.
+fn headline(whys: &[(PoolName, Why)]) -> String {
+    let distance = |why: &Why| match why {
+        Why::Limit(_)
+        | Why::Stabilizing { .. }
+        | Why::MadeInVain { .. }
+        | Why::Refused { .. }
+        | Why::NoHypervisor(_)
+        | Why::Policy { .. }
+        | Why::PoliciesNextTick
+        | Why::NextTick => 0,
+        Why::TooBig { .. } => 1,
+        Why::Misfit(_) => 2,
+        Why::Unusable(_) => 3,
     };
-    explanation.next(step);
+    let Some((pool, why)) = whys.iter().min_by_key(|(_, why)| distance(why)) else {
+        return String::new();
+    };
+    match whys {
+        [_, _, ..] if whys.iter().all(|(_, other)| other == why) => {
+            format!(" All NodePools: {why}.")
+        }
+        _ => format!(" NodePool {pool}: {why}."),
+    }
 }

@@ -2,9 +2,10 @@
 
 use kproxide_planner::facts::PoolFacts;
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::report::{NodeOutcome, PendingOutcome};
+use kproxide_planner::report::{NodeOutcome, PendingOutcome, Unusable};
 
-use super::pod::next_for;
+use super::super::answer::missing_policies;
+use super::next::next_for;
 use super::{About, Explanation, seconds};
 
 impl About<'_> {
@@ -32,8 +33,18 @@ impl About<'_> {
             pool.max_nodes,
             removals.count(),
         ));
-        if let Some(problem) = &pool.problem {
-            explanation.rule("problem", problem.clone());
+        let unusable = self.plan.report.unusable.iter();
+        for (_, why) in unusable.filter(|(pool, _)| pool == name) {
+            explanation.rule("gets no machines", why.to_string());
+            explanation.next(if let Unusable::Paused(_) = why {
+                format!("set spec.paused of NodePool {name} to false")
+            } else {
+                format!("mend NodePool {name} or what it names")
+            });
+        }
+        for problem in missing_policies(self.world, pool) {
+            explanation.rule("problem", problem);
+            explanation.next(format!("mend spec.policies of NodePool {name}"));
         }
         explanation.rule("nodeClass", pool.class.to_string());
         explanation.rule("weight", pool.weight.to_string());

@@ -18,6 +18,31 @@ fn min_nodes_are_made_without_pods() {
 }
 
 #[test]
+fn pools_that_make_no_machines_are_named_while_no_pod_is_pending() {
+    let mut scene = Scene::default();
+    let usable = scene.workers().clone();
+    let broken = PoolFacts {
+        class: "gone".into(),
+        ..usable.clone()
+    };
+    let paused = PoolFacts {
+        paused: true,
+        ..usable
+    };
+    scene.pools.insert("broken".into(), broken);
+    scene.pools.insert("paused".into(), paused);
+    let said = scene.plan().report.unusable.into_iter();
+    let said: Vec<_> = said.map(|(_, why)| why.to_string()).collect();
+    assert_eq!(
+        said,
+        [
+            "NodePool broken names NodeClass gone, which does not exist",
+            "NodePool paused is paused"
+        ]
+    );
+}
+
+#[test]
 fn headroom_is_kept_free_beyond_the_pods() {
     let mut scene = Scene::default();
     scene.workers().headroom = amounts("cpu=3");

@@ -1,0 +1,142 @@
+//! What a person can do about a refusal.
+
+use kproxide_planner::facts::{Reach, VolumeName, VolumeNeed, VolumeProblem, VolumeWait};
+use kproxide_planner::ids::PoolName;
+use kproxide_planner::report::{Limit, Misfit, Unusable, Why};
+
+use super::Explanation;
+
+pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation) {
+    let step = match why {
+        Why::TooBig {
+            resource,
+            requested,
+            ..
+        } => larger(resource, *requested),
+        Why::Misfit(misfit) => for_misfit(pool, misfit),
+        Why::Limit(Limit::Machines { .. }) => format!("raise limits.maxNodes of NodePool {pool}"),
+        Why::Limit(_) => format!("raise that limit of NodePool {pool}"),
+        Why::NoHypervisor(_) => {
+            "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each"
+                .to_owned()
+        }
+        Why::Policy { .. } => format!("mend the policy or its settings in NodePool {pool}"),
+        Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1),
+        Why::Unusable(Unusable::Paused(_)) => {
+            format!("set spec.paused of NodePool {pool} to false")
+        }
+        Why::Unusable(_) => format!("mend NodePool {pool} or what it names"),
+        Why::Stabilizing { .. }
+        | Why::MadeInVain { .. }
+        | Why::Refused { .. }
+        | Why::PoliciesNextTick
+        | Why::NextTick => "wait: kproxide tries again by itself".to_owned(),
+    };
+    explanation.next(step);
+}
+
+/// No machine is large enough. `requested`: thousandths of a core, bytes, or a number of devices.
+fn larger(resource: &str, requested: i64) -> String {
+    let requested = requested.unsigned_abs();
+    // A machine offers a little less than it has.
+    let with_overhead = |amount: u64| amount + amount.div_ceil(8);
+    let (cores, gib) = match resource {
+        "cpu" => {
+            let cores = with_overhead(requested.div_ceil(1000)).max(2);
+            (cores, cores * 4)
+        }
+        "memory" => {
+            let gib = with_overhead(requested.div_ceil(1 << 30)).max(4);
+            (gib.div_ceil(4), gib)
+        }
+        "ephemeral-storage" => {
+            return "set a larger diskGiB for an instance type of the NodeClass".to_owned();
+        }
+        "pods" => return "set a larger maxPods for an instance type of the NodeClass".to_owned(),
+        device => {
+            return format!(
+                "add {device} to extendedResources of an instance type of the NodeClass, if its machines have it"
+            );
+        }
+    };
+    format!(
+        "add a larger instance type to the NodeClass; kproxide plan --add-type big={cores}x{gib} shows whether it helps"
+    )
+}
+
+fn for_misfit(pool: &PoolName, misfit: &Misfit<'_>) -> String {
+    match misfit {
+        Misfit::Taint(taint) => {
+            format!("give the pod a toleration of {taint}, or make a NodePool without that taint")
+        }
+        Misfit::Labels(_) => format!(
+            "add the label to spec.labels of NodePool {pool}, or change what the pod asks for"
+        ),
+        Misfit::VolumeWait(wait) => for_claim(wait),
+        Misfit::Volume(need) => for_volume(need),
+        Misfit::VolumeLimit { driver } => format!(
+            "use fewer volumes of CSI driver {driver} in one pod, or raise csi[].limit of the NodeClass if the driver can attach more"
+        ),
+        Misfit::Cordon
+        | Misfit::TooLittle { .. }
+        | Misfit::HostPort(_)
+        | Misfit::PodAffinity { .. }
+        | Misfit::PodAntiAffinity { .. }
+        | Misfit::TopologySpread { .. } => {
+            "change what the pod asks for, or make room where it may run".to_owned()
+        }
+    }
+}
+
+fn for_claim(wait: &VolumeWait) -> String {
+    let claim = &wait.claim;
+    match &wait.why {
+        VolumeProblem::ClaimMissing => format!("create PersistentVolumeClaim {claim}"),
+        VolumeProblem::ClaimDeleting => {
+            format!("create PersistentVolumeClaim {claim} again when it is gone")
+        }
+        VolumeProblem::ClaimLost | VolumeProblem::VolumeMissing(_) => format!(
+            "restore the PersistentVolume, or delete PersistentVolumeClaim {claim} and create it again: it then has a new volume"
+        ),
+        VolumeProblem::OfAnother => format!(
+            "delete PersistentVolumeClaim {claim} if nobody needs it: Kubernetes then makes the pod's own"
+        ),
+        VolumeProblem::NotBound => format!(
+            "kubectl describe pvc {claim} shows why it is not bound. Without a StorageClass it needs a PersistentVolume that you make"
+        ),
+        VolumeProblem::NotProvisioned { provisioner, .. } => format!(
+            "wait for {provisioner}; kubectl describe pvc {claim} shows what it says. To plan as if it was bound, give the claim with spec.volumeName and its PersistentVolume"
+        ),
+        VolumeProblem::ClassMissing(class) => format!(
+            "create StorageClass {class}, or name another one in PersistentVolumeClaim {claim}"
+        ),
+        VolumeProblem::NoVolume(class) => format!(
+            "create a PersistentVolume of StorageClass {class} that is large enough for PersistentVolumeClaim {claim}"
+        ),
+        VolumeProblem::InUse(pod) => format!(
+            "wait until pod {pod} has ended, or make PersistentVolumeClaim {claim} ReadWriteOnce"
+        ),
+        VolumeProblem::Unknown(_) => {
+            format!("use a CSI, NFS, local or hostPath volume for PersistentVolumeClaim {claim}")
+        }
+    }
+}
+
+fn for_volume(need: &VolumeNeed) -> String {
+    let volume = match &need.volume {
+        VolumeName::Of(name) => format!("PersistentVolume {name}"),
+        VolumeName::New(class) => format!("the volumes of StorageClass {class}"),
+    };
+    match &need.reach {
+        Some(Reach::Chosen(node)) => format!(
+            "wait for Node {node}; if it is gone, take the annotation volume.kubernetes.io/selected-node off the claim"
+        ),
+        Some(Reach::Room { .. }) => format!("make room in the storage of {volume}"),
+        Some(Reach::Class(_)) => {
+            format!("let a NodePool make machines where {volume} can be made (allowedTopologies)")
+        }
+        Some(Reach::Affinity(_) | Reach::Zone(_)) | None => format!(
+            "let a NodePool make machines that reach {volume}, or bring back the Node that does"
+        ),
+    }
+}
