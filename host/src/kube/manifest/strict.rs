@@ -56,9 +56,13 @@ pub fn refuse(object: &Object) -> Result<(), BadInput> {
     )?;
     refuse_amounts(object, "", &object.value)?;
     let pointer = format!("/{}/containers", template.replace('.', "/"));
-    let containers = object.value.pointer(&pointer).and_then(Value::as_array);
-    let is_enough = |list: &Vec<Value>| object.kind() == "Pod" || !list.is_empty();
-    if !containers.is_some_and(is_enough) {
+    let lacks = match object.value.pointer(&pointer) {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(list)) => list.is_empty() && object.kind() != "Pod",
+        // The reader names what is there instead.
+        Some(_) => false,
+    };
+    if lacks {
         return Err(object.bad(
             &format!("{template}.containers"),
             format_args!(
