@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use super::volumes::{self, Attachable};
 use crate::facts::{
-    HostPort, Labels, NodeSelectorTerm, PodSpec, SpreadConstraint, Taint, Toleration, VolumeNeed,
-    VolumeWait,
+    HostPort, Labels, NodeSelectorTerm, PodSpec, Reach, SpreadConstraint, Taint, Toleration,
+    VolumeNeed, VolumeWait,
 };
 use crate::report::Misfit;
 use crate::resources::Resources;
@@ -153,6 +153,12 @@ pub(super) fn is_picky(spec: &PodSpec) -> bool {
         || !spec.pod_anti_affinity.is_empty()
         || !spec.spread.is_empty()
         || !spec.volumes.is_empty()
+}
+
+/// The scheduler has chosen the pod's Node, and a volume is being made there.
+pub(super) fn has_its_node(spec: &PodSpec) -> bool {
+    let is_chosen = |need: &VolumeNeed| matches!(need.reach, Some(Reach::Chosen(_)));
+    spec.volumes.iter().any(is_chosen)
 }
 
 /// The first of these ports that conflicts with a port of the pod, by kube-scheduler's rules: port and protocol must be

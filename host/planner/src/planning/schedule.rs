@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Planning;
-use super::fit::is_picky;
+use super::fit::{has_its_node, is_picky};
 use super::packing::weight;
 use super::snapshot::NodeInfo;
 use crate::facts::{PodSpec, Served, Shape};
@@ -86,8 +86,8 @@ impl<'w> Planning<'w> {
         has_put
     }
 
-    /// First-fit decreasing: higher priority first, as the scheduler does; then pods that fit only some Nodes, so that others do not take their
-    /// places; then larger ones; then by content.
+    /// First-fit decreasing: higher priority first, as the scheduler does; then pods for which it has chosen a Node, and
+    /// pods that fit only some Nodes, so that others do not take their places; then larger ones; then by content.
     fn pending_by_weight(&mut self) -> Vec<Need<'w>> {
         let pending = self.tick.world.pending();
         let served = &self.tick.world.host().served;
@@ -110,7 +110,12 @@ impl<'w> Planning<'w> {
             .collect();
         needs.sort_by_key(|need| {
             let spec = &need.spec;
-            std::cmp::Reverse((spec.priority, is_picky(spec), weight(&spec.requests)))
+            std::cmp::Reverse((
+                spec.priority,
+                has_its_node(spec),
+                is_picky(spec),
+                weight(&spec.requests),
+            ))
         });
         needs
     }

@@ -325,6 +325,17 @@ fn the_scheduler_has_chosen_a_node_for_a_volume() {
         whys(&scene.plan()),
         "fits on Node n2; the scheduler will find it"
     );
+    // Larger pods that fit only some Nodes do not take its place.
+    let mut others = scene.clone();
+    for node in ["n1", "n2"] {
+        others.running(&format!("almost-{node}"), 1, node, spec("cpu=6"));
+    }
+    let mut large = spec("cpu=2");
+    large.node_selector = labels("topology.kubernetes.io/zone=alpha");
+    others.pending("large", 2, large);
+    let said = whys(&others.plan());
+    assert!(said.contains("fits on Node n2"), "{said}");
+    assert!(!said.contains("is being made for"), "{said}");
     scene.running("full", 1, "n2", spec("cpu=8"));
     assert!(whys(&scene.plan()).contains("is being made for Node n2"));
 }
