@@ -194,3 +194,12 @@ fn b29_a_dead_node_counts_and_is_replaced() {
     scene.nodes.clear();
     assert_eq!(launches(&scene), 1);
 }
+
+#[test]
+fn a_dry_run_plans_like_any_other() {
+    let mut scene = Scene::default();
+    scene.pending("web", 4, spec("cpu=1"));
+    let launches = scene.plan().launches;
+    scene.host.dry_run = true;
+    assert_eq!(scene.plan().launches, launches);
+}

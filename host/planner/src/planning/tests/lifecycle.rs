@@ -565,15 +565,6 @@ fn f68_when_most_nodes_break_at_once_none_is_repaired() {
     );
 }
 
-#[test]
-fn a_dry_run_plans_like_any_other() {
-    let mut scene = Scene::default();
-    scene.pending("web", 4, spec("cpu=1"));
-    let launches = scene.plan().launches;
-    scene.host.dry_run = true;
-    assert_eq!(scene.plan().launches, launches);
-}
-
 /// What changes under machines that are in use is drift, which nobody asked to be rid of.
 #[test]
 fn f98_limits_ranges_and_templates_that_change_remove_nothing() {

@@ -596,14 +596,3 @@ fn a_launch_is_reserved_as_it_is_made() {
         "written on what was read"
     );
 }
-
-#[test]
-fn names_are_dns_labels_whatever_the_pool_is_called() {
-    let mut scene = Scene::default();
-    let pool = scene.workers().clone();
-    scene.pools = [(format!("gpu.{}", "x".repeat(80)).as_str().into(), pool)].into();
-    scene.pending("web", 1, spec("cpu=1"));
-    let plan = scene.plan();
-    check_sound(&plan);
-    assert_eq!(plan.launches[0].claim.as_str().len(), 63);
-}
