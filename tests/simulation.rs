@@ -15,9 +15,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use kproxide_testkit::release_binary;
 
-const SEEDS: usize = 600;
+const SEEDS: usize = 500;
 /// Of each of these, a second process must write the same log.
-const COMPARED: usize = 40;
+const COMPARED: usize = 30;
 
 /// Of all stories.
 const PLANS: usize = 1600;
