@@ -9,6 +9,7 @@ use crate::guard::{self, Deed};
 use crate::hold::Hold;
 use crate::ids::{ClusterName, PoolName};
 use crate::keys::CONTROL_PLANE_ROLES;
+use crate::taints::untolerated;
 use crate::world::{NodeView, World};
 
 /// A removal that is to begin, or to go on.
@@ -87,10 +88,15 @@ pub(super) fn never_removed(world: &World, node: &NodeView<'_>) -> Option<Hold> 
     }
 }
 
-pub(super) fn is_control_plane(node: &NodeView<'_>) -> bool {
+fn is_control_plane(node: &NodeView<'_>) -> bool {
     CONTROL_PLANE_ROLES
         .iter()
         .any(|role| node.facts.labels.contains_key(*role))
+}
+
+/// A control plane whose taints keep ordinary pods away. k3s does not taint its servers, so they are Nodes like any other.
+pub(super) fn is_closed_control_plane(node: &NodeView<'_>) -> bool {
+    is_control_plane(node) && untolerated(&[], &node.facts.taints).is_some()
 }
 
 /// What kproxide sees may be wrong: the claims' CRD is being deleted, a clock is off, or a watch fails, so that other

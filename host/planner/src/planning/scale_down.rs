@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 
 use super::claims::Stage;
-use super::safety::is_control_plane;
+use super::safety::is_closed_control_plane;
 use super::{Planning, machines, pools};
 use crate::claim::Condition;
 use crate::facts::PolicyKind;
@@ -97,9 +97,9 @@ impl<'w> Planning<'w> {
         self.scale_down.to_ask = self.scale_down.removable.keys().cloned().collect();
     }
 
-    /// T: what Nodes have that are Ready, not cordoned and no control plane. A: the requests on them, of pods that
-    /// still have to move from Nodes being drained, and of pending pods that fit on existing Nodes. Expendable pods keep
-    /// no Node, so they do not count.
+    /// T: what Nodes have that are Ready, not cordoned, and no control plane whose taints keep pods away. A: the requests
+    /// on them, of pods that still have to move from Nodes being drained, and of pending pods that fit on existing Nodes.
+    /// Expendable pods keep no Node, so they do not count.
     fn load(&self) -> Load {
         let world = self.tick.world;
         let least = world.host().served.least_priority;
@@ -127,7 +127,7 @@ impl<'w> Planning<'w> {
                 Some(Stage::Coming | Stage::Overdue) => continue,
                 Some(Stage::InService) | None => {}
             }
-            if node.facts.ready && !node.facts.unschedulable && !is_control_plane(&node) {
+            if node.facts.ready && !node.facts.unschedulable && !is_closed_control_plane(&node) {
                 load.allocatable.add(&node.facts.allocatable);
                 load.requested.add(&node.requested());
                 let expendable = expendable(&node, PodView::is_alive);

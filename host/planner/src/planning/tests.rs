@@ -10,6 +10,7 @@ mod fit;
 mod gates;
 mod headroom;
 mod learned;
+mod leaving;
 mod lifecycle;
 mod machines;
 mod optimum;

@@ -1,0 +1,40 @@
+//! Nodes that go, or stay, in clusters as people run them.
+
+use super::*;
+use crate::facts::*;
+
+/// Beside the machines `a` and `b`: two control planes of k3s, of which one takes pods.
+#[test]
+fn r14_a_control_plane_that_takes_pods_counts_as_any_node() {
+    let control_planes = |taints: &[&str], busy: &str| {
+        let mut scene = Scene::default();
+        scene.machine("a", "alpha");
+        scene.running("web", 1, "a", spec("cpu=400m memory=64Mi"));
+        for name in ["server-1", "server-2"] {
+            let server = scene.node(name, node("cpu=2 memory=4Gi"));
+            server.labels = labels("node-role.kubernetes.io/control-plane=true");
+            if taints.contains(&name) {
+                server.taints = vec![taint(
+                    "node-role.kubernetes.io/control-plane",
+                    TaintEffect::NoSchedule,
+                )];
+            }
+        }
+        scene.running("busy", 1, "server-1", spec(busy));
+        scene
+    };
+    assert_eq!(
+        removed(&control_planes(&["server-2"], "cpu=200m").plan()),
+        ["a"]
+    );
+    assert_eq!(
+        removed(&control_planes(&["server-1"], "cpu=1700m").plan()),
+        ["a"]
+    );
+    // What runs on it counts as well: 2.0 × 1.2 is more than its 2 cores.
+    let full = control_planes(&["server-2"], "cpu=1600m").plan();
+    assert_eq!(removed(&full), [] as [&str; 0]);
+    assert!(kept(&full, "a").unwrap().contains("loadHeadroom"));
+    let none = control_planes(&["server-1", "server-2"], "cpu=100m").plan();
+    assert_eq!(removed(&none), [] as [&str; 0]);
+}
