@@ -417,19 +417,15 @@ impl<'a> Settings<'a> {
                     claim.unneeded_since,
                     rules.unneeded_time,
                 );
-                let pools = self
-                    .scenario
-                    .pools
-                    .iter()
-                    .map(|pool| pool.rules.stabilization);
                 // One that came while the plan was acted on was not seen.
-                let there = self
-                    .first_open
-                    .iter()
-                    .filter(|(name, _)| self.nodes.contains_key(*name));
+                let is_of_pool = |name: &String| {
+                    let node = self.nodes.get(name);
+                    node.is_some_and(|node| node.pool == pool.name)
+                };
+                let there = self.first_open.iter().filter(|(name, _)| is_of_pool(name));
                 let newest = there.map(|(_, since)| *since).max();
                 let newest = newest.filter(|since| now.duration_since(*since) > PLANNED / 2);
-                not_before("scaleDown.stabilization", newest, pools.max().unwrap_or(0));
+                not_before("scaleDown.stabilization", newest, rules.stabilization);
             }
             _ => {}
         }

@@ -80,6 +80,7 @@ impl<'w> Planning<'w> {
             }
             let (standing, why) = self.standing(index, &node);
             self.note_standing(index, standing);
+            let stable_at = stable_at.get(&self.rows[index].claim.spec.pool).copied();
             match why.or_else(|| self.why_not_yet(index, &node, stable_at)) {
                 Some(reason) => {
                     self.scale_down.kept.insert(index, reason);
@@ -143,24 +144,19 @@ impl<'w> Planning<'w> {
         load
     }
 
-    /// When the newest machine of all pools has been in service for long enough. The largest `stabilization` of the
-    /// pools counts.
-    fn stable_at(&self) -> Option<Timestamp> {
-        let window = self
-            .tick
-            .world
-            .pools()
-            .values()
-            .map(|pool| pool.scale_down.stabilization)
-            .max()?;
-        let newest = self
-            .tick
-            .world
-            .claims()
-            .values()
-            .filter_map(|claim| claim.status.since(Condition::Initialized))
-            .max()?;
-        Some(later(newest, window))
+    /// When each pool's newest machine has been in service for the pool's `stabilization`.
+    fn stable_at(&self) -> BTreeMap<&'w PoolName, Timestamp> {
+        let mut stable_at = BTreeMap::new();
+        for row in &self.rows {
+            if let (Some(pool), Some(since)) =
+                (row.pool, row.claim.status.since(Condition::Initialized))
+            {
+                let stable = later(since, pool.scale_down.stabilization);
+                let newest = stable_at.entry(&row.claim.spec.pool).or_insert(stable);
+                *newest = stable.max(*newest);
+            }
+        }
+        stable_at
     }
 
     /// Step 7: asks the scale-down policy of the next pool to order its removable Nodes.

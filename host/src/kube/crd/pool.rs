@@ -225,7 +225,7 @@ pub struct ScaleDown {
     /// what the remaining Nodes have. 0.2 is 20 %.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub load_headroom: f64,
-    /// kproxide removes no unneeded Node until this long after any pool's newest Node came into service, such as `10m`.
+    /// kproxide removes no unneeded Node until this long after the pool's newest Node came into service, such as `10m`.
     pub stabilization: Period,
     /// kproxide keeps a Node that is younger than this, such as `1h`, even if it is unneeded.
     pub min_node_age: Period,

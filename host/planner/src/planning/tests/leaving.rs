@@ -1,5 +1,7 @@
 //! Nodes that go, or stay, in clusters as people run them.
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::facts::*;
 
@@ -37,4 +39,41 @@ fn r14_a_control_plane_that_takes_pods_counts_as_any_node() {
     assert!(kept(&full, "a").unwrap().contains("loadHeadroom"));
     let none = control_planes(&["server-1", "server-2"], "cpu=100m").plan();
     assert_eq!(removed(&none), [] as [&str; 0]);
+}
+
+#[test]
+fn r20_a_new_machine_holds_up_its_own_pool_alone() {
+    let busy = |pool: &str| {
+        let mut scene = Scene::default();
+        for name in ["workers", "others"] {
+            let mut facts = pool_with_stabilization(300);
+            facts.scale_down.budget = 2;
+            scene.pools.insert(name.into(), facts);
+        }
+        scene
+            .pools
+            .get_mut("others")
+            .unwrap()
+            .scale_down
+            .stabilization = SignedDuration::from_secs(60);
+        for name in ["a", "b", "new"] {
+            scene.machine(name, "alpha");
+        }
+        scene.claim("b").spec.pool = "others".into();
+        scene.claim("new").spec.pool = pool.into();
+        scene.claim("new").status.conditions =
+            vec![condition(Condition::Initialized, at(NOW - 120))];
+        scene
+    };
+    // The other pool's window is over after a minute, and it does not wait for the longer one.
+    assert_eq!(removed(&busy("others").plan()), ["a", "b", "new"]);
+    let plan = busy("workers").plan();
+    assert_eq!(removed(&plan), ["b"]);
+    assert!(kept(&plan, "a").unwrap().contains("stabilization"));
+}
+
+fn pool_with_stabilization(seconds: i64) -> PoolFacts {
+    let mut pool = pool();
+    pool.scale_down.stabilization = SignedDuration::from_secs(seconds);
+    pool
 }

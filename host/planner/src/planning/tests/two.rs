@@ -118,22 +118,6 @@ fn a_tick_removes_no_more_than_it_may_of_all_pools_together() {
 }
 
 #[test]
-fn scale_down_waits_for_the_newest_machine_by_the_longest_window_of_all_pools() {
-    let mut scene = Scene::default();
-    let mut slow = pool();
-    slow.scale_down.stabilization = SignedDuration::from_mins(20);
-    scene.pools.insert("a-slow".into(), slow);
-    for (name, since) in [("a", 60), ("b", NOW - 1199), ("c", NOW - 3600)] {
-        scene.machine(name, "alpha");
-        scene.claim(name).status.conditions = vec![condition(Condition::Initialized, at(since))];
-    }
-    let plan = scene.plan();
-    assert_eq!((removed(&plan), plan.wake_at), (vec![], Some(at(NOW + 1))));
-    scene.claim("b").status.conditions = vec![condition(Condition::Initialized, at(NOW - 1200))];
-    assert_eq!(removed(&scene.plan()), ["a"]);
-}
-
-#[test]
 fn memory_is_limited_and_promised_as_cores_are() {
     // Two pods of each a machine; what the first takes is not there for the second.
     let mut scene = Scene::default();
