@@ -313,7 +313,7 @@ impl<'w> Planning<'w> {
                 .total_cmp(&a.score)
                 .then_with(|| name(a.index).cmp(name(b.index)))
         });
-        let mut order: VecDeque<usize> = VecDeque::new();
+        let mut order: Vec<usize> = Vec::new();
         for scored in chosen {
             let row = rows.iter().copied().find(|row| {
                 self.rows[*row]
@@ -321,9 +321,10 @@ impl<'w> Planning<'w> {
                     .is_some_and(|node| node.name() == name(scored.index))
             });
             if let Some(row) = row.filter(|row| !order.contains(row)) {
-                order.push_back(row);
+                order.push(row);
             }
         }
+        order.sort_by_key(|row| !self.is_in_maintenance(*row));
         let left_out: Vec<usize> = rows
             .iter()
             .copied()
@@ -334,7 +335,7 @@ impl<'w> Planning<'w> {
         if !order.is_empty() && !is_fallback {
             self.keep_state(pool, policy, removals.state);
         }
-        self.scale_down.ordered.insert(pool.clone(), order);
+        self.scale_down.ordered.insert(pool.clone(), order.into());
     }
 
     fn keep_state(&mut self, pool: &PoolName, policy: &str, state: Option<Vec<u8>>) {
@@ -365,7 +366,8 @@ impl<'w> Planning<'w> {
         None
     }
 
-    /// Step 8: removes one Node of each pool in turn, and checks each again after the removals before it.
+    /// Step 8: removes one Node of each pool in turn, those on hypervisors in maintenance first, and checks each again
+    /// after the removals before it.
     pub(super) fn remove(&mut self) {
         let mut left = self.tick.limits.max_removals_per_tick;
         let mut by_pool: BTreeMap<PoolName, u32> = BTreeMap::new();
@@ -374,10 +376,14 @@ impl<'w> Planning<'w> {
         }
         let mut ordered = std::mem::take(&mut self.scale_down.ordered);
         while ordered.values().any(|rows| !rows.is_empty()) {
+            let mut next = ordered.values().filter_map(|rows| rows.front());
+            let maintenance = next.any(|row| self.is_in_maintenance(*row));
             for (pool, rows) in &mut ordered {
-                let Some(row) = rows.pop_front() else {
+                let is_next = |row: &&usize| !maintenance || self.is_in_maintenance(**row);
+                let Some(row) = rows.front().filter(is_next).copied() else {
                     continue;
                 };
+                rows.pop_front();
                 let of_pool = by_pool.entry(pool.clone()).or_default();
                 let problem = if *of_pool == 0 {
                     Some(self.why_none_left(pool))
@@ -397,6 +403,17 @@ impl<'w> Planning<'w> {
                 }
             }
         }
+    }
+
+    /// Its hypervisor is in maintenance, so Proxmox wants it empty: the machine goes before others, of all pools.
+    fn is_in_maintenance(&self, row: usize) -> bool {
+        let claim = self.rows[row].claim;
+        let id = HypervisorId {
+            name: claim.hypervisor().clone(),
+            ..claim.spec.hypervisor_id()
+        };
+        let place = self.hypervisors.index_of(&id);
+        place.is_some_and(|place| self.hypervisors.all[place].facts.maintenance)
     }
 
     /// Decides a removal, or says what forbids it now.

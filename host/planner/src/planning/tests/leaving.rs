@@ -77,3 +77,42 @@ fn pool_with_stabilization(seconds: i64) -> PoolFacts {
     pool.scale_down.stabilization = SignedDuration::from_secs(seconds);
     pool
 }
+
+/// The policies prefer the less loaded machines `a` and `c`, which stand on servers that stay.
+#[test]
+fn r25_machines_on_a_server_in_maintenance_go_first() {
+    let mut scene = Scene::default();
+    scene.pools.insert("others".into(), pool());
+    scene.workers().scale_down.load_headroom = 0.0;
+    for (name, on) in [("a", "alpha"), ("b", "beta"), ("c", "gamma"), ("d", "beta")] {
+        scene.machine(name, on);
+    }
+    scene.claim("c").spec.pool = "others".into();
+    scene.claim("d").spec.pool = "others".into();
+    scene.running("on-b", 1, "b", spec("cpu=1 memory=1Gi"));
+    scene.running("on-d", 1, "d", spec("cpu=1 memory=1Gi"));
+    assert_eq!(removed(&scene.plan()), ["a", "c"]);
+    scene.hypervisor("beta").maintenance = true;
+    assert_eq!(removed(&scene.plan()), ["b", "d"]);
+    // Of all pools: there is room for the pods of one of the two, and not for a third Node less.
+    scene.pod("on-b-00000").spec.requests = spec("cpu=100m memory=1Gi").requests;
+    scene.claim("d").spec.pool = "workers".into();
+    scene.claim("a").spec.pool = "others".into();
+    scene.workers().scale_down.budget = 2;
+    scene.running("on-a", 1, "a", spec("cpu=3500m memory=1Gi"));
+    scene.running("on-c", 1, "c", spec("cpu=2800m memory=1Gi"));
+    assert_eq!(removed(&scene.plan()), ["b", "d"]);
+}
+
+#[test]
+fn r25_no_machine_is_made_on_a_server_in_maintenance() {
+    let mut scene = Scene::default();
+    for name in ["alpha", "beta"] {
+        scene.hypervisor(name).maintenance = true;
+    }
+    scene.pending("web", 2, spec("cpu=3"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    let made_on = plan.launches.iter().map(|launch| &*launch.spec.hypervisor);
+    assert_eq!(made_on.collect::<Vec<_>>(), ["gamma", "gamma"]);
+}
