@@ -1,12 +1,14 @@
 //! Proxmox clusters as the loop sees them: one client and one inventory each, refreshed when too old.
 //!
-//! A cluster that does not answer costs a tick at most [`INVENTORY_DEADLINE`], and only its own machines wait for it.
+//! A cluster that does not answer costs a tick at most [`INVENTORY_DEADLINE`], and only its own machines wait for it. A
+//! hypervisor that does not answer costs it some seconds, and only its own machines wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
+use futures::join;
 use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
 use kproxide_planner::world::World;
@@ -24,6 +26,9 @@ use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster takes. A cluster that hangs must not hold up the others.
 const INVENTORY_DEADLINE: Duration = Duration::from_secs(8);
+
+/// For Proxmox's version, which is for people.
+const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Templates change when people change them; each costs a request.
 const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
@@ -216,7 +221,7 @@ impl Clusters {
 
     /// `None`: the cluster was removed while it was asked.
     async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
-        let (client, known, wanted, is_judged) = {
+        let (client, known, wanted, is_judged, last) = {
             let mut state = self.lock();
             let cluster = state.clusters.get_mut(name)?;
             cluster.asked = Some(Instant::now());
@@ -235,6 +240,7 @@ impl Clusters {
                 known,
                 cluster.wanted.clone(),
                 is_judged,
+                cluster.facts.clone(),
             )
         };
         let client = match client {
@@ -242,23 +248,27 @@ impl Clusters {
             Err(problem) => return self.unreachable(name, problem),
         };
         let taken_at = clock.now();
-        let look = async {
-            let inventory = client.inventory().await?;
-            let (templates, version) = match known {
-                Some(templates) => (templates, None),
-                None => (
-                    (
-                        Instant::now(),
-                        read_templates(&client, &inventory, &wanted).await,
-                    ),
-                    // For people. If it cannot be read, the last known value stays.
-                    client.version().await.ok(),
-                ),
-            };
-            Ok::<_, crate::pve::error::Error>((inventory, templates, version))
-        };
-        match timeout(INVENTORY_DEADLINE, look).await {
-            Ok(Ok((inventory, (read, templates), version))) => {
+        match timeout(INVENTORY_DEADLINE, client.inventory()).await {
+            Ok(Ok(mut inventory)) => {
+                let silent = last.hypervisors.iter();
+                let silent = silent.filter(|(_, facts)| facts.problem.is_some());
+                let silent = silent.map(|(name, _)| name.to_string()).collect();
+                client.probe(&mut inventory, &silent).await;
+                let ((read, templates), version) = match known {
+                    Some(templates) => (templates, None),
+                    None => {
+                        let (mut templates, version) = join!(
+                            read_templates(&client, &inventory, &wanted),
+                            timeout(VERSION_DEADLINE, client.version())
+                        );
+                        keep_silent(&mut templates, last, &inventory);
+                        // For people. If it cannot be read, the last known value stays.
+                        (
+                            (Instant::now(), templates),
+                            version.ok().and_then(Result::ok),
+                        )
+                    }
+                };
                 // Separate from the inventory, which has succeeded: an answer that is only for people must not make it
                 // fail.
                 let excess = match is_judged {
@@ -365,6 +375,24 @@ async fn read_templates(
         )
     }));
     found.await.into_iter().collect()
+}
+
+/// The templates of a silent hypervisor stay as they were last seen. Nothing is cloned from them until it answers.
+fn keep_silent(templates: &mut Lookups, last: InventoryFacts, inventory: &Inventory) {
+    for (name, known) in last.templates {
+        let Some(templates) = templates.get_mut(&name) else {
+            continue;
+        };
+        let is_silent = |template: &TemplateFacts| {
+            let hypervisor = inventory.hypervisor(&template.hypervisor);
+            hypervisor.is_some_and(|hypervisor| hypervisor.problem.is_some())
+        };
+        // There is one without a hypervisor if the name is in trouble as such.
+        let is_in_trouble = |it: &TemplateFacts| it.problem.is_some();
+        if !templates.iter().any(is_in_trouble) {
+            templates.extend(known.into_iter().filter(is_silent));
+        }
+    }
 }
 
 #[cfg(test)]

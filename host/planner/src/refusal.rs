@@ -1,6 +1,7 @@
 //! Why kproxide makes no machine of a pool on a hypervisor now. `Display` is the only place with texts.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub enum Refusal {
     NoQuorum(ClusterName),
     Excluded,
     Offline,
+    /// Proxmox says that it is online, but it does not answer.
+    Silent(Arc<str>),
     Maintenance,
     FewIdleCores {
         idle: u64,
@@ -113,6 +116,10 @@ impl fmt::Display for Refusal {
             Self::NoQuorum(cluster) => write!(f, "Proxmox cluster {cluster} has no quorum"),
             Self::Excluded => f.write_str("excluded by spec.hypervisors of the ProxmoxCluster"),
             Self::Offline => f.write_str("offline"),
+            Self::Silent(problem) => write!(
+                f,
+                "online, but its Proxmox daemons do not answer ({problem}): restart pveproxy and pvedaemon on it"
+            ),
             Self::Maintenance => f.write_str("in maintenance"),
             Self::FewIdleCores { idle, least } => write!(
                 f,

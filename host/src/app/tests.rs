@@ -23,6 +23,7 @@ mod learned;
 mod machines;
 mod orphans;
 mod policies;
+mod proxmox;
 mod served;
 mod strangers;
 mod unrest;

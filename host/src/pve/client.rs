@@ -194,6 +194,7 @@ impl Client {
             let answer = self.attempt(endpoint, call, deadline, leave_by).await;
             let error = match answer {
                 Ok(body) => {
+                    self.prefer(endpoint);
                     pin(pinned, endpoint);
                     return Ok((endpoint, body));
                 }

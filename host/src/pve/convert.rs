@@ -78,6 +78,7 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         });
     HypervisorFacts {
         online: hypervisor.online,
+        problem: hypervisor.problem.as_deref().map(Into::into),
         maintenance: hypervisor.maintenance,
         threads: u32::try_from(hypervisor.threads).unwrap_or(u32::MAX),
         memory_bytes: hypervisor.memory_total,
@@ -291,6 +292,7 @@ mod tests {
             hypervisors: vec![Hypervisor {
                 name: "pve1".to_owned(),
                 online: true,
+                problem: None,
                 maintenance: false,
                 threads: 8,
                 cpu_usage: 0.0,

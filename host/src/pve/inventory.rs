@@ -4,14 +4,22 @@
 //! broadcast every ten seconds, so a new VM has no name at first, and a dead hypervisor's guests stay "running" for five
 //! minutes. Therefore a guest's state counts only while its hypervisor is online.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use futures::future::join_all;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::time::{Duration, timeout};
 
 use super::client::Client;
-use super::error::Error;
+use super::error::{Error, Meaning};
 use super::request::Call;
 use super::types;
+
+/// How long a hypervisor may take to answer a question that costs it nothing.
+pub(super) const HYPERVISOR_DEADLINE: Duration = Duration::from_secs(5);
+/// The same for one that did not answer when it was last asked: it must not hold up every look.
+const SILENT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a cluster looks like.
 #[derive(Debug, Clone)]
@@ -35,6 +43,8 @@ pub struct Hypervisor {
     pub name: String,
     /// A member of the cluster's majority whose own numbers are current.
     pub online: bool,
+    /// Why it does not count as online although Proxmox says that it is.
+    pub problem: Option<String>,
     /// In maintenance mode: it runs, but wants nothing new.
     pub maintenance: bool,
     /// CPU threads; 0 if unknown.
@@ -172,6 +182,41 @@ impl Client {
         }
     }
 
+    /// Asks each hypervisor whether it answers, all at once. One that is silent counts as not online: Proxmox lists it
+    /// as online while its status daemon works, even if its API has hung. `silent`: those that did not answer last time.
+    pub async fn probe(&self, inventory: &mut Inventory, silent: &BTreeSet<String>) {
+        let online = inventory.hypervisors.iter_mut().filter(|it| it.online);
+        let asked = online.map(|hypervisor| async {
+            let within = match silent.contains(&hypervisor.name) {
+                true => SILENT_DEADLINE,
+                false => HYPERVISOR_DEADLINE,
+            };
+            hypervisor.problem = self.silence(&hypervisor.name, within).await;
+            hypervisor.online = hypervisor.problem.is_none();
+        });
+        join_all(asked).await;
+        inventory.forget_states();
+    }
+
+    /// Proxmox: this call needs no privilege, is passed on to the hypervisor, and needs none of its three workers.
+    async fn silence(&self, hypervisor: &str, within: Duration) -> Option<String> {
+        let call = Call::get(&["nodes", hypervisor, "version"]);
+        match timeout(within, self.fetch::<IgnoredAny>(call)).await {
+            // Without a number: the two deadlines must not make two texts.
+            Err(_) => Some("no answer within seconds".to_owned()),
+            Ok(Err(error))
+                if matches!(
+                    error.meaning,
+                    Meaning::AnswerLost | Meaning::HypervisorOffline
+                ) =>
+            {
+                Some(error.chain())
+            }
+            // A refusal is an answer.
+            Ok(_) => None,
+        }
+    }
+
     async fn read_inventory(&self) -> Result<Inventory, Error> {
         let members: Vec<Member> = self
             .fetch(Call::get(&["cluster", "status"]).protected())
@@ -290,20 +335,25 @@ impl Inventory {
         for hypervisor in hypervisors.values_mut() {
             hypervisor.storages.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        for guest in guests.values_mut() {
-            let speaks = hypervisors
-                .get(&guest.hypervisor)
-                .is_some_and(|hypervisor| hypervisor.online);
-            if !speaks {
-                guest.status = GuestStatus::Unknown;
-            }
-        }
-        Inventory {
+        let mut inventory = Inventory {
             quorate,
             alone,
             hypervisors: hypervisors.into_values().collect(),
             guests: guests.into_values().collect(),
             complete,
+        };
+        inventory.forget_states();
+        inventory
+    }
+
+    /// What a silent hypervisor said of its guests last may be minutes old.
+    fn forget_states(&mut self) {
+        let online = self.hypervisors.iter().filter(|it| it.online);
+        let online: BTreeSet<&str> = online.map(|it| it.name.as_str()).collect();
+        for guest in &mut self.guests {
+            if !online.contains(guest.hypervisor.as_str()) {
+                guest.status = GuestStatus::Unknown;
+            }
         }
     }
 }
@@ -315,6 +365,7 @@ impl Resource {
         let member = online.get(name.as_str()).copied().unwrap_or(true);
         Some(Hypervisor {
             online: member && self.status.as_deref() == Some("online"),
+            problem: None,
             maintenance: self.hastate.as_deref() == Some("maintenance"),
             threads: self.maxcpu.unwrap_or(0),
             cpu_usage: self.cpu.unwrap_or(0.0).clamp(0.0, 1.0),

@@ -1,8 +1,11 @@
 //! Templates: which VMs of a name there are to clone. Which of them is cloned for a hypervisor, and how, is the planner's decision.
 
+use futures::future::join_all;
+use tokio::time::timeout;
+
 use super::client::Client;
 use super::error::{Error, Meaning};
-use super::inventory::{Guest, GuestKind, Inventory};
+use super::inventory::{Guest, GuestKind, HYPERVISOR_DEADLINE, Inventory};
 use super::vm_config::VmConfig;
 
 /// Storage types whose volumes can be the base of linked clones. Thick LVM and plain block devices cannot.
@@ -90,6 +93,16 @@ pub enum TemplateError {
         /// Where there is more than one, if there may be one per hypervisor.
         hypervisor: Option<String>,
     },
+    /// The one template is on a hypervisor that does not answer.
+    #[error(
+        "template {name:?} is on {hypervisor}, which does not answer; with `template.placement: local` and a template on each hypervisor, kproxide needs no other one"
+    )]
+    Silent {
+        /// The name looked for.
+        name: String,
+        /// Where the template is.
+        hypervisor: String,
+    },
     /// Proxmox could not be asked.
     #[error("template {name:?} cannot be read")]
     Unreadable {
@@ -112,37 +125,51 @@ impl Client {
         name: &str,
         placement: Placement,
     ) -> Result<Templates, TemplateError> {
+        let chosen = choose(inventory, name, placement)?;
+        let read = chosen.iter().map(|guest| self.template(inventory, guest));
         let mut templates = Vec::new();
-        for guest in choose(inventory, name, placement)? {
-            let read = self.read_config(&guest.hypervisor, guest.vmid).await;
-            let config = match (read, placement) {
-                (Ok(config), _) => config,
+        for (guest, read) in chosen.iter().zip(join_all(read).await) {
+            let name = name.to_owned();
+            match (read, placement) {
+                (Ok(Some(template)), _) => templates.push(template),
                 // One silent hypervisor must not hide the templates of the others.
-                (Err(error), Placement::Local)
-                    if !is_online(inventory, guest)
-                        || matches!(
-                            error.meaning,
-                            Meaning::HypervisorOffline | Meaning::AnswerLost
-                        ) =>
-                {
-                    continue;
+                (Ok(None), Placement::Local) => {}
+                (Ok(None), Placement::Shared) => {
+                    let hypervisor = guest.hypervisor.clone();
+                    return Err(TemplateError::Silent { name, hypervisor });
                 }
-                (Err(source), _) => {
-                    let name = name.to_owned();
-                    return Err(TemplateError::Unreadable { name, source });
-                }
-            };
-            templates.push(Template {
-                vmid: guest.vmid,
-                hypervisor: guest.hypervisor.clone(),
-                config,
-            });
+                (Err(source), _) => return Err(TemplateError::Unreadable { name, source }),
+            }
         }
         templates.sort_by(|a, b| a.hypervisor.cmp(&b.hypervisor));
         Ok(Templates {
             name: name.to_owned(),
             templates,
         })
+    }
+
+    /// One of them, read; none if its hypervisor does not answer.
+    async fn template(
+        &self,
+        inventory: &Inventory,
+        guest: &Guest,
+    ) -> Result<Option<Template>, Error> {
+        if !is_online(inventory, guest) {
+            return Ok(None);
+        }
+        let read = self.read_config(&guest.hypervisor, guest.vmid);
+        match timeout(HYPERVISOR_DEADLINE, read).await {
+            Ok(Ok(config)) => Ok(Some(Template {
+                vmid: guest.vmid,
+                hypervisor: guest.hypervisor.clone(),
+                config,
+            })),
+            Ok(Err(error)) => match error.meaning {
+                Meaning::HypervisorOffline | Meaning::AnswerLost => Ok(None),
+                _ => Err(error),
+            },
+            Err(_) => Ok(None),
+        }
     }
 }
 

@@ -143,6 +143,7 @@ pub(super) fn read(object: &Object) -> Result<(ClusterName, Known), BadInput> {
         let cores = f64::from(hypervisor.cores.max(1));
         let facts = HypervisorFacts {
             online: hypervisor.online,
+            problem: None,
             maintenance: hypervisor.maintenance,
             threads: hypervisor.cores,
             memory_bytes,

@@ -52,6 +52,9 @@ impl InventoryFacts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HypervisorFacts {
     pub online: bool,
+    /// Why it does not count as online although Proxmox says that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Arc<str>>,
     /// The HA manager's maintenance mode.
     pub maintenance: bool,
     pub threads: u32,

@@ -403,6 +403,8 @@ fn closed(
         || (!cluster.include.is_empty() && !cluster.include.contains(name))
     {
         Some(Refusal::Excluded)
+    } else if let Some(problem) = &facts.problem {
+        Some(Refusal::Silent(problem.clone()))
     } else if !facts.online {
         Some(Refusal::Offline)
     } else if facts.maintenance {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::state::{Node, State};
+use super::state::{Node, Presence, State};
 use super::timings::Timings;
 use super::vm::{Vm, VmStatus};
 
@@ -65,7 +65,8 @@ impl State {
     }
 
     fn broadcast(&mut self, name: &str, at: Instant) {
-        let Some(node) = self.nodes.get(name).filter(|node| node.is_online()) else {
+        let is_up = |node: &&Node| node.presence != Presence::Offline;
+        let Some(node) = self.nodes.get(name).filter(is_up) else {
             return;
         };
         let threads = f64::from(node.threads.max(1));

@@ -35,6 +35,7 @@ pub(crate) fn check(state: &State, call: &Call, endpoint: Endpoint) -> Result<()
         | Endpoint::NextId
         | Endpoint::ClusterTasks
         | Endpoint::Nodes
+        | Endpoint::NodeVersion
         | Endpoint::NodeNetwork
         | Endpoint::StorageList
         | Endpoint::VolumeDelete

@@ -19,6 +19,7 @@ pub(crate) enum Endpoint {
     HaResources,
     Nodes,
     NodeStatus,
+    NodeVersion,
     NodeNetwork,
     StorageList,
     StorageContent,
@@ -105,6 +106,12 @@ pub(crate) const ROUTES: &[Route] = &[
         Method::GET,
         "/nodes/{node}/status",
         Endpoint::NodeStatus,
+        false,
+    ),
+    route(
+        Method::GET,
+        "/nodes/{node}/version",
+        Endpoint::NodeVersion,
         false,
     ),
     route(

@@ -27,6 +27,9 @@ use super::{
 /// How long a server waits for another one that takes connections and does not answer.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// For so long a server that has hung keeps a connection. No client waits for it.
+const SILENCE: Duration = Duration::from_secs(60 * 60);
+
 /// What a handler gets.
 pub(crate) struct Call {
     pub(crate) pve: Pve,
@@ -98,6 +101,10 @@ impl Pve {
         let Some(entry) = self.entry(&request) else {
             return Cut::response(Broken::Refused);
         };
+        if self.presence(&entry) == Some(Presence::Hung) {
+            pause(SILENCE).await;
+            return Cut::response(Broken::Lost);
+        }
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         if self.holds().pass(Phase::Before, &method, &path).await == Passed::Discarded {
             return Cut::response(Broken::Lost);
@@ -224,8 +231,7 @@ impl Pve {
 
     /// Passes a request on to the server it is about.
     async fn forward(&self, entry: &str, node: &str) -> Result<(), Refusal> {
-        let presence = self.state().nodes.get(node).map(|node| node.presence);
-        match presence {
+        match self.presence(node) {
             None => Err(Refusal::Failed(format!(
                 "hostname lookup '{node}' failed - failed to get address info for: {node}: Temporary failure in name resolution"
             ))),
@@ -240,6 +246,10 @@ impl Pve {
                 Err(Refusal::Forwarding(596, "Connection timed out"))
             }
         }
+    }
+
+    fn presence(&self, node: &str) -> Option<Presence> {
+        self.state().nodes.get(node).map(|node| node.presence)
     }
 
     /// Waits for one of the server's workers.
@@ -342,7 +352,7 @@ fn nobody() -> Identity {
 
 async fn dispatch(call: Call, endpoint: Endpoint) -> Answer {
     match endpoint {
-        Endpoint::Version => cluster::version(call).await,
+        Endpoint::Version | Endpoint::NodeVersion => cluster::version(call).await,
         Endpoint::Permissions => cluster::permissions(call).await,
         Endpoint::Ticket => cluster::ticket(call).await,
         Endpoint::Resources => cluster::resources(call).await,

@@ -259,6 +259,12 @@ async fn requests_for_a_server_that_is_down_fail_in_their_own_way() {
         (596, Value::Null)
     );
     assert_eq!(asked.elapsed().as_secs(), 30);
+    let asked = Instant::now();
+    let request = http::Request::get("https://pve2:8006/api2/json/version");
+    let request = request.body(bytes::Bytes::new()).unwrap();
+    let waited = tokio::time::timeout(Duration::from_secs(60), world.pve.handle(request));
+    assert!(waited.await.is_err(), "what has hung answers nobody itself");
+    assert_eq!(asked.elapsed().as_secs(), 60);
     // What the cluster file system knows is still there.
     let vms = world.get("/cluster/resources?type=vm").await;
     assert_eq!(vms.as_array().unwrap().len(), 2);

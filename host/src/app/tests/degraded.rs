@@ -68,7 +68,7 @@ pub(super) fn claims(lab: &Lab) -> Vec<Value> {
     claims
 }
 
-fn condition(object: &Value, kind: &str) -> Value {
+pub(super) fn condition(object: &Value, kind: &str) -> Value {
     let conditions = object["status"]["conditions"].as_array();
     let mut found = conditions.into_iter().flatten();
     let found = found.find(|condition| condition["type"] == kind);
@@ -76,7 +76,7 @@ fn condition(object: &Value, kind: &str) -> Value {
 }
 
 /// The notes of the Events with this reason.
-fn told(lab: &Lab, reason: &str) -> Vec<String> {
+pub(super) fn told(lab: &Lab, reason: &str) -> Vec<String> {
     let events = lab.kube.list("events.events.k8s.io");
     let with_it = events.iter().filter(|event| event["reason"] == reason);
     with_it
