@@ -3,9 +3,34 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::BlockedBy;
+use crate::time::later;
+
+/// So long after the end of its grace a pod that is being deleted is waited for.
+pub(crate) const ENDS: SignedDuration = SignedDuration::from_secs(30);
+
+/// What Karpenter's `do-not-disrupt` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    No,
+    Until(Timestamp),
+    Always,
+}
+
+/// A duration counts from the start of the pod or the Node. What cannot be read protects.
+pub fn protection(value: Option<&str>, start: Timestamp) -> Protection {
+    match (
+        value,
+        value.and_then(|value| value.parse::<SignedDuration>().ok()),
+    ) {
+        (None | Some("false"), _) => Protection::No,
+        (Some(_), Some(time)) => Protection::Until(later(start, time)),
+        (Some(_), None) => Protection::Always,
+    }
+}
 
 /// What forbids to evict a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +91,7 @@ impl fmt::Display for Blocker {
                 f.write_str("has no controller that would recreate it (blockedBy.barePods)")
             }
             Self::UnfinishedJob => {
-                f.write_str("belongs to an unfinished Job (blockedBy.unfinishedJobs)")
+                f.write_str("runs once, for an unfinished Job or another controller (blockedBy.unfinishedJobs)")
             }
             Self::LocalVolume => f.write_str("uses a local volume (blockedBy.localVolumes)"),
             Self::EmptyDir => f.write_str("uses an emptyDir (blockedBy.emptyDir)"),

@@ -42,8 +42,8 @@ pub const SAFE_TO_EVICT_LOCAL_VOLUMES: &str =
     "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 /// Cluster Autoscaler's annotation of a Node: kproxide does not remove it because it is not needed.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
-/// Karpenter's annotation of a pod or a Node, which kproxide reads as its own of that name. Karpenter knows durations,
-/// too: kproxide takes one for `"true"`.
+/// Karpenter's annotation of a pod or a Node, which kproxide reads as its own of that name. With a duration it ends that
+/// long after the start of the pod or the Node.
 pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// The kubelet sets this annotation on the API's copy of a static pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";

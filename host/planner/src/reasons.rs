@@ -26,6 +26,7 @@ pub enum GiveUp {
     ScaleDownDisabled,
     /// It is pending, and fits on the Node.
     Pending(PodKey),
+    CameBack(Box<CameBack>),
     Stuck(Stuck),
 }
 
@@ -39,8 +40,45 @@ impl fmt::Display for GiveUp {
             Self::DoNotDisrupt => Kept::DoNotDisrupt.fmt(f),
             Self::ScaleDownDisabled => Kept::ScaleDownDisabled.fmt(f),
             Self::Pending(pod) => write!(f, "pod {pod} is pending and fits on this Node"),
+            Self::CameBack(back) => back.fmt(f),
             Self::Stuck(stuck) => stuck.fmt(f),
         }
+    }
+}
+
+/// A pod that was evicted and came back to the Node, and must not end with its machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameBack {
+    pub pod: PodKey,
+    /// By which it tolerates the taints of a drain.
+    pub toleration: String,
+    pub keeps: Keeps,
+}
+
+/// Why a pod must not end with its machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Keeps {
+    /// It has to be detached first, or is on the Node alone.
+    Volume(Arc<str>),
+    Budget(Blocker),
+}
+
+impl fmt::Display for CameBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pod,
+            toleration,
+            keeps,
+        } = self;
+        write!(
+            f,
+            "pod {pod} came back after its eviction, because it tolerates the taints of a drain (toleration {toleration}). It cannot end with the machine: it "
+        )?;
+        match keeps {
+            Keeps::Volume(volume) => write!(f, "uses {volume}")?,
+            Keeps::Budget(blocker) => blocker.fmt(f)?,
+        }
+        f.write_str(". Let it tolerate fewer taints, or keep it off this pool's Nodes")
     }
 }
 

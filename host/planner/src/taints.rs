@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::facts::{Taint, TaintEffect, Toleration};
 use crate::keys::{
-    NETWORK_UNAVAILABLE_TAINT, NOT_READY_TAINT, UNINITIALIZED_TAINT, UNREACHABLE_TAINT,
-    UNREGISTERED_TAINT, UNSCHEDULABLE_TAINT,
+    DRAINING_TAINT, NETWORK_UNAVAILABLE_TAINT, NOT_READY_TAINT, UNINITIALIZED_TAINT,
+    UNREACHABLE_TAINT, UNREGISTERED_TAINT, UNSCHEDULABLE_TAINT,
 };
 
 /// Taints that a Node carries only on its way into service: set and removed by its kubelet, by Kubernetes' controllers, by a cloud controller, by us.
@@ -46,6 +46,21 @@ pub fn untolerated<'t>(
     })
 }
 
+/// A pod with these tolerations can come back to a Node that is being drained.
+pub fn tolerates_drain(tolerations: &[Toleration]) -> bool {
+    tolerates_cordon(tolerations) && draining_toleration(tolerations).is_some()
+}
+
+/// By which of these a pod tolerates our taint of a Node that is being drained.
+pub(crate) fn draining_toleration(tolerations: &[Toleration]) -> Option<&Toleration> {
+    let draining = Taint {
+        key: DRAINING_TAINT.into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    };
+    tolerations.iter().find(|one| tolerates(one, &draining))
+}
+
 /// A cordoned Node takes only pods that tolerate Kubernetes' taint for a cordon.
 pub fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
     let cordon = Taint {
@@ -77,6 +92,20 @@ impl fmt::Display for Taint {
             "" => write!(f, "{key}:{effect}"),
             value => write!(f, "{key}={value}:{effect}"),
         }
+    }
+}
+
+/// As a manifest has it, on one line.
+impl fmt::Display for Toleration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.key.as_ref().map(|key| format!("key: {key}")));
+        match self.exists {
+            true => parts.push("operator: Exists".to_owned()),
+            false => parts.push(format!("value: {}", self.value)),
+        }
+        parts.extend(self.effect.map(|effect| format!("effect: {effect}")));
+        write!(f, "{{{}}}", parts.join(", "))
     }
 }
 

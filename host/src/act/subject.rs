@@ -10,7 +10,7 @@ use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts,
 use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
-use kproxide_planner::planning::registering;
+use kproxide_planner::planning::{ends_with_machine, registering};
 use kproxide_planner::world::World;
 
 use super::Context;
@@ -42,6 +42,7 @@ impl Surroundings {
             registering: joining
                 .map(|node| registering(world, &node))
                 .unwrap_or_default(),
+            ends_with_it: ends_with_machine(world, claim),
             ..hint(claim, world.inventories().get(&claim.spec.cluster))
         };
         surroundings.node = node.map(|node| node.name().clone());

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::Violation;
 use crate::claim::Phase;
+use crate::eviction::{Protection, protection};
 use crate::facts::{ClaimFacts, LedgerFacts, PoolFacts};
 use crate::guard::anchor;
 use crate::ids::{ClaimName, PoolName};
@@ -120,7 +121,12 @@ impl<'w> Removals<'w> {
         };
         let annotations = &node.facts.annotations;
         let karpenters = annotations.get(KARPENTER_DO_NOT_DISRUPT);
-        karpenters.is_some_and(|value| value != "false")
+        let is_karpenters = match protection(karpenters.map(String::as_str), node.facts.created) {
+            Protection::No => false,
+            Protection::Until(end) => self.now < end,
+            Protection::Always => true,
+        };
+        is_karpenters
             || annotations
                 .get(DO_NOT_DISRUPT)
                 .is_some_and(|value| value == "true")

@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{SOON, failed, proven_absent, several, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
-use super::empty::empty;
-use super::node::{evicts, is_cordoned_by_us, node_ref};
+use super::empty::{empty, unfinished};
+use super::node::{evicts, is_cordoned_by_us, is_ready, node_ref};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
 use super::ownership::{Mismatch, is_another};
@@ -48,7 +48,8 @@ enum Stays {
     Planned(GiveUp),
     Unwanted,
     Recovered,
-    Late(SignedDuration),
+    /// And what it was waiting for.
+    Late(SignedDuration, String),
     Came(PodKey),
     Pod(PodKey, Blocker),
     Refused(Mismatch),
@@ -62,7 +63,10 @@ impl fmt::Display for Stays {
             Self::Planned(why) => why.fmt(f),
             Self::Unwanted => f.write_str("kproxide no longer has to remove it"),
             Self::Recovered => f.write_str("its Node is Ready again"),
-            Self::Late(limit) => write!(f, "the drain took longer than {limit:#} (drainTimeout)"),
+            Self::Late(limit, awaited) => write!(
+                f,
+                "the drain took longer than {limit:#} (drainTimeout). {awaited}"
+            ),
             Self::Came(pod) => write!(f, "pod {pod} has come to it after kproxide found it empty"),
             Self::Pod(pod, by) => write!(f, "pod {pod} {by}"),
             Self::Refused(mismatch) => mismatch.fmt(f),
@@ -107,11 +111,12 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         }
         Verdict::Remove(reason) if !reason.is_voluntary() => Course::GoOn(*reason),
         Verdict::Remove(reason) => {
-            if late {
+            // When all its pods have left, only volumes hold it up, and these not for ever.
+            if late && subject.status().since(Condition::Drained).is_none() {
                 let limit = subject.pool.drain_timeout;
-                return Course::Abandon(Stays::Late(limit));
+                return Course::Abandon(Stays::Late(limit, unfinished(subject, observed, now)));
             }
-            match blocked(subject, observed, *reason) {
+            match blocked(subject, observed, *reason, now) {
                 // A user asked for this replacement. If kproxide gave it up, it would begin again at once. So it waits.
                 Some(why) if !reason.scales_down() => Course::Wait(soon(now, why.to_string())),
                 Some(why) => Course::Abandon(why),
@@ -136,13 +141,6 @@ fn condemned(subject: &Subject<'_>, observed: &Observed) -> Course {
 /// The Node to be repaired is Ready again, and no pod was evicted yet.
 fn has_recovered(subject: &Subject<'_>, observed: &Observed) -> bool {
     is_ready(observed) && !evicts(subject) && subject.status().since(Condition::Drained).is_none()
-}
-
-fn is_ready(observed: &Observed) -> bool {
-    match &observed.node {
-        Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
-        Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
-    }
 }
 
 /// The Node is empty. Before the claim is deleted, which cannot be undone, prove that the machine may be destroyed.
@@ -181,13 +179,18 @@ fn lost(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course {
 }
 
 /// A pod that keeps its Node and came after the removal was simulated.
-fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) -> Option<Stays> {
+fn blocked(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    reason: RemovalReason,
+    now: Timestamp,
+) -> Option<Stays> {
     let pods = observed.pods.as_deref().unwrap_or_default();
     let mut staying = pods.iter().filter(|pod| pod.must_leave() && !pod.deleting);
     // The Node was empty when the removal was simulated, so no place was found for a pod that came later.
     let least_priority = subject.settings.least_priority;
     if reason == RemovalReason::Empty {
-        let mut counts = staying.filter(|it| it.priority >= least_priority || it.do_not_disrupt);
+        let mut counts = staying.filter(|it| it.priority >= least_priority || it.is_protected(now));
         return counts.next().map(|pod| Stays::Came(pod.key.clone()));
     }
     // What blocks scale-down does not block a replacement.
@@ -195,7 +198,7 @@ fn blocked(subject: &Subject<'_>, observed: &Observed, reason: RemovalReason) ->
         .scales_down()
         .then_some(&subject.pool.scale_down.blocked_by);
     staying.find_map(|pod| {
-        let blocker = blocker(&pod.ties(least_priority), rules)?;
+        let blocker = blocker(&pod.ties(least_priority, now), rules)?;
         Some(Stays::Pod(pod.key.clone(), blocker))
     })
 }

@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{LATER, SOON, failed, soon, unread};
-use super::node::{evicts, is_cordoned, node_ref};
+use super::node::{evicts, is_cordoned, is_ready, node_ref};
 use super::observed::{NodeLook, Observed, Outcome, PodOnNode, Refusal};
 use super::op::{Effect, Op};
 use super::power::is_down;
@@ -19,6 +19,10 @@ use crate::time::later;
 
 /// Between two attempts to evict the same pod.
 const EVICTION_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+
+/// So long after its pods have left, an attachment does not hold up a drain. The attach-detach controller, too, detaches
+/// by force after 6 minutes.
+const LEFT_BEHIND: SignedDuration = SignedDuration::from_mins(6);
 
 /// An Event tells of a blocked drain after this long.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -50,7 +54,7 @@ pub(super) fn empty(
     let Some(pods) = &observed.pods else {
         return unread(observed, "the pods of its Node", now);
     };
-    let leaving: Vec<_> = pods.iter().filter(|pod| pod.must_leave()).collect();
+    let leaving = leaving(subject, pods, now);
     let late = now >= subject.drain_deadline();
     if leaving.is_empty() || (late && subject.deleting()) {
         return detach(subject, observed, reason, &leaving, now);
@@ -72,6 +76,26 @@ pub(super) fn empty(
     evict(subject, observed, &leaving, now)
 }
 
+/// The pods that are waited for. One that should have ended long ago is not, nor one that ends with the machine.
+pub(super) fn leaving<'o>(
+    subject: &Subject<'_>,
+    pods: &'o [PodOnNode],
+    now: Timestamp,
+) -> Vec<&'o PodOnNode> {
+    let ends_with_it =
+        |pod: &PodOnNode| is_back(subject, pod) && subject.hint.ends_with_it.contains(&pod.uid);
+    let leaving = pods
+        .iter()
+        .filter(|pod| pod.must_leave() && !pod.is_stuck(now));
+    leaving.filter(|pod| !ends_with_it(pod)).collect()
+}
+
+/// It came to the Node during the drain, because it tolerates the taints. It would do so again after its eviction.
+fn is_back(subject: &Subject<'_>, pod: &PodOnNode) -> bool {
+    let began = subject.status().draining_since;
+    pod.tolerates_drain && began.is_some_and(|began| pod.created > began)
+}
+
 /// All remaining pods were evicted already, so their PodDisruptionBudgets have agreed. They cannot finish, because the
 /// kubelet is dead.
 fn stuck(reason: RemovalReason, leaving: &[&PodOnNode]) -> bool {
@@ -85,7 +109,7 @@ fn evict(
     now: Timestamp,
 ) -> Step {
     let again = later(now, EVICTION_PAUSE);
-    let staying: Vec<_> = leaving.iter().filter(|pod| !pod.deleting).collect();
+    let staying = next_to_evict(subject, leaving);
     let last = observed.tried(Op::Evict);
     if let Some((_, text)) = failed(last) {
         return soon(now, format!("its pods could not be evicted: {text}"));
@@ -96,17 +120,52 @@ fn evict(
         return held_up(subject, refused, now);
     }
     if staying.is_empty() || last.is_some() {
-        let names: Vec<_> = leaving.iter().take(3).map(|p| p.key.to_string()).collect();
-        return Step::wait(
-            Some(again),
-            format!("{} pods are leaving: {}", leaving.len(), names.join(", ")),
-        );
+        return Step::wait(Some(again), awaited(subject, leaving));
     }
     let pods = staying.into_iter().map(|pod| PodRef {
         key: pod.key.clone(),
         uid: pod.uid.clone(),
     });
     Step::Do(Effect::Evict(pods.collect()))
+}
+
+/// Pods that may come back are evicted last, and once: those that have come back are not evicted again.
+fn next_to_evict<'o>(subject: &Subject<'_>, leaving: &[&'o PodOnNode]) -> Vec<&'o PodOnNode> {
+    let asked = leaving.iter().copied().filter(|pod| !pod.on_completion);
+    let (last, first): (Vec<_>, Vec<_>) = asked.partition(|pod| pod.tolerates_drain);
+    let mut next = if first.is_empty() { last } else { first };
+    next.retain(|pod| !pod.deleting && !is_back(subject, pod));
+    next
+}
+
+/// What a drain waits for.
+fn awaited(subject: &Subject<'_>, leaving: &[&PodOnNode]) -> String {
+    let names: Vec<_> = leaving.iter().take(3).map(|p| p.key.to_string()).collect();
+    let names = names.join(", ");
+    if leaving.iter().all(|pod| pod.on_completion) {
+        format!("kproxide waits for the end of {names} (safe-to-evict: on-completion)")
+    } else if leaving.iter().all(|pod| is_back(subject, pod)) {
+        format!(
+            "pods came back after their eviction, because they tolerate the taints of a drain: {names}"
+        )
+    } else {
+        format!("{} pods are leaving: {names}", leaving.len())
+    }
+}
+
+/// What has held up a drain that took too long.
+pub(super) fn unfinished(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> String {
+    let leaving = leaving(subject, observed.pods.as_deref().unwrap_or_default(), now);
+    let volumes = observed.attachments.as_deref().unwrap_or_default();
+    if !leaving.is_empty() {
+        awaited(subject, &leaving)
+    } else {
+        still_attached(volumes)
+    }
+}
+
+fn still_attached(volumes: &[String]) -> String {
+    format!("volumes are still attached: {}", volumes.join(", "))
 }
 
 /// A PodDisruptionBudget or an error keeps a pod. One Event for each such pod.
@@ -146,6 +205,9 @@ fn tell(subject: &Subject<'_>, why: String, again: Timestamp, now: Timestamp) ->
 }
 
 /// No pod is left that must leave. Now wait for the volumes.
+///
+/// On a Node whose kubelet answers, pods that are gone write to no volume. Then an attachment that stays was left behind. The
+/// machine is shut down, and [`super::terminate`] does not destroy it while a PersistentVolume's disk is in its configuration.
 fn detach(
     subject: &Subject<'_>,
     observed: &Observed,
@@ -162,7 +224,23 @@ fn detach(
     // write to them.
     let forced = late && (subject.deleting() || (must_go && is_down(subject, observed)));
     if !attachments.is_empty() && !forced {
-        let why = format!("volumes are still attached: {}", attachments.join(", "));
+        let why = still_attached(attachments);
+        if left.is_empty() && is_ready(observed) {
+            let began = subject.status().draining_since;
+            match subject.status().since(Condition::Drained) {
+                Some(since) if now >= later(since, LEFT_BEHIND) => {
+                    return left_behind(subject, observed, &why, now);
+                }
+                Some(_) => return soon(now, why),
+                None if began.is_some_and(|began| now > later(began, PATIENCE)) => {
+                    return StatusChange::default()
+                        .condition(Condition::Drained, true, recorded_word(subject), "", now)
+                        .warn("ScaleDownHeldUp", why)
+                        .record();
+                }
+                None => {}
+            }
+        }
         if !(late && must_go) {
             return soon(now, why);
         }
@@ -202,7 +280,43 @@ fn detach(
         }
         return change.record();
     }
+    if !attachments.is_empty() {
+        return left_behind(subject, observed, &still_attached(attachments), now);
+    }
+    if left.is_empty() && subject.status().since(Condition::VolumesDetached).is_none() {
+        return StatusChange::default()
+            .condition(Condition::VolumesDetached, true, "Detached", "", now)
+            .record();
+    }
     emptied(subject, observed, now)
+}
+
+/// The drain goes on without these volumes. Says so once.
+fn left_behind(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
+    let message = format!(
+        "{why}, although no pod is left that uses them. kproxide shuts VM {} down, and destroys it when no disk of a PersistentVolume is attached to it",
+        subject.claim.spec.vmid
+    );
+    let mut conditions = subject.status().conditions.iter();
+    let is_told = conditions.any(|c| match c.kind {
+        Condition::VolumesDetached => c.message == message,
+        // The drain was forced.
+        Condition::Drained => c.status && !c.message.is_empty(),
+        _ => false,
+    });
+    if is_told {
+        return emptied(subject, observed, now);
+    }
+    StatusChange::default()
+        .condition(
+            Condition::VolumesDetached,
+            false,
+            "LeftBehind",
+            message.clone(),
+            now,
+        )
+        .warn("VolumesLeftBehind", message)
+        .record()
 }
 
 /// The claim has no finalizer: if it were deleted now, kproxide would lose its machine.

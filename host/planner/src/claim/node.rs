@@ -1,6 +1,7 @@
 //! A claim's Node, as a drain finds and marks it.
 
 use super::Op;
+use super::observed::{NodeLook, Observed};
 use super::step::NodeRef;
 use super::subject::Subject;
 use crate::facts::NodeFacts;
@@ -22,6 +23,14 @@ fn has_our_taint(node: &NodeFacts) -> bool {
     node.taints
         .iter()
         .any(|taint| &*taint.key == DRAINING_TAINT)
+}
+
+/// Its kubelet answers.
+pub(super) fn is_ready(observed: &Observed) -> bool {
+    match &observed.node {
+        Some(NodeLook::One(_, node)) => node.ready && !node.deleting,
+        Some(NodeLook::Absent | NodeLook::Several(_)) | None => false,
+    }
 }
 
 pub(super) fn node_ref(name: &NodeName, node: &NodeFacts) -> NodeRef {

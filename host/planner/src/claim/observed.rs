@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::op::Op;
-use crate::eviction::Ties;
+use crate::eviction::{ENDS, Ties};
 use crate::facts::{NodeFacts, PodFacts, PodPhase};
 use crate::ids::{NodeName, PodKey, Uid};
+use crate::taints::tolerates_drain;
+use crate::time::later;
 
 /// One observation. All of it was read after the last step. Pods were read after the Node, so that their list is newer
 /// than the Node's taint.
@@ -189,7 +193,10 @@ pub enum NodeLook {
 pub struct PodOnNode {
     pub key: PodKey,
     pub uid: Uid,
+    pub created: Timestamp,
     pub deleting: bool,
+    /// When its grace ends or has ended, if it is being deleted.
+    pub grace_ends: Option<Timestamp>,
     /// Succeeded or Failed: it runs no more.
     pub finished: bool,
     pub mirror: bool,
@@ -197,7 +204,13 @@ pub struct PodOnNode {
     pub bare: bool,
     pub unfinished_job: bool,
     pub do_not_disrupt: bool,
+    /// Until then it keeps its Node.
+    pub protected_until: Option<Timestamp>,
     pub safe_to_evict: bool,
+    /// It is waited for and not evicted.
+    pub on_completion: bool,
+    /// It tolerates the taints of a drain, so that it may come back after its eviction.
+    pub tolerates_drain: bool,
     pub local_volumes: bool,
     pub empty_dir: bool,
     pub priority: i32,
@@ -214,14 +227,19 @@ impl PodOnNode {
         Self {
             key: key.clone(),
             uid: pod.uid.clone(),
+            created: pod.created,
             deleting: pod.deleting,
+            grace_ends: pod.grace_ends,
             finished,
             mirror: pod.mirror,
             daemon_set: owned_by("DaemonSet"),
             bare: pod.owner.is_none() && !pod.mirror,
-            unfinished_job: owned_by("Job") && !finished,
+            unfinished_job: pod.is_of_job() && !finished,
             do_not_disrupt: pod.do_not_disrupt,
+            protected_until: pod.protected_until,
             safe_to_evict: pod.safe_to_evict,
+            on_completion: pod.on_completion,
+            tolerates_drain: tolerates_drain(&pod.spec.tolerations),
             local_volumes: pod.spec.local_volumes,
             empty_dir: pod.spec.empty_dir,
             priority: pod.spec.priority,
@@ -229,17 +247,27 @@ impl PodOnNode {
     }
 
     /// Pods of a priority below `least_priority` are expendable.
-    pub(super) fn ties(&self, least_priority: i32) -> Ties<'_> {
+    pub(super) fn ties(&self, least_priority: i32, now: Timestamp) -> Ties<'_> {
         Ties {
             namespace: &self.key.namespace,
-            do_not_disrupt: self.do_not_disrupt,
-            safe_to_evict: self.safe_to_evict,
+            do_not_disrupt: self.is_protected(now),
+            safe_to_evict: self.safe_to_evict || self.on_completion,
             is_bare: self.bare,
             of_unfinished_job: self.unfinished_job,
             local_volumes: self.local_volumes,
             empty_dir: self.empty_dir,
             is_expendable: self.priority < least_priority,
         }
+    }
+
+    /// Its own annotation keeps its Node.
+    pub(super) fn is_protected(&self, now: Timestamp) -> bool {
+        self.do_not_disrupt || self.protected_until.is_some_and(|until| now < until)
+    }
+
+    /// It should have ended long ago: something that kproxide cannot help holds it, such as a finalizer.
+    pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
+        self.deleting && self.grace_ends.is_some_and(|end| now >= later(end, ENDS))
     }
 
     /// It must leave before its Node may go: it still runs, and is not of a DaemonSet or a static pod.

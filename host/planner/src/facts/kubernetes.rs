@@ -30,12 +30,18 @@ pub struct PodFacts {
     pub ready: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub deleting: bool,
+    /// When its grace ends or has ended, if it is being deleted: `metadata.deletionTimestamp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ends: Option<Timestamp>,
     /// The controller that made it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
     /// A static pod's mirror in the API: it lives and dies with its kubelet.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mirror: bool,
+    /// `restartPolicy: Never`: what it does is lost when it is evicted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub runs_once: bool,
     /// Carries `kproxide.dev/do-not-disrupt: "true"` (or Cluster Autoscaler's `safe-to-evict: "false"`, or Karpenter's
     /// `do-not-disrupt`).
     #[serde(default, skip_serializing_if = "is_false")]
@@ -43,6 +49,12 @@ pub struct PodFacts {
     /// Carries Cluster Autoscaler's `safe-to-evict: "true"`: no `blockedBy` of its pool holds for it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub safe_to_evict: bool,
+    /// Carries `safe-to-evict: "on-completion"`: a drain waits for its end and does not evict it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub on_completion: bool,
+    /// Karpenter's `do-not-disrupt` has a duration. It keeps the pod's Node until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protected_until: Option<Timestamp>,
     pub labels: Labels,
     /// The PersistentVolumeClaims that its volumes name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,6 +78,14 @@ pub struct Owner {
     pub kind: Arc<str>,
     pub name: Arc<str>,
     pub uid: Uid,
+}
+
+impl PodFacts {
+    /// A Job's pod, or one that another controller lets run once.
+    pub fn is_of_job(&self) -> bool {
+        let is_job = |owner: &Owner| &*owner.kind == "Job" || self.runs_once;
+        self.owner.as_ref().is_some_and(is_job)
+    }
 }
 
 fn is_false(value: &bool) -> bool {
@@ -272,12 +292,18 @@ pub struct DaemonSetFacts {
     pub csi_drivers: Vec<Arc<str>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DisruptionBudgetFacts {
     /// `None` matches nothing; an empty selector everything in the namespace.
     pub selector: Option<LabelSelector>,
     /// `status.disruptionsAllowed`.
     pub disruptions_allowed: i32,
+    /// `status.currentHealthy` is at least `desiredHealthy`, and that is not 0.
+    #[serde(default)]
+    pub is_healthy: bool,
+    /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
+    #[serde(default)]
+    pub frees_unhealthy: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -159,6 +159,7 @@ fn delta(draw: &mut Draw<'_>, scene: &Scene) -> Delta {
                     match_expressions: vec![],
                 }),
                 disruptions_allowed: (draw.byte() % 2).into(),
+                ..DisruptionBudgetFacts::default()
             };
             let name = draw.word(&["b", "c"]);
             Delta::DisruptionBudget(ObjectKey::new("default", name), set(is_gone, facts))
@@ -231,6 +232,8 @@ fn pod(draw: &mut Draw<'_>) -> crate::facts::PodFacts {
         .then(|| draw.word(&["m", "n", "o", "elsewhere"]).into());
     pod.labels = labels(draw.word(&["app=a", "app=b", "app=a extra=1", ""]));
     pod.deleting = draw.flag();
+    pod.grace_ends = (pod.deleting && draw.flag()).then(|| moment(draw));
+    pod.runs_once = draw.flag();
     pod.phase = *draw.pick(&[
         PodPhase::Pending,
         PodPhase::Running,

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::returning::returned_and_stays;
 use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, Phase};
+use crate::eviction::{Protection, protection};
 use crate::facts::{
     ClaimFacts, ClaimSpec, EntryState, Join, LedgerFacts, NodeFacts, PoolFacts, Taint,
 };
@@ -280,7 +282,7 @@ impl Planning<'_> {
         if pool.paused {
             return Some(GiveUp::PoolPaused(row.claim.spec.pool.clone()));
         }
-        if is_protected(row) {
+        if is_protected(&mut self.tick, row) {
             return Some(GiveUp::DoNotDisrupt);
         }
         if !reason.scales_down() {
@@ -294,6 +296,12 @@ impl Planning<'_> {
         }
         if let Some(pod) = self.pending_pod_for(&node) {
             return Some(GiveUp::Pending(pod));
+        }
+        let since = row.claim.status.draining_since;
+        if let Some(back) =
+            since.and_then(|since| returned_and_stays(self.tick.world, &node, since))
+        {
+            return Some(GiveUp::CameBack(Box::new(back)));
         }
         match self.snapshot.move_away(&node) {
             Ok(_) => None,
@@ -452,7 +460,7 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
             return Some(RemovalReason::Repair);
         }
     }
-    let may_go = !is_protected(row) && row.claim.status.refusal().is_none();
+    let may_go = !is_protected(tick, row) && row.claim.status.refusal().is_none();
     if !may_go || rests(tick, row.claim) {
         return None;
     }
@@ -483,11 +491,19 @@ fn is_lost(world: &World, claim: &ClaimFacts) -> bool {
 }
 
 /// Claim or Node carry `kproxide.dev/do-not-disrupt`, or the Node Karpenter's.
-pub(super) fn is_protected(row: &ClaimState<'_>) -> bool {
+pub(super) fn is_protected(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> bool {
     let annotation = |key: &str| row.node.and_then(|node| node.facts.annotations.get(key));
+    let created = row
+        .node
+        .map_or(row.claim.created, |node| node.facts.created);
+    let karpenters = annotation(KARPENTER_DO_NOT_DISRUPT).map(String::as_str);
     row.claim.do_not_disrupt
         || annotation(DO_NOT_DISRUPT).is_some_and(|value| value == "true")
-        || annotation(KARPENTER_DO_NOT_DISRUPT).is_some_and(|value| value != "false")
+        || match protection(karpenters, created) {
+            Protection::No => false,
+            Protection::Until(end) => !tick.reached(end),
+            Protection::Always => true,
+        }
 }
 
 /// The Node carries Cluster Autoscaler's `scale-down-disabled`.

@@ -12,6 +12,7 @@ use super::claims::Stage;
 use super::safety::is_closed_control_plane;
 use super::{Planning, machines, pools};
 use crate::claim::Condition;
+use crate::eviction::ENDS;
 use crate::facts::PolicyKind;
 use crate::hold::Hold;
 use crate::ids::{HypervisorId, ObjectKey, PoolName};
@@ -101,8 +102,9 @@ impl<'w> Planning<'w> {
     /// T: what Nodes have that are Ready, not cordoned, and no control plane whose taints keep pods away. A: the requests
     /// on them, of pods that still have to move from Nodes being drained, and of pending pods that fit on existing Nodes.
     /// Expendable pods keep no Node, so they do not count.
-    fn load(&self) -> Load {
+    fn load(&mut self) -> Load {
         let world = self.tick.world;
+        let stuck = self.stuck();
         let least = world.host().served.least_priority;
         let has_expendable = world.shapes().any(|(_, it)| it.spec.priority < least);
         let expendable = |node: &NodeView<'w>, counts: fn(&PodView<'w>) -> bool| {
@@ -131,6 +133,9 @@ impl<'w> Planning<'w> {
             if node.facts.ready && !node.facts.unschedulable && !is_closed_control_plane(&node) {
                 load.allocatable.add(&node.facts.allocatable);
                 load.requested.add(&node.requested());
+                if let Some(stuck) = stuck.get(&node.index()) {
+                    load.requested.subtract(stuck);
+                }
                 let expendable = expendable(&node, PodView::is_alive);
                 load.requested.subtract(&expendable);
             }
@@ -142,6 +147,24 @@ impl<'w> Planning<'w> {
             }
         }
         load
+    }
+
+    /// What pods request that should have ended by now, by Node. An expendable pod is left out of the load anyway.
+    fn stuck(&mut self) -> BTreeMap<usize, Resources> {
+        let world = self.tick.world;
+        let mut stuck: BTreeMap<usize, Resources> = BTreeMap::new();
+        for pod in world.ending().filter(|pod| !pod.is_expendable()) {
+            let end = pod.grace_ends().map(|end| later(end, ENDS));
+            if end.is_some_and(|end| self.tick.reached(end))
+                && let Some(node) = pod.node().and_then(|name| world.node(name))
+            {
+                stuck
+                    .entry(node.index())
+                    .or_default()
+                    .add(&pod.spec().requests);
+            }
+        }
+        stuck
     }
 
     /// When each pool's newest machine has been in service for the pool's `stabilization`.
@@ -428,7 +451,7 @@ impl<'w> Planning<'w> {
         }
         let is_empty = node.is_empty();
         let allocatable = &node.facts.allocatable;
-        if node.carries_load()
+        if node.carries_load(self.tick.now)
             && !self
                 .scale_down
                 .load
@@ -451,13 +474,7 @@ impl<'w> Planning<'w> {
             return Some(problem);
         }
         self.scale_down.load.allocatable.subtract(allocatable);
-        for pod in node.pods().filter(PodView::is_movable) {
-            for (budget, _) in self.budgets_of(&pod) {
-                if let Some(allowed) = self.scale_down.allowed.get_mut(budget) {
-                    *allowed -= 1;
-                }
-            }
-        }
+        self.use_up_budgets(&node);
         self.rows[index].remove(reason);
         None
     }

@@ -514,9 +514,9 @@ impl<'w> ClusterSnapshot<'w> {
     }
 }
 
-/// It must run elsewhere when its Node goes. An expendable pod need not.
+/// It must run elsewhere when its Node goes. An expendable pod need not, nor one whose end a drain waits for.
 fn needs_place(pod: &PodView<'_>) -> bool {
-    pod.is_movable() && !pod.is_expendable()
+    pod.is_movable() && !pod.is_expendable() && !pod.is_on_completion()
 }
 
 /// Larger pods first, equal ones by name: the order in which moves are tried.

@@ -214,6 +214,11 @@ impl World {
         self.pods.nominated()
     }
 
+    /// Pods that are being deleted and still take room on their Nodes, in no order.
+    pub(crate) fn ending(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.pods.ending()
+    }
+
     pub(crate) fn awaited(&self) -> &Awaited {
         &self.awaited
     }

@@ -40,7 +40,7 @@ pub(super) struct Pod {
     pub(super) uid: Uid,
     pub(super) created: Timestamp,
     pub(super) unschedulable_since: Option<Timestamp>,
-    pub(super) nominated: Option<NodeName>,
+    pub(super) rare: Option<Box<Rare>>,
     pub(super) shape: Id,
     pub(super) labels: Id,
     pub(super) owner: Option<Id>,
@@ -49,10 +49,20 @@ pub(super) struct Pod {
     pub(super) ready: bool,
     pub(super) deleting: bool,
     pub(super) mirror: bool,
+    pub(super) runs_once: bool,
     pub(super) do_not_disrupt: bool,
     pub(super) safe_to_evict: bool,
+    pub(super) on_completion: bool,
     pub(super) of_daemon_set: bool,
     pub(super) of_job: bool,
+}
+
+/// What few pods have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rare {
+    pub(super) nominated: Option<NodeName>,
+    pub(super) grace_ends: Option<Timestamp>,
+    pub(super) protected_until: Option<Timestamp>,
 }
 
 impl Pod {
@@ -62,6 +72,10 @@ impl Pod {
             PodPhase::Pending | PodPhase::Running | PodPhase::Unknown => true,
             PodPhase::Succeeded | PodPhase::Failed => false,
         }
+    }
+
+    pub(super) fn nominated(&self) -> Option<&NodeName> {
+        self.rare.as_ref()?.nominated.as_ref()
     }
 
     /// Removing its Node means that it must run elsewhere.
@@ -110,6 +124,8 @@ pub(crate) struct Pods {
     pending: ByShape,
     /// Those of them for which the scheduler has nominated a Node.
     nominated: BTreeSet<PodIx>,
+    /// Pods that are being deleted and still take room on their Nodes.
+    ending: BTreeSet<PodIx>,
     /// Pods that have no Node yet and wait for a scheduler whose pods are not served.
     of_others: ByShape,
     /// The keys that selectors read: those of disruption budgets, and all that pods have had in their terms.
@@ -166,6 +182,12 @@ impl Pods {
     fn intern(&mut self, key: &PodKey, facts: Box<PodFacts>) -> Pod {
         let facts = *facts;
         let kind = facts.owner.as_ref().map(|owner| owner.kind.clone());
+        let of_job = facts.is_of_job();
+        let rare = Rare {
+            nominated: facts.nominated,
+            grace_ends: facts.grace_ends,
+            protected_until: facts.protected_until,
+        };
         let spec = self.specs.hold(facts.spec);
         let labels = self.labels.hold(facts.labels);
         let shape = self.shapes.hold(ShapeKey {
@@ -178,7 +200,7 @@ impl Pods {
             uid: facts.uid,
             created: facts.created,
             unschedulable_since: facts.unschedulable_since,
-            nominated: facts.nominated,
+            rare: (rare != Rare::default()).then(|| Box::new(rare)),
             shape,
             labels,
             owner: facts.owner.map(|owner| self.owners.hold(owner)),
@@ -187,10 +209,12 @@ impl Pods {
             ready: facts.ready,
             deleting: facts.deleting,
             mirror: facts.mirror,
+            runs_once: facts.runs_once,
             do_not_disrupt: facts.do_not_disrupt,
             safe_to_evict: facts.safe_to_evict,
+            on_completion: facts.on_completion,
             of_daemon_set: kind.as_deref() == Some("DaemonSet"),
-            of_job: kind.as_deref() == Some("Job"),
+            of_job,
         }
     }
 
@@ -226,9 +250,12 @@ impl Pods {
                 slot.movable.add(requests);
                 slot.movable_pods += 1;
             }
+            if pod.is_alive() && pod.deleting {
+                self.ending.insert(ix);
+            }
         }
         let (shape, name) = (pod.shape, pod.name.clone());
-        let is_nominated = pod.nominated.is_some();
+        let is_nominated = pod.nominated().is_some();
         let waiting = match self.waits_for(pod) {
             Some(Scheduler::Served) => {
                 self.nominated.extend(is_nominated.then_some(ix));
@@ -242,6 +269,7 @@ impl Pods {
 
     /// Takes a pod out of the indexes.
     fn unlink(&mut self, ix: PodIx) {
+        self.ending.remove(&ix);
         let pod = self.pods[ix.0 as usize]
             .as_ref()
             .expect("an indexed pod exists");
@@ -485,6 +513,11 @@ impl Pods {
     /// In no order.
     pub(crate) fn nominated(&self) -> impl Iterator<Item = PodView<'_>> {
         self.nominated.iter().map(|ix| self.view(*ix))
+    }
+
+    /// In no order.
+    pub(crate) fn ending(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.ending.iter().map(|ix| self.view(*ix))
     }
 
     pub(crate) fn of_other_schedulers(&self) -> Vec<(Shape, PendingPods<'_>)> {

@@ -122,6 +122,7 @@ fn any_budget() -> impl Strategy<Value = DisruptionBudgetFacts> {
             match_expressions: vec![],
         }),
         disruptions_allowed: 1,
+        ..DisruptionBudgetFacts::default()
     })
 }
 
@@ -311,6 +312,7 @@ fn labels_that_no_selector_reads_do_not_split_shapes() {
             }],
         }),
         disruptions_allowed: 0,
+        ..DisruptionBudgetFacts::default()
     };
     let key = ObjectKey::new("default", "by-index");
     assert_eq!(world.shape_count(), 1);

@@ -7,10 +7,11 @@ use jiff::Timestamp;
 
 use super::interner::Id;
 use super::pods::{NodeSlot, Pod, PodIx, Pods};
-use crate::eviction::Ties;
+use crate::eviction::{ENDS, Ties};
 use crate::facts::{CsiNodeFacts, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::resources::Resources;
+use crate::time::later;
 
 /// A pod as planning and its callers see it.
 #[derive(Clone, Copy)]
@@ -110,6 +111,27 @@ impl<'w> PodView<'w> {
         self.pod.deleting
     }
 
+    /// When its grace ends or has ended, if it is being deleted.
+    pub(crate) fn grace_ends(&self) -> Option<Timestamp> {
+        self.pod.rare.as_ref()?.grace_ends
+    }
+
+    /// It should have ended by now. Nobody knows when it will.
+    pub(crate) fn is_stuck(&self, now: Timestamp) -> bool {
+        let end = self.grace_ends().map(|end| later(end, ENDS));
+        self.is_deleting() && end.is_some_and(|end| now >= end)
+    }
+
+    /// Karpenter's `do-not-disrupt` with a duration keeps its Node until then.
+    pub(crate) fn protected_until(&self) -> Option<Timestamp> {
+        self.pod.rare.as_ref()?.protected_until
+    }
+
+    /// A drain waits for its end and does not evict it.
+    pub(crate) fn is_on_completion(&self) -> bool {
+        self.pod.on_completion
+    }
+
     pub fn is_mirror(&self) -> bool {
         self.pod.mirror
     }
@@ -118,11 +140,12 @@ impl<'w> PodView<'w> {
         self.pod.do_not_disrupt
     }
 
-    pub(crate) fn ties(&self) -> Ties<'w> {
+    pub(crate) fn ties(&self, now: Timestamp) -> Ties<'w> {
+        let protected = self.protected_until().is_some_and(|until| now < until);
         Ties {
             namespace: self.namespace(),
-            do_not_disrupt: self.do_not_disrupt(),
-            safe_to_evict: self.pod.safe_to_evict,
+            do_not_disrupt: self.do_not_disrupt() || protected,
+            safe_to_evict: self.pod.safe_to_evict || self.is_on_completion(),
             is_bare: self.owner().is_none(),
             of_unfinished_job: self.is_of_job(),
             local_volumes: self.spec().local_volumes,
@@ -145,7 +168,7 @@ impl<'w> PodView<'w> {
 
     /// The Node on which the scheduler has preempted others for it.
     pub fn nominated(&self) -> Option<&'w NodeName> {
-        self.pod.nominated.as_ref()
+        self.pod.nominated()
     }
 
     pub fn node(&self) -> Option<&'w NodeName> {
@@ -180,10 +203,14 @@ impl<'w> PodView<'w> {
             nominated: self.nominated().cloned(),
             ready: self.pod.ready,
             deleting: self.pod.deleting,
+            grace_ends: self.grace_ends(),
             owner: self.owner().cloned(),
             mirror: self.pod.mirror,
+            runs_once: self.pod.runs_once,
             do_not_disrupt: self.pod.do_not_disrupt,
             safe_to_evict: self.pod.safe_to_evict,
+            on_completion: self.pod.on_completion,
+            protected_until: self.protected_until(),
             labels: self.labels().clone(),
             // The World keeps them apart: few pods have any.
             claims: Vec::new(),
@@ -230,9 +257,10 @@ impl<'w> NodeView<'w> {
     }
 
     /// It runs a pod for whose load the cluster needs room when the Node goes.
-    pub(crate) fn carries_load(&self) -> bool {
+    pub(crate) fn carries_load(&self, now: Timestamp) -> bool {
         let counts = |pod: PodView<'_>| {
-            pod.is_alive() && !pod.is_mirror() && !pod.is_of_daemon_set() && !pod.is_expendable()
+            let is_bound = pod.is_mirror() || pod.is_of_daemon_set();
+            pod.is_alive() && !is_bound && !pod.is_expendable() && !pod.is_stuck(now)
         };
         !self.is_empty() && self.pods().any(counts)
     }

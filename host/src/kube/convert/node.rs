@@ -64,9 +64,13 @@ fn offered(amounts: &BTreeMap<String, Amount>) -> Resources {
 pub(in crate::kube) fn disruption_budget_facts(
     budget: &DisruptionBudgetView,
 ) -> DisruptionBudgetFacts {
+    let status = &budget.status;
     DisruptionBudgetFacts {
         selector: budget.spec.selector.as_ref().map(selector_facts),
-        disruptions_allowed: budget.status.disruptions_allowed,
+        disruptions_allowed: status.disruptions_allowed,
+        is_healthy: status.desired_healthy > 0 && status.current_healthy >= status.desired_healthy,
+        frees_unhealthy: budget.spec.unhealthy_pod_eviction_policy.as_deref()
+            == Some("AlwaysAllow"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kproxide_planner::eviction::{Protection, protection};
 use kproxide_planner::facts::{
     DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, NodeSelectorTerm, Operator, Owner,
     PodFacts, PodPhase, PodSpec, PodTerm, Requirement, SpreadConstraint, TaintEffect, Toleration,
@@ -41,6 +42,10 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
     if has_safe_volumes(metadata, &spec.volumes) {
         (pod_spec.local_volumes, pod_spec.empty_dir) = (false, false);
     }
+    let karpenters = annotation(metadata, keys::KARPENTER_DO_NOT_DISRUPT);
+    let start = status.start_time.unwrap_or_else(|| created(metadata));
+    let karpenters = protection(karpenters, start);
+    let safe_to_evict = annotation(metadata, keys::SAFE_TO_EVICT);
     PodFacts {
         uid: Uid::from(metadata.uid.as_deref().unwrap_or_default()),
         created: created(metadata),
@@ -66,13 +71,19 @@ pub(in crate::kube) fn pod_facts(pod: &PodView) -> PodFacts {
         nominated: filled(&status.nominated_node_name).map(NodeName::from),
         ready: condition("Ready").is_some_and(|condition| condition.status == "True"),
         deleting: metadata.deletion_timestamp.is_some(),
+        grace_ends: metadata.deletion_timestamp.as_ref().map(|time| time.0),
         owner: owner(metadata),
         mirror: annotation(metadata, keys::MIRROR).is_some(),
+        runs_once: spec.restart_policy.as_deref() == Some("Never"),
         do_not_disrupt: flagged_in(metadata, keys::DO_NOT_DISRUPT)
-            || annotation(metadata, keys::SAFE_TO_EVICT) == Some("false")
-            || annotation(metadata, keys::KARPENTER_DO_NOT_DISRUPT)
-                .is_some_and(|value| value != "false"),
-        safe_to_evict: annotation(metadata, keys::SAFE_TO_EVICT) == Some("true"),
+            || safe_to_evict == Some("false")
+            || karpenters == Protection::Always,
+        protected_until: match karpenters {
+            Protection::Until(end) => Some(end),
+            Protection::No | Protection::Always => None,
+        },
+        safe_to_evict: safe_to_evict == Some("true"),
+        on_completion: safe_to_evict == Some("on-completion"),
         labels: metadata.labels.clone().unwrap_or_default(),
         claims: pod_claims(super::name(metadata), &spec.volumes),
         spec: pod_spec,
@@ -163,6 +174,7 @@ fn pod_spec_facts(spec: &PodSpecView, labels: Option<&Labels>, status: &PodStatu
         priority,
         scheduler_name,
         scheduling_gates: _,
+        restart_policy: _,
         host_network,
         containers,
         init_containers,

@@ -29,6 +29,7 @@ view_of!(PodView, NamespaceResourceScope, "", "v1", "Pod", "pods");
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct PodStatusView {
     pub(in crate::kube) phase: Option<String>,
+    pub(in crate::kube) start_time: Option<Timestamp>,
     pub(in crate::kube) nominated_node_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) conditions: Vec<ConditionView>,
@@ -76,6 +77,7 @@ pub(in crate::kube) struct PodSpecView {
     pub(in crate::kube) scheduler_name: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) scheduling_gates: Vec<IgnoredAny>,
+    pub(in crate::kube) restart_policy: Option<String>,
     pub(in crate::kube) host_network: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) containers: Vec<ContainerView>,

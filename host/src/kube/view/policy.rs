@@ -64,9 +64,10 @@ view_of!(
 );
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(in crate::kube) struct DisruptionBudgetSpecView {
     pub(in crate::kube) selector: Option<SelectorView>,
+    pub(in crate::kube) unhealthy_pod_eviction_policy: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -83,6 +84,10 @@ pub(in crate::kube) struct SelectorView {
 pub(in crate::kube) struct DisruptionBudgetStatusView {
     #[serde(deserialize_with = "or_default")]
     pub(in crate::kube) disruptions_allowed: i32,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) current_healthy: i32,
+    #[serde(deserialize_with = "or_default")]
+    pub(in crate::kube) desired_healthy: i32,
 }
 
 /// Its labels are all that matters.

@@ -113,6 +113,11 @@ fn case(draw: &mut Draw<'_>) -> Case {
             hypervisor: optional(draw, |draw| draw.word(&["pve1", "pve2"]).into()),
             node_changed: draw.flag(),
             registering: registering(draw),
+            ends_with_it: ["a", "b"]
+                .into_iter()
+                .filter(|_| draw.flag())
+                .map(Into::into)
+                .collect(),
         };
         case.claim.has_finalizer = draw.flag();
         case.claim.spec.vmid = Vmid(*draw.pick(&[201, 199, 300, 0, u32::MAX]));
@@ -376,6 +381,9 @@ fn any_pod(draw: &mut Draw<'_>) -> PodOnNode {
     pod.do_not_disrupt = bits & 64 != 0;
     pod.local_volumes = bits & 128 != 0;
     pod.empty_dir = draw.flag();
+    pod.grace_ends = optional(draw, |draw| at(draw.pick(&[0, 1_000, 100_000]).to_owned()));
+    pod.on_completion = draw.byte().is_multiple_of(8);
+    pod.tolerates_drain = draw.flag();
     pod.priority = if draw.flag() { -11 } else { -10 };
     pod
 }

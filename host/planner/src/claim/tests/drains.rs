@@ -434,3 +434,137 @@ fn f78_nothing_is_removed_before_the_cold_start_is_over() {
         );
     }
 }
+
+#[test]
+fn r18_a_pod_is_not_waited_for_half_a_minute_after_its_grace() {
+    let mut stuck = pod("stuck");
+    stuck.deleting = true;
+    stuck.grace_ends = Some(at(70));
+    let case = |now| {
+        draining().with(|case| {
+            case.observed.pods = Some(vec![stuck.clone()]);
+            case.now = at(now);
+        })
+    };
+    assert!(matches!(case(99).next(), Step::Wait { .. }));
+    assert!(case(100).recorded().since(Condition::Drained).is_some());
+    // Another pod still has to go.
+    let case = case(100).with(|case| case.observed.pods = Some(vec![stuck.clone(), pod("web")]));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(pods)) if pods.len() == 1));
+}
+
+#[test]
+fn r18_a_drain_that_took_too_long_names_the_pod() {
+    let mut slow = pod("slow");
+    slow.deleting = true;
+    let case = draining().with(|case| {
+        case.observed.node = node(|_| {});
+        case.observed.pods = Some(vec![slow]);
+        case.now = at(901);
+    });
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    let message = change.note.expect("an Event").message;
+    assert!(
+        message.contains("drainTimeout") && message.contains("default/slow"),
+        "{message}"
+    );
+}
+
+/// Both attachments stay after the pods have left a Node whose kubelet answers.
+#[test]
+fn r18_an_attachment_that_was_left_behind_is_named_and_holds_no_drain() {
+    let mut case = draining().with(|case| {
+        case.claim.status.draining_since = Some(at(40));
+        case.observed.attachments = Some(vec!["pv-1".into(), "pv-2".into()]);
+    });
+    let at_time = |case: &Case, now: i64| case.clone().with(|case| case.now = at(now));
+    assert!(matches!(at_time(&case, 100).next(), Step::BackOff { .. }));
+    for (now, reason) in [(101, "ScaleDownHeldUp"), (461, "VolumesLeftBehind")] {
+        case = at_time(&case, now);
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{now}: {:?}", case.next());
+        };
+        let note = change.note.expect("an Event");
+        assert_eq!(note.reason, reason);
+        assert!(note.message.contains("pv-1, pv-2"), "{}", note.message);
+        case.claim.status = case.recorded();
+        if now == 101 {
+            assert!(matches!(at_time(&case, 460).next(), Step::BackOff { .. }));
+        }
+    }
+    assert_eq!(case.next(), Step::Do(Effect::DeleteClaim));
+    // A kubelet that does not answer may still write.
+    let dead = case.with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::Repair);
+        case.observed.node = broken();
+    });
+    assert!(matches!(dead.next(), Step::BackOff { .. }));
+}
+
+/// The drain's own limit does not end it while only volumes are left.
+#[test]
+fn r18_a_drain_that_waits_for_volumes_alone_goes_on_past_its_limit() {
+    let mut case = draining().with(|case| {
+        case.claim.status.draining_since = Some(at(0));
+        case.observed.attachments = Some(vec!["pv-1".into(), "pv-2".into()]);
+        case.now = at(800);
+    });
+    case.claim.status = case.recorded();
+    let case = case.with(|case| case.now = at(901));
+    assert!(
+        matches!(case.next(), Step::BackOff { .. }),
+        "{:?}",
+        case.next()
+    );
+    let case = case.with(|case| case.observed.attachments = Some(vec![]));
+    let status = case.recorded();
+    assert!(status.since(Condition::VolumesDetached).is_some());
+}
+
+#[test]
+fn r16_pods_that_tolerate_a_drain_are_evicted_last_and_once() {
+    let mut operator = pod("operator");
+    operator.tolerates_drain = true;
+    let with = |pods: Vec<PodOnNode>| {
+        draining().with(|case| {
+            case.claim.status.draining_since = Some(at(10));
+            case.now = at(30);
+            case.observed.pods = Some(pods);
+        })
+    };
+    let evicted = |case: &Case| match case.next() {
+        Step::Do(Effect::Evict(pods)) => pods.iter().map(|it| it.key.name.to_string()).collect(),
+        Step::Wait { .. } => vec![],
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(evicted(&with(vec![operator.clone(), pod("web")])), ["web"]);
+    let mut leaving = pod("web");
+    leaving.deleting = true;
+    assert_eq!(
+        evicted(&with(vec![operator.clone(), leaving])),
+        [] as [&str; 0]
+    );
+    assert_eq!(evicted(&with(vec![operator.clone()])), ["operator"]);
+    let mut back = operator.clone();
+    (back.uid, back.created) = ("back".into(), at(20));
+    let case = with(vec![back.clone()]);
+    assert_eq!(evicted(&case), [] as [&str; 0]);
+    // The plan says that it may end with the machine.
+    let case = case.with(|case| case.hint.ends_with_it = ["back".into()].into());
+    assert!(case.recorded().since(Condition::Drained).is_some());
+}
+
+#[test]
+fn r15_a_pod_on_completion_is_waited_for() {
+    let mut job = pod("job");
+    (job.on_completion, job.unfinished_job, job.bare) = (true, true, true);
+    let mut case = draining().with(|case| case.observed.pods = Some(vec![job.clone(), pod("web")]));
+    assert!(matches!(case.next(), Step::Do(Effect::Evict(pods)) if pods.len() == 1));
+    case.observed.pods = Some(vec![job.clone()]);
+    assert!(matches!(case.next(), Step::Wait { why, .. } if why.contains("default/job")));
+    job.finished = true;
+    case.observed.pods = Some(vec![job]);
+    assert!(case.recorded().since(Condition::Drained).is_some());
+}

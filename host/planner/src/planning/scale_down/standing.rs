@@ -54,7 +54,7 @@ impl<'w> Planning<'w> {
         if let Some(hold) = never_removed(self.tick.world, node) {
             return Some(Kept::Held(hold));
         }
-        if claims::is_protected(row) {
+        if claims::is_protected(&mut self.tick, row) {
             return Some(Kept::DoNotDisrupt);
         }
         if claims::stays_unneeded(node) {
@@ -83,7 +83,7 @@ impl<'w> Planning<'w> {
         if self.snapshot.awaits_pods(node) {
             return Some(Kept::AwaitsPods(Moment::Now));
         }
-        if node.carries_load()
+        if node.carries_load(self.tick.now)
             && !self
                 .scale_down
                 .load

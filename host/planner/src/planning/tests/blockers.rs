@@ -14,6 +14,7 @@ fn budget(selector: &str, allowed: i32) -> DisruptionBudgetFacts {
             match_expressions: vec![],
         }),
         disruptions_allowed: allowed,
+        ..DisruptionBudgetFacts::default()
     }
 }
 
@@ -45,6 +46,118 @@ fn f119_pods_block_as_the_pool_says() {
         "blockedBy.localVolumes",
         |by| by.local_volumes = false,
     );
+}
+
+#[test]
+fn r17_a_pod_that_runs_once_blocks_as_a_jobs_does_unless_it_has_no_controller() {
+    let mut scene = idle();
+    for name in ["web-a-00000", "web-b-00000"] {
+        scene.pod(name).owner = Some(owner("EphemeralRunner"));
+        scene.pod(name).runs_once = true;
+    }
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    assert!(
+        kept(&plan, "b")
+            .unwrap()
+            .contains("blockedBy.unfinishedJobs")
+    );
+    scene.pod("web-b-00000").runs_once = false;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+    scene.pod("web-b-00000").runs_once = true;
+    scene.workers().scale_down.blocked_by.unfinished_jobs = false;
+    assert_eq!(removed(&scene.plan()), ["b"]);
+}
+
+/// A budget that allows no disruption, and the pods of `a` and `b` under it.
+#[test]
+fn r19_a_budget_holds_pods_as_the_eviction_api_does() {
+    let removed_with = |pod: fn(&mut PodFacts), is_healthy: bool, frees_unhealthy: bool| {
+        let mut scene = idle();
+        for name in ["web-a-00000", "web-b-00000"] {
+            scene.pod(name).labels = labels("app=web");
+        }
+        pod(scene.pod("web-b-00000"));
+        let budget = DisruptionBudgetFacts {
+            is_healthy,
+            frees_unhealthy,
+            ..budget("app=web", 0)
+        };
+        scene
+            .budgets
+            .insert(ObjectKey::new("default", "web"), budget);
+        let plan = scene.plan();
+        removed(&plan) == ["b"]
+    };
+    let running: fn(&mut PodFacts) = |_| ();
+    let crashing: fn(&mut PodFacts) = |pod| pod.ready = false;
+    let starting: fn(&mut PodFacts) = |pod| (pod.ready, pod.phase) = (false, PodPhase::Pending);
+    assert!(!removed_with(running, true, true), "a Ready pod");
+    assert!(!removed_with(crashing, false, false), "too few are healthy");
+    assert!(
+        removed_with(crashing, true, false),
+        "enough others are healthy"
+    );
+    assert!(removed_with(crashing, false, true), "AlwaysAllow");
+    assert!(
+        removed_with(starting, false, false),
+        "it has not begun to run"
+    );
+}
+
+/// Two pods of one budget that allows one disruption: the one that is not Ready uses up none.
+#[test]
+fn r19_a_pod_that_is_not_ready_uses_up_no_disruption() {
+    let mut scene = idle();
+    scene.workers().scale_down.budget = 2;
+    scene.node("0-static", node("cpu=16 memory=64Gi"));
+    for name in ["web-a-00000", "web-b-00000"] {
+        scene.pod(name).labels = labels("app=web");
+    }
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "web"), budget("app=web", 1));
+    assert_eq!(removed(&scene.plan()).len(), 1);
+    scene.pod("web-b-00000").ready = false;
+    let healthy = scene.budgets.values_mut().next().unwrap();
+    healthy.is_healthy = true;
+    assert_eq!(removed(&scene.plan()), ["a", "b"]);
+}
+
+#[test]
+fn r22_a_duration_of_karpenters_annotation_runs_out() {
+    let mut scene = idle();
+    scene.pod("web-b-00000").protected_until = Some(at(NOW + 30));
+    let plan = scene.plan();
+    assert_eq!(
+        (removed(&plan), plan.wake_at),
+        (vec!["a"], Some(at(NOW + 30)))
+    );
+    scene.pod("web-b-00000").protected_until = Some(at(NOW));
+    assert_eq!(removed(&scene.plan()), ["b"]);
+    // On a Node it counts from the Node's creation.
+    for (value, expected) in [("23h", "b"), ("25h", "a"), ("true", "a"), ("false", "b")] {
+        let node = scene.nodes.get_mut("b").unwrap();
+        node.annotations = labels(&format!("karpenter.sh/do-not-disrupt={value}"));
+        assert_eq!(removed(&scene.plan()), [expected], "{value}");
+    }
+}
+
+#[test]
+fn r15_a_pod_on_completion_needs_no_other_place_and_no_budget() {
+    let mut scene = idle();
+    scene.pod("web-b-00000").labels = labels("app=job");
+    scene.pod("web-b-00000").owner = Some(owner("Job"));
+    scene.pod("web-b-00000").spec.requests = spec("cpu=3500m").requests;
+    scene.pod("web-a-00000").do_not_disrupt = true;
+    scene.workers().scale_down.load_headroom = 0.0;
+    scene.node("static", node("cpu=3 memory=8Gi"));
+    scene
+        .budgets
+        .insert(ObjectKey::new("default", "job"), budget("app=job", 0));
+    assert_eq!(removed(&scene.plan()), [] as [&str; 0]);
+    scene.pod("web-b-00000").on_completion = true;
+    assert_eq!(removed(&scene.plan()), ["b"]);
 }
 
 #[test]

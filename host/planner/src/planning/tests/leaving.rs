@@ -4,6 +4,8 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::facts::*;
+use crate::ids::{ObjectKey, Uid};
+use crate::planning::ends_with_machine;
 
 /// Beside the machines `a` and `b`: two control planes of k3s, of which one takes pods.
 #[test]
@@ -115,4 +117,99 @@ fn r25_no_machine_is_made_on_a_server_in_maintenance() {
     check_sound(&plan);
     let made_on = plan.launches.iter().map(|launch| &*launch.spec.hypervisor);
     assert_eq!(made_on.collect::<Vec<_>>(), ["gamma", "gamma"]);
+}
+
+/// The pods of `a` and `b` should have ended; agent-1 is nearly full.
+#[test]
+fn r18_a_pod_that_should_have_ended_carries_no_load() {
+    let mut scene = Scene::default();
+    scene.node("agent-1", node("cpu=4 memory=8Gi"));
+    scene.running("full", 1, "agent-1", spec("cpu=3"));
+    for name in ["a", "b"] {
+        scene.machine(name, "alpha");
+        scene.running(&format!("stuck-{name}"), 1, name, spec("cpu=3500m"));
+        scene.pod(&format!("stuck-{name}-00000")).deleting = true;
+        scene.pod(&format!("stuck-{name}-00000")).grace_ends = Some(at(NOW - 30));
+    }
+    scene.workers().scale_down.budget = 2;
+    assert_eq!(removed(&scene.plan()), ["a", "b"]);
+    for name in ["a", "b"] {
+        scene.pod(&format!("stuck-{name}-00000")).grace_ends = Some(at(NOW - 29));
+    }
+    let plan = scene.plan();
+    assert_eq!((removed(&plan), plan.wake_at), (vec![], Some(at(NOW + 1))));
+}
+
+/// Both pods on `b` tolerate every taint. `old` stood there before the drain began, and `new` has come since.
+fn tolerant(change: impl FnOnce(&mut Scene)) -> (Plan, Vec<Uid>) {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    let mut tolerant = spec("cpu=100m");
+    tolerant.tolerations = vec![Toleration {
+        exists: true,
+        ..Toleration::default()
+    }];
+    for name in ["new", "old"] {
+        scene.running(name, 1, "b", tolerant.clone());
+        scene.pod(&format!("{name}-00000")).uid = name.into();
+    }
+    scene.pod("new-00000").created = at(NOW - 5);
+    scene.pod("new-00000").labels = labels("app=new");
+    change(&mut scene);
+    let claim = scene.claim("b");
+    claim.status.phase = Phase::Draining;
+    claim.status.draining_since = Some(at(NOW - 10));
+    claim.status.conditions.push(ClaimCondition {
+        status: false,
+        reason: "Underutilized".to_owned(),
+        ..condition(Condition::Drained, at(NOW - 10))
+    });
+    let ends = ends_with_machine(&scene.world(), &scene.claims["b"]);
+    (scene.plan(), ends.into_iter().collect())
+}
+
+#[test]
+fn r16_a_pod_that_came_back_ends_with_the_machine_or_keeps_it() {
+    let (plan, ends) = tolerant(|_| ());
+    assert_eq!((removed(&plan), ends), (vec!["b"], vec!["new".into()]));
+
+    let volume = |scene: &mut Scene| {
+        super::volumes::attached(scene, "new", "data");
+    };
+    let budget = |allowed| {
+        move |scene: &mut Scene| {
+            let facts = DisruptionBudgetFacts {
+                selector: Some(LabelSelector {
+                    match_labels: labels("app=new"),
+                    ..LabelSelector::default()
+                }),
+                disruptions_allowed: allowed,
+                ..DisruptionBudgetFacts::default()
+            };
+            scene
+                .budgets
+                .insert(ObjectKey::new("default", "new"), facts);
+        }
+    };
+    assert_eq!(removed(&tolerant(budget(1)).0), ["b"]);
+    for (plan, why) in [
+        (tolerant(volume).0, "uses PersistentVolume data"),
+        (
+            tolerant(budget(0)).0,
+            "is protected by PodDisruptionBudget new",
+        ),
+    ] {
+        let Verdict::GiveUp(given_up) = verdict(&plan, "b") else {
+            panic!("{:?}", verdict(&plan, "b"));
+        };
+        let text = given_up.to_string();
+        assert!(
+            text.starts_with("pod default/new-00000 came back"),
+            "{text}"
+        );
+        assert!(
+            text.contains(why) && text.contains("{operator: Exists}"),
+            "{text}"
+        );
+    }
 }

@@ -290,7 +290,7 @@ fn nodes_stay_for_reasons_that_say_so() {
     check(
         |scene| {
             let annotations = &mut scene.nodes.get_mut("m").unwrap().annotations;
-            annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "4h".to_owned());
+            annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "25h".to_owned());
         },
         "Karpenter's of that name",
     );

@@ -142,6 +142,7 @@ fn kept_by(change: fn(&mut PodFacts)) -> Result<String, String> {
             match_expressions: vec![],
         }),
         disruptions_allowed: allowed,
+        ..DisruptionBudgetFacts::default()
     };
     for (name, budget) in [("yields", budget(1, "low")), ("holds", budget(0, "held"))] {
         let key = ObjectKey::new("default", name);

@@ -111,6 +111,13 @@ fn uses(scene: &mut Scene, pod: &str, claim: &str) {
     });
 }
 
+/// A volume that a CSI driver attaches to any Node, for this pod.
+pub(super) fn attached(scene: &mut Scene, pod: &str, name: &str) {
+    claim(scene, name, PROXMOX, Some(name));
+    volume(scene, name, "csi.example.com", Some(name), "");
+    uses(scene, pod, name);
+}
+
 fn launched(scene: &Scene) -> usize {
     let plan = scene.plan();
     check_sound(&plan);

@@ -500,13 +500,33 @@ fn r15_r22_annotations_of_other_autoscalers_say_whether_a_pod_may_be_evicted() {
             "{value}"
         );
     }
-    for (value, stays) in [("true", true), ("4h", true), ("false", false)] {
+    let in_4_hours = Some("1970-01-01T04:00:00Z".parse().unwrap());
+    for (value, stays, until) in [
+        ("true", true, None),
+        ("4h", false, in_4_hours),
+        ("3h60m", false, in_4_hours),
+        ("soon", true, None),
+        ("false", false, None),
+    ] {
+        let pod = with(keys::KARPENTER_DO_NOT_DISRUPT, value);
         assert_eq!(
-            with(keys::KARPENTER_DO_NOT_DISRUPT, value).do_not_disrupt,
-            stays,
+            (pod.do_not_disrupt, pod.protected_until),
+            (stays, until),
             "{value}"
         );
     }
+    let started = facts(json!({
+        "metadata": {"name": "p", "annotations": {keys::KARPENTER_DO_NOT_DISRUPT: "1h"},
+                     "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": []},
+        "status": {"startTime": "2026-01-01T02:00:00Z"},
+    }));
+    assert_eq!(
+        started.protected_until,
+        Some("2026-01-01T03:00:00Z".parse().unwrap())
+    );
+    let waited_for = with(safe, "on-completion");
+    assert!(waited_for.on_completion && !waited_for.safe_to_evict && !waited_for.do_not_disrupt);
     for (names, is_local) in [("socket, scratch", false), ("scratch", true), ("", true)] {
         let spec = with(keys::SAFE_TO_EVICT_LOCAL_VOLUMES, names).spec;
         assert_eq!(
@@ -515,4 +535,20 @@ fn r15_r22_annotations_of_other_autoscalers_say_whether_a_pod_may_be_evicted() {
             "{names}"
         );
     }
+}
+
+#[test]
+fn r17_a_pod_that_another_controller_lets_run_once_is_as_a_jobs() {
+    let owned = |kind: Option<&str>, policy: &str| {
+        let owner =
+            kind.map(|kind| json!({"kind": kind, "name": "o", "uid": "u", "controller": true}));
+        facts(json!({
+            "metadata": {"name": "p", "ownerReferences": owner.into_iter().collect::<Vec<_>>()},
+            "spec": {"containers": [], "restartPolicy": policy},
+        }))
+        .is_of_job()
+    };
+    assert!(owned(Some("EphemeralRunner"), "Never") && owned(Some("TaskRun"), "Never"));
+    assert!(owned(Some("Job"), "Never") && owned(Some("Job"), "OnFailure"));
+    assert!(!owned(Some("ReplicaSet"), "Always") && !owned(None, "Never"));
 }
