@@ -139,6 +139,8 @@ pub enum Standing {
     CouldGo,
     /// Only this pod keeps it, which must not be evicted for this reason.
     Blocked(PodKey, Blocker),
+    /// It runs no pods, and only a user's cordon keeps it.
+    Cordoned(NodeName),
 }
 
 /// What a label policy answered, with everything that the answer depends on: it holds until one of them changes.

@@ -84,3 +84,5 @@ pub use crate::facts::{Condition, GIVEN_UP, Intent, Phase};
 
 /// The reason of `Unneeded=False` if only a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";
+/// And of one that runs no pods and that a user has cordoned.
+pub const CORDONED: &str = "Cordoned";

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::observed::Failure;
 use super::op::{Effect, Op};
 use super::reasons::OUTDATED;
-use super::{BLOCKED_BY_POD, Condition, Intent, Phase};
+use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase};
 use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::plan::Standing;
@@ -291,6 +291,12 @@ pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
             let why = format!("pod {pod} {by}");
             let message = format!("kproxide could remove its Node, but {why}");
             record(false, BLOCKED_BY_POD, &why).warn("ScaleDownBlocked", message)
+        }
+        Standing::Cordoned(node) => {
+            let why = format!(
+                "Node {node} is cordoned and runs no pods. It counts in maxNodes. To use it, run `kubectl uncordon {node}`. To remove it, delete this NodeClaim"
+            );
+            record(false, CORDONED, &why).warn("ScaleDownBlocked", why)
         }
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::super::Planning;
 use super::super::claims;
 use super::super::safety::{Removal, may_remove, never_removed};
-use crate::claim::{BLOCKED_BY_POD, Condition, unneeded};
+use crate::claim::{BLOCKED_BY_POD, CORDONED, Condition, unneeded};
 use crate::facts::{PoolFacts, RemovalReason};
 use crate::hold::Hold;
 use crate::plan::{Standing, Unneeded, Verdict};
@@ -21,7 +21,11 @@ impl<'w> Planning<'w> {
         node: &NodeView<'w>,
     ) -> (Standing, Option<Kept>) {
         if let Some(why) = self.why_needed(index, node) {
-            return (Standing::Needed, Some(why));
+            let standing = match &why {
+                Kept::Cordoned if node.is_empty() => Standing::Cordoned(node.name().clone()),
+                _ => Standing::Needed,
+            };
+            return (standing, Some(why));
         }
         let pool = self.rows[index].pool;
         match pool.and_then(|pool| self.blocking_pod(node, pool)) {
@@ -115,13 +119,14 @@ impl<'w> Planning<'w> {
         let row = &self.rows[index];
         let mut conditions = row.claim.status.conditions.iter();
         let recorded = conditions.find(|c| c.kind == Condition::Unneeded);
-        let is_blocked = recorded.is_some_and(|c| !c.status && c.reason == BLOCKED_BY_POD);
+        let kept_by = [BLOCKED_BY_POD, CORDONED];
+        let is_kept = recorded.is_some_and(|c| !c.status && kept_by.contains(&&*c.reason));
         let could_go = recorded.is_some_and(|c| c.status);
         let stands = match &standing {
-            Standing::Needed => !could_go && !is_blocked,
+            Standing::Needed => !could_go && !is_kept,
             Standing::CouldGo => could_go,
-            Standing::Blocked(..) => {
-                is_blocked && unneeded(&standing, self.tick.now).is_in(&row.claim.status)
+            Standing::Blocked(..) | Standing::Cordoned(_) => {
+                is_kept && unneeded(&standing, self.tick.now).is_in(&row.claim.status)
             }
         };
         if !stands {

@@ -3,8 +3,10 @@
 use jiff::SignedDuration;
 
 use super::*;
+use crate::claim::unneeded;
 use crate::facts::*;
 use crate::ids::{ObjectKey, Uid};
+use crate::plan::Standing;
 use crate::planning::ends_with_machine;
 
 /// Beside the machines `a` and `b`: two control planes of k3s, of which one takes pods.
@@ -212,4 +214,37 @@ fn r16_a_pod_that_came_back_ends_with_the_machine_or_keeps_it() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn r23_a_cordoned_node_without_pods_is_told_of_with_the_next_step() {
+    let mut scene = Scene::default();
+    for name in ["empty", "busy"] {
+        scene.machine(name, "alpha");
+        scene.nodes.get_mut(name).unwrap().unschedulable = true;
+    }
+    scene.running("web", 1, "busy", spec("cpu=1"));
+    let plan = scene.plan();
+    assert_eq!(removed(&plan), [] as [&str; 0]);
+    let [told] = &plan.unneeded[..] else {
+        panic!("{:?}", plan.unneeded);
+    };
+    assert_eq!(
+        (told.claim.as_str(), &told.standing),
+        ("empty", &Standing::Cordoned("empty".into()))
+    );
+    let change = unneeded(&told.standing, at(NOW));
+    let note = change.note.clone().expect("an Event").message;
+    assert!(
+        note.contains("kubectl uncordon empty") && note.contains("delete this NodeClaim"),
+        "{note}"
+    );
+    // Said once, and taken back when the cordon is.
+    change.apply(&mut scene.claim("empty").status, "", "");
+    assert_eq!(scene.plan().unneeded, []);
+    scene.nodes.get_mut("empty").unwrap().unschedulable = false;
+    let [told] = &scene.plan().unneeded[..] else {
+        panic!("it could go now");
+    };
+    assert_eq!(told.standing, Standing::CouldGo);
 }
