@@ -58,6 +58,9 @@ pub struct Awaited {
     pub nominated: Vec<Nominated>,
     /// Shapes of pending pods that fit on a Node that is there.
     pub shapes: Vec<AwaitedShape>,
+    /// Nodes in service with taints that something takes off by itself, and since when.
+    #[serde(default)]
+    pub passing: Vec<(NodeName, Timestamp)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,25 +8,44 @@ use crate::keys::{
     UNREACHABLE_TAINT, UNREGISTERED_TAINT, UNSCHEDULABLE_TAINT,
 };
 
-/// Taints that a Node carries only on its way into service: set and removed by its kubelet, by Kubernetes' controllers, by a cloud controller, by us.
-/// A machine to come is looked at as if they were gone.
-const PASSING: [&str; 6] = [
+/// Taints that a Node carries only on its way into service: set and removed by its kubelet, by Kubernetes' controllers, by
+/// a cloud controller, by an agent of its network or storage, by us. A machine to come is looked at as if they were gone.
+const PASSING: [&str; 8] = [
     UNREGISTERED_TAINT,
     UNSCHEDULABLE_TAINT,
     NOT_READY_TAINT,
     UNREACHABLE_TAINT,
     NETWORK_UNAVAILABLE_TAINT,
     UNINITIALIZED_TAINT,
+    "node.cluster.x-k8s.io/uninitialized",
+    "cni.istio.io/not-ready",
 ];
 
+/// Keys that begin so are passing too: Cluster Autoscaler's, and those of Kubernetes' rules of Node readiness.
+const PASSING_PREFIXES: [&str; 3] = [
+    "startup-taint.",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "readiness.k8s.io/",
+];
+
+/// And keys that end so, such as `node.cilium.io/agent-not-ready`.
+const PASSING_SUFFIX: &str = "/agent-not-ready";
+
 pub fn is_passing(taint: &Taint) -> bool {
-    PASSING.contains(&&*taint.key)
+    let key = &*taint.key;
+    PASSING.contains(&key)
+        || PASSING_PREFIXES
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+        || key.ends_with(PASSING_SUFFIX)
 }
 
-/// This taint keeps a Ready Node out of service: Kubernetes removes its own taints a moment after the Node is Ready,
-/// and until then the Node takes no pods. A cordon does not, because it is a user's decision.
-pub fn delays_service(taint: &Taint) -> bool {
-    is_passing(taint) && &*taint.key != UNSCHEDULABLE_TAINT
+/// This taint keeps a Ready Node out of service for a while: something takes it off by itself, and until then the Node
+/// takes no pods. `startup`: the pool's own such taints. A cordon does not, because it is a user's decision.
+pub fn delays_service(startup: &[Taint], taint: &Taint) -> bool {
+    let is = |other: &Taint| (&other.key, other.effect) == (&taint.key, taint.effect);
+    let passes = is_passing(taint) && taint.effect != TaintEffect::PreferNoSchedule;
+    startup.iter().any(is) || (passes && &*taint.key != UNSCHEDULABLE_TAINT)
 }
 
 /// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` keeps no pod away.
@@ -170,6 +189,41 @@ mod tests {
         ] {
             assert_eq!(tolerates(&toleration, &taint), expected, "{toleration:?}");
         }
+    }
+
+    #[test]
+    fn r4_known_startup_taints_pass_and_others_stay() {
+        let delays = |key: &str| delays_service(&[], &taint(key, "", TaintEffect::NoSchedule));
+        for key in [
+            NOT_READY_TAINT,
+            NETWORK_UNAVAILABLE_TAINT,
+            UNINITIALIZED_TAINT,
+            "node.cluster.x-k8s.io/uninitialized",
+            "cni.istio.io/not-ready",
+            "node.cilium.io/agent-not-ready",
+            "ebs.csi.aws.com/agent-not-ready",
+            "startup-taint.cluster-autoscaler.kubernetes.io/net",
+            "ignore-taint.cluster-autoscaler.kubernetes.io/disk",
+            "readiness.k8s.io/storage",
+        ] {
+            assert!(delays(key), "{key}");
+        }
+        for key in [
+            UNSCHEDULABLE_TAINT,
+            "node.kubernetes.io/disk-pressure",
+            "node.kubernetes.io/out-of-service",
+            "node.cloudprovider.kubernetes.io/shutdown",
+            "status-taint.cluster-autoscaler.kubernetes.io/x",
+            "nvidia.com/gpu",
+            "CriticalAddonsOnly",
+            "agent-not-ready",
+        ] {
+            assert!(!delays(key), "{key}");
+        }
+        let own = taint("example.com/booting", "x", TaintEffect::NoExecute);
+        let other = taint("example.com/booting", "", TaintEffect::NoSchedule);
+        let startup = [own.clone()];
+        assert!(delays_service(&startup, &own) && !delays_service(&startup, &other));
     }
 
     #[test]

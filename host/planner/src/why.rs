@@ -39,6 +39,11 @@ pub enum Why {
         node: NodeName,
         misfit: Box<Misfit<'static>>,
     },
+    /// Something has put this taint on an empty machine that was made while such a pod waited.
+    UnexpectedTaint {
+        node: NodeName,
+        taint: Taint,
+    },
     /// Such a pod fits on this Node, an empty machine of the pool, and the scheduler does not put it there.
     Refused {
         node: NodeName,
@@ -254,6 +259,10 @@ impl fmt::Display for Why {
             } => write!(
                 f,
                 "kproxide made {machines} machines for these pods, but they stand idle and the pods do not fit on them (Node {node}: {misfit}). It makes no more in this pool until a pod runs on one of them or one is removed"
+            ),
+            Self::UnexpectedTaint { node, taint } => write!(
+                f,
+                "Node {node}, an empty machine of this pool, has the taint {taint}, which the pool does not name. A new machine would get it too, so kproxide makes none for these pods. If the taint stays, name it in spec.taints. If something takes it off, name it in spec.startupTaints"
             ),
             Self::Refused { node, until } => write!(
                 f,

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::adopt::{Adoption, adopt, has, registered_as};
+use super::adopt::{Adoption, adopt, registered_as};
 use super::answers::{failed, refuse, settled, several, soon, unread};
 use super::failing::fail;
 use super::observed::{JoinLook, MachineLook, NodeLook, Observed};
@@ -14,7 +14,7 @@ use super::step::{StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, service};
 use crate::facts::Join;
-use crate::taints::delays_service;
+use crate::taints::{delays_service, is_passing, untolerated};
 use crate::time::later;
 
 /// Pause between two calls of the guest agent. A silent agent blocks one of Proxmox's workers for seconds.
@@ -133,7 +133,7 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     let startup = node
         .taints
         .iter()
-        .find(|taint| has(&subject.pool.startup_taints, taint) || delays_service(taint));
+        .find(|taint| delays_service(&subject.pool.startup_taints, taint));
     if let Some(taint) = startup {
         let why = format!("Node {name} still has the taint {}", taint.key);
         return if late {
@@ -160,11 +160,29 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
             registering.drivers.join(", ")
         );
     }
-    StatusChange::default()
-        .phase(Phase::Initialized)
-        .condition(Condition::Initialized, true, "Ready", "", now)
-        .say("Initialized", told)
-        .record()
+    let change = StatusChange::default().phase(Phase::Initialized).condition(
+        Condition::Initialized,
+        true,
+        "Ready",
+        "",
+        now,
+    );
+    let spec = &subject.claim.spec;
+    let lasting = node
+        .taints
+        .iter()
+        .filter(|taint| !spec.taints.contains(taint));
+    match untolerated(&[], lasting.filter(|taint| !is_passing(taint))) {
+        Some(taint) => change.warn(
+            "UnexpectedTaint",
+            format!(
+                "{told}. Pods that do not tolerate its taint {taint} stay away. If the taint stays, name it in spec.taints of NodePool {pool}. If something takes it off, name it in spec.startupTaints",
+                pool = spec.pool
+            ),
+        ),
+        None => change.say("Initialized", told),
+    }
+    .record()
 }
 
 /// The join script runs once per claim. A lock and a result file in the guest, named by the claim's UID, show whether

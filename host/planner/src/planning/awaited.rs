@@ -1,4 +1,4 @@
-//! Pods that the scheduler should have bound by now. When nothing happens for too long, something keeps them that the planner
+//! What should happen soon by itself: the scheduler binds pods, something takes taints off. Pods that the scheduler should have bound by now. When nothing happens for too long, something keeps them that the planner
 //! does not see, and it no longer counts on it.
 
 use std::cmp::Reverse;
@@ -8,15 +8,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Planning;
 use super::schedule::Need;
-use crate::facts::Shape;
+use crate::facts::{PoolFacts, Shape, Taint};
 use crate::ids::{NodeName, PoolName};
 use crate::plan::{AwaitedShape, Nominated, RefusedNode};
 use crate::report::{SCHEDULER_PATIENCE, Why};
+use crate::taints::delays_service;
 use crate::time::later;
-use crate::world::{PodView, World};
+use crate::world::{NodeView, PodView, World};
 
 /// The scheduler binds a pod to the Node that it has nominated once the pods are gone that it preempted.
 const NOMINATION_LASTS: SignedDuration = SignedDuration::from_mins(2);
+
+/// A taint that something takes off by itself is expected to go within this time.
+const TAINT_PASSES: SignedDuration = SignedDuration::from_mins(5);
 
 /// For so long a Node is no place for pods that the scheduler has not put there.
 const REFUSAL_LASTS: SignedDuration = SignedDuration::from_hours(1);
@@ -48,6 +52,28 @@ impl<'w> Planning<'w> {
                 need.on_nodes.get_or_insert_with(|| (node.clone(), 0)).1 += 1;
             }
         }
+    }
+
+    /// The taints of a Node in service once those have gone that pass, if they are expected to.
+    pub(super) fn lasting_taints(
+        &mut self,
+        node: &NodeView<'w>,
+        pool: Option<&PoolFacts>,
+    ) -> Option<Vec<Taint>> {
+        let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
+        let passes = |taint: &Taint| delays_service(startup, taint);
+        if !node.facts.taints.iter().any(passes) {
+            return None;
+        }
+        let mut known = self.tick.world.awaited().passing.iter();
+        let known = known.find(|(name, _)| name == node.name());
+        let since = known.map_or(self.tick.now, |(_, since)| *since);
+        self.awaited.passing.push((node.name().clone(), since));
+        if self.tick.reached(later(since, TAINT_PASSES)) {
+            return None;
+        }
+        let lasting = node.facts.taints.iter().filter(|taint| !passes(taint));
+        Some(lasting.cloned().collect())
     }
 
     /// Where pods are not expected any more.

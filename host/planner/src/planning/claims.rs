@@ -11,9 +11,7 @@ use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
 use crate::claim::{Condition, GuestHint, Phase};
 use crate::eviction::{Protection, protection};
-use crate::facts::{
-    ClaimFacts, ClaimSpec, EntryState, Join, LedgerFacts, NodeFacts, PoolFacts, Taint,
-};
+use crate::facts::{ClaimFacts, ClaimSpec, EntryState, Join, LedgerFacts, NodeFacts, PoolFacts};
 use crate::guard::{self, Deed, freeze};
 use crate::hold::Hold;
 use crate::ids::{ClaimName, PoolName};
@@ -401,13 +399,8 @@ fn is_condemned(claim: &ClaimFacts) -> bool {
 /// The Node still has a startup taint. Nothing guarantees that it will ever be removed.
 fn awaits_startup(pool: Option<&PoolFacts>, node: &NodeFacts) -> bool {
     let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
-    let is_startup = |taint: &Taint| {
-        startup
-            .iter()
-            .any(|other| (&other.key, other.effect) == (&taint.key, taint.effect))
-    };
     let mut taints = node.taints.iter();
-    taints.any(|taint| is_startup(taint) || taints::delays_service(taint))
+    taints.any(|taint| taints::delays_service(startup, taint))
 }
 
 /// The reason that was written down when the removal began.

@@ -39,6 +39,7 @@ mod schedule;
 mod sites;
 mod snapshot;
 mod topology;
+mod unexpected_taints;
 mod volumes;
 
 use jiff::Timestamp;

@@ -62,6 +62,7 @@ impl<'w> Planning<'w> {
                 continue;
             }
             let why = why_infeasible(&mut self.tick, pool, need);
+            let why = why.or_else(|| self.why_tainted(pool, need));
             let why = why.or_else(|| self.why_ineffective(pool, need));
             match why.or_else(|| awaited::why_refused(pool.name, need)) {
                 Some(why) => infeasible.push((number, why)),

@@ -1,6 +1,7 @@
 //! A simulated cluster: the Nodes as the scheduler sees them, existing ones and coming ones, with the free room of
 //! each. The planner puts pods here to try out where they fit.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ pub(super) struct ClusterSnapshot<'w> {
 
 #[derive(Clone)]
 pub(super) struct NodeInfo<'w> {
-    /// A coming machine may have its Node already. It is taken as it will be, without taints and cordons that will go.
+    /// A coming machine may have its Node already. It is taken as it will be, without taints and cordons that will go. So is
+    /// a Node in service with taints that are expected to go.
     pub(super) place: Place<'w>,
     pub(super) claim: Option<ClaimName>,
     pub(super) pool: Option<PoolName>,
@@ -150,11 +152,21 @@ impl<'w> Planning<'w> {
             if self.tick.world.knows_room() && !self.tick.reached(registered) {
                 place.profile.room = Some(Arc::default());
             }
+            let pool = row.and_then(|row| row.pool);
+            let (claim, pool_name) = (
+                row.map(|row| row.name.clone()),
+                row.map(|row| row.claim.spec.pool.clone()),
+            );
+            let lasting = is_open.then(|| self.lasting_taints(&node, pool)).flatten();
+            let is_coming = lasting.is_some();
+            if let Some(taints) = lasting {
+                place.profile.taints = Cow::Owned(taints);
+            }
             snapshot.nodes.push(NodeInfo {
                 place,
-                claim: row.map(|row| row.name.clone()),
-                pool: row.map(|row| row.claim.spec.pool.clone()),
-                is_coming: false,
+                claim,
+                pool: pool_name,
+                is_coming,
                 is_open,
                 promised: 0,
                 moved: 0,

@@ -74,8 +74,9 @@ pub struct NodePoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub taints: Vec<Taint>,
-    /// Taints that something else removes (a CNI, say). kproxide waits for that before it counts a Node as initialized.
-    /// kproxide does not set them: the template's kubelet must register with them.
+    /// Taints that something else sets and removes while a Node starts. kproxide does not set them, and counts the Node as
+    /// initialized when they are gone. These it knows by itself: Kubernetes' own, `*/agent-not-ready`,
+    /// `cni.istio.io/not-ready`, `startup-taint.*`, `readiness.k8s.io/*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub startup_taints: Vec<Taint>,

@@ -25,6 +25,9 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         Why::Unusable(Unusable::Paused(_)) => {
             format!("set spec.paused of NodePool {pool} to false")
         }
+        Why::UnexpectedTaint { taint, .. } => format!(
+            "name the taint {taint} in spec.taints of NodePool {pool} if it stays, or in spec.startupTaints if something takes it off"
+        ),
         Why::Unusable(_) => format!("mend NodePool {pool} or what it names"),
         Why::Stabilizing { .. }
         | Why::MadeInVain { .. }

@@ -173,6 +173,7 @@ fn headline(whys: &[(PoolName, Why)]) -> String {
         Why::Limit(_)
         | Why::Stabilizing { .. }
         | Why::MadeInVain { .. }
+        | Why::UnexpectedTaint { .. }
         | Why::Refused { .. }
         | Why::NoHypervisor(_)
         | Why::Policy { .. }

@@ -455,3 +455,32 @@ fn f102_a_late_node_with_pods_on_it_is_told_of_and_stays() {
         assert!(!case.claim.status.is_overdue());
     }
 }
+
+#[test]
+fn r4_a_node_is_in_service_when_passing_taints_are_gone_and_names_others() {
+    let case = |key: &str| {
+        Case::new(Phase::Registered).with(|case| {
+            case.observed.node = node(|node| {
+                node.taints.push(taint("kubernetes.io/arch"));
+                node.taints.push(taint(key));
+            });
+            case.claim.spec.taints = vec![taint("kubernetes.io/arch")];
+        })
+    };
+    let waits = case("node.cilium.io/agent-not-ready").next();
+    assert!(
+        matches!(&waits, Step::Wait { why, .. } if why.contains("agent-not-ready")),
+        "{waits:?}"
+    );
+    let Step::Record { change, .. } = case("example.com/disks").next() else {
+        panic!("{:?}", case("example.com/disks").next());
+    };
+    assert_eq!(change.phase, Some(Phase::Initialized));
+    let note = change.note.expect("an Event");
+    assert!(
+        note.warning && note.message.contains("taint example.com/disks:NoSchedule"),
+        "{}",
+        note.message
+    );
+    assert!(note.message.contains("spec.startupTaints"));
+}

@@ -7,7 +7,7 @@ use crate::claim::unneeded;
 use crate::facts::*;
 use crate::ids::{ObjectKey, Uid};
 use crate::plan::Standing;
-use crate::planning::ends_with_machine;
+use crate::planning::{Limits, ends_with_machine};
 
 /// Beside the machines `a` and `b`: two control planes of k3s, of which one takes pods.
 #[test]
@@ -247,4 +247,71 @@ fn r23_a_cordoned_node_without_pods_is_told_of_with_the_next_step() {
         panic!("it could go now");
     };
     assert_eq!(told.standing, Standing::CouldGo);
+}
+
+/// Two machines are in service. Their pods wait since before they were made.
+fn tainted(key: &str) -> Scene {
+    let mut scene = Scene::default();
+    for name in ["a", "b"] {
+        scene.machine(name, "alpha");
+        scene.claim(name).created = at(NOW - 40);
+        scene.nodes.get_mut(name).unwrap().taints = vec![taint(key, TaintEffect::NoSchedule)];
+    }
+    scene.pending("web", 2, spec("cpu=3"));
+    scene
+}
+
+#[test]
+fn r4_a_taint_that_passes_may_stay_for_five_minutes_on_a_node_in_service() {
+    let scene = tainted("node.cilium.io/agent-not-ready");
+    let mut world = scene.world();
+    let mut launches_at = |now: i64| {
+        let plan = plan(&world, at(now), Limits::default(), reasonable);
+        check_sound(&plan);
+        world.remember(&plan);
+        plan.launches.len()
+    };
+    assert_eq!([NOW, NOW + 299].map(&mut launches_at), [0, 0]);
+    assert_eq!(launches_at(NOW + 300), 2);
+    // No pods are sent there before it is gone.
+    let mut moving = tainted("node.cilium.io/agent-not-ready");
+    moving.pods.clear();
+    moving.running("web", 1, "a", spec("cpu=1"));
+    moving.nodes.get_mut("a").unwrap().taints = vec![];
+    assert_eq!(removed(&moving.plan()), ["b"]);
+    moving.claim("b").do_not_disrupt = true;
+    assert_eq!(removed(&moving.plan()), [] as [&str; 0]);
+    // The pool's own such taints as well.
+    let mut own = tainted("example.com/booting");
+    own.workers().startup_taints = vec![taint("example.com/booting", TaintEffect::NoSchedule)];
+    assert_eq!(launches(&own), 0);
+}
+
+#[test]
+fn r4_another_taint_on_a_fresh_machine_is_named_and_makes_no_second_one() {
+    let scene = tainted("example.com/storage-not-ready");
+    let Why::UnexpectedTaint { node, taint } = why(&scene) else {
+        panic!("{}", why(&scene));
+    };
+    assert_eq!(
+        (node.as_str(), &*taint.key),
+        ("a", "example.com/storage-not-ready")
+    );
+    // Pods that came later, pods that tolerate it, and a machine that is in use make one.
+    let mut later = scene.clone();
+    for name in ["web-00000", "web-00001"] {
+        later.pod(name).created = at(NOW - 39);
+    }
+    assert_eq!(launches(&later), 2);
+    let mut used = scene.clone();
+    used.running("job-a", 1, "a", spec("cpu=100m"));
+    used.running("job-b", 1, "b", spec("cpu=100m"));
+    assert_eq!(launches(&used), 2);
+    let mut named = scene;
+    let pool = named.workers();
+    pool.taints = vec![taint.clone()];
+    for name in ["a", "b"] {
+        named.claim(name).spec.taints = vec![taint.clone()];
+    }
+    assert!(matches!(why(&named), Why::Misfit(_)));
 }
