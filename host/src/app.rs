@@ -256,6 +256,7 @@ impl App {
                 max_launches_per_tick: config.max_launches_per_tick,
                 quarantine: config.quarantine,
                 orphan_grace: config.orphan_grace,
+                coming_room: config.coming_room,
                 ..Limits::default()
             },
             world: World::default(),

@@ -168,6 +168,9 @@ pub struct Timing {
     /// Node gets a new NodeClaim at once
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub orphan_grace: std::time::Duration,
+    /// Launch nothing for a pod that fits where another pod ends within this time. 0s: do not wait for such room
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+    pub coming_room: std::time::Duration,
     /// Keep a small stopped VM `kproxide-anchor-NUMBER` in each Proxmox cluster. With it kproxide notices a second copy
     /// of this Kubernetes cluster (an etcd backup restored elsewhere) before it removes machines
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]

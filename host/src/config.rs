@@ -26,6 +26,7 @@ pub struct Config {
     pub timing: Timing,
     pub quarantine: SignedDuration,
     pub orphan_grace: SignedDuration,
+    pub coming_room: SignedDuration,
     /// A VM in each Proxmox cluster tells this Kubernetes cluster from its copies.
     pub anchor: bool,
     pub lease: LeaseTiming,
@@ -65,6 +66,8 @@ pub enum ConfigError {
     Quarantine(Duration),
     #[error("--orphan-grace {0:?} is too long")]
     OrphanGrace(Duration),
+    #[error("--coming-room {0:?} is too long")]
+    ComingRoom(Duration),
 }
 
 impl Config {
@@ -79,6 +82,7 @@ impl Config {
             cold_start,
             quarantine,
             orphan_grace,
+            coming_room,
             anchor,
             lease_duration,
             lease_renew_deadline,
@@ -134,6 +138,9 @@ impl Config {
             orphan_grace: orphan_grace
                 .try_into()
                 .map_err(|_| ConfigError::OrphanGrace(orphan_grace))?,
+            coming_room: coming_room
+                .try_into()
+                .map_err(|_| ConfigError::ComingRoom(coming_room))?,
             anchor,
             lease: LeaseTiming {
                 duration: lease_duration,

@@ -16,6 +16,8 @@ pub struct Limits {
     pub quarantine: SignedDuration,
     /// How long kproxide waits before it removes a machine that has lost its claim and whose Node is not Ready.
     pub orphan_grace: SignedDuration,
+    /// A pod that ends within this time makes room for pending pods. 0: never.
+    pub coming_room: SignedDuration,
 }
 
 impl Default for Limits {
@@ -25,6 +27,7 @@ impl Default for Limits {
             max_removals_per_tick: 100,
             quarantine: SignedDuration::from_hours(24),
             orphan_grace: SignedDuration::from_hours(1),
+            coming_room: SignedDuration::from_mins(1),
         }
     }
 }

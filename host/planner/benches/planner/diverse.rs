@@ -33,6 +33,7 @@ const LIMITS: Limits = Limits {
     max_removals_per_tick: 100,
     quarantine: jiff::SignedDuration::from_hours(24),
     orphan_grace: jiff::SignedDuration::from_hours(1),
+    coming_room: jiff::SignedDuration::from_mins(1),
 };
 
 pub(crate) fn benches(criterion: &mut Criterion) {

@@ -26,6 +26,7 @@ const LIMITS: Limits = Limits {
     max_removals_per_tick: NODES as u32,
     quarantine: SignedDuration::from_hours(24),
     orphan_grace: SignedDuration::from_hours(1),
+    coming_room: jiff::SignedDuration::from_mins(1),
 };
 
 pub(crate) fn benches(criterion: &mut Criterion) {

@@ -15,6 +15,7 @@ mod blockers;
 mod breaking;
 mod claims;
 mod clone;
+mod coming_room;
 mod csi;
 mod decorate;
 #[cfg(any(test, feature = "fixtures"))]
@@ -190,6 +191,7 @@ impl<'w> Planning<'w> {
                 }
                 Step::ScaleUp => {
                     self.scale_up();
+                    self.withdraw_needless();
                     Step::Placement
                 }
                 Step::Placement => match self.rank_question() {

@@ -63,6 +63,7 @@ impl<'w> Planning<'w> {
         while has_put {
             has_put = self.put_needs(|need| !need.spec.pod_affinity.is_empty());
         }
+        self.place_in_coming_room();
     }
 
     /// True if one of these pods has found a place.

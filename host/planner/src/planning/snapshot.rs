@@ -47,7 +47,7 @@ pub(super) struct NodeInfo<'w> {
     pub(super) pool: Option<PoolName>,
     is_coming: bool,
     /// It takes pods: now, or soon if it is still coming.
-    is_open: bool,
+    pub(super) is_open: bool,
     /// Number of pending pods that this plan counts on it for.
     pub(super) promised: u32,
     /// Number of pods that will move to it from other Nodes, because those are being drained or this plan removes them.
@@ -353,21 +353,34 @@ impl<'w> ClusterSnapshot<'w> {
         pod: &PodView<'w>,
         node: &NodeName,
     ) -> bool {
-        let node = world.node(node);
-        let index = node.and_then(|node| Some((self.index_of_node(&node)?, node)));
-        let Some((index, node)) = index.filter(|(index, _)| self.nodes[*index].is_open) else {
+        let Some(node) = world.node(node) else {
             return false;
         };
-        let (spec, shape) = (pod.spec(), pod.shape_id());
+        let priority = pod.spec().priority;
         let is_preempted = |other: &PodView<'w>| {
-            other.is_alive() && other.is_deleting() && other.spec().priority < spec.priority
+            other.is_alive() && other.is_deleting() && other.spec().priority < priority
+        };
+        self.put_without(&node, pod.shape_id(), pod.spec(), is_preempted)
+    }
+
+    /// Puts a pod on this Node, if it fits there without these pods.
+    pub(super) fn put_without(
+        &mut self,
+        node: &NodeView<'w>,
+        shape: Id,
+        spec: &PodSpec,
+        is_gone: impl Fn(&PodView<'w>) -> bool,
+    ) -> bool {
+        let index = self.index_of_node(node);
+        let Some(index) = index.filter(|index| self.nodes[*index].is_open) else {
+            return false;
         };
         let info = &mut self.nodes[index];
         let spot = Spot::of(&info.place.profile);
-        let ending = node.pods().filter(is_preempted);
-        let ending: Vec<Id> = ending.map(|pod| pod.shape_id()).collect();
-        let fits = info.place.fits_without(spec, is_preempted)
-            && self.topology.misfit_without(shape, spot, &ending).is_none();
+        let gone = node.pods().filter(&is_gone);
+        let gone: Vec<Id> = gone.map(|pod| pod.shape_id()).collect();
+        let fits = info.place.fits_without(spec, is_gone)
+            && self.topology.misfit_without(shape, spot, &gone).is_none();
         if fits {
             self.topology.put(shape, spot, 1);
             info.place.free.put(spec, 1);
@@ -400,6 +413,12 @@ impl<'w> ClusterSnapshot<'w> {
                 let spot = Spot::of(&place.profile);
                 place.misfit(spec).is_none() && self.topology.misfit(shape, spot).is_none()
             })
+    }
+
+    /// The place of a machine that is coming.
+    pub(super) fn coming(&mut self, claim: &ClaimName) -> Option<&mut NodeInfo<'w>> {
+        let mut nodes = self.nodes.iter_mut();
+        nodes.find(|info| info.is_coming && info.claim.as_ref() == Some(claim))
     }
 
     pub(super) fn index_of_node(&self, node: &NodeView<'w>) -> Option<usize> {

@@ -5,6 +5,7 @@ mod awaited;
 mod blockers;
 mod breaking;
 mod clones;
+mod coming_room;
 mod drawn;
 mod fit;
 mod gates;

@@ -106,7 +106,11 @@ impl<'w> Planning<'w> {
     }
 
     /// With the Node closed and its pods moved: whether the pool's own headroom is still free.
-    pub(super) fn pool_headroom_lacks(&self, index: usize, pool: &PoolFacts) -> Option<Kept> {
+    pub(in crate::planning) fn pool_headroom_lacks(
+        &self,
+        index: usize,
+        pool: &PoolFacts,
+    ) -> Option<Kept> {
         if pool.headroom.is_zero() {
             return None;
         }

@@ -140,6 +140,7 @@ impl Case {
                 }];
             }
             Self::Pending => {
+                scene.workers().min_nodes = 10;
                 scene.coming_machine("m", "alpha", Phase::Pending);
             }
             Self::Launched => {
