@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{ClaimStatus, Condition, GIVEN_UP};
+use crate::facts::{ClaimStatus, Condition, GIVEN_UP, RemovalReason};
 use crate::time::later;
 
 impl ClaimStatus {
@@ -22,6 +22,21 @@ impl ClaimStatus {
             ended,
             pause.clamp(SignedDuration::from_mins(1), SignedDuration::from_hours(1)),
         ))
+    }
+
+    /// The reason that was written down when the removal began.
+    pub(crate) fn removal(&self) -> Option<RemovalReason> {
+        self.conditions
+            .iter()
+            .filter(|condition| {
+                matches!(
+                    condition.kind,
+                    Condition::Drained
+                        | Condition::InstanceTerminating
+                        | Condition::VolumesDetached
+                )
+            })
+            .find_map(|condition| RemovalReason::from_word(&condition.reason))
     }
 
     /// Its Node should be in service, but is not.

@@ -322,7 +322,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         has_begun: world.removal_has_begun(name, claim),
     };
     let begun = world.host().removing.get(name).copied();
-    let recorded = recorded_reason(claim).or(begun);
+    let recorded = claim.status.removal().or(begun);
     if claim.status.phase == Phase::Terminating || claim.deleting_since.is_some() {
         row.remove(recorded.unwrap_or(RemovalReason::Deleted));
     } else if row.has_begun {
@@ -401,19 +401,6 @@ fn awaits_startup(pool: Option<&PoolFacts>, node: &NodeFacts) -> bool {
     let startup = pool.map_or(&[][..], |pool| &pool.startup_taints);
     let mut taints = node.taints.iter();
     taints.any(|taint| taints::delays_service(startup, taint))
-}
-
-/// The reason that was written down when the removal began.
-fn recorded_reason(claim: &ClaimFacts) -> Option<RemovalReason> {
-    let conditions = claim.status.conditions.iter();
-    conditions
-        .filter(|condition| {
-            matches!(
-                condition.kind,
-                Condition::Drained | Condition::InstanceTerminating | Condition::VolumesDetached
-            )
-        })
-        .find_map(|condition| RemovalReason::from_word(&condition.reason))
 }
 
 /// `claim::next` enforces the deadline. From then on pods no longer count on the machine.
