@@ -28,7 +28,7 @@ const PLANNER: Rows = &[
     &["world"],
     &["ledger", "numbers"],
     &["claim"],
-    &["guard", "learned"],
+    &["guard", "learned", "loops"],
     &["orphans"],
     &["check", "upkeep"],
     &["planning"],

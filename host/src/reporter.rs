@@ -20,7 +20,7 @@ use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
     AnchorReport, AnchorTrouble, Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome,
-    PendingShape, PlacementReport, RejectedHypervisor, Report, Severity,
+    PendingShape, PlacementReport, RejectedHypervisor, Report, Severity, Unusable,
 };
 use kproxide_planner::world::World;
 
@@ -36,6 +36,8 @@ use reload::ReloadNews;
 const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
 /// Removals of this pool wait, because the breaker's allowance is used up.
 const WAITING: &str = "RemovalsWait";
+/// No pod used too many of the pool's machines.
+const LAUNCHES_PAUSED: &str = "LaunchesPaused";
 /// kproxide removes nothing: too many machines went bad at once.
 const FROZEN: &str = "Frozen";
 /// kproxide does nothing in a Proxmox cluster: its anchor shows a mark that we did not write.
@@ -193,8 +195,7 @@ impl Reporter {
             placements,
             rejected,
             nodes,
-            // The condition Ready of each pool says why.
-            unusable: _,
+            unusable,
             policy_failures,
             waiting,
             frozen,
@@ -218,6 +219,13 @@ impl Reporter {
         self.report_excess(world);
         let failures = policies::by_pool(policy_failures);
         self.report_failures(&failures, world, now);
+        // The condition Ready of each pool says why. This one lasts too short a time for a look at it.
+        for (name, why) in unusable {
+            if let (Unusable::LaunchesPaused { .. }, Some(pool)) = (why, world.pools().get(name)) {
+                let about = About::pool(name, &pool.uid);
+                self.warn(about, LAUNCHES_PAUSED, &why.to_string(), now);
+            }
+        }
         for (name, wait) in waiting {
             if let Some(pool) = world.pools().get(name) {
                 self.warn(About::pool(name, &pool.uid), WAITING, wait, now);

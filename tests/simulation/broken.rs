@@ -101,6 +101,7 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::BudgetIgnored, What::Seed(9)),
     (Mutant::LimitIgnored, What::Scene("all-silent")),
     (Mutant::RoomIgnored, What::Seed(29)),
+    (Mutant::LoopsWithoutEnd, What::Scene("refused")),
     (Mutant::KeepIgnored, What::Scene("kept")),
     (Mutant::TaintLeft, What::Scene("drain-given-up")),
     (Mutant::PolicyUnchecked, What::Scene("misplaced")),

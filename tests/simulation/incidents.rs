@@ -41,6 +41,8 @@ pub(crate) enum Incident {
     /// F35, F29: without quorum somebody destroys a machine, and deletes its claim.
     DestroyedWithoutQuorum,
     QuorumBack,
+    /// A plugin of the scheduler refuses all pods, and does so no more. A person then lets kproxide try again.
+    SchedulerRefuses(bool),
     /// F85: the policy answers with a hypervisor that cannot take the machine, if there is one.
     PolicyMisplaces,
 }
@@ -152,6 +154,30 @@ impl Incident {
                 }
             }
             Self::QuorumBack => lab.pve.set_quorate(true),
+            Self::SchedulerRefuses(yes) => {
+                let refused = yes.then_some("true");
+                let annotations = json!({"annotations": {"scheduler.example/refused": refused}});
+                let template = json!({"spec": {"template": {"metadata": annotations}}});
+                for app in lab.kube.list("deployments.apps") {
+                    if app["metadata"]["namespace"] == "default" {
+                        let changed = lab.kube.patch(
+                            "deployments.apps",
+                            "",
+                            "default",
+                            name(&app),
+                            template.clone(),
+                        );
+                        changed.expect("the Deployment is there");
+                    }
+                }
+                let retry =
+                    json!({"metadata": {"annotations": {"kproxide.dev/retry": yes.to_string()}}});
+                for pool in lab.kube.list("nodepools.kproxide.dev") {
+                    let (pools, name) = ("nodepools.kproxide.dev", name(&pool));
+                    let changed = lab.kube.patch(pools, "", "", name, retry.clone());
+                    changed.expect("the pool is there");
+                }
+            }
             Self::PolicyMisplaces => {
                 let policy = json!({"use": TRAP, "settings": {"do": "ineligible-placed"}});
                 let patch = json!({"spec": {"policies": {"hostSelection": policy}}});

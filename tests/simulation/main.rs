@@ -72,6 +72,7 @@ mod systematic;
 mod days;
 
 mod summary;
+mod vain;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -27,6 +27,7 @@ use crate::plan::{CutOff, FaultPlan, HostPlan, Split};
 use crate::scenario::{Flags, Scenario, TRAP};
 use crate::settings::Settings;
 use crate::settled::EndState;
+use crate::vain::Vain;
 use crate::wire::{Traffic, Wires};
 
 /// How often is looked whether the world is at rest.
@@ -128,6 +129,7 @@ pub(crate) async fn run(
     let mut effects = Effects::new(&lab);
     let calm = Cell::new(false);
     let mut settings = Settings::new(&lab, scenario, &calm);
+    let mut vain = Vain::new(&lab);
     sleep(PRELUDE).await;
     let stage = Stage {
         lab: &lab,
@@ -148,6 +150,7 @@ pub(crate) async fn run(
     parts.push(stops("the API server", watch.follow(&lab)));
     parts.push(stops("the API server", effects.follow(&lab)));
     parts.push(stops("the API server", settings.follow(&lab)));
+    parts.push(stops("the API server", vain.follow(&lab)));
     parts.push(stops("Proxmox", tell_machines(&stage)));
     parts.push(stops("whoever takes Leases", stage.take_leases()));
     if plan.dies_when_other_is_blind {
@@ -169,6 +172,7 @@ pub(crate) async fn run(
     let mut violations = watch.violations(&lab, scenario);
     violations.extend(effects.violations(&lab));
     violations.extend(settings.violations());
+    violations.extend(vain.violations());
     let cleared = stage.happened.borrow().cleared.clone();
     violations.extend(history.violations(&lab, scenario, &cleared));
     match played {

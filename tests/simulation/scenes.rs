@@ -34,7 +34,7 @@ const CLONE: u64 = 9;
 const READY: Duration = minutes(10);
 
 impl Scene {
-    pub(crate) const NAMES: [&'static str; 15] = [
+    pub(crate) const NAMES: [&'static str; 16] = [
         "slow-clone",
         "cleared-clone",
         "drain-given-up",
@@ -49,6 +49,7 @@ impl Scene {
         "hypervisor-down",
         "no-quorum",
         "kept",
+        "refused",
         "misplaced",
     ];
 
@@ -186,6 +187,16 @@ impl Scene {
                     keep(minutes(30), false),
                 ];
                 Self::new(steps, 2)
+            }
+            "refused" => {
+                let refuses = |yes| Incident::SchedulerRefuses(yes);
+                let steps = vec![
+                    load(0, one),
+                    after(Duration::ZERO, refuses(true)),
+                    after(minutes(100), refuses(false)),
+                ];
+                // Tries after 0, 8, 21 and 44 minutes, and one when it is over.
+                Self::new(steps, 6)
             }
             _ => {
                 let mend = Step {

@@ -29,6 +29,8 @@ pub const REPLACE: &str = "kproxide.dev/replace";
 /// Annotation. On a NodeClaim: kproxide leaves it exactly as it is, even in the middle of a removal. On a NodePool: as
 /// `spec.paused`.
 pub const PAUSE: &str = "kproxide.dev/pause";
+/// Annotation of a NodePool: with a new value kproxide makes machines again that no pod used before.
+pub const RETRY: &str = "kproxide.dev/retry";
 /// Annotation of the Ledger by which a person says that a freeze is meant.
 pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";
 /// Annotation of the Ledger by which a person takes what an anchor shows for ours.
@@ -47,6 +49,9 @@ pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-do
 pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// The kubelet sets this annotation on the API's copy of a static pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Stands in the Ledger in the place of a workload, for machines that minNodes or headroom asked for.
+pub const OF_POOL: &str = "NodePool";
 
 /// The scheduler of pods that name none.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -70,6 +75,8 @@ pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// Their names until Kubernetes 1.17. Old PersistentVolumes still have them.
 pub const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 pub const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+/// Label of the pods of a ReplicaSet that a Deployment made.
+pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Roles that make a Node a control plane: kubeadm's and k3s's, and RKE's, which splits it.
 pub const CONTROL_PLANE_ROLES: [&str; 4] = [

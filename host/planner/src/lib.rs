@@ -34,6 +34,7 @@ pub mod guard;
 pub mod learned;
 pub mod ledger;
 pub mod limits;
+pub mod loops;
 mod numbers;
 pub mod orphans;
 pub mod plan;

@@ -137,6 +137,8 @@ mutants! {
     PolicyMisnamed = "policy-misnamed",
     /// A Node that people want kept is removed like any other.
     KeepIgnored = "keep-ignored",
+    /// Machines are made without end for pods that do not use them.
+    LoopsWithoutEnd = "loops-without-end",
 
     // Orphans.
     /// A machine without a claim is removed without grace.

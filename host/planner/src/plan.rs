@@ -76,8 +76,6 @@ pub struct AwaitedShape {
 pub struct RefusedNode {
     pub node: NodeName,
     pub since: Timestamp,
-    /// It was an empty machine of this pool. So another one would not be taken either.
-    pub pool: Option<PoolName>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ use crate::facts::{
 use crate::guard::{anchor, breaker, freeze};
 use crate::ids::ClaimName;
 use crate::ledger::{MOST_STATES, RESERVATION_LASTS, is_absent, is_of_claim, pause_after};
+use crate::loops;
 use crate::mutants::{Mutant, broken};
 use crate::report::{Finding, Severity};
 use crate::time::later;
@@ -56,6 +57,9 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
         }
     }
     upkeep.adopt(world);
+    for moment in loops::review(world, &mut upkeep.ledger, now) {
+        wake(&mut upkeep.wake_at, moment, now);
+    }
     let wake_at = &mut upkeep.wake_at;
     upkeep.ledger.backoff.retain_mut(|row| {
         // A pause that is longer was written by a clock that was ahead, perhaps by years.

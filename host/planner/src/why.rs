@@ -11,7 +11,7 @@ use crate::facts::{
     HostPort, NodeSelectorTerm, PolicyKind, PolicyRef, Reach, Taint, VolumeNeed, VolumeProblem,
     VolumeWait,
 };
-use crate::ids::{ClassName, ClusterName, NodeName, PoolName};
+use crate::ids::{ClaimName, ClassName, ClusterName, InstanceTypeName, NodeName, PoolName};
 use crate::refusal::Refused;
 use crate::resources::{Resources, amount_text};
 use crate::selector::{Unmatched, term_text};
@@ -32,10 +32,8 @@ pub enum Why {
     Stabilizing {
         seconds: i64,
     },
-    /// Machines that were made for such pods stand idle, because the pods do not fit on them after all. `node` is one
-    /// of them.
+    /// This Node was made for such pods. It is idle, and they do not fit on it.
     MadeInVain {
-        machines: usize,
         node: NodeName,
         misfit: Box<Misfit<'static>>,
     },
@@ -44,11 +42,8 @@ pub enum Why {
         node: NodeName,
         taint: Taint,
     },
-    /// Such a pod fits on this Node, an empty machine of the pool, and the scheduler does not put it there.
-    Refused {
-        node: NodeName,
-        until: Timestamp,
-    },
+    /// Pods of this workload did not use the last machine.
+    InVain(Box<InVainWhy>),
     /// No hypervisor can take the machine. [`crate::report::Report::rejected`] has the reasons too.
     NoHypervisor(Vec<Refused>),
     Policy {
@@ -61,6 +56,21 @@ pub enum Why {
     Unusable(Unusable),
     /// This tick's launches are used up. The rest follows in the next ticks.
     NextTick,
+}
+
+/// Why a workload gets no other machine yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InVainWhy {
+    pub pool: PoolName,
+    pub workload: Arc<str>,
+    pub instance_type: InstanceTypeName,
+    /// Node of the last machine that was made in vain.
+    pub node: Option<NodeName>,
+    /// This machine of the workload stands unused.
+    pub standing: Option<ClaimName>,
+    pub until: Timestamp,
+    /// The pods were gone when the machines came.
+    pub too_late: bool,
 }
 
 /// Why a place does not take a pod: one variant for each filter of `planning/fit.rs`.
@@ -117,6 +127,11 @@ pub enum Unusable {
         problem: String,
     },
     Paused(PoolName),
+    /// Too many of its machines were made in vain.
+    LaunchesPaused {
+        pool: PoolName,
+        until: Timestamp,
+    },
     NoKey,
     /// Something is wrong with the definitions of our own objects.
     Definitions(String),
@@ -252,22 +267,15 @@ impl fmt::Display for Why {
                 f,
                 "the pool waits {seconds} s before it scales up (scaleUp.stabilizationWindow)"
             ),
-            Self::MadeInVain {
-                machines,
-                node,
-                misfit,
-            } => write!(
+            Self::MadeInVain { node, misfit } => write!(
                 f,
-                "kproxide made {machines} machines for these pods, but they stand idle and the pods do not fit on them (Node {node}: {misfit}). It makes no more in this pool until a pod runs on one of them or one is removed"
+                "kproxide made Node {node} for these pods, but they do not fit on it: {misfit}. kproxide makes no other machine for them while that Node stands unused"
             ),
             Self::UnexpectedTaint { node, taint } => write!(
                 f,
                 "Node {node}, an empty machine of this pool, has the taint {taint}, which the pool does not name. A new machine would get it too, so kproxide makes none for these pods. If the taint stays, name it in spec.taints. If something takes it off, name it in spec.startupTaints"
             ),
-            Self::Refused { node, until } => write!(
-                f,
-                "the scheduler does not put it on Node {node}, an empty machine of this pool, where it fits as far as kproxide sees. kproxide makes no other for it before {until:.0}"
-            ),
+            Self::InVain(why) => why.fmt(f),
             Self::NoHypervisor(reasons) => {
                 f.write_str("no hypervisor can take the machine")?;
                 for (index, (hypervisor, reason)) in reasons.iter().enumerate() {
@@ -295,6 +303,48 @@ impl fmt::Display for Why {
                 "kproxide launches no more machines in this tick. It goes on in the next one",
             ),
         }
+    }
+}
+
+impl fmt::Display for InVainWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool,
+            workload,
+            instance_type,
+            node,
+            standing,
+            until,
+            too_late,
+        } = self;
+        match **workload == *crate::keys::OF_POOL {
+            true => write!(
+                f,
+                "no pod used the last machine of type {instance_type} that kproxide made for minNodes or headroom"
+            )?,
+            false => write!(
+                f,
+                "{workload} did not use the last machine of type {instance_type} that kproxide made for it"
+            )?,
+        }
+        if let Some(node) = node {
+            write!(f, " (Node {node})")?;
+        }
+        if *too_late {
+            f.write_str(": its pods were gone before the machine was in service (ArrivesTooLate). Set headroom or minNodes of the NodePool, so that a machine is ready for them")?;
+        }
+        match standing {
+            Some(claim) => write!(
+                f,
+                ". kproxide makes no other while machine {claim} stands unused"
+            )?,
+            None => write!(f, ". kproxide tries one more after {until:.0}")?,
+        }
+        write!(
+            f,
+            ". To try at once: kubectl annotate --overwrite nodepool {pool} {}=\"$(date)\"",
+            crate::keys::RETRY
+        )
     }
 }
 
@@ -429,6 +479,11 @@ impl fmt::Display for Unusable {
         match self {
             Self::Pool { pool, problem } => write!(f, "NodePool {pool} cannot be used: {problem}"),
             Self::Paused(pool) => write!(f, "NodePool {pool} is paused"),
+            Self::LaunchesPaused { pool, until } => write!(
+                f,
+                "no pod used more than 10 machines that NodePool {pool} made within an hour, so kproxide makes none for it before {until:.0} (LaunchesPaused). Look at why its Nodes take no pods. To go on at once: kubectl annotate --overwrite nodepool {pool} {}=\"$(date)\"",
+                crate::keys::RETRY
+            ),
             Self::NoKey => {
                 f.write_str("the ownership key is missing, so kproxide launches nothing")
             }

@@ -82,6 +82,8 @@ pub struct NodeSpec {
     pub max_pods: u32,
     /// Extended resources, e.g. `nvidia.com/gpu`: `1`.
     pub extended_resources: BTreeMap<String, String>,
+    /// From Ready until device plugins have registered these.
+    pub devices_after: Duration,
     /// Labels besides arch, os and hostname.
     pub labels: BTreeMap<String, String>,
     /// Taints as in `spec.taints`, e.g. the startup taint that a pool configures.
@@ -121,6 +123,7 @@ impl NodeSpec {
             reserved_memory_mib: 0,
             max_pods: 110,
             extended_resources: BTreeMap::new(),
+            devices_after: Duration::ZERO,
             labels: BTreeMap::new(),
             taints: Vec::new(),
             provider_id: None,

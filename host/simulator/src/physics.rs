@@ -59,6 +59,10 @@ pub struct Guests {
     pub max_pods: u32,
     /// Extended resources of every machine.
     pub extended_resources: BTreeMap<String, String>,
+    /// From Ready until device plugins have registered these.
+    pub devices_after: Duration,
+    /// Manifests that every kubelet runs by itself and shows as mirror pods.
+    pub static_pods: Vec<Value>,
     /// Labels that the kubelets set.
     pub labels: BTreeMap<String, String>,
     /// Taints with which the kubelets register.
@@ -80,6 +84,8 @@ impl Default for Guests {
             reserved_memory_mib: 300,
             max_pods: 110,
             extended_resources: BTreeMap::new(),
+            devices_after: Duration::ZERO,
+            static_pods: Vec::new(),
             labels: BTreeMap::new(),
             taints: Vec::new(),
             provider_id_region: None,
@@ -311,6 +317,8 @@ impl Worker {
             reserved_memory_mib: guests.reserved_memory_mib + quirk.missing_memory_mib,
             max_pods: guests.max_pods,
             extended_resources: guests.extended_resources.clone(),
+            devices_after: guests.devices_after,
+            static_pods: guests.static_pods.clone(),
             labels: guests.labels.clone(),
             taints: guests.taints.clone(),
             provider_id: guests

@@ -20,6 +20,7 @@ mod degraded;
 mod dry_run;
 mod explained;
 mod learned;
+mod loops;
 mod machines;
 mod orphans;
 mod policies;

@@ -93,6 +93,12 @@ fn seeds() -> &'static [Value; 2] {
                     "message": "full", "failures": 3, "until": moment,
                 }],
                 "removals": [{"claim": "workers-x8", "at": moment, "reason": "Underutilized"}],
+                "tries": [{
+                    "workload": "Deployment default/web", "pool": "workers", "instanceType": "medium",
+                    "pods": "01", "settings": "02", "machines": [{"claim": "workers-x8", "inVain": true}],
+                    "rounds": 2, "late": 1, "at": moment, "node": "workers-x8",
+                }],
+                "inVain": [{"pool": "workers", "settings": "02", "claim": "workers-x8", "at": moment}],
                 "freeze": {"since": moment, "machines": 12},
                 "orphans": [{"cluster": "lab", "vmid": 603, "claimUID": "0b1c", "since": moment}],
                 "anchors": [{

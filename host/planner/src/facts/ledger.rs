@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::claim::ClaimSpec;
 use super::objects::PolicyKind;
 use super::record::RemovalReason;
+use super::tries::{InVain, Tries};
 use crate::base64;
 use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid};
 
@@ -44,6 +45,14 @@ pub struct LedgerFacts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
     pub removals: Vec<Removal>,
+    /// Machines that no pod has used yet, and workloads whose machines no pod used. The oldest row goes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
+    pub tries: Vec<Tries>,
+    /// Machines of the last hour that no pod used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
+    pub in_vain: Vec<InVain>,
     /// Set while kproxide removes nothing because too many machines went bad at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,

@@ -13,6 +13,7 @@ mod objects;
 mod proxmox;
 mod record;
 mod storage;
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use objects::*;
 pub use proxmox::*;
 pub use record::*;
 pub use storage::*;
+pub use tries::*;
 
 use crate::ids::{ClaimName, ClassName, ClusterName, NodeName, ObjectKey, PodKey, PoolName, Vmid};
 use crate::keys::DEFAULT_SCHEDULER;

@@ -179,6 +179,9 @@ pub struct PoolFacts {
     pub startup_taints: Vec<Taint>,
     pub policies: PoolPolicies,
     pub paused: bool,
+    /// The annotation `kproxide.dev/retry`. A new value ends what the pool has learnt of machines made in vain.
+    #[serde(default)]
+    pub retry: Option<Arc<str>>,
     pub scale_up_stabilization: SignedDuration,
     pub scale_down: ScaleDown,
     pub drain_timeout: SignedDuration,

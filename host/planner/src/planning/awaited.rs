@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Planning;
-use super::schedule::Need;
 use crate::facts::{PoolFacts, Shape, Taint};
-use crate::ids::{NodeName, PoolName};
+use crate::ids::NodeName;
 use crate::plan::{AwaitedShape, Nominated, RefusedNode};
-use crate::report::{SCHEDULER_PATIENCE, Why};
+use crate::report::SCHEDULER_PATIENCE;
 use crate::taints::delays_service;
 use crate::time::later;
 use crate::world::{NodeView, PodView, World};
@@ -106,7 +105,6 @@ impl<'w> Planning<'w> {
                     true => need.refused.push(RefusedNode {
                         node: node.clone(),
                         since: self.tick.now,
-                        pool: self.snapshot.pool_of_empty(self.tick.world, node),
                     }),
                     false => fits = Some((node.clone(), since)),
                 }
@@ -129,16 +127,6 @@ impl<'w> Planning<'w> {
 fn by_shape(world: &World) -> BTreeMap<&Shape, &AwaitedShape> {
     let awaited = world.awaited().shapes.iter();
     awaited.map(|it| (&it.shape, it)).collect()
-}
-
-/// Why the pool makes no machine for these pods: one that it has made was empty, and the scheduler did not take it.
-pub(super) fn why_refused(pool: &PoolName, need: &Need<'_>) -> Option<Why> {
-    let mut refused = need.refused.iter();
-    let refused = refused.rfind(|it| it.pool.as_ref() == Some(pool))?;
-    Some(Why::Refused {
-        node: refused.node.clone(),
-        until: later(refused.since, REFUSAL_LASTS),
-    })
 }
 
 fn nominated_since(world: &World, pod: &PodView<'_>, node: &NodeName) -> Option<Timestamp> {

@@ -44,6 +44,8 @@ pub(super) struct Demand<'a> {
     pub(super) count: u32,
     /// Nodes where the scheduler has not put these pods although they fit.
     pub(super) refused: &'a [RefusedNode],
+    /// Offers that these pods may not have.
+    pub(super) closed: &'a [usize],
 }
 
 /// A machine that packing wants.
@@ -166,10 +168,26 @@ impl Admitting {
                 sets.len() - 1
             })
         });
-        Self {
+        let mut admitting = Self {
             group_of: group_of.collect(),
             sets,
+        };
+        for (index, demand) in demands.iter().enumerate() {
+            if !demand.closed.is_empty() {
+                admitting.close(index, demand.closed);
+            }
         }
+        admitting
+    }
+
+    /// These offers admit no pods of this demand.
+    fn close(&mut self, demand: usize, offers: &[usize]) {
+        let mut sets = self.sets[self.group_of[demand]].clone();
+        for offer in offers {
+            sets[*offer] = SiteSet::default();
+        }
+        self.group_of[demand] = self.sets.len();
+        self.sets.push(sets);
     }
 
     fn of(&self, demand: usize, offer: usize) -> &SiteSet {
@@ -557,7 +575,7 @@ impl<'w> Packer<'_, 'w> {
 pub(super) fn open_empty(
     pool: &PoolPlan<'_>,
     packing: &mut Packing<'_>,
-    helps: impl Fn(&Offer<'_>) -> bool,
+    mut helps: impl FnMut(&Offer<'_>) -> bool,
 ) -> Option<Order> {
     let mut by_cost: Vec<&Offer<'_>> = pool.offers.iter().filter(|offer| helps(offer)).collect();
     by_cost.sort_by_key(|offer| (offer.cost(), &offer.instance_type.name));

@@ -14,6 +14,7 @@ use crate::facts::{
 };
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PodKey, PoolName, Vmid};
 use crate::ledger::{policy_state, set_policy_state};
+use crate::loops;
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
@@ -331,6 +332,10 @@ impl<'w> Planning<'w> {
             policy_digest: digest,
             adopts: None,
         };
+        for (workload, pods) in &wanted.made_for {
+            let key = pool.key(workload, pods, &offer.instance_type.name);
+            loops::made(&mut self.ledger, &key, &claim);
+        }
         let since = self.tick.now;
         self.ledger.entries.push(LedgerEntry {
             disk_bytes: site.disks.first().map_or(0, |disk| disk.bytes),

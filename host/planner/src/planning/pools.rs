@@ -10,8 +10,9 @@ use super::room::Room;
 use super::sites::Site;
 use super::volumes::Attachable;
 use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
-use crate::ids::PoolName;
+use crate::ids::{Digest, PoolName};
 use crate::ledger::{self, Usage};
+use crate::loops;
 use crate::question::{Decoration, Machine, Size};
 use crate::refusal::Refusal;
 use crate::report::{Limit, Unusable, Why};
@@ -23,6 +24,8 @@ pub(super) struct PoolPlan<'w> {
     pub(super) class: Result<&'w ClassFacts, Unusable>,
     /// Indices of the hypervisors of its clusters, by cluster and name.
     pub(super) hypervisors: Vec<usize>,
+    /// Digest of what its machines are made from.
+    pub(super) settings: Digest,
     /// What the Ledger counts of it, and what this tick adds.
     pub(super) usage: Usage,
     pub(super) offers: Vec<Offer<'w>>,
@@ -221,10 +224,12 @@ impl<'w> Planning<'w> {
         let mut pools: Vec<PoolPlan<'w>> = world
             .pools()
             .iter()
-            .map(|(name, facts)| PoolPlan {
+            .map(|(name, facts)| (name, facts, loops::settings(world, name)))
+            .map(|(name, facts, settings)| PoolPlan {
                 name,
                 facts,
-                class: self.class_of(name, facts),
+                class: self.class_of(name, facts, &settings),
+                settings,
                 hypervisors: self.hypervisors_of(facts),
                 usage: usage.get(name).copied().unwrap_or_default(),
                 offers: Vec::new(),
@@ -244,7 +249,12 @@ impl<'w> Planning<'w> {
         .collect()
     }
 
-    fn class_of(&self, name: &PoolName, pool: &PoolFacts) -> Result<&'w ClassFacts, Unusable> {
+    fn class_of(
+        &self,
+        name: &PoolName,
+        pool: &PoolFacts,
+        settings: &Digest,
+    ) -> Result<&'w ClassFacts, Unusable> {
         let world = self.tick.world;
         if let Some(problem) = pool.problem.clone() {
             let pool = name.clone();
@@ -252,6 +262,10 @@ impl<'w> Planning<'w> {
         }
         if pool.paused {
             return Err(Unusable::Paused(name.clone()));
+        }
+        if let Some(until) = loops::paused_until(&self.ledger, name, settings) {
+            let pool = name.clone();
+            return Err(Unusable::LaunchesPaused { pool, until });
         }
         if !world.host().key_known {
             return Err(Unusable::NoKey);

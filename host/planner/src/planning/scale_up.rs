@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::loops::{self, Granted, MadeFor, Share};
 use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan, SiteSet};
 use super::room::Room;
 use super::schedule::Need;
 use super::snapshot::NodeInfo;
 use super::topology::Spot;
-use super::{Planning, Tick, awaited};
+use super::{Planning, Tick};
 use crate::facts::PodSpec;
 use crate::ids::PoolName;
 use crate::refusal::{Refusal, Refused};
@@ -25,6 +26,8 @@ pub(super) struct Wanted {
     pub(super) pool: usize,
     pub(super) order: Order,
     pub(super) purpose: Purpose,
+    /// Whose pods it is for.
+    pub(super) made_for: Vec<MadeFor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,32 +59,46 @@ impl<'w> Planning<'w> {
     fn pack_pool(&mut self, index: usize, room: &Room) -> Packing<'w> {
         let pool = &self.pools[index];
         let mut infeasible: Vec<(usize, Why)> = Vec::new();
-        let mut demands: Vec<Demand<'_>> = Vec::new();
+        let mut shares: Vec<(usize, Share)> = Vec::new();
+        let mut granted = Granted::new();
         for (number, need) in self.needs.iter().enumerate() {
             if need.left == 0 || need.unserved.is_some() {
                 continue;
             }
             let why = why_infeasible(&mut self.tick, pool, need);
-            let why = why.or_else(|| self.why_tainted(pool, need));
-            let why = why.or_else(|| self.why_ineffective(pool, need));
-            match why.or_else(|| awaited::why_refused(pool.name, need)) {
+            if let Some(why) = why.or_else(|| self.why_tainted(pool, need)) {
+                infeasible.push((number, why));
+                continue;
+            }
+            let mut share = self.share(pool, need, &mut granted);
+            if let Some(until) = share.until {
+                self.tick.reached(until);
+            }
+            let why = share.why.take_if(|_| share.count == 0);
+            match why {
                 Some(why) => infeasible.push((number, why)),
-                None => demands.push(Demand {
-                    need: number,
-                    shape: need.shape,
-                    spec: &need.spec,
-                    count: need.left,
-                    refused: &need.refused,
-                }),
+                None => shares.push((number, share)),
             }
         }
+        let needs = &self.needs;
+        let demands = shares.iter().map(|(number, share)| Demand {
+            need: *number,
+            shape: needs[*number].shape,
+            spec: &needs[*number].spec,
+            count: share.count,
+            refused: &needs[*number].refused,
+            closed: &share.closed,
+        });
+        let demands: Vec<Demand<'_>> = demands.collect();
         let stays = self.perhaps_opened(&demands);
         let packing = packing::pack(pool, &demands, room, &self.snapshot.topology, stays);
         let mut left: Vec<(usize, u32, Option<Why>)> = Vec::new();
-        for (demand, count) in demands.iter().zip(&packing.left) {
+        for ((demand, count), (number, share)) in demands.iter().zip(&packing.left).zip(&shares) {
             let why = (*count > 0).then(|| self.refusal(pool, demand, &packing));
-            left.push((demand.need, *count, why));
+            let others = self.needs[*number].left - demand.count;
+            left.push((*number, others + count, why.or_else(|| share.why.clone())));
         }
+        drop(demands);
         let name = pool.name.clone();
         let reasons = left.iter().filter_map(|(_, _, why)| match why {
             Some(Why::NoHypervisor(reasons)) => Some(reasons),
@@ -111,10 +128,16 @@ impl<'w> Planning<'w> {
             need.note_place(info, *count);
         }
         for order in &packing.orders {
+            let mut made_for = Vec::new();
+            for (need, count) in &order.pods {
+                let share = shares.iter_mut().find(|(number, _)| number == need);
+                made_for.extend(share.into_iter().flat_map(|(_, share)| share.take(*count)));
+            }
             self.placing.wanted.push(Wanted {
                 pool: index,
                 order: order.clone(),
                 purpose: Purpose::Pods,
+                made_for,
             });
         }
         packing
@@ -147,6 +170,7 @@ impl<'w> Planning<'w> {
         for order in &packing.orders {
             free.add(&order.free.resources);
         }
+        let mut tried = false;
         loop {
             let lacking = pool.facts.headroom.first_lacking(&free);
             let purpose = match (count < pool.facts.min_nodes, &lacking) {
@@ -162,7 +186,21 @@ impl<'w> Planning<'w> {
                 }
                 Some(_) | None => true,
             };
-            let Some(order) = packing::open_empty(pool, packing, helps) else {
+            let mut rests = None;
+            let may_be_made = |offer: &Offer<'_>| {
+                helps(offer)
+                    && match self.turn_of_pool(pool, &offer.instance_type.name) {
+                        Ok(is_trial) => !(is_trial && tried),
+                        Err(why) => {
+                            rests.get_or_insert(why);
+                            false
+                        }
+                    }
+            };
+            let Some(order) = packing::open_empty(pool, packing, may_be_made) else {
+                if tried {
+                    break;
+                }
                 let wanted = match purpose {
                     Purpose::MinNodes => "minNodes",
                     Purpose::Headroom | Purpose::Pods => "headroom",
@@ -171,7 +209,7 @@ impl<'w> Planning<'w> {
                     Some(lack) if !pool.offers.is_empty() && !pool.offers.iter().any(helps) => {
                         Why::Unusable(Unusable::Lacks(lack.resource.clone()))
                     }
-                    Some(_) | None => self.why_no_more(pool, packing),
+                    Some(_) | None => rests.unwrap_or_else(|| self.why_no_more(pool, packing)),
                 };
                 let about = format!("NodePool/{}", pool.name);
                 let message =
@@ -179,12 +217,15 @@ impl<'w> Planning<'w> {
                 self.tick.found(Severity::Warning, about, message);
                 break;
             };
+            let instance_type = &pool.offers[order.offer].instance_type.name;
             free.add(&order.free.resources);
             count += 1;
+            tried |= self.turn_of_pool(pool, instance_type).unwrap_or(false);
             self.placing.wanted.push(Wanted {
                 pool: index,
                 order,
                 purpose,
+                made_for: vec![loops::of_pool()],
             });
         }
     }

@@ -389,12 +389,6 @@ impl<'w> ClusterSnapshot<'w> {
         fits
     }
 
-    /// The pool of a Node that is a machine and runs no pods that it would have to be drained of.
-    pub(super) fn pool_of_empty(&self, world: &'w World, name: &NodeName) -> Option<PoolName> {
-        let node = world.node(name).filter(NodeView::is_empty)?;
-        self.nodes[self.index_of_node(&node)?].pool.clone()
-    }
-
     /// Pods of other Nodes will come to this one.
     pub(super) fn awaits_pods(&self, node: &NodeView<'w>) -> bool {
         self.index_of_node(node)

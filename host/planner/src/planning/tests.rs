@@ -13,6 +13,7 @@ mod headroom;
 mod learned;
 mod leaving;
 mod lifecycle;
+mod loops;
 mod machines;
 mod optimum;
 mod orphans;
@@ -31,6 +32,7 @@ mod volumes;
 use crate::claim::{Condition, Phase};
 use crate::facts::{ClaimCondition, ClaimFacts, ClaimStatus};
 use crate::fixtures::*;
+use crate::limits::Limits;
 use crate::plan::{Launch, Plan, Verdict};
 use crate::report::{NodeOutcome, PendingOutcome, Severity, Why};
 

@@ -12,6 +12,9 @@ use super::{
     volumes::claim_names,
 };
 
+/// Annotation of a pod that a plugin of the cluster's own refuses on every node.
+const REFUSED: &str = "scheduler.example/refused";
+
 /// Amounts by resource name, in thousandths of the unit.
 pub(crate) type Resources = BTreeMap<String, i64>;
 
@@ -139,6 +142,8 @@ pub(crate) struct PodNeeds {
     pub(crate) spread: Vec<Spread>,
     /// The claims that its volumes use.
     pub(crate) claims: Vec<String>,
+    /// A plugin of the cluster's own, which nobody else knows, keeps it off every node.
+    refused: bool,
     /// The first field that needs a filter which is not here.
     pub(crate) unsupported: Option<String>,
 }
@@ -164,6 +169,7 @@ pub(crate) enum Misfit {
     Shunned,
     Closed,
     VolumeConflict,
+    Plugin,
 }
 
 impl Misfit {
@@ -181,7 +187,8 @@ impl Misfit {
             | Self::AffinityOrSelector
             | Self::NoTopology
             | Self::NoFriend
-            | Self::VolumeConflict => false,
+            | Self::VolumeConflict
+            | Self::Plugin => false,
         }
     }
 }
@@ -205,6 +212,7 @@ impl fmt::Display for Misfit {
             ),
             Self::NoFriend => f.write_str("node(s) didn't match pod affinity rules"),
             Self::VolumeConflict => f.write_str("node(s) had volume node affinity conflict"),
+            Self::Plugin => f.write_str("node(s) were refused by a plugin"),
             Self::Shunned => f.write_str("node(s) didn't match pod anti-affinity rules"),
             Self::Closed => f.write_str("node(s) didn't satisfy existing pods anti-affinity rules"),
         }
@@ -235,6 +243,7 @@ impl PodNeeds {
             ports: ports(spec),
             spread: Spread::all(spec),
             claims: claim_names(meta_str(pod, "name"), spec),
+            refused: pod["metadata"]["annotations"][REFUSED] == "true",
             unsupported: unsupported(spec),
         }
     }
@@ -266,6 +275,9 @@ impl PodNeeds {
         let taken = |port: &HostPort| used.ports.iter().any(|taken| taken.conflicts(port));
         if self.ports.iter().any(taken) {
             return vec![Misfit::NoFreePorts];
+        }
+        if self.refused {
+            return vec![Misfit::Plugin];
         }
         let mut misfits = Vec::new();
         if (used.pods + 1) * 1_000 > node.allocatable.get("pods").copied().unwrap_or(0) {

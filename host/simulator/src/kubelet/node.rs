@@ -39,6 +39,9 @@ pub(crate) struct NodeTask {
     lease: Option<Value>,
     status_at: Instant,
     fault_at: Option<Instant>,
+    /// When its devices show.
+    devices_at: Option<Instant>,
+    pub(super) shows_devices: bool,
     complaints: Complaints,
 }
 
@@ -68,6 +71,7 @@ impl NodeTask {
             clock,
             pace,
             seed,
+            shows_devices: spec.devices_after.is_zero(),
             spec,
             ready: false,
             ready_since: String::new(),
@@ -76,6 +80,7 @@ impl NodeTask {
             lease: None,
             status_at: now,
             fault_at: None,
+            devices_at: None,
             complaints: Complaints::default(),
         }
     }
@@ -107,9 +112,15 @@ impl NodeTask {
                     }
                     if !self.ready && self.fault_at.is_none() && Instant::now() >= ready_at {
                         self.become_ready(true);
+                        self.devices_at = Some(Instant::now() + self.spec.devices_after);
                         self.fault_at = self.spec.fault.map(|fault| match fault {
                             NodeFault::SilentAfter(delay) | NodeFault::NotReadyAfter(delay) => Instant::now() + delay,
                         });
+                    }
+                    if self.devices_at.is_some_and(|at| Instant::now() >= at) {
+                        self.devices_at = None;
+                        self.shows_devices = true;
+                        self.status_at = Instant::now();
                     }
                     self.work().await;
                 }
@@ -119,7 +130,12 @@ impl NodeTask {
 
     fn next_wake(&self) -> Instant {
         let pods = self.pods.values().filter_map(|pod| Some(pod.next?.0));
-        let own = [Some(self.lease_at), Some(self.status_at), self.fault_at];
+        let own = [
+            Some(self.lease_at),
+            Some(self.status_at),
+            self.fault_at,
+            self.devices_at,
+        ];
         pods.chain(own.into_iter().flatten())
             .min()
             .unwrap_or(self.lease_at)

@@ -14,7 +14,8 @@ impl NodeTask {
             "pods": spec.max_pods.to_string(),
             "ephemeral-storage": "20Gi",
         });
-        for (name, amount) in &spec.extended_resources {
+        let devices = spec.extended_resources.iter();
+        for (name, amount) in devices.filter(|_| self.shows_devices) {
             capacity[name] = json!(amount);
         }
         let mut allocatable = capacity.clone();

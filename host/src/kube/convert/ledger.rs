@@ -48,8 +48,8 @@ pub(crate) fn ledger_object(facts: &LedgerFacts) -> CustomView<Ledger> {
 mod tests {
     use jiff::Timestamp;
     use kproxide_planner::facts::{
-        Anchor, Backoff, EntryState, ForeignMark, Freeze, LedgerEntry, Mark, OrphanSeen,
-        PolicyKind, PolicyState, Removal,
+        Anchor, Backoff, EntryState, ForeignMark, Freeze, InVain, LedgerEntry, Mark, OrphanSeen,
+        PolicyKind, PolicyState, Removal, Tried, Tries,
     };
     use kproxide_planner::ids::{HypervisorId, Vmid};
     use kproxide_planner::plan::RemovalReason;
@@ -114,6 +114,27 @@ mod tests {
                     reason,
                 })
                 .into(),
+            tries: vec![Tries {
+                workload: "Deployment default/web".into(),
+                pool: "workers".into(),
+                instance_type: "medium".into(),
+                pods: "01".into(),
+                settings: "02".into(),
+                machines: vec![Tried {
+                    claim: "workers-x9".into(),
+                    in_vain: true,
+                }],
+                rounds: 2,
+                late: 1,
+                at: Some(moment),
+                node: Some("workers-x9".into()),
+            }],
+            in_vain: vec![InVain {
+                pool: "workers".into(),
+                settings: "02".into(),
+                claim: "workers-x9".into(),
+                at: moment,
+            }],
             freeze: Some(Freeze {
                 since: moment,
                 machines: 12,

@@ -13,6 +13,7 @@ use kproxide_planner::resources::Resources;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
+use super::pod::annotation;
 use super::{Problems, flagged_in};
 use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, Period, PolicyChoice};
 
@@ -95,6 +96,7 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
             ),
         },
         paused: *paused || flagged_in(meta, keys::PAUSE),
+        retry: annotation(meta, keys::RETRY).map(Arc::from),
         scale_up_stabilization: problems.period(
             "scaleUp.stabilizationWindow",
             &scale_up.stabilization_window,

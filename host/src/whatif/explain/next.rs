@@ -31,7 +31,7 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         Why::Unusable(_) => format!("mend NodePool {pool} or what it names"),
         Why::Stabilizing { .. }
         | Why::MadeInVain { .. }
-        | Why::Refused { .. }
+        | Why::InVain(_)
         | Why::PoliciesNextTick
         | Why::NextTick => "wait: kproxide tries again by itself".to_owned(),
     };

@@ -174,7 +174,7 @@ fn headline(whys: &[(PoolName, Why)]) -> String {
         | Why::Stabilizing { .. }
         | Why::MadeInVain { .. }
         | Why::UnexpectedTaint { .. }
-        | Why::Refused { .. }
+        | Why::InVain(_)
         | Why::NoHypervisor(_)
         | Why::Policy { .. }
         | Why::PoliciesNextTick

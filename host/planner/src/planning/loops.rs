@@ -1,0 +1,295 @@
+//! How many machines the law of loops allows in this tick ([`crate::loops`]), and why no more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::claims::{ClaimState, Stage};
+use super::csi::Shown;
+use super::fit::Place;
+use super::pools::{Offer, PoolPlan};
+use super::schedule::Need;
+use super::{Planning, machines};
+use crate::facts::{PodSpec, Tried, Tries};
+use crate::ids::{ClaimName, Digest, InstanceTypeName};
+use crate::keys::OF_POOL;
+use crate::loops::{self, Key, PATIENCE};
+use crate::mutants::{Mutant, broken};
+use crate::report::{InVainWhy, Misfit, Why};
+use crate::time::later;
+use crate::world::NodeView;
+
+/// A workload, and a digest of what the scheduler reads of its pods.
+pub(super) type MadeFor = (Arc<str>, Digest);
+
+/// Which pods of a need may have machines of a pool in this tick.
+#[derive(Default)]
+pub(super) struct Share {
+    pub(super) count: u32,
+    /// Offers that none of these pods may have.
+    pub(super) closed: Vec<usize>,
+    /// Whose pods they are, and how many of each.
+    workloads: Vec<(MadeFor, u32)>,
+    /// Why the other pods get none.
+    pub(super) why: Option<Why>,
+    /// When that changes.
+    pub(super) until: Option<Timestamp>,
+}
+
+impl Share {
+    /// For whom a machine is that takes so many of the pods.
+    pub(super) fn take(&mut self, mut count: u32) -> Vec<MadeFor> {
+        let mut taken = Vec::new();
+        for (made_for, left) in &mut self.workloads {
+            let part = count.min(*left);
+            if part > 0 {
+                taken.push(made_for.clone());
+            }
+            *left -= part;
+            count -= part;
+        }
+        taken
+    }
+}
+
+/// Whether a workload may have a machine of one type.
+enum Turn {
+    Free,
+    /// One machine.
+    Trial,
+    Rests(Why, Option<Timestamp>),
+}
+
+/// Rows of which a machine is tried in this tick, by their place in the Ledger.
+pub(super) type Granted = BTreeSet<usize>;
+
+impl<'w> Planning<'w> {
+    /// Pods of workloads that do not rest go first. If there are none, one pod is tried.
+    pub(super) fn share(
+        &self,
+        pool: &PoolPlan<'w>,
+        need: &Need<'_>,
+        granted: &mut Granted,
+    ) -> Share {
+        let pods = loops::pods_digest(&need.spec);
+        let is_large = |offer: &Offer<'_>| offer.free.misfit(&need.spec).is_none();
+        let offers = pool.offers.iter().enumerate();
+        let offers: Vec<_> = offers.filter(|(_, offer)| is_large(offer)).collect();
+        let mut share = Share::default();
+        let mut trial: Option<(MadeFor, Vec<usize>, Vec<usize>)> = None;
+        for (workload, count) in workloads(need) {
+            let made_for = (workload, pods.clone());
+            let (mut free, mut tried, mut closed, mut rows) = (false, false, vec![], vec![]);
+            for (index, offer) in &offers {
+                let turn = self.turn_of(pool, &made_for, &offer.instance_type.name, &need.spec);
+                let row = self.row_of(pool, &made_for, &offer.instance_type.name);
+                match turn {
+                    Turn::Free => free = true,
+                    Turn::Trial if row.is_some_and(|row| !granted.contains(&row)) => {
+                        tried = true;
+                        rows.extend(row);
+                    }
+                    Turn::Trial => closed.push(*index),
+                    Turn::Rests(why, until) => {
+                        closed.push(*index);
+                        share.why.get_or_insert(why);
+                        share.until = share.until.into_iter().chain(until).min();
+                    }
+                }
+            }
+            if (free && closed.is_empty() && rows.is_empty()) || offers.is_empty() {
+                share.count += count;
+                share.workloads.push((made_for, count));
+            } else if free || tried {
+                trial.get_or_insert((made_for, closed, if free { vec![] } else { rows }));
+            }
+        }
+        if let (0, Some((made_for, closed, rows))) = (share.count, trial) {
+            granted.extend(&rows);
+            share.closed = closed;
+            share.count = 1;
+            share.workloads.push((made_for, 1));
+        }
+        share.count = share.count.min(need.left);
+        share
+    }
+
+    fn row_of(
+        &self,
+        pool: &PoolPlan<'w>,
+        (workload, pods): &MadeFor,
+        instance_type: &InstanceTypeName,
+    ) -> Option<usize> {
+        let row = loops::row(&self.ledger, &pool.key(workload, pods, instance_type))?;
+        let mut rows = self.ledger.tries.iter();
+        rows.position(|other| std::ptr::eq(other, row))
+    }
+
+    fn turn_of(
+        &self,
+        pool: &PoolPlan<'w>,
+        (workload, pods): &MadeFor,
+        instance_type: &InstanceTypeName,
+        spec: &PodSpec,
+    ) -> Turn {
+        let key = pool.key(workload, pods, instance_type);
+        let Some(row) = loops::row(&self.ledger, &key) else {
+            return Turn::Free;
+        };
+        if broken(Mutant::LoopsWithoutEnd) {
+            return Turn::Free;
+        }
+        if let Some(turn) = self.resting(pool, row) {
+            return turn;
+        }
+        let mut refusals = row.machines.iter().filter_map(|tried| {
+            let row = self.rows.iter().find(|row| *row.name == tried.claim)?;
+            let node = row.node?;
+            let misfit = self.refusal_of(pool, spec, row, &node)?;
+            Some((node.name().clone(), misfit))
+        });
+        match refusals.next() {
+            Some((node, misfit)) => {
+                let misfit = Box::new(misfit);
+                Turn::Rests(Why::MadeInVain { node, misfit }, None)
+            }
+            None => Turn::Free,
+        }
+    }
+
+    /// `None`: none of its machines was in vain.
+    fn resting(&self, pool: &PoolPlan<'w>, row: &Tries) -> Option<Turn> {
+        let until = row.rests_until()?;
+        let mut standing = row.machines.iter();
+        let standing = standing.find(|tried| !row.is_of_pool() || self.is_on_trial(row, tried));
+        let why = |standing: Option<&ClaimName>| {
+            Why::InVain(Box::new(InVainWhy {
+                pool: pool.name.clone(),
+                workload: row.workload.clone(),
+                instance_type: row.instance_type.clone(),
+                node: row.node.clone(),
+                standing: standing.cloned(),
+                until,
+                too_late: row.arrives_too_late(),
+            }))
+        };
+        Some(match standing {
+            Some(tried) => Turn::Rests(why(Some(&tried.claim)), None),
+            None if self.tick.now < until => Turn::Rests(why(None), Some(until)),
+            None => Turn::Trial,
+        })
+    }
+
+    /// A machine for minNodes or headroom stands unused as a rule. It has shown enough when it was in service for a while.
+    fn is_on_trial(&self, row: &Tries, tried: &Tried) -> bool {
+        let Some(claim) = self.tick.world.claims().get(&tried.claim) else {
+            return true;
+        };
+        let served = claim.status.since(crate::claim::Condition::Initialized);
+        row.at.is_some_and(|at| claim.created > at)
+            && served.is_none_or(|since| self.tick.now < later(since, PATIENCE))
+    }
+
+    /// Why the pool makes no machine of this type for minNodes and headroom. `Ok`: whether one machine is tried.
+    pub(super) fn turn_of_pool(
+        &self,
+        pool: &PoolPlan<'w>,
+        instance_type: &InstanceTypeName,
+    ) -> Result<bool, Why> {
+        let (workload, pods) = of_pool();
+        let key = pool.key(&workload, &pods, instance_type);
+        let row = loops::row(&self.ledger, &key);
+        match row.and_then(|row| self.resting(pool, row)) {
+            _ if broken(Mutant::LoopsWithoutEnd) => Ok(false),
+            Some(Turn::Rests(why, _)) => Err(why),
+            Some(Turn::Trial) => Ok(true),
+            Some(Turn::Free) | None => Ok(false),
+        }
+    }
+
+    /// Why an idle Node of the pool takes no pod of this spec, though its claim says that it would.
+    fn refusal_of(
+        &self,
+        pool: &PoolPlan<'_>,
+        spec: &PodSpec,
+        row: &ClaimState<'_>,
+        node: &NodeView<'_>,
+    ) -> Option<Misfit<'static>> {
+        let facts = node.facts;
+        // A user's cordon is about this one Node, and says nothing about the next machine.
+        let is_idle = row.stage == Stage::InService
+            && facts.ready
+            && !facts.deleting
+            && !facts.unschedulable
+            && node.is_empty();
+        if !is_idle {
+            return None;
+        }
+        let claim = &row.claim.spec;
+        let class = self.tick.world.classes().get(&claim.class)?;
+        let promised = machines::profile(
+            node.name().as_str(),
+            class,
+            &Shown::default(),
+            claim.labels.clone(),
+            claim.taints.clone(),
+        );
+        let mut offers = pool.offers.iter();
+        let holds_them = offers.any(|offer| {
+            offer.instance_type.name == claim.instance_type && offer.free.misfit(spec).is_none()
+        });
+        if !holds_them || promised.misfit(spec).is_some() {
+            return None;
+        }
+        let place = Place::of(*node);
+        place.misfit(spec).map(Misfit::into_owned)
+    }
+}
+
+impl PoolPlan<'_> {
+    pub(super) fn key<'a>(
+        &'a self,
+        workload: &'a Arc<str>,
+        pods: &'a Digest,
+        instance_type: &'a InstanceTypeName,
+    ) -> Key<'a> {
+        Key {
+            workload,
+            pods,
+            pool: self.name,
+            instance_type,
+            settings: &self.settings,
+        }
+    }
+}
+
+/// For whom machines for minNodes and headroom are.
+pub(super) fn of_pool() -> MadeFor {
+    (OF_POOL.into(), "".into())
+}
+
+/// Whose pods these are, and how many of each.
+fn workloads(need: &Need<'_>) -> Vec<(Arc<str>, u32)> {
+    let mut found: Vec<(Arc<str>, u32)> = Vec::new();
+    let mut last = None;
+    for pod in need.pods.iter() {
+        // Siblings share one owner, and mostly stand together.
+        let owner = pod.owner().map(std::ptr::from_ref);
+        let known = match last {
+            Some((same, index)) if same == owner => Some(index),
+            _ => None,
+        };
+        let index = known.unwrap_or_else(|| {
+            let workload = loops::workload(&pod);
+            let known = found.iter().position(|(other, _)| *other == workload);
+            known.unwrap_or_else(|| {
+                found.push((workload, 0));
+                found.len() - 1
+            })
+        });
+        found[index].1 += 1;
+        last = Some((owner, index));
+    }
+    found
+}
