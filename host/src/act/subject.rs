@@ -40,7 +40,7 @@ impl Surroundings {
         surroundings.hint = Hint {
             node_changed: node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref(),
             registering: joining
-                .map(|node| registering(world, &node))
+                .map(|node| registering(world, &claim.spec, &node))
                 .unwrap_or_default(),
             ends_with_it: ends_with_machine(world, claim),
             ..hint(claim, world.inventories().get(&claim.spec.cluster))

@@ -152,8 +152,15 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
             Step::wait(Some(taint_goes.unwrap_or(deadline).min(deadline)), why)
         };
     }
-    let mut told = format!("Node {name} is in service");
     let registering = &subject.hint.registering;
+    if let Some(device) = registering.devices.first()
+        && !late
+    {
+        let why =
+            format!("Node {name} does not show {device} yet, which its instance type promises");
+        return Step::wait(Some(subject.join_deadline()), why);
+    }
+    let mut told = format!("Node {name} is in service");
     if !registering.drivers.is_empty() && !registering.is_awaited(now) {
         told += &format!(
             ". CSI drivers that have not registered there: {}. Pods with their volumes may have to wait",
@@ -167,6 +174,13 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         "",
         now,
     );
+    if !registering.devices.is_empty() {
+        told += &format!(
+            ". It still does not show what its instance type promises: {}. Look at the device plugin there, or set timeouts.join of the NodeClass higher",
+            registering.devices.join(", ")
+        );
+        return change.warn("DevicesMissing", told).record();
+    }
     let spec = &subject.claim.spec;
     let lasting = node
         .taints

@@ -68,6 +68,9 @@ pub struct Hint {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registering {
     pub drivers: Vec<Arc<str>>,
+    /// Devices of the machine's instance type that the Node does not show. It comes into service once they show, or the
+    /// join deadline is over.
+    pub devices: Vec<Arc<str>>,
     /// `None`: the Node is not Ready yet.
     pub until: Option<Timestamp>,
 }

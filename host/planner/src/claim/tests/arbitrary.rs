@@ -407,6 +407,11 @@ fn registering(draw: &mut Draw) -> Registering {
     let drivers = ["a.example.com", "b.example.com"].map(Into::into);
     Registering {
         drivers: drivers.into_iter().filter(|_| draw.flag()).collect(),
+        devices: draw
+            .flag()
+            .then(|| "a.example.com/gpu".into())
+            .into_iter()
+            .collect(),
         until,
     }
 }

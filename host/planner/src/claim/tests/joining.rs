@@ -54,6 +54,7 @@ fn the_taint_waits_for_csi_drivers_until_60_s_after_ready() {
         case.hint.registering = Registering {
             drivers: vec!["a.example.com".into(), "b.example.com".into()],
             until: Some(at(60)),
+            devices: vec![],
         };
         case.now = at(now);
         case
@@ -73,6 +74,34 @@ fn the_taint_waits_for_csi_drivers_until_60_s_after_ready() {
     let mut all_there = waiting(59, true);
     all_there.hint.registering.drivers.clear();
     assert!(patch(&all_there).remove_unregistered);
+}
+
+#[test]
+fn r9_a_node_without_its_devices_comes_into_service_at_the_join_deadline() {
+    let at_second = |now: jiff::Timestamp| {
+        let mut case = Case::new(Phase::Registered).with(|case| {
+            case.observed.node = node(|_| {});
+        });
+        case.hint.registering.devices = vec!["example.com/gpu".into(), "example.com/nic".into()];
+        case.now = now;
+        case
+    };
+    let early = at_second(at(60)).next();
+    let Step::Wait {
+        until: Some(until),
+        why,
+    } = early
+    else {
+        panic!("{early:?}");
+    };
+    assert!(why.contains("example.com/gpu"), "{why}");
+    let late = at_second(until);
+    assert_eq!(late.recorded().phase, Phase::Initialized);
+    let step = format!("{:?}", late.next());
+    assert!(
+        step.contains("DevicesMissing") && step.contains("example.com/nic"),
+        "{step}"
+    );
 }
 
 #[test]

@@ -41,7 +41,8 @@ fn scene(tolerates: [bool; 2]) -> Scene {
 
 fn registering(scene: &Scene) -> Registering {
     let world = scene.world();
-    super::super::registering(&world, &world.node(&"m".into()).unwrap())
+    let spec = &scene.claims["m"].spec;
+    super::super::registering(&world, spec, &world.node(&"m".into()).unwrap())
 }
 
 fn drivers(scene: &Scene) -> Vec<String> {
@@ -82,4 +83,21 @@ fn before_the_node_is_ready_drivers_are_awaited_where_nothing_waits_for_the_tain
     scene.nodes.get_mut("m").unwrap().ready = false;
     assert_eq!(registering(&scene).until, None);
     assert!(registering(&scene).is_awaited(at(NOW + 1000)));
+}
+
+#[test]
+fn r9_devices_of_the_type_are_awaited_until_the_node_shows_them() {
+    let mut scene = Scene::default();
+    let devices = spec("cpu=0 a.example.com/gpu=2 b.example.com/nic=1").requests;
+    scene.class.instance_types[0].extended.extended = devices.extended;
+    scene.machine("m", "alpha");
+    let missing = |scene: &Scene| registering(scene).devices.len();
+    assert_eq!(missing(&scene), 2);
+    let shown = &mut scene.nodes.get_mut("m").unwrap().allocatable;
+    shown.set_extended("a.example.com/gpu".into(), 2);
+    shown.set_extended("b.example.com/nic".into(), 0);
+    assert_eq!(registering(&scene).devices, ["b.example.com/nic".into()]);
+    let shown = &mut scene.nodes.get_mut("m").unwrap().allocatable;
+    shown.set_extended("b.example.com/nic".into(), 1);
+    assert_eq!(missing(&scene), 0);
 }
