@@ -30,6 +30,9 @@ const PLANNED: SignedDuration = SignedDuration::from_mins(2);
 const ONE_PLAN: SignedDuration = SignedDuration::from_secs(3);
 /// L13: a tick, and the scheduler's.
 const LATE: SignedDuration = SignedDuration::from_secs(30);
+
+/// So long a pod waits for the room of one that ends, its grace and half a minute more.
+const COMING_ROOM: SignedDuration = SignedDuration::from_secs(90);
 /// A machine that is longer in coming may be given up, and is counted on no more (`timeouts.provision` of a class).
 const GIVEN_UP: SignedDuration = SignedDuration::from_mins(5);
 /// A drain that may go on no longer is undone in this time.
@@ -49,6 +52,8 @@ pub(crate) struct Settings<'a> {
     claims: BTreeMap<String, Claim>,
     /// Pods that waited until a moment ago: since when, for which pool, and until when.
     waited: Vec<(Timestamp, String, Timestamp)>,
+    /// When a pod was last on its way out on a Node.
+    ended: Option<Timestamp>,
     found: Vec<String>,
 }
 
@@ -112,6 +117,7 @@ impl<'a> Settings<'a> {
             first_open: BTreeMap::new(),
             claims: BTreeMap::new(),
             waited: Vec::new(),
+            ended: None,
             found: Vec::new(),
         }
     }
@@ -154,6 +160,11 @@ impl<'a> Settings<'a> {
         let is_over = is_gone
             || object["metadata"]["deletionTimestamp"].is_string()
             || ["Succeeded", "Failed"].contains(&text(&object["status"]["phase"]));
+        if object["metadata"]["deletionTimestamp"].is_string()
+            && object["spec"]["nodeName"].is_string()
+        {
+            self.ended = Some(now);
+        }
         let scheduled = condition(object, "PodScheduled");
         let refused = scheduled.filter(|it| it["reason"] == "Unschedulable");
         let waits_since = refused.and_then(|it| text(&it["lastTransitionTime"]).parse().ok());
@@ -359,7 +370,8 @@ impl<'a> Settings<'a> {
         pods.map(|pod| pod.asks.milli_cores).sum()
     }
 
-    /// L13: the first machine of several comes when the first pod has waited for the window, if any hypervisor may take one.
+    /// L13: the first machine of several comes when the first pod has waited for the window, if any hypervisor may take
+    /// one. Where a pod ends, pods wait for its room (`--coming-room`).
     fn check_late(
         &mut self,
         lab: &Lab,
@@ -373,7 +385,11 @@ impl<'a> Settings<'a> {
             let since = node.open_since.filter(|_| node.pool == pool.name);
             since.is_some_and(|since| now.duration_since(since) < LATE)
         };
-        if self.of_pool(pool).any(was_late) || self.nodes.values().any(opened) {
+        let may_wait = |ended: Timestamp| now.duration_since(ended) < COMING_ROOM + LATE;
+        if self.of_pool(pool).any(was_late)
+            || self.nodes.values().any(opened)
+            || self.ended.is_some_and(may_wait)
+        {
             return;
         }
         let first = self.waiting(pool).map(|(since, _)| since).min();
