@@ -163,6 +163,9 @@ struct Line {
     t: Option<String>,
 }
 
+/// Two lines for each lock that a clone waited for, its source's and its own, and the one that names it.
+const CLONE_LOG_LINES: u64 = 5;
+
 impl Client {
     /// How a task stands now.
     ///
@@ -267,12 +270,10 @@ impl Client {
         tasks.sort_by_key(|task| std::cmp::Reverse(task.upid.started_at));
         let suffix = format!("with ID {vmid}");
         for task in tasks {
-            // Proxmox: only the log's first line names the new VM.
-            let first = self.log_lines(&task.upid, 0, 1).await?.0;
-            if first
-                .first()
-                .is_some_and(|line| line.trim_end().ends_with(&suffix))
-            {
+            // Proxmox: only one of the log's first lines names the new VM. Those before it tell of locks that it waited for.
+            let first = self.log_lines(&task.upid, 0, CLONE_LOG_LINES).await?.0;
+            let mut first = first.iter();
+            if first.any(|line| line.trim_end().ends_with(&suffix)) {
                 return Ok(Some(task.upid));
             }
         }

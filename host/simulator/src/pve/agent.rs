@@ -21,8 +21,14 @@ pub(crate) async fn exec(call: Call) -> Answer {
     let command = call.params.all("command").to_vec();
     let input = call.params.get("input-data").unwrap_or_default().to_owned();
     let (node, vmid) = (call.node.clone(), call.vmid());
+    let refusal = call.pve.state().agents_refuse.clone();
     let mut pid = 0;
     let reply = ask(&call, |guest| {
+        if let Some(why) = refusal {
+            return Err(Refusal::Failed(format!(
+                "VM {vmid} qga command 'guest-exec' failed - {why}"
+            )));
+        }
         guest.command_count += 1;
         pid = 4_000 + guest.command_count;
         guest.commands.insert(pid, Command::default());

@@ -189,17 +189,18 @@ impl Order {
     }
 
     async fn carry_out(self, pve: &Pve, worker: &Worker) -> Result<(), String> {
+        let locks = pve.locks();
+        let log = |line: &str| worker.log(line);
+        let _source = locks
+            .config_shared(&self.node, self.source, LOCK_TIMEOUT, log)
+            .await?;
+        let _new = locks
+            .config(&self.node, self.new, LOCK_TIMEOUT, log)
+            .await?;
         worker.log(&format!(
             "creating a clone of VM {} with ID {}",
             self.source, self.new
         ));
-        let locks = pve.locks();
-        let _source = locks
-            .config_shared(&self.node, self.source, LOCK_TIMEOUT)
-            .await?;
-        let _new = locks
-            .config(&self.node, self.new, LOCK_TIMEOUT, |line| worker.log(line))
-            .await?;
         let source = self.create_file(pve)?;
         let mut config = source.clone();
         let mut made = Vec::new();

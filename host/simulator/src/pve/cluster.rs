@@ -312,11 +312,8 @@ impl View<'_> {
         entry
     }
 
-    /// The network zone that every server has; broadcast like all status.
+    /// The network zone that every server has. It is listed though the server has broadcast nothing.
     fn zone(&self, node: &Node) -> Option<Value> {
-        node.status
-            .as_ref()
-            .filter(|status| self.fresh(status.at))?;
         let visible = self
             .state
             .may(self.who, "/sdn/zones/localnetwork", "SDN.Audit");

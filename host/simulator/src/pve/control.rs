@@ -6,10 +6,12 @@
 //! POST /_sim/release[?hold=1][&discard=1]            → {"ended": 1}
 //! GET  /_sim/snapshot   GET /_sim/audit[?since=n]
 //! POST /_sim/quorum?quorate=0|1
-//! POST /_sim/hypervisor?name=pve1[&online=0|1][&hung=0|1][&maintenance=0|1]
+//! POST /_sim/hypervisor?name=pve1[&online=0|1][&hung=0|1][&daemon=0|1][&maintenance=0|1]
 //! POST /_sim/storage?name=ceph[&online=0|1][&free=bytes]
 //! POST /_sim/token?user=kproxide@pve&token=ci        → revoked
 //! POST /_sim/duds?count=1                            → the next machines never boot
+//! POST /_sim/agents[?refuse=text]                    → guest agents run no command, for this reason
+//! POST /_sim/starts[?fail=text]                      → each start ends with this text
 //! POST /_sim/vm/{vmid}/start | stop | destroy
 //! POST /_sim/vm/{vmid}/clone?new=150&name=copy       → a person's copy
 //! POST /_sim/vm/{vmid}/config?key=description[&value=x]
@@ -120,6 +122,9 @@ fn change_world(
             if let Some(hung) = arguments.flag("hung")? {
                 pve.set_hypervisor_hung(name, hung);
             }
+            if let Some(daemon) = arguments.flag("daemon")? {
+                pve.set_daemon_running(name, daemon);
+            }
             if let Some(maintenance) = arguments.flag("maintenance")? {
                 pve.set_maintenance(name, maintenance);
             }
@@ -136,6 +141,8 @@ fn change_world(
         "token" => {
             pve.revoke_token(arguments.text("user")?, arguments.text("token")?);
         }
+        "agents" => pve.set_agents_refuse(arguments.text("refuse").ok()),
+        "starts" => pve.set_starts_fail(arguments.text("fail").ok()),
         "duds" => {
             let count = arguments.number("count")?.ok_or(Misuse::Missing("count"))?;
             pve.set_next_never_boot(u32::try_from(count).unwrap_or(u32::MAX));

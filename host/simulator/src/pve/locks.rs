@@ -50,11 +50,17 @@ impl Locks {
         node: &str,
         vmid: u32,
         wait: Duration,
+        mut log: impl FnMut(&str),
     ) -> Result<Held, String> {
         let lock = self.lock(format!("qemu-{vmid}@{node}"));
+        if let Ok(guard) = lock.clone().try_read_owned() {
+            return Ok(Held::Shared { _guard: guard });
+        }
+        log("trying to acquire lock...");
         let guard = timeout(wait, lock.read_owned())
             .await
             .map_err(|_| timed_out(vmid))?;
+        log(" OK");
         Ok(Held::Shared { _guard: guard })
     }
 
@@ -171,8 +177,14 @@ mod tests {
     async fn clones_share_the_lock_of_their_source() {
         let locks = Locks::default();
         let second = Duration::from_secs(1);
-        let _one = locks.config_shared("pve1", 9000, second).await.unwrap();
-        let _two = locks.config_shared("pve1", 9000, second).await.unwrap();
+        let _one = locks
+            .config_shared("pve1", 9000, second, |_| ())
+            .await
+            .unwrap();
+        let _two = locks
+            .config_shared("pve1", 9000, second, |_| ())
+            .await
+            .unwrap();
         assert!(locks.config("pve1", 9000, second, |_| ()).await.is_err());
     }
 }

@@ -55,6 +55,9 @@ pub(crate) async fn start(call: Call) -> Answer {
             worker.log("generating cloud-init ISO");
         }
         pve.take(length, "start", &number.to_string()).await;
+        if let Some(why) = pve.state().starts_fail.clone() {
+            return Err(why);
+        }
         pve.state().power_on(vmid, Instant::now());
         Ok(())
     })

@@ -204,6 +204,10 @@ impl Pve {
             state.requests
         };
         let permit = if route.protected {
+            let daemon = self.state().nodes.get(&node).map(|node| node.daemon);
+            if daemon == Some(false) {
+                return Err(Refusal::Forwarding(595, "Connection refused"));
+            }
             self.worker(&node).await
         } else {
             None

@@ -47,6 +47,10 @@ pub(crate) struct State {
     pub(crate) births: Vec<Birth>,
     pub(crate) listeners: Vec<mpsc::UnboundedSender<MachineEvent>>,
     pub(crate) requests: u64,
+    /// Why the agents of all guests run no command.
+    pub(crate) agents_refuse: Option<String>,
+    /// Set by tests: QEMU ends at each start, with this text.
+    pub(crate) starts_fail: Option<String>,
     /// So many of the next machines never boot.
     pub(crate) duds: u32,
     pub(crate) started: Instant,
@@ -67,6 +71,8 @@ pub(crate) struct Node {
     pub(crate) base_memory: u64,
     pub(crate) bridges: Vec<String>,
     pub(crate) presence: Presence,
+    /// Its privileged daemon runs, which serves the protected calls.
+    pub(crate) daemon: bool,
     pub(crate) maintenance: bool,
     pub(crate) up_since: Instant,
     pub(crate) workers: Arc<Semaphore>,
@@ -133,6 +139,8 @@ impl State {
             births: Vec::new(),
             listeners: Vec::new(),
             requests: 0,
+            agents_refuse: None,
+            starts_fail: None,
             duds: 0,
             started: clock.start(),
             next_broadcast: None,
@@ -473,6 +481,7 @@ impl Node {
             } else {
                 Presence::Offline
             },
+            daemon: true,
             maintenance,
             up_since: start,
             workers: Arc::new(Semaphore::new(WORKERS)),

@@ -53,6 +53,23 @@ impl Pve {
         }
     }
 
+    /// Ends a hypervisor's privileged daemon, or starts it. Everything else on the hypervisor goes on.
+    pub fn set_daemon_running(&self, name: &str, running: bool) {
+        if let Some(node) = self.state().nodes.get_mut(name) {
+            node.daemon = running;
+        }
+    }
+
+    /// Makes the guest agents refuse every command with this text, or run commands again.
+    pub fn set_agents_refuse(&self, why: Option<&str>) {
+        self.state().agents_refuse = why.map(str::to_owned);
+    }
+
+    /// Lets every start task fail with this text, or succeed again.
+    pub fn set_starts_fail(&self, why: Option<&str>) {
+        self.state().starts_fail = why.map(str::to_owned);
+    }
+
     /// Puts a hypervisor into HA maintenance mode, or takes it out.
     pub fn set_maintenance(&self, name: &str, maintenance: bool) {
         if let Some(node) = self.state().nodes.get_mut(name) {

@@ -503,6 +503,41 @@ async fn follow_waits_for_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn p7_a_lost_clone_that_waited_for_locks_is_found_by_its_log() {
+    let (client, _) = one(|request| {
+        let uri = request.uri().to_string();
+        let upid =
+            |pid: u32| format!("UPID:pve1:{pid:08X}:00000001:{pid:08X}:qmclone:9000:aut@pve!full:");
+        if uri.contains("/tasks?") {
+            return data(json!([{"upid": upid(1)}, {"upid": upid(2)}]));
+        }
+        let vmid = 100 + u32::from(uri.contains("%3A00000002%3A00000001"));
+        let named = format!("creating a clone of VM 9000 with ID {vmid}");
+        let lines = [
+            "trying to acquire lock...",
+            " OK",
+            "trying to acquire lock...",
+            " OK",
+            &named,
+        ];
+        let lines = lines.iter().enumerate();
+        data(
+            lines
+                .map(|(at, text)| json!({"n": at + 1, "t": text}))
+                .collect(),
+        )
+    });
+    for (vmid, pid) in [(100, 1), (101, 2)] {
+        let found = client.find_clone("pve1", 9000, vmid, None).await.unwrap();
+        assert_eq!(found.unwrap().started_at, pid, "{vmid}");
+    }
+    assert_eq!(
+        client.find_clone("pve1", 9000, 77, None).await.unwrap(),
+        None
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_clone_is_found_by_its_log() {
     let (client, _) = one(|request| {
         let uri = request.uri().to_string();

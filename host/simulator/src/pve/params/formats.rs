@@ -30,7 +30,10 @@ pub(super) fn complaint(format: Format, name: &str, value: &str) -> Option<Strin
         Format::ConfigId => config_id_complaint(value),
         Format::ConfigIdList => items(value).find_map(config_id_complaint),
         Format::Tags => invalid(items(value).all(is_tag), "invalid characters in tag"),
-        Format::UrlEncoded => invalid(is_url_encoded(value), "invalid urlencoded string"),
+        Format::UrlEncoded => invalid(
+            is_url_encoded(value),
+            &format!("invalid urlencoded string: {value}"),
+        ),
         Format::Growth => {
             let size = value.strip_prefix('+').unwrap_or(value);
             let valid = crate::pve::vm::parse_size(size).is_some();

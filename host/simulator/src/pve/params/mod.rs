@@ -6,7 +6,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use super::answer::{Params, Refusal};
-use super::routes::{Route, Vars};
+use super::routes::{Endpoint, Route, Vars};
 use super::topology::Version;
 
 use table::parameters;
@@ -84,6 +84,10 @@ pub(crate) fn check(
     for (name, values) in params.iter() {
         let complaint = match known(name) {
             None => Some("property is not defined in schema and the schema does not allow additional properties".into()),
+            // The format of a new machine's number is checked before its bounds.
+            Some(param) if param.name == "vmid" && route.endpoint == Endpoint::Create => param
+                .complaint(values)
+                .map(|_| "invalid format - value does not look like a valid VM ID\n".to_owned()),
             Some(param) => param.complaint(values),
         };
         if let Some(text) = complaint {
