@@ -64,6 +64,11 @@ pub enum Refusal {
         storage: StorageName,
         kind: String,
     },
+    /// The same, and the storage could hold them.
+    NotBase {
+        template: Vmid,
+        disk: String,
+    },
     /// Launches failed here.
     LeftAlone {
         until: Timestamp,
@@ -142,9 +147,12 @@ impl fmt::Display for Refusal {
             Self::ClassGone => f.write_str("its class is gone"),
             Self::NoStorage(storage) => write!(
                 f,
-                "storage {storage} does not exist there, or does not hold disk images (content `images`)"
+                "storage {storage} does not exist there, is disabled or not for this hypervisor (`disable`, `nodes`), or does not hold disk images (content `images`)"
             ),
-            Self::StorageInactive(storage) => write!(f, "storage {storage} is not active there"),
+            Self::StorageInactive(storage) => write!(
+                f,
+                "storage {storage} is not active there: see `pvesm status` on the hypervisor"
+            ),
             Self::StorageNearlyFull {
                 storage,
                 free_percent,
@@ -168,6 +176,10 @@ impl fmt::Display for Refusal {
             } => write!(
                 f,
                 "template.clone is linked, but template {template} has {disk} on storage {storage} ({kind}), which cannot hold linked clones: use `full` or `auto`"
+            ),
+            Self::NotBase { template, disk } => write!(
+                f,
+                "template.clone is linked, but {disk} of template {template} is no base volume: convert the template (`qm template {template}`), or use `full` or `auto`"
             ),
             Self::LeftAlone {
                 until,

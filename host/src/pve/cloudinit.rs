@@ -84,6 +84,14 @@ impl MachineConfig<'_> {
             None if address.is_some() => return Err(Unfit::NoInterface),
             None => {}
         }
+        if let Some(hotplug) = clone.raw.get("hotplug").and_then(|it| without_memory(it)) {
+            params.push("hotplug", hotplug);
+        }
+        let keys = clone.raw.keys().map(String::as_str);
+        let resizing: Vec<&str> = keys.filter(|key| resizes(key)).collect();
+        if !resizing.is_empty() {
+            params.push("delete", resizing.join(","));
+        }
         for disk in clone.disks.iter().filter(|disk| disk.is_data()) {
             let mut disk = disk.clone();
             disk.options.retain(|(name, _)| name != "backup");
@@ -95,6 +103,25 @@ impl MachineConfig<'_> {
         }
         Ok(params)
     }
+}
+
+/// A key that gives the machine less CPU than `cores` says, or that must add up to other cores and memory.
+fn resizes(key: &str) -> bool {
+    let numa = key.strip_prefix("numa");
+    matches!(key, "vcpus" | "cpulimit" | "smp")
+        || numa.is_some_and(|node| node.parse::<u8>().is_ok())
+}
+
+/// Proxmox: with memory hotplug a guest starts with 1 GiB. Whether it uses the rest is for its kernel to say. `None`: it
+/// is off.
+fn without_memory(hotplug: &str) -> Option<String> {
+    let kinds: Vec<&str> = hotplug.split(',').map(str::trim).collect();
+    let kept: Vec<&str> = kinds.iter().copied().filter(|it| *it != "memory").collect();
+    let text = match kept.is_empty() {
+        true => "0".to_owned(),
+        false => kept.join(","),
+    };
+    (kept.len() < kinds.len()).then_some(text)
 }
 
 fn add_cloud_init(cloud_init: &CloudInit, ipconfig: Option<String>, params: &mut Params) {
@@ -265,6 +292,32 @@ mod tests {
             ("ciupgrade", "0"),
         ];
         assert_eq!(params.iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn r10_what_a_template_says_of_the_size_does_not_stay() {
+        let with = |keys: &[(&str, &str)]| {
+            let mut clone = clone();
+            let keys = keys.iter().map(|(key, value)| (*key, *value));
+            clone
+                .raw
+                .extend(keys.map(|(key, value)| (key.to_owned(), value.to_owned())));
+            let params = configured(&clone, None).unwrap();
+            ["delete", "hotplug"].map(|name| params.get(name).map(str::to_owned))
+        };
+        let is = |text: &str| Some(text.to_owned());
+        assert_eq!(with(&[("numa", "1"), ("cpuunits", "50")]), [None, None]);
+        assert_eq!(with(&[("vcpus", "1")]), [is("vcpus"), None]);
+        let several = [
+            ("cpulimit", "0.5"),
+            ("numa0", "cpus=0"),
+            ("numa1", "cpus=1"),
+        ];
+        assert_eq!(with(&several), [is("cpulimit,numa0,numa1"), None]);
+        let hotplug = [("hotplug", "disk,memory,usb"), ("smp", "1")];
+        assert_eq!(with(&hotplug), [is("smp"), is("disk,usb")]);
+        assert_eq!(with(&[("hotplug", "memory")]), [None, is("0")]);
+        assert_eq!(with(&[("hotplug", "network,cpu")]), [None, None]);
     }
 
     #[test]

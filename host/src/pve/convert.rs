@@ -149,6 +149,14 @@ fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFact
     let mut problem = boot
         .is_none()
         .then(|| format!("template {vmid} has no disk to boot from"));
+    // kproxide may not change `args`: only root@pam may.
+    let arguments = config.raw.get("args").map_or("", String::as_str);
+    let mut arguments = arguments.split_whitespace();
+    if let Some(option) = arguments.find(|it| matches!(*it, "-smp" | "-m" | "--smp" | "--m")) {
+        problem.get_or_insert_with(|| format!(
+            "template {vmid} sets {option} in its `args`, so that its machines would have another size than their type: take it out as root@pam (`qm set {vmid} --args …`)"
+        ));
+    }
     let mut disks = Vec::new();
     for disk in config.disks.iter().filter(|disk| !disk.is_unused()) {
         let Some(name) = disk.storage() else {
@@ -163,7 +171,7 @@ fn facts_of_template(inventory: &Inventory, template: &Template) -> TemplateFact
             key: disk.key.as_str().into(),
             drive: drive_of(
                 disk,
-                storage.is_some_and(|it| holds_linked_clones(&it.kind)),
+                disk.is_base() && storage.is_some_and(|it| holds_linked_clones(&it.kind)),
             ),
             bytes: disk.size_bytes().unwrap_or(0),
             storage: name.into(),
@@ -272,6 +280,46 @@ mod tests {
     }
 
     #[test]
+    fn r10_a_template_whose_arguments_change_the_size_is_not_used() {
+        for (args, refused) in [
+            ("-smp 1", Some("-smp")),
+            ("-device x,id=y -m 512", Some("-m")),
+            ("-cpu host,-smp", None),
+        ] {
+            let facts = template(&[("scsi0", "fast:base-9000-disk-0"), ("args", args)]);
+            let told = facts.problem.unwrap_or_default();
+            match refused {
+                Some(option) => assert!(told.contains(&format!("sets {option} in")), "{told}"),
+                None => assert_eq!(told, ""),
+            }
+        }
+    }
+
+    #[test]
+    fn r12_only_base_volumes_are_bases_of_linked_clones() {
+        for (volume, is_base) in [
+            ("local-lvm:vm-9100-disk-0", false),
+            ("local-lvm:base-9100-disk-0", true),
+            ("dir:9100/vm-9100-disk-0.qcow2", false),
+            ("dir:9100/base-9100-disk-0.qcow2", true),
+            // A linked clone that was made a template itself, and one that was not.
+            (
+                "dir:9000/base-9000-disk-0.qcow2/9100/base-9100-disk-0.qcow2",
+                true,
+            ),
+            (
+                "dir:9000/base-9000-disk-0.qcow2/9100/vm-9100-disk-0.qcow2",
+                false,
+            ),
+            ("zfs:base-9000-disk-0/base-9100-disk-0", true),
+            ("zfs:base-9000-disk-0/vm-9100-disk-0", false),
+        ] {
+            let disk = Disk::parse("scsi0", volume).unwrap();
+            assert_eq!(disk.is_base(), is_base, "{volume}");
+        }
+    }
+
+    #[test]
     fn a_template_with_a_disk_on_no_storage_is_not_used() {
         let facts = template(&[
             ("scsi0", "fast:base-9000-disk-0,size=8G"),
@@ -282,6 +330,46 @@ mod tests {
             problem.contains("scsi1 on /dev/disk/by-id/ata-1"),
             "{problem}"
         );
+    }
+
+    #[test]
+    fn p6_a_storage_that_is_not_active_is_there_and_not_active() {
+        let storage = |name: &str, content: &str, active| super::super::inventory::Storage {
+            name: name.to_owned(),
+            shared: false,
+            kind: "dir".to_owned(),
+            content: vec![content.to_owned()],
+            available: 0,
+            total: 0,
+            active,
+        };
+        let inventory = Inventory {
+            quorate: true,
+            alone: true,
+            hypervisors: vec![Hypervisor {
+                name: "pve1".to_owned(),
+                online: true,
+                problem: None,
+                maintenance: false,
+                threads: 8,
+                cpu_usage: 0.0,
+                memory_used: 0,
+                memory_total: 1000,
+                storages: vec![
+                    storage("fast", "images", true),
+                    storage("nfs", "images", false),
+                    storage("iso", "iso", true),
+                ],
+            }],
+            guests: vec![],
+            complete: true,
+        };
+        let facts = inventory_facts(&inventory, BTreeMap::new(), Timestamp::UNIX_EPOCH);
+        let storages = facts.hypervisors["pve1"].storages.iter();
+        let active: Vec<_> = storages
+            .map(|(name, it)| (name.as_str(), it.active))
+            .collect();
+        assert_eq!(active, [("fast", true), ("nfs", false)]);
     }
 
     #[test]

@@ -160,9 +160,9 @@ impl Hypervisor {
 }
 
 impl Storage {
-    /// True if disks of VMs may be made on it now.
+    /// True if disks of VMs may be made on it while it is active.
     pub fn takes_disks(&self) -> bool {
-        self.active && self.content.iter().any(|content| content == "images")
+        self.content.iter().any(|content| content == "images")
     }
 }
 

@@ -93,6 +93,13 @@ impl Disk {
         }
     }
 
+    /// True for a volume that linked clones can build on. Proxmox: `qm template` gives it this name; the flag `template`
+    /// alone does not.
+    pub fn is_base(&self) -> bool {
+        let name = self.volume.rsplit(['/', ':']).next();
+        name.is_some_and(|name| name.starts_with("base-"))
+    }
+
     /// True for a CD, the cloud-init drive included.
     pub fn is_cdrom(&self) -> bool {
         self.option("media") == Some("cdrom")

@@ -26,6 +26,14 @@ impl<'w> CloneWay<'w> {
         let linked = match (class.linked, obstacle) {
             (Some(false), _) | (None, Some(_)) => false,
             (Some(true), Some(disk)) => {
+                let storage = on.facts.storages.get(&disk.storage);
+                let storage = storage.filter(|storage| storage.kind == disk.storage_kind);
+                if storage.is_some_and(|storage| storage.linked_clones) {
+                    return Err(Refusal::NotBase {
+                        template: template.vmid,
+                        disk: disk.key.to_string(),
+                    });
+                }
                 return Err(Refusal::NotLinkable {
                     template: template.vmid,
                     disk: disk.key.to_string(),

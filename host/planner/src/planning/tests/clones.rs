@@ -149,6 +149,22 @@ fn a_linked_clone_that_cannot_be_is_refused_by_name_and_makes_no_claim() {
     );
 }
 
+/// The template's flag is set, and its disks were never made base volumes.
+#[test]
+fn r12_what_is_no_base_volume_is_copied_or_the_clone_is_refused_with_the_command() {
+    let raw = |key: &str| TemplateDisk {
+        drive: Drive::Disk { links: false },
+        ..template_disk(key, true)
+    };
+    let mut scene = with(vec![template_disk("scsi0", true), raw("scsi1")]);
+    assert_eq!(clone_of(&scene), "full 9000@alpha→alpha beside");
+    scene.class.linked = Some(true);
+    assert_eq!(
+        clone_of(&scene),
+        "template.clone is linked, but scsi1 of template 9000 is no base volume: convert the template (`qm template 9000`), or use `full` or `auto`"
+    );
+}
+
 #[test]
 fn every_disk_needs_its_storage_and_its_room() {
     let two = || vec![template_disk("scsi0", true), template_disk("scsi1", false)];

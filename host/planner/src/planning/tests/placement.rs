@@ -30,7 +30,7 @@ fn f47_hypervisors_are_filled_and_not_overfilled() {
 
 /// Proxmox refuses to start such a VM, whatever the overcommit.
 #[test]
-fn no_machine_is_made_where_it_has_more_cores_than_the_hypervisor_has_threads() {
+fn r13_no_machine_is_made_where_it_has_more_cores_than_the_hypervisor_has_threads() {
     let mut scene = Scene::default();
     scene.class.instance_types = vec![instance_type("wide", 8, 8)];
     let sizes = [
