@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::claim::{EntryLook, entry_of};
 use crate::facts::{
     Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
     PolicyState,
@@ -73,6 +74,34 @@ pub fn record_failure(
         (&a.hypervisor, &a.storage, &a.class).cmp(&(&b.hypervisor, &b.storage, &b.class))
     });
     ledger
+}
+
+/// The Ledger's back-off, and that of failed launches whose claims are not closed yet: a cold start, or a VM that cannot
+/// be removed, keeps them open for long.
+pub(crate) fn backoff_with_open_claims(ledger: &LedgerFacts, world: &World) -> Vec<Backoff> {
+    let mut failed: Vec<_> = world
+        .claims()
+        .iter()
+        .filter_map(|(name, claim)| {
+            let failure = claim.status.launch_failure()?;
+            let since = claim.status.draining_since?;
+            let is_open = entry_of(ledger, name, &claim.spec) == EntryLook::Ours;
+            is_open.then_some((since, name, claim, failure))
+        })
+        .collect();
+    failed.sort_by_key(|(since, name, ..)| (*since, *name));
+    let rows = LedgerFacts {
+        backoff: ledger.backoff.clone(),
+        ..LedgerFacts::default()
+    };
+    let rows = failed
+        .into_iter()
+        .fold(rows, |rows, (since, _, claim, failure)| {
+            let spec = &claim.spec;
+            let storage = spec.storage.as_ref();
+            record_failure(&rows, &spec.hypervisor_id(), storage, &failure, since)
+        });
+    rows.backoff
 }
 
 /// How long a back-off lasts after this many failures.

@@ -54,6 +54,9 @@ impl Actor {
             let why = timeout(DEADLINE, client.explained(&error, &scope)).await;
             let why = why.unwrap_or_else(|_| error.chain());
             tracing::warn!(%cluster, %vmid, error = why, "the anchor could not be made or moved on");
+            if step.from.is_some() && is_going(&client, *vmid, &error).await {
+                return None;
+            }
             is_for_people(step, &error.meaning).then(|| RefusedAnchor {
                 cluster: cluster.clone(),
                 message: format!(
@@ -74,6 +77,18 @@ fn is_for_people(step: &AnchorStep, meaning: &Meaning) -> bool {
         None => !matches!(meaning, Meaning::VmidTaken | Meaning::Withheld),
         Some(_) => matches!(meaning, Meaning::PermissionDenied { .. }),
     }
+}
+
+/// Somebody is deleting the VM. Proxmox takes it out of its pool first, so that its answer is a missing privilege. What is
+/// gone is made anew, so users need not know.
+async fn is_going(client: &Client, vmid: Vmid, error: &Error) -> bool {
+    let path = format!("/vms/{vmid}");
+    let is_of_vm = matches!(
+        &error.meaning,
+        Meaning::PermissionDenied { path: Some(denied), .. } if *denied == path
+    );
+    let is_free = async || timeout(DEADLINE, client.vmid_is_free(vmid.0)).await;
+    is_of_vm && matches!(is_free().await, Ok(Ok(true)))
 }
 
 async fn perform(context: &Context, client: &Client, step: &AnchorStep) -> Result<(), Error> {

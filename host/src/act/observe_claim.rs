@@ -18,7 +18,7 @@ use crate::kube::definition::{self, Definition};
 use crate::kube::error::Error as KubeError;
 use crate::kube::{ledger, nodes, pods};
 use crate::pve::client::Client;
-use crate::pve::error::Meaning;
+use crate::pve::error::{Meaning, Reaction};
 use crate::pve::inventory::{Guest, GuestKind, Inventory};
 use crate::pve::machine::CurrentStatus;
 use crate::pve::ownership::{self, NotOurs, SignedMarker};
@@ -270,7 +270,11 @@ impl Drive {
                 Some(JoinLook::AgentSilent(error.chain()))
             }
             Err(error) => {
-                unread.push(client.explained(&error, &self.scope()).await);
+                let why = client.explained(&error, &self.scope()).await;
+                if error.reaction() == Reaction::GiveUp {
+                    return Some(JoinLook::Refused(why));
+                }
+                unread.push(why);
                 None
             }
         }

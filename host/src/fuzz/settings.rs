@@ -181,7 +181,7 @@ fn seeds() -> &'static [Value; 3] {
                                "ranges": [{"first": "10.0.0.10", "last": "10.0.0.20"}]},
                 },
                 "join": {"template": {}}, "tags": ["k8s"],
-                "timeouts": {"provision": "5m", "agent": "3m", "join": "10m"},
+                "timeouts": {"clone": "1h", "provision": "5m", "agent": "3m", "join": "10m"},
             }),
             json!({
                 "nodeClass": "default", "clusters": ["lab"],

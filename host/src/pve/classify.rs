@@ -21,7 +21,10 @@ pub fn answer(status: u16, text: &str, parameters: &[(String, String)]) -> (Mean
         // Proxmox: the proxy lost the connection after sending.
         596..=599 => (Meaning::AnswerLost, Executed::Unknown),
         // The agent may have got the command before the answer timed out.
-        _ if text.contains("qga command") => (sentence(text), Executed::Unknown),
+        _ if text.contains("qga command") => match sentence(text) {
+            Meaning::AgentBlocked => (Meaning::AgentBlocked, Executed::No),
+            meaning => (meaning, Executed::Unknown),
+        },
         _ => {
             let meaning = sentence(text);
             let executed = if meaning == Meaning::Unexpected {
@@ -213,6 +216,8 @@ fn of_running(text: &str) -> Option<Meaning> {
     let has = |part: &str| text.contains(part);
     if has("No QEMU guest agent configured") {
         Some(Meaning::AgentDisabled)
+    } else if has("guest-exec") && (has("has been disabled") || has("has not been found")) {
+        Some(Meaning::AgentBlocked)
     } else if has("guest agent is not running") || has("qga command") {
         Some(Meaning::AgentDown)
     } else if has("already running") {
@@ -350,6 +355,11 @@ mod tests {
                 Reaction::OtherHypervisor,
             ),
             (
+                "VM 101 qga command 'guest-exec' failed - got timeout",
+                "the guest agent does not answer",
+                Reaction::Wait,
+            ),
+            (
                 "VM quit/powerdown failed - got timeout",
                 "the guest did not shut down in time",
                 Reaction::LookFirst,
@@ -374,6 +384,27 @@ mod tests {
             assert_eq!(meaning.to_string(), expected, "{text}");
             assert_eq!(meaning.reaction(), reaction, "{text}");
         }
+    }
+
+    #[test]
+    fn r26_a_guest_agent_that_runs_no_commands_is_told_from_a_silent_one() {
+        for text in [
+            "VM 101 qga command 'guest-exec' failed - Command guest-exec has been disabled",
+            "Agent error: The command guest-exec-status has been disabled for this instance",
+            "Agent error: The command guest-exec has not been found",
+        ] {
+            let (meaning, executed) = answer(500, text, &[]);
+            assert_eq!(
+                (meaning, executed),
+                (Meaning::AgentBlocked, Executed::No),
+                "{text}"
+            );
+        }
+        let timeout = "VM 101 qga command 'guest-exec' failed - got timeout";
+        assert_eq!(
+            answer(500, timeout, &[]),
+            (Meaning::AgentDown, Executed::Unknown)
+        );
     }
 
     #[test]

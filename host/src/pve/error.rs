@@ -169,6 +169,11 @@ pub enum Meaning {
     /// The guest agent does not answer (yet).
     #[error("the guest agent does not answer")]
     AgentDown,
+    /// The guest agent is configured not to run commands.
+    #[error(
+        "the guest agent does not run commands: take guest-exec and guest-exec-status out of its block list in the template (`block-rpcs` or `allow-rpcs` in /etc/qemu/qemu-ga.conf, BLACKLIST_RPC or FILTER_RPC_ARGS in /etc/sysconfig/qemu-ga)"
+    )]
+    AgentBlocked,
     /// The VM has no guest agent device.
     #[error(
         "the guest agent is not enabled in the VM's configuration (`agent: 1` in the template)"
@@ -267,6 +272,7 @@ impl Meaning {
             | Meaning::Untrusted
             | Meaning::Protected
             | Meaning::IsTemplate
+            | Meaning::AgentBlocked
             | Meaning::AgentDisabled
             | Meaning::LinkedCloneRefused
             | Meaning::BaseInUse

@@ -4,11 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Condition;
 use super::answers::{proven_absent, soon, unread};
-use super::failing::{fail, failed_launch, taken_by_another, too_late};
+use super::failing::{clone_too_late, fail, failed_launch, taken_by_another, too_late};
 use super::observed::{EntryLook, Failure, MachineLook, Marker, Observed, Outcome, Presence};
 use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
-use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED};
+use super::reasons::{CLONE_INTERRUPTED, CLONED, STUCK_LOCKED};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use crate::time::later;
@@ -30,8 +30,8 @@ pub(super) fn clone(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
             ),
             None => unread(observed, "the clone's task", now),
             Some(Outcome::Running(upid)) => {
-                if now >= subject.provision_deadline() {
-                    return too_late(subject, "the clone", now);
+                if now >= subject.clone_deadline() {
+                    return clone_too_late(subject, now);
                 }
                 Step::Follow {
                     upid: upid.clone(),
@@ -188,10 +188,13 @@ fn again(subject: &Subject<'_>) -> StatusChange {
 /// A VM of our VMID exists: is it our clone, and is it finished?
 fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let expired = now >= subject.provision_deadline();
+    // A task that has just ended well may have taken longer than that.
+    let is_made = matches!(observed.task, Some(Outcome::Done | Outcome::Warnings(_)));
+    let given_up = expired && !(is_made && now < subject.clone_deadline());
     let machine = match &observed.machine {
         Some(MachineLook::Visible(machine)) => machine,
         // Proxmox adds a clone to its pool last. Until then kproxide's token cannot see it.
-        Some(MachineLook::Invisible) if expired => {
+        Some(MachineLook::Invisible) if given_up => {
             return stuck(
                 subject,
                 STUCK_LOCKED,
@@ -202,7 +205,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
         Some(MachineLook::Invisible) => {
             return Step::back_off(later(now, SHORTLY), "the clone is not visible yet");
         }
-        Some(MachineLook::Unreachable(why)) if expired => {
+        Some(MachineLook::Unreachable(why)) if given_up => {
             return too_late(subject, why, now);
         }
         Some(MachineLook::Unreachable(why)) => return soon(now, why.clone()),
@@ -245,7 +248,7 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
     }
     match prove(subject, machine, Made::Cloned) {
         // Proxmox adds the pool last.
-        Err(mismatch) if !expired => Step::back_off(
+        Err(mismatch) if !given_up => Step::back_off(
             later(now, SHORTLY),
             format!("the clone is not complete: {mismatch}"),
         ),
@@ -257,7 +260,9 @@ fn read_back(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step
         ),
         Ok(_) => match &machine.smbios_uuid {
             Some(uuid) => {
-                let mut change = StatusChange::default().intent(Op::Configure, 1);
+                let mut change = StatusChange::default()
+                    .intent(Op::Configure, 1)
+                    .condition(Condition::Launched, false, CLONED, "", now);
                 change.upid = Change::Clear;
                 change.smbios_uuid = Some(uuid.clone());
                 change.disks = Some(machine.disks.clone());

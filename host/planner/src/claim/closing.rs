@@ -2,15 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::Condition;
 use super::answers::{failed, several, soon, unread};
 use super::node::node_ref;
 use super::observed::{EntryLook, NodeLook, Observed};
 use super::op::{Effect, Op};
-use super::reasons::{OUTDATED, VMID_TAKEN};
 use super::step::Step;
 use super::subject::Subject;
-use crate::facts::LaunchFailure;
 use crate::time::later;
 
 /// Our VM does not exist. Deletes the Node, quarantines the Ledger's entry and closes the claim, in this order.
@@ -44,35 +41,6 @@ pub(super) fn close(subject: &Subject<'_>, observed: &Observed, now: Timestamp) 
 pub(super) fn quarantine(subject: &Subject<'_>, now: Timestamp) -> Step {
     Step::Do(Effect::Quarantine {
         until: later(now, subject.settings.quarantine),
-        failure: launch_failure(subject),
+        failure: subject.status().launch_failure(),
     })
-}
-
-/// Why the launch failed, for the Ledger's back-off. A VMID that was taken says nothing about the hypervisor.
-fn launch_failure(subject: &Subject<'_>) -> Option<LaunchFailure> {
-    let status = subject.status();
-    if status.since(Condition::Initialized).is_some() {
-        return None;
-    }
-    let is_of_launch = |kind| {
-        let of_launch = [
-            Condition::Launched,
-            Condition::Registered,
-            Condition::Initialized,
-        ];
-        of_launch.contains(&kind)
-    };
-    let is_of_nobody = |reason: &str| {
-        matches!(
-            reason,
-            "" | VMID_TAKEN | OUTDATED | "ReservationLost" | "Lost"
-        )
-    };
-    let mut conditions = status.conditions.iter();
-    conditions
-        .find(|c| is_of_launch(c.kind) && !c.status && !is_of_nobody(&c.reason))
-        .map(|c| LaunchFailure {
-            class: c.reason.as_str().into(),
-            message: c.message.clone(),
-        })
 }

@@ -31,15 +31,23 @@ pub(super) fn failed_launch(
 }
 
 pub(super) fn too_late(subject: &Subject<'_>, what: &str, now: Timestamp) -> Step {
-    fail(
-        Condition::Launched,
-        "ProvisionTimeout",
-        format!(
-            "the VM was not running on {} within {:#} (timeouts.provision). kproxide was waiting for {what}",
-            subject.claim.spec.hypervisor, subject.settings.timeouts.provision
-        ),
-        now,
-    )
+    let mut message = format!(
+        "the VM was not running on {} within {:#} (timeouts.provision). kproxide was waiting for {what}",
+        subject.claim.spec.hypervisor, subject.settings.timeouts.provision
+    );
+    if let Some(error) = subject.status().start_error() {
+        message.push_str(&format!(". The last error: {error}"));
+    }
+    fail(Condition::Launched, "ProvisionTimeout", message, now)
+}
+
+pub(super) fn clone_too_late(subject: &Subject<'_>, now: Timestamp) -> Step {
+    let limit = subject.settings.timeouts.clone;
+    let message = format!(
+        "the clone on {} did not end within {limit:#} (timeouts.clone of the NodeClass). If the copy needs longer, raise it",
+        subject.claim.spec.hypervisor
+    );
+    fail(Condition::Launched, "CloneTimeout", message, now)
 }
 
 pub(super) fn taken_by_another(subject: &Subject<'_>, now: Timestamp) -> Step {

@@ -10,9 +10,15 @@ use super::failing::{fail, taken_by_another, too_late};
 use super::observed::{Failure, MachineLook, Observed, Outcome, Power, Presence};
 use super::op::{Effect, Op};
 use super::ownership::{Made, is_another, prove};
+use super::power::{pause, starts};
+use super::reasons::START_FAILED;
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
+use crate::time::later;
+
+/// Starts of a new VM before its launch has failed.
+const STARTS_MAX: u32 = 5;
 
 /// kproxide has asked Proxmox for nothing yet: write the first intent. But first check that the VMID is free. With
 /// least-privilege credentials kproxide cannot see other users' VMs. Once the intent is written, another user's VM with
@@ -118,11 +124,19 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
     if let Some(step) = follow(last) {
         return Some(step);
     }
-    if last.op == Some(Op::Start) && last.outcome == Outcome::Done {
-        return Some(soon(now, "the VM was started, but it does not run"));
-    }
-    let (failure, message) = failed_on_vm(subject, last)?;
+    let (failure, message) = match failed_on_vm(subject, last) {
+        Some(failed) => failed,
+        None if last.op == Some(Op::Start) && last.outcome == Outcome::Done => {
+            let vmid = subject.claim.spec.vmid;
+            let message = format!("VM {vmid} was started, but it does not run");
+            (Failure::Retry, message)
+        }
+        None => return None,
+    };
     let late = now >= subject.provision_deadline();
+    if last.op == Some(Op::Start) && failure == Failure::Retry && !late {
+        return Some(start_failed(subject, message, now));
+    }
     Some(match failure {
         Failure::Elsewhere | Failure::Outdated | Failure::GiveUp => {
             fail(Condition::Launched, failure.as_str(), message, now)
@@ -132,6 +146,26 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         }
         Failure::Retry | Failure::VmidTaken | Failure::Freeze => soon(now, message),
     })
+}
+
+/// Each failed start rests longer than the one before it. After a handful the launch has failed: Proxmox keeps a short
+/// list of tasks, and kproxide's must not push those of others out of it.
+fn start_failed(subject: &Subject<'_>, message: String, now: Timestamp) -> Step {
+    let tries = starts(subject);
+    if tries >= STARTS_MAX {
+        let message = format!("{message} ({tries} tries)");
+        return fail(Condition::Launched, START_FAILED, message, now);
+    }
+    StatusChange::default()
+        .intent(Op::Start, tries.saturating_add(1))
+        .condition(
+            Condition::Launched,
+            false,
+            START_FAILED,
+            message.clone(),
+            now,
+        )
+        .record_and_back_off(later(now, pause(tries)), message)
 }
 
 fn started(now: Timestamp) -> Step {

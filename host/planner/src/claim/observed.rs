@@ -281,6 +281,8 @@ impl PodOnNode {
 pub enum JoinLook {
     /// The guest agent does not answer (yet).
     AgentSilent(String),
+    /// Proxmox or the agent refuses, and will refuse again.
+    Refused(String),
     /// cloud-init has not finished.
     Booting,
     NotRun,

@@ -82,7 +82,9 @@ impl Mismatch {
             Self::Protected => "clear its protection flag if kproxide may remove it",
             Self::Snapshot(_) => "delete its snapshots if kproxide may remove it",
             Self::UnknownDisks(_) => "detach them",
-            Self::Invisible => "put it back into the pool, or remove the VM by hand",
+            Self::Invisible => {
+                "give the token VM.Audit on the pool if it lacks it (`pveum acl modify /pool/POOL …`); if the VM has left the pool, put it back"
+            }
             Self::SeveralNodes(_) => "delete the Nodes that are not this machine",
         }
     }
@@ -244,7 +246,7 @@ impl fmt::Display for Mismatch {
                 disks.join(", ")
             ),
             Self::Invisible => f.write_str(
-                "a VM has this VMID, but kproxide's token cannot see it: it is not in the ProxmoxCluster's pool",
+                "a VM has this VMID, but kproxide's token cannot see it: the token lacks VM.Audit, or the VM is not in the ProxmoxCluster's pool",
             ),
             Self::SeveralNodes(names) => {
                 write!(f, "several Nodes have its SMBIOS UUID: {names}")

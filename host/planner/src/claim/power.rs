@@ -131,14 +131,14 @@ fn start(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Tim
 }
 
 /// Starts that were asked for since the machine was found stopped.
-fn starts(subject: &Subject<'_>) -> u32 {
+pub(super) fn starts(subject: &Subject<'_>) -> u32 {
     match &subject.status().intent {
         Some(intent) if intent.op == Op::Start => intent.attempt,
         Some(_) | None => 0,
     }
 }
 
-fn pause(starts: u32) -> SignedDuration {
+pub(super) fn pause(starts: u32) -> SignedDuration {
     let starts = starts.clamp(1, START_PAUSES_MAX);
     START_PAUSE * i32::try_from(starts).unwrap_or(i32::MAX)
 }

@@ -10,6 +10,14 @@ pub(super) const VMID_TAKEN: &str = "VmidTaken";
 /// The reason of `Launched=False` when the template or the storage has changed since the plan.
 pub(super) const OUTDATED: &str = "Outdated";
 
+/// The reason of `Launched=False` while the VM exists and has not been started yet.
+pub(super) const CLONED: &str = "Cloned";
+/// The reason of `Launched=False` after a start failed.
+pub(super) const START_FAILED: &str = "StartFailed";
+
+/// The reason of `Launched=True` while the join command could not be started.
+pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
+
 /// The reason of `StuckLocked`.
 pub(super) const STUCK_LOCKED: &str = "StuckLocked";
 /// The reason of `StuckLocked` when the marker or the UPID of our task shows that the VM is our clone.

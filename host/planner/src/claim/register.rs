@@ -3,13 +3,14 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::adopt::{Adoption, adopt, registered_as};
-use super::answers::{failed, refuse, settled, several, soon, unread};
+use super::answers::{SOON, failed, refuse, settled, several, soon, unread};
 use super::failing::fail;
-use super::observed::{JoinLook, MachineLook, NodeLook, Observed};
+use super::observed::{Failure, JoinLook, MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
 use super::overdue::{NOT_READY, broken, is_broken, overdue};
 use super::ownership::{Made, prove};
 use super::power::check_power;
+use super::reasons::JOIN_NOT_RUN;
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, service};
@@ -26,15 +27,12 @@ const OUTPUT_TOLD: usize = 800;
 /// The VM was started. Wait for its Node, and run the join script in the guest if the class has one.
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
-        return fail(
-            Condition::Registered,
-            "JoinTimeout",
-            format!(
-                "no Node joined within {:#} of its start",
-                subject.settings.timeouts.join
-            ),
-            now,
+        let message = format!(
+            "no Node joined within {:#} of its start (timeouts.join){}",
+            subject.settings.timeouts.join,
+            joining(subject, observed)
         );
+        return fail(Condition::Registered, "JoinTimeout", message, now);
     }
     if is_broken(subject, observed, now) {
         return broken(subject, Condition::Registered, now);
@@ -199,16 +197,53 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     .record()
 }
 
+/// What is known of a machine whose Node does not come.
+fn joining(subject: &Subject<'_>, observed: &Observed) -> String {
+    if subject.settings.join == Join::Template {
+        return String::new();
+    }
+    match &observed.join {
+        None => format!(
+            ". The guest agent could not be asked: {}",
+            observed.unread.join("; ")
+        ),
+        Some(JoinLook::AgentSilent(why)) => format!(". The guest agent does not answer: {why}"),
+        Some(JoinLook::Refused(why)) => format!(". {why}"),
+        Some(JoinLook::Booting) => ". cloud-init has not finished in the guest".to_owned(),
+        Some(JoinLook::NotRun) => match subject.status().join_error() {
+            Some(error) => format!(". The join command could not be started: {error}"),
+            None => ". The join command has not run".to_owned(),
+        },
+        Some(JoinLook::Running) => ". The join command is still running".to_owned(),
+        Some(JoinLook::Succeeded) => {
+            ". The join command has succeeded: look at the kubelet in the guest".to_owned()
+        }
+        Some(JoinLook::Failed { exit_code, .. }) => {
+            format!(". The join command failed with exit code {exit_code}")
+        }
+    }
+}
+
+/// Proxmox or the guest will never do it, however often kproxide asks.
+fn agent_refused(why: &str, now: Timestamp) -> Step {
+    fail(Condition::Registered, "AgentRefused", why.to_owned(), now)
+}
+
 /// The join script runs once per claim. A lock and a result file in the guest, named by the claim's UID, show whether
 /// it did.
 fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let again = later(now, AGENT_PAUSE);
     let last = observed.tried(Op::Join);
-    if let Some((_, text)) = failed(last) {
-        return soon(
-            now,
-            format!("the join command could not be started: {text}"),
-        );
+    if let Some((failure, text)) = failed(last) {
+        let why = format!("the join command could not be started: {text}");
+        return match failure {
+            Failure::GiveUp => agent_refused(&why, now),
+            _ if subject.status().join_error() == Some(text) => soon(now, why),
+            // For the message of the timeout.
+            _ => StatusChange::default()
+                .condition(Condition::Launched, true, JOIN_NOT_RUN, text, now)
+                .record_and_back_off(later(now, SOON), why),
+        };
     }
     match &observed.join {
         Some(JoinLook::NotRun) if last.is_some() => {
@@ -232,6 +267,7 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         Some(JoinLook::AgentSilent(why)) => {
             Step::back_off(again, format!("the guest agent does not answer yet: {why}"))
         }
+        Some(JoinLook::Refused(why)) => agent_refused(why, now),
         Some(JoinLook::Booting) => Step::back_off(again, "cloud-init has not finished"),
         Some(JoinLook::NotRun) => {
             if let Some(step) = Op::Join.intent(subject) {

@@ -2,10 +2,63 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::{ClaimStatus, Condition, GIVEN_UP, RemovalReason};
+use super::op::Op;
+use super::reasons::{CLONED, JOIN_NOT_RUN, OUTDATED, START_FAILED, VMID_TAKEN};
+use crate::facts::{
+    ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure, Phase, RemovalReason, Timeouts,
+};
 use crate::time::later;
 
+impl ClaimFacts {
+    /// By when the VM must run, if no clone is under way. Counted from the end of its clone, or from its first intent.
+    pub(crate) fn provision_deadline(&self, timeouts: &Timeouts) -> Timestamp {
+        let mut conditions = self.status.conditions.iter();
+        let cloned = conditions.find(|c| c.kind == Condition::Launched && !c.status);
+        let began = cloned.map(|cloned| cloned.since);
+        let began = began.or(self.status.since(Condition::Reserved));
+        later(began.unwrap_or(self.created), timeouts.provision)
+    }
+
+    /// By when the task of its clone must have ended.
+    pub(crate) fn clone_deadline(&self, timeouts: &Timeouts) -> Timestamp {
+        let began = self.status.since(Condition::Reserved);
+        let limit = timeouts.clone.max(timeouts.provision);
+        later(began.unwrap_or(self.created), limit)
+    }
+
+    /// The task of its clone has begun, and its end has not been seen.
+    pub(crate) fn is_cloning(&self) -> bool {
+        self.is_launching(Op::Clone) && self.status.upid.is_some()
+    }
+
+    /// Its first start is about to be asked for, or was.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.is_launching(Op::Start)
+    }
+
+    fn is_launching(&self, op: Op) -> bool {
+        let intent = self.status.intent.as_ref();
+        self.status.phase == Phase::Launching && intent.is_some_and(|intent| intent.op == op)
+    }
+}
+
 impl ClaimStatus {
+    /// Why the last start of its VM failed.
+    pub(super) fn start_error(&self) -> Option<&str> {
+        self.launch_error(START_FAILED)
+    }
+
+    /// Why the join command could not be started in the guest.
+    pub(super) fn join_error(&self) -> Option<&str> {
+        self.launch_error(JOIN_NOT_RUN)
+    }
+
+    fn launch_error(&self, reason: &str) -> Option<&str> {
+        let mut conditions = self.conditions.iter();
+        let failed = conditions.find(|c| c.kind == Condition::Launched && c.reason == reason);
+        failed.map(|c| &*c.message)
+    }
+
     /// Its last drain was given up: when kproxide may try again. It waits as long as the drains have taken so far, at
     /// least a minute and at most an hour.
     pub fn rests_until(&self) -> Option<Timestamp> {
@@ -44,6 +97,34 @@ impl ClaimStatus {
         self.conditions
             .iter()
             .any(|c| matches!(c.kind, Condition::Registered | Condition::Initialized) && !c.status)
+    }
+
+    /// Why the launch failed, for the Ledger's back-off. A VMID that was taken says nothing about the hypervisor.
+    pub(crate) fn launch_failure(&self) -> Option<LaunchFailure> {
+        if self.since(Condition::Initialized).is_some() {
+            return None;
+        }
+        let is_of_launch = |kind| {
+            let of_launch = [
+                Condition::Launched,
+                Condition::Registered,
+                Condition::Initialized,
+            ];
+            of_launch.contains(&kind)
+        };
+        let is_of_nobody = |reason: &str| {
+            matches!(
+                reason,
+                "" | VMID_TAKEN | OUTDATED | CLONED | "ReservationLost" | "Lost"
+            )
+        };
+        let mut conditions = self.conditions.iter();
+        conditions
+            .find(|c| is_of_launch(c.kind) && !c.status && !is_of_nobody(&c.reason))
+            .map(|c| LaunchFailure {
+                class: c.reason.as_str().into(),
+                message: c.message.clone(),
+            })
     }
 
     /// Why kproxide leaves the VM alone: it is not provably the claim's, or it is protected.

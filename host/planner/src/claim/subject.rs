@@ -134,10 +134,12 @@ impl<'a> Subject<'a> {
         self.status().since(Condition::Initialized).is_some()
     }
 
-    /// By when the VM must run. Counted from the first clone intent.
     pub(super) fn provision_deadline(&self) -> Timestamp {
-        let began = self.status().since(Condition::Reserved);
-        self.after(began, self.settings.timeouts.provision)
+        self.claim.provision_deadline(&self.settings.timeouts)
+    }
+
+    pub(super) fn clone_deadline(&self) -> Timestamp {
+        self.claim.clone_deadline(&self.settings.timeouts)
     }
 
     /// By when the guest agent must have answered.

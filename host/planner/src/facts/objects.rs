@@ -152,7 +152,9 @@ pub enum Join {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timeouts {
-    /// From the clone's intent to a started VM.
+    /// From the clone's intent to the end of its task, while it runs.
+    pub clone: SignedDuration,
+    /// From the end of the clone to a started VM; from its intent, as long as no task runs.
     pub provision: SignedDuration,
     /// From start to the guest agent's first answer. Counts only with [`Join::GuestExec`].
     pub agent: SignedDuration,

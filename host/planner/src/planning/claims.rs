@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
+
 use super::returning::returned_and_stays;
 use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
@@ -403,19 +405,25 @@ fn awaits_startup(pool: Option<&PoolFacts>, node: &NodeFacts) -> bool {
     taints.any(|taint| taints::delays_service(startup, taint))
 }
 
+/// Longer than a start takes on a storage that is busy with copies.
+const START_LASTS: SignedDuration = SignedDuration::from_mins(1);
+
 /// `claim::next` enforces the deadline. From then on pods no longer count on the machine.
 fn is_overdue(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
     let Some(class) = tick.world.classes().get(&claim.spec.class) else {
         return false;
     };
     let timeouts = &class.timeouts;
+    let is_reserved = claim.status.since(Condition::Reserved).is_some();
     let end = match claim.status.started_at {
-        None => match claim.status.since(Condition::Reserved) {
-            Some(began) => later(began, timeouts.provision),
-            // It is waiting for its turn to be cloned. That is not its fault.
-            None if claim.status.phase == Phase::Pending && claim.has_finalizer => return false,
-            None => later(claim.created, timeouts.provision),
-        },
+        // It is waiting for its turn to be cloned. That is not its fault.
+        None if !is_reserved && claim.status.phase == Phase::Pending && claim.has_finalizer => {
+            return false;
+        }
+        None if claim.is_cloning() => claim.clone_deadline(timeouts),
+        // A start that is under way is followed past the deadline.
+        None if claim.is_starting() => later(claim.provision_deadline(timeouts), START_LASTS),
+        None => claim.provision_deadline(timeouts),
         Some(started) => match class.join {
             Join::Template => later(started, timeouts.join),
             Join::GuestExec => later(later(started, timeouts.agent), timeouts.join),

@@ -50,8 +50,9 @@ use self::learned::Learned;
 pub use self::registering::registering;
 pub use self::returning::ends_with_machine;
 use crate::check;
-use crate::facts::{LedgerFacts, PolicyRef};
+use crate::facts::{Backoff, LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
+use crate::ledger::backoff_with_open_claims;
 pub use crate::limits::Limits;
 use crate::plan::{
     Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, RemovalReason, Unneeded,
@@ -68,6 +69,8 @@ pub struct Planning<'w> {
     step: Step,
     /// The Ledger as this plan leaves it.
     ledger: LedgerFacts,
+    /// Its back-off, and that of failed launches whose claims are not closed yet.
+    backoff: Vec<Backoff>,
     rows: Vec<claims::ClaimState<'w>>,
     pools: Vec<pools::PoolPlan<'w>>,
     hypervisors: sites::Hypervisors<'w>,
@@ -147,6 +150,7 @@ impl<'w> Planning<'w> {
                 None => Step::Claims,
             },
             ledger: LedgerFacts::default(),
+            backoff: Vec::new(),
             rows: Vec::new(),
             pools: Vec::new(),
             hypervisors: sites::Hypervisors::default(),
@@ -300,6 +304,10 @@ impl<'w> Planning<'w> {
             anchors,
             wake_at,
         } = upkeep::upkeep(self.tick.world, self.tick.now, self.tick.limits.quarantine);
+        self.backoff = backoff_with_open_claims(&ledger, self.tick.world);
+        for row in &self.backoff {
+            self.tick.reached(row.until);
+        }
         self.ledger = ledger;
         self.report.frozen = frozen;
         self.report.anchors = anchors.reports;

@@ -359,7 +359,7 @@ impl<'w> Planning<'w> {
                     &pool.facts.class,
                     class,
                     instance_type,
-                    &self.ledger.backoff,
+                    &self.backoff,
                     self.tick.now,
                 )
             })

@@ -18,7 +18,7 @@ use kproxide_simulator::rng::Spread;
 use tokio::time::{sleep, timeout};
 
 use super::lab::{CLAIM, Host, Lab, tick, turn};
-use super::lives::{closed, in_service};
+use super::lives::in_service;
 use crate::kube::{claims::StoredClaim, ledger};
 use crate::pve::limits::Concurrency;
 
@@ -239,8 +239,8 @@ async fn keeps_its_turn_while_it_is_held(mut lab: Lab, mut host: Host) {
     minutes(3).await;
     host.actor.start(&hold, &host.world, &host.term).await;
     assert_eq!(host.free_clone_turns().await, all);
-    // By now it has taken too long.
-    assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);
+    // It has ended long ago, and is used.
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     assert_eq!(host.free_clone_turns().await, all);
 }
 

@@ -159,8 +159,8 @@ async fn f33_a_privilege_missing_after_the_clone_is_to_be_granted_on_the_pool() 
 #[tokio::test(start_paused = true)]
 async fn b18_a_clone_slower_than_its_deadline_is_neither_repeated_nor_forgotten() {
     let mut topology = Topology::of(3);
-    let hour = 60.0 * 60.0;
-    topology.timings.local.clone_linked = Spread::new(hour, hour);
+    let hours = 2.0 * 60.0 * 60.0;
+    topology.timings.local.clone_linked = Spread::new(hours, hours);
     let mut lab = Lab::with(topology).await;
     let mut host = lab.host(1).await;
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, closed).await);

@@ -56,6 +56,7 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
     let overhead_milli_cores = unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu));
     let overhead_memory_bytes = unsigned(problems.bytes("overhead.memory", &overhead.memory));
     let timeouts = Timeouts {
+        clone: problems.period("timeouts.clone", &timeouts.clone),
         provision: problems.period("timeouts.provision", &timeouts.provision),
         agent: problems.period("timeouts.agent", &timeouts.agent),
         join: problems.period("timeouts.join", &timeouts.join),

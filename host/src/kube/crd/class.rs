@@ -310,7 +310,9 @@ pub struct JoinByGuestExec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timeouts {
-    /// From the clone request to a started VM.
+    /// From the clone request to the end of the clone, while its task runs. A full clone of a large disk takes minutes.
+    pub clone: Period,
+    /// From the end of the clone to a started VM, and from the clone request to the start of its task.
     pub provision: Period,
     /// From the VM's start to the guest agent's first answer. It counts only with `join.guestExec`.
     pub agent: Period,
@@ -321,6 +323,7 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
+            clone: "1h".into(),
             provision: "5m".into(),
             agent: "3m".into(),
             join: "10m".into(),

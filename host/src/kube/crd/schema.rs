@@ -213,7 +213,7 @@ mod tests {
         let spec = &class["properties"]["spec"]["properties"];
         assert_eq!(
             spec["timeouts"]["default"],
-            json!({"provision": "5m", "agent": "3m", "join": "10m"})
+            json!({"clone": "1h", "provision": "5m", "agent": "3m", "join": "10m"})
         );
         assert_eq!(spec["join"]["default"], json!({"template": {}}));
     }

@@ -226,6 +226,7 @@ fn status(draw: &mut Draw<'_>, case: &mut Case) {
 fn settings(draw: &mut Draw<'_>, case: &mut Case) {
     let settings = &mut case.settings;
     settings.armed_at = optional(draw, moment);
+    settings.timeouts.clone = duration(draw);
     settings.timeouts.provision = duration(draw);
     settings.timeouts.agent = duration(draw);
     settings.timeouts.join = duration(draw);
@@ -389,8 +390,9 @@ fn any_pod(draw: &mut Draw<'_>) -> PodOnNode {
 }
 
 fn join_look(draw: &mut Draw<'_>) -> JoinLook {
-    match draw.byte() % 6 {
+    match draw.byte() % 7 {
         0 => JoinLook::AgentSilent("silent".to_owned()),
+        6 => JoinLook::Refused("refused".to_owned()),
         1 => JoinLook::Booting,
         2 => JoinLook::NotRun,
         3 => JoinLook::Running,
