@@ -21,7 +21,8 @@ use crate::pve::convert::{inventory_facts, template_facts};
 use crate::pve::error::Meaning;
 use crate::pve::inventory::Inventory;
 use crate::pve::limits::Concurrency;
-use crate::pve::preflight::{Excess, Scope};
+use crate::pve::machine::Permissions;
+use crate::pve::preflight::{Excess, Scope, excess};
 use crate::pve::template::Placement;
 
 /// Longer than a healthy cluster takes. A cluster that hangs must not hold up the others.
@@ -221,7 +222,7 @@ impl Clusters {
 
     /// `None`: the cluster was removed while it was asked.
     async fn ask(&self, name: &ClusterName, clock: &Clock) -> Option<InventoryFacts> {
-        let (client, known, wanted, is_judged, last) = {
+        let (client, pool, known, wanted, is_judged, last) = {
             let mut state = self.lock();
             let cluster = state.clusters.get_mut(name)?;
             cluster.asked = Some(Instant::now());
@@ -237,6 +238,7 @@ impl Clusters {
             let is_judged = cluster.excess_due.is_some_and(|due| Instant::now() < due);
             (
                 cluster.client.clone(),
+                cluster.connection.pool.clone(),
                 known,
                 cluster.wanted.clone(),
                 is_judged,
@@ -250,6 +252,17 @@ impl Clusters {
         let taken_at = clock.now();
         match timeout(INVENTORY_DEADLINE, client.inventory()).await {
             Ok(Ok(mut inventory)) => {
+                // Separate from the inventory, which has succeeded: permissions that are slow to tell must not make it
+                // fail.
+                let held = match is_judged && !misses_machines(&last, &inventory, &pool) {
+                    true => None,
+                    false => Some(timeout(PERMISSIONS_DEADLINE, client.permissions(None)).await),
+                };
+                if let Some(Ok(Ok(held))) = &held
+                    && let Some(problem) = blindness(&client, held, &pool).await
+                {
+                    return self.unreachable(name, problem);
+                }
                 let silent = last.hypervisors.iter();
                 let silent = silent.filter(|(_, facts)| facts.problem.is_some());
                 let silent = silent.map(|(name, _)| name.to_string()).collect();
@@ -269,12 +282,6 @@ impl Clusters {
                         )
                     }
                 };
-                // Separate from the inventory, which has succeeded: an answer that is only for people must not make it
-                // fail.
-                let excess = match is_judged {
-                    true => None,
-                    false => Some(timeout(PERMISSIONS_DEADLINE, client.excess_privileges()).await),
-                };
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
@@ -282,11 +289,11 @@ impl Clusters {
                     cluster.version = Some(version.version.into());
                 }
                 facts.version.clone_from(&cluster.version);
-                if let Some(told) = excess {
+                if let Some(told) = held {
                     // If it cannot be read, the last known value stays.
                     let rest = match told {
-                        Ok(Ok(excess)) => {
-                            cluster.excess = Some(in_words(&excess));
+                        Ok(Ok(held)) => {
+                            cluster.excess = Some(in_words(&excess(&held)));
                             PERMISSIONS_MAX_AGE
                         }
                         Ok(Err(_)) | Err(_) => PERMISSIONS_RETRY,
@@ -375,6 +382,34 @@ async fn read_templates(
         )
     }));
     found.await.into_iter().collect()
+}
+
+/// A VM of the pool was listed at the last look and is not now.
+fn misses_machines(last: &InventoryFacts, inventory: &Inventory, pool: &str) -> bool {
+    last.guests.iter().any(|(vmid, guest)| {
+        guest.pool.as_deref() == Some(pool) && inventory.guest(vmid.0).is_none()
+    })
+}
+
+/// What the credentials lack to see the machines. Proxmox leaves VMs that they may not see out of its lists, so that
+/// all of them seem gone.
+async fn blindness(client: &Client, held: &Permissions, pool: &str) -> Option<String> {
+    const SEES: &str = "VM.Audit";
+    let of_pool = format!("/pool/{pool}");
+    let sees = |path: &str| held.get(path).is_some_and(|held| held.contains_key(SEES));
+    if ["/", "/vms", "/pool", &of_pool].into_iter().any(sees) {
+        return None;
+    }
+    let scope = Scope {
+        pool: Some(pool.to_owned()),
+        ..Scope::default()
+    };
+    let gaps = timeout(PERMISSIONS_DEADLINE, client.missing_privileges(&scope)).await;
+    let gaps = gaps.ok()?.ok()?;
+    let gap = gaps.iter().find(|gap| gap.path == of_pool)?;
+    Some(format!(
+        "the credentials may not see kproxide's machines, so nothing can be said of them. {gap}"
+    ))
 }
 
 /// The templates of a silent hypervisor stay as they were last seen. Nothing is cloned from them until it answers.

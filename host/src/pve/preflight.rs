@@ -20,10 +20,29 @@ pub struct Scope {
     pub templates: Vec<u32>,
     /// Storages that clones are made on.
     pub storages: Vec<String>,
-    /// Bridges of the templates' interfaces.
+    /// Bridges of the templates' interfaces: `vmbr0`, or with their SDN zone `ZONE/VNET`.
     pub bridges: Vec<String>,
     /// Machines join through the guest agent.
     pub guest_exec: bool,
+}
+
+impl Scope {
+    /// With the storage or network that Proxmox refused. Its text names the zone of a bridge or VNET.
+    fn with(&self, error: &Error) -> Scope {
+        let mut scope = self.clone();
+        let Meaning::PermissionDenied {
+            path: Some(path), ..
+        } = &error.meaning
+        else {
+            return scope;
+        };
+        if let Some(network) = path.strip_prefix("/sdn/zones/") {
+            scope.bridges.push(network.to_owned());
+        } else if let Some(storage) = path.strip_prefix("/storage/") {
+            scope.storages.push(storage.to_owned());
+        }
+        scope
+    }
 }
 
 /// The privileges missing on one path.
@@ -82,7 +101,8 @@ impl Client {
             return line;
         }
         // Best effort: a token without privileges may not be allowed to read privileges either.
-        let gaps = self.missing_privileges(scope).await.unwrap_or_default();
+        let scope = scope.with(error);
+        let gaps = self.missing_privileges(&scope).await.unwrap_or_default();
         if !gaps.is_empty() {
             // Proxmox may have named the path of one VM; these last.
             line = line.replacen(GRANT_IT, "", 1);
@@ -110,16 +130,6 @@ impl Client {
         }
         let login = self.login_name().await.unwrap_or_default();
         Ok(missing(scope, &version, &granted, &login))
-    }
-}
-
-impl Client {
-    /// Everything that the credentials may do but kproxide never does, with any settings. Empty: they fit.
-    ///
-    /// # Errors
-    /// Proxmox could not be asked, or refuses the credentials.
-    pub async fn excess_privileges(&self) -> Result<Vec<Excess>, Error> {
-        Ok(excess(&self.permissions(None).await?))
     }
 }
 
@@ -282,9 +292,14 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
             privileges: vec!["Datastore.AllocateSpace", "Datastore.Audit"],
         });
     }
-    for bridge in unique(bridges) {
+    // A plain bridge is in this zone.
+    let network = |bridge: &String| match bridge.contains('/') {
+        true => bridge.clone(),
+        false => format!("localnetwork/{bridge}"),
+    };
+    for network in bridges.iter().map(network).collect::<BTreeSet<_>>() {
         needs.push(Need {
-            path: format!("/sdn/zones/localnetwork/{bridge}"),
+            path: format!("/sdn/zones/{network}"),
             role: "KproxideNetwork",
             purpose: "to connect the machines",
             privileges: vec!["SDN.Use"],
@@ -303,12 +318,21 @@ fn pveum(need: &Need, login: &str) -> Vec<String> {
         String::new()
     };
     let privileges = need.privileges.join(" ");
-    vec![
-        format!(
-            "pveum role add {role} --privs '{privileges}' || pveum role modify {role} --privs '{privileges}'"
-        ),
-        format!("pveum acl modify {path} --roles {role} --users '{user}'{tokens}"),
-    ]
+    let role_exists = format!(
+        "pveum role add {role} --privs '{privileges}' || pveum role modify {role} --privs '{privileges}'"
+    );
+    let grant = |path: &str, options: &str| {
+        format!("pveum acl modify {path} --roles {role} --users '{user}'{tokens}{options}")
+    };
+    match &**path {
+        // Everything else is below it. Only the servers' load is needed there.
+        "/" => vec![
+            role_exists,
+            grant("/", " --propagate 0"),
+            grant("/nodes", ""),
+        ],
+        path => vec![role_exists, grant(path, "")],
+    }
 }
 
 #[cfg(test)]
@@ -396,6 +420,44 @@ mod tests {
                 "/pool/k8s: Permissions.Modify",
                 "/vms: VM.Audit",
             ]
+        );
+    }
+
+    #[test]
+    fn p3_a_refused_storage_or_network_is_named_with_its_own_path() {
+        let refused = |path: &str| {
+            let call = super::super::request::Call::get(&["x"]);
+            let meaning = Meaning::PermissionDenied {
+                path: Some(path.to_owned()),
+                privilege: Some("X".to_owned()),
+            };
+            let executed = super::super::error::Executed::No;
+            let failure = super::super::error::Failure::new(meaning, executed, Some(403), "");
+            let scope = Scope::default().with(&Error::new(&call, "pve1", failure));
+            let gaps = missing(&scope, &version("9.2.11"), &Permissions::new(), "u@pve!t");
+            gaps.iter().map(Missing::to_string).collect::<Vec<_>>()
+        };
+        for (path, role) in [
+            ("/storage/local-lvm", "KproxideStorage"),
+            ("/storage/ceph", "KproxideStorage"),
+            ("/sdn/zones/localnetwork/vmbr7", "KproxideNetwork"),
+            ("/sdn/zones/office/vnet3", "KproxideNetwork"),
+        ] {
+            let [_, told] = &refused(path)[..] else {
+                panic!("{path}");
+            };
+            let line = format!(
+                "pveum acl modify {path} --roles {role} --users 'u@pve' --tokens 'u@pve!t'`"
+            );
+            assert!(told.ends_with(&line), "{told}");
+        }
+        let [root] = &refused("/vms/101")[..] else {
+            panic!("the machines' privileges are on their pool");
+        };
+        assert!(
+            root.contains("acl modify / --roles KproxideAudit --users 'u@pve' --tokens 'u@pve!t' --propagate 0; \
+                pveum acl modify /nodes --roles KproxideAudit"),
+            "{root}"
         );
     }
 

@@ -281,6 +281,26 @@ async fn f113_one_look_that_fails_does_not_begin_the_watch_anew() {
     ended.unwrap();
 }
 
+/// Its next mark is due while somebody deletes it.
+#[tokio::test(start_paused = true)]
+async fn p6_an_anchor_that_is_being_deleted_is_made_anew_and_told_to_nobody() {
+    let lab = original(2).await;
+    let (app, host) = lab.host("kproxide-1", with_anchor("kproxide-1")).unwrap();
+    let story = async {
+        for _ in 0..12 {
+            // Each time at another moment between two looks.
+            sleep(7 * MINUTE + Duration::from_millis(900)).await;
+            lab.pve.human_destroys(599).unwrap();
+        }
+        sleep(20 * MINUTE).await;
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+    assert_eq!(events(&lab, "AnchorRefused"), [] as [&str; 0]);
+    assert_eq!(anchors(&lab).len(), 1);
+}
+
 /// What a backup that was cut off leaves behind.
 #[tokio::test(start_paused = true)]
 async fn f113_an_anchor_that_is_locked_is_told_on_the_pool() {

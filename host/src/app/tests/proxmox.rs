@@ -1,12 +1,17 @@
 //! What Proxmox VE does on bad days, seen from one pod that needs a machine.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
+use kproxide_simulator::physics::Join;
+use kproxide_simulator::pve::topology::AclSpec;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::degraded::{HOUR, claims, lively, running, scale, told, wide};
-use super::{MACHINE, cluster_status, furnished};
+use super::degraded::{HOUR, claims, condition, lively, running, scale, told, wide};
+use super::{MACHINE, cluster_status, furnished, run, run_with};
+use crate::config::Config;
 use crate::lab::{Lab, Setting, config};
 
 /// How many machines stand on a hypervisor.
@@ -66,6 +71,260 @@ async fn p1_a_server_that_hangs_stops_neither_launches_nor_removals_elsewhere() 
         sleep(2 * MACHINE).await;
         assert_eq!(running(&lab, "more"), 2, "it is used again");
         scale(&lab, "more", 0);
+        sleep(HOUR).await;
+        assert!(claims(&lab).is_empty());
+        host.stop.cancel();
+    };
+    let ((), ended) = tokio::join!(story, app.run());
+    ended.unwrap();
+}
+
+/// Requests of this method and end of a path that the host has made, by the VM's number.
+fn asked(lab: &Lab, method: &str, end: &str) -> BTreeMap<u32, usize> {
+    let mut asked = BTreeMap::new();
+    for entry in lab.pve.audit() {
+        let vmid = entry.path.split('/').nth(4).and_then(|it| it.parse().ok());
+        if entry.method == method && entry.path.ends_with(end) {
+            *asked.entry(vmid.unwrap_or(0)).or_default() += 1;
+        }
+    }
+    asked
+}
+
+/// Machines that came to be, those that are gone included.
+fn made(lab: &Lab) -> usize {
+    let births = lab.pve.snapshot().births;
+    births.iter().filter(|vm| vm.vmid < 9_000).count()
+}
+
+fn notes_with<'n>(notes: &'n [String], text: &str) -> Vec<&'n String> {
+    notes.iter().filter(|note| note.contains(text)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_templates_with_vcpus_and_cpulimit_make_machines_of_their_types_size() {
+    let lab = furnished(Setting::new(1, 2), json!({}), lively());
+    lab.pve.human_sets(9001, "vcpus", Some("1")).unwrap();
+    lab.pve.human_sets(9002, "vcpus", Some("2")).unwrap();
+    lab.pve.human_sets(9002, "cpulimit", Some("1")).unwrap();
+    wide(&lab, "web", "workers", 2);
+    run(&lab, MACHINE).await;
+    assert_eq!((running(&lab, "web"), made(&lab)), (2, 2));
+    for vm in lab.pve.snapshot().vms.iter().filter(|vm| vm.vmid < 9_000) {
+        for key in ["vcpus", "cpulimit"] {
+            assert_eq!(vm.config.get(key), None, "{key} of {}", vm.vmid);
+        }
+        assert_eq!(vm.cores, 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r11_a_clone_that_is_slower_than_timeouts_provision_is_waited_for_and_used() {
+    let class = json!({
+        "template": { "name": "k8s-node", "placement": "local", "clone": "full" },
+        "timeouts": { "provision": "10s" },
+    });
+    let lab = furnished(Setting::new(1, 1), class, lively());
+    wide(&lab, "web", "workers", 1);
+    wide(&lab, "more", "workers", 1);
+    run(&lab, MACHINE).await;
+    assert_eq!((running(&lab, "web"), running(&lab, "more")), (1, 1));
+    assert_eq!(
+        made(&lab),
+        2,
+        "nothing is copied beside a copy for the same pod"
+    );
+    assert_eq!(told(&lab, "FailedToScaleUpGroup"), [] as [String; 0]);
+
+    let lab = furnished(
+        Setting::new(1, 1),
+        json!({
+            "template": { "name": "k8s-node", "placement": "local", "clone": "full" },
+            "timeouts": { "provision": "5s", "clone": "12s" },
+        }),
+        lively(),
+    );
+    wide(&lab, "web", "workers", 1);
+    run(&lab, MACHINE).await;
+    let notes = told(&lab, "FailedToScaleUpGroup");
+    assert!(
+        notes_with(
+            &notes,
+            "did not end within 12s (timeouts.clone of the NodeClass)"
+        )
+        .len()
+            == notes.len()
+            && !notes.is_empty(),
+        "{notes:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn r12_auto_copies_a_template_whose_disks_are_no_base_volumes() {
+    let class = json!({ "template": { "name": "k8s-raw", "placement": "local" } });
+    let mut setting = Setting::new(1, 2);
+    let acl = &mut setting.topology.acl;
+    let of_first = acl.iter().filter(|entry| entry.path == "/vms/9001");
+    for entry in of_first.cloned().collect::<Vec<_>>() {
+        for path in ["/vms/9100", "/vms/9101"] {
+            let path = path.to_owned();
+            acl.push(AclSpec {
+                path,
+                ..entry.clone()
+            });
+        }
+    }
+    let lab = furnished(setting, class, lively());
+    for (source, raw) in [(9001, 9100), (9002, 9101)] {
+        lab.pve.human_clones_vm(source, raw, "k8s-raw").unwrap();
+        lab.pve.human_sets(raw, "template", Some("1")).unwrap();
+    }
+    wide(&lab, "web", "workers", 2);
+    run(&lab, MACHINE).await;
+    assert_eq!((running(&lab, "web"), made(&lab)), (2, 2));
+    assert_eq!(told(&lab, "FailedToScaleUpGroup"), [] as [String; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r12_a_launch_that_fails_for_good_rests_in_the_cold_start_too() {
+    let setting = Setting::new(1, 2);
+    let mut acl = setting.topology.acl.clone();
+    for entry in &mut acl {
+        entry.privileges.retain(|privilege| privilege != "VM.Clone");
+    }
+    let lab = furnished(setting, json!({}), lively());
+    lab.pve.set_acl(acl);
+    wide(&lab, "web", "workers", 1);
+    run(&lab, Duration::from_secs(60)).await;
+    let tries: usize = asked(&lab, "POST", "/clone").values().sum();
+    // Two servers, at 0 s and at 30 s.
+    assert!((1..=4).contains(&tries), "{tries} clones in the cold start");
+}
+
+/// Machines that join by a script, in this world.
+async fn joining(setting: Setting, time: Duration, prepare: impl FnOnce(&Lab)) -> Lab {
+    let secret = tempfile::tempdir().unwrap();
+    fs::write(secret.path().join("debian"), "join\n").unwrap();
+    let mut setting = setting;
+    setting.guests.join = Join::OnExec;
+    let class = json!({ "join": { "guestExec": { "commandSecretFile": "debian" } } });
+    let lab = furnished(setting, class, lively());
+    prepare(&lab);
+    wide(&lab, "web", "workers", 1);
+    let config = Config {
+        join_dir: secret.path().to_owned(),
+        ..config("kproxide-0")
+    };
+    run_with(&lab, config, time).await;
+    lab
+}
+
+#[tokio::test(start_paused = true)]
+async fn r26_a_refused_guest_agent_call_ends_the_launch_with_its_text() {
+    const AGENT: &str = "VM.GuestAgent.Unrestricted";
+    let setting = Setting::new(1, 2);
+    let mut acl = setting.topology.acl.clone();
+    for entry in &mut acl {
+        entry.privileges.retain(|privilege| privilege != AGENT);
+    }
+    let lab = joining(setting, Duration::from_secs(3 * 60), |lab| {
+        lab.pve.set_acl(acl)
+    })
+    .await;
+    let notes = told(&lab, "FailedToScaleUpGroup");
+    let refused = notes_with(&notes, AGENT);
+    assert!(
+        !refused.is_empty() && refused.len() == notes.len(),
+        "{notes:?}"
+    );
+    assert!(
+        refused
+            .iter()
+            .all(|note| note.contains("pveum acl modify /pool/k8s")),
+        "{notes:?}"
+    );
+
+    let why = "Command guest-exec has been disabled";
+    let lab = joining(Setting::new(1, 2), Duration::from_secs(3 * 60), |lab| {
+        lab.pve.set_agents_refuse(Some(why));
+    });
+    let lab = lab.await;
+    let notes = told(&lab, "FailedToScaleUpGroup");
+    assert!(!notes_with(&notes, why).is_empty(), "{notes:?}");
+
+    // What may pass is asked for until the deadline.
+    let why = "Guest agent command failed, error was 'child process has failed to set user id'";
+    let lab = joining(Setting::new(1, 2), Duration::from_secs(2 * 60), |lab| {
+        lab.pve.set_agents_refuse(Some(why));
+    });
+    let lab = lab.await;
+    assert_eq!(told(&lab, "FailedToScaleUpGroup"), [] as [String; 0]);
+    let lab = joining(Setting::new(1, 2), 2 * MACHINE, |lab| {
+        lab.pve.set_agents_refuse(Some(why));
+    });
+    let lab = lab.await;
+    let notes = told(&lab, "FailedToScaleUpGroup");
+    assert!(!notes_with(&notes, why).is_empty(), "{notes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn p2_a_vm_that_cannot_start_is_started_a_handful_of_times_ever_more_slowly() {
+    let why = "start failed: qmp command 'query-version' failed - client closed connection";
+    for (text, most) in [(&why["start failed: ".len()..], 5), (why, 1)] {
+        let lab = furnished(Setting::new(1, 2), json!({}), lively());
+        lab.pve.set_starts_fail(Some(text));
+        wide(&lab, "web", "workers", 1);
+        wide(&lab, "more", "workers", 1);
+        run(&lab, MACHINE).await;
+        let starts = asked(&lab, "POST", "/status/start");
+        assert!(
+            starts.values().all(|count| *count <= most) && starts.len() >= 2,
+            "{starts:?}"
+        );
+        let notes = told(&lab, "FailedToScaleUpGroup");
+        assert!(!notes.is_empty(), "no launch has ended");
+        assert_eq!(notes_with(&notes, text).len(), notes.len(), "{notes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn p4_credentials_that_may_not_see_the_machines_are_told_and_nothing_counts_as_gone() {
+    let setting = Setting::new(1, 2);
+    let granted = setting.topology.acl.clone();
+    let mut blind = granted.clone();
+    for entry in blind.iter_mut().filter(|entry| entry.path == "/pool/k8s") {
+        entry.privileges.retain(|privilege| privilege != "VM.Audit");
+    }
+    let lab = furnished(setting, json!({}), lively());
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let story = async {
+        wide(&lab, "web", "workers", 2);
+        sleep(MACHINE).await;
+        assert_eq!(running(&lab, "web"), 2);
+
+        lab.pve.set_acl(blind);
+        sleep(MACHINE).await;
+        let home = lab.kube.get("proxmoxclusters.kproxide.dev", "", "home");
+        let ready = condition(&home.unwrap(), "Ready");
+        let message = ready["message"].as_str().unwrap();
+        assert!(
+            message.contains("VM.Audit") && message.contains("pveum acl modify /pool/k8s"),
+            "{message}"
+        );
+        for event in lab.kube.list("events.events.k8s.io") {
+            let note = event["note"].as_str().unwrap_or_default();
+            assert!(
+                event["reason"] != "Frozen" && !note.contains("remove the VM"),
+                "{event}"
+            );
+        }
+        assert_eq!((claims(&lab).len(), made(&lab)), (2, 2));
+
+        lab.pve.set_acl(granted);
+        sleep(MACHINE).await;
+        let home = lab.kube.get("proxmoxclusters.kproxide.dev", "", "home");
+        assert_eq!(condition(&home.unwrap(), "Ready")["status"], "True");
+        scale(&lab, "web", 0);
         sleep(HOUR).await;
         assert!(claims(&lab).is_empty());
         host.stop.cancel();

@@ -17,6 +17,8 @@ pub struct ClusterConnection {
     pub trust: TrustSettings,
     /// Name of the folder below the credentials' mount.
     pub credentials: String,
+    /// The Proxmox pool of the machines.
+    pub pool: String,
 }
 
 /// Whose certificates are trusted; fingerprints still as text.
@@ -50,6 +52,10 @@ pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<Cluster
     let mut problems = Problems::default();
 
     let connection = connection(endpoints, tls.as_ref(), credentials, &mut problems);
+    let connection = connection.map(|connection| ClusterConnection {
+        pool: pool.clone(),
+        ..connection
+    });
     let (first, last) = (vmid_range.first, vmid_range.last);
     if first < 100 {
         problems.add(
@@ -158,6 +164,7 @@ fn connection(
             .collect(),
         trust,
         credentials: credentials.to_owned(),
+        pool: String::new(),
     })
 }
 
