@@ -218,6 +218,7 @@ impl App {
             // A dry run changes nothing, so it plans as if it had the key.
             key_known: key.is_some() || config.dry_run,
             anchor_nonce: config.anchor.then(|| text(&random, 4).into()),
+            leads_since: None,
             definition_problem: None,
             clock_problem: None,
             failing_watches: Vec::new(),

@@ -302,12 +302,22 @@ impl Autoscaler {
         Some(plan)
     }
 
-    /// Only if there is a reason: a claim is deleted, claims cannot be watched, or the CRD was missing the last time.
+    /// Only if there is a reason: one of our objects is deleted, claims cannot be watched, or a definition was missing
+    /// the last time.
     async fn look_at_definition(&mut self) {
+        let world = &self.world;
+        let objects_go = {
+            let pools = world.pools().values().map(|it| &it.existence);
+            let classes = world.classes().values().map(|it| &it.existence);
+            let clusters = world.clusters().values().map(|it| &it.existence);
+            let mut all = pools.chain(classes).chain(clusters);
+            all.any(|it| it.deleting_since.is_some())
+        };
         let deleted = |claim: &ClaimFacts| claim.deleting_since.is_some();
-        let suspicious = self.world.host().definition_problem.is_some()
+        let suspicious = world.host().definition_problem.is_some()
             || self.term.kinds_failing.contains(&kube_watch::Kind::Claims)
-            || self.world.claims().values().any(deleted);
+            || world.claims().values().any(deleted)
+            || objects_go;
         if !suspicious {
             return;
         }
@@ -315,10 +325,17 @@ impl Autoscaler {
             Ok(problem) => problem,
             Err(error) => {
                 let error = chain(&error);
-                return tracing::warn!(
+                tracing::warn!(
                     error,
-                    "whether the definition of claims stands is not known"
+                    "whether the definitions of our objects stand is not known"
                 );
+                // A deleted claim is looked at once more before its machine goes. For a deleted pool this is the look.
+                if !objects_go {
+                    return;
+                }
+                Some(format!(
+                    "kproxide could not read whether the CustomResourceDefinitions stand, and tries again: {error}"
+                ))
             }
         };
         if problem == self.world.host().definition_problem {
@@ -326,7 +343,7 @@ impl Autoscaler {
         }
         match &problem {
             Some(problem) => tracing::error!(problem, "nothing is launched or removed"),
-            None => tracing::info!("the CustomResourceDefinition of claims stands again"),
+            None => tracing::info!("the CustomResourceDefinitions stand again"),
         }
         self.host(|host| host.definition_problem = problem);
     }
@@ -406,7 +423,8 @@ impl Autoscaler {
         }
         (self.term.since, self.term.ticks) = (self.clock.now(), 0);
         self.term.epoch = epoch;
-        self.host(|host| host.armed_at = None);
+        let leads_since = self.term.epoch.is_some().then_some(self.term.since);
+        self.host(|host| (host.armed_at, host.leads_since) = (None, leads_since));
         self.term.epoch.is_some()
     }
 

@@ -222,13 +222,13 @@ impl Reporter {
         // The condition Ready of each pool says why. This one lasts too short a time for a look at it.
         for (name, why) in unusable {
             if let (Unusable::LaunchesPaused { .. }, Some(pool)) = (why, world.pools().get(name)) {
-                let about = About::pool(name, &pool.uid);
+                let about = About::pool(name, &pool.existence.uid);
                 self.warn(about, LAUNCHES_PAUSED, &why.to_string(), now);
             }
         }
         for (name, wait) in waiting {
             if let Some(pool) = world.pools().get(name) {
-                self.warn(About::pool(name, &pool.uid), WAITING, wait, now);
+                self.warn(About::pool(name, &pool.existence.uid), WAITING, wait, now);
             }
         }
         self.freeze(frozen.as_deref(), world, now);
@@ -318,7 +318,7 @@ impl Reporter {
         self.metrics.findings.with_label_values(&["warning"]).inc();
         tracing::warn!(%cluster, %vmid, message, "leftover volumes");
         if let Some(facts) = world.pools().get(pool) {
-            let about = About::pool(pool, &facts.uid);
+            let about = About::pool(pool, &facts.existence.uid);
             self.events
                 .say(Event::warning(about, "LeakedVolume", message));
         }
@@ -345,7 +345,7 @@ impl Reporter {
         let Some(reason) = reason else { return };
         for (name, pool) in world.pools() {
             if policies::used_by(pool).contains(&reload.policy) {
-                let about = About::pool(name, &pool.uid);
+                let about = About::pool(name, &pool.existence.uid);
                 let event = Event::new(warning, about, reason, message.clone());
                 self.events.say(event);
             }
@@ -382,7 +382,7 @@ impl Reporter {
     ) {
         for (name, pool) in world.pools() {
             if cluster.is_none_or(|cluster| uses(pool, cluster)) {
-                self.warn(About::pool(name, &pool.uid), reason, message, now);
+                self.warn(About::pool(name, &pool.existence.uid), reason, message, now);
             }
         }
     }
@@ -428,7 +428,7 @@ impl Reporter {
         tracing::warn!(%cluster, %vmid, message, "a machine without a claim");
         let pool = pool.as_ref().and_then(|name| {
             let facts = world.pools().get(name)?;
-            Some(About::pool(name, &facts.uid))
+            Some(About::pool(name, &facts.existence.uid))
         });
         if let Some(about) = pool.or_else(|| node.as_ref().map(About::node)) {
             let event = Event::new(*warning, about, "Orphan", message.clone());
@@ -559,7 +559,7 @@ impl Reporter {
         let Some(facts) = world.pools().get(pool) else {
             return;
         };
-        let about = About::pool(pool, &facts.uid);
+        let about = About::pool(pool, &facts.existence.uid);
         if let Some(fallback) = fallback
             && self.news(&about, "PolicyFallback", fallback, now)
         {

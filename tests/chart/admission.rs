@@ -34,7 +34,7 @@ async fn the_admission_policies_are_for_the_service_account_alone() {
         let more = json!({ "serviceAccount": account });
         let objects = render(&programs, &values(more)).await.unwrap();
         let policies = policies(&objects);
-        assert_eq!(policies.len(), 2);
+        assert_eq!(policies.len(), 3);
         for policy in policies {
             assert_eq!(policy["spec"]["failurePolicy"], "Fail");
             let only =
@@ -152,6 +152,7 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     thief.0.delete(&format!("{NODES}/joined")).await.unwrap();
 
     secrets(&thief).await;
+    changes_one_finalizer(&thief).await;
 
     // Whoever is not kproxide is not asked.
     let foreign = format!("{NODES}/foreign");
@@ -207,6 +208,30 @@ async fn takes_nothing_away(thief: &Thief) {
         "spec": { "taints": [theirs, { "key": "gpu", "effect": "NoExecute" }] },
     });
     thief.patch("joined", &marked).await.unwrap();
+}
+
+/// RBAC lets it change NodePools, NodeClasses and ProxmoxClusters.
+async fn changes_one_finalizer(thief: &Thief) {
+    let pool = "/apis/kproxide.dev/v1alpha1/nodepools/workers";
+    let spent = json!({ "spec": { "limits": { "maxNodes": 1000 } } });
+    eventually(SOON, "the policy in force", async || {
+        let trial = format!("{pool}?dryRun=All");
+        thief.0.merge(&trial, &spent).await.err().ok_or("not yet")
+    })
+    .await;
+    let why = "kproxide may change nothing of workers but its finalizer kproxide.dev/in-use";
+    for bad in [
+        spent,
+        json!({ "metadata": { "labels": { "team": "a" } } }),
+        json!({ "metadata": { "annotations": { "kproxide.dev/keep-machines": "true" } } }),
+        json!({ "metadata": { "finalizers": ["kproxide.dev/in-use", "example.com/stay"] } }),
+    ] {
+        refused(thief.0.merge(pool, &bad).await, why);
+    }
+    for finalizers in [json!(["kproxide.dev/in-use"]), json!([])] {
+        let patch = json!({ "metadata": { "finalizers": finalizers } });
+        thief.0.merge(pool, &patch).await.unwrap();
+    }
 }
 
 /// RBAC lets it create any Secret of its namespace, and read one.

@@ -120,11 +120,7 @@ impl Bench {
         cluster.helm(&helm).await.unwrap();
         let api = cluster.api();
         if let Some(definition) = api.find(DEFINITION).await.unwrap() {
-            for claim in api.list(CLAIMS).await.unwrap() {
-                let path = format!("{CLAIMS}/{}", claim["metadata"]["name"].as_str().unwrap());
-                let free = json!({ "metadata": { "finalizers": null } });
-                api.merge(&path, &free).await.unwrap();
-            }
+            self.free_all(CLAIMS).await;
             if definition["metadata"]["deletionTimestamp"].is_null() {
                 self.delete_all(CLAIMS, "").await;
             } else {
@@ -135,9 +131,11 @@ impl Bench {
                 .await;
             }
         }
-        for kind in ["ledgers", "nodepools"] {
+        // The chart leaves what machines need.
+        for kind in ["ledgers", "nodepools", "nodeclasses", "proxmoxclusters"] {
             let path = format!("/apis/kproxide.dev/v1alpha1/{kind}");
             if api.find(&path).await.unwrap().is_some() {
+                self.free_all(&path).await;
                 self.delete_all(&path, "").await;
             }
         }
@@ -191,6 +189,19 @@ impl Bench {
         // Every namespace has that one, and the next pod mounts it at once.
         let config_maps = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
         self.delete_all(&config_maps, "kube-root-ca.crt").await;
+    }
+
+    /// Takes the finalizers off the objects of a collection.
+    async fn free_all(&self, collection: &str) {
+        let api = self.cluster.api();
+        for object in api.list(collection).await.unwrap() {
+            let path = format!(
+                "{collection}/{}",
+                object["metadata"]["name"].as_str().unwrap()
+            );
+            let free = json!({ "metadata": { "finalizers": null } });
+            api.merge(&path, &free).await.unwrap();
+        }
     }
 
     /// Deletes the objects of a collection, those that they own in the background, and waits until they are gone.

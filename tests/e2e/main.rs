@@ -23,6 +23,7 @@ mod witness;
 mod chaos;
 mod charts;
 mod crashes;
+mod deletion;
 mod foreign;
 mod from_zero;
 mod labels;

@@ -1,4 +1,4 @@
-//! One life: a pod gets a machine, has to leave it again, and the machine goes. Each stage has a name and a deadline in virtual time.
+//! One life: a pod gets a machine, has to leave it again, and the machine goes. The next one goes with its NodePool. Each stage has a name and a deadline in virtual time.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -131,6 +131,10 @@ async fn story(lab: &Lab) -> Result<(), String> {
             objects[0]["status"]["conditions"].is_array()
         })
         .await?;
+        until(&format!("a finalizer of {resource}"), || {
+            in_use(lab, resource)
+        })
+        .await?;
     }
     let told = |so: &dyn Fn(&Value) -> bool| lab.kube.list("events.events.k8s.io").iter().any(so);
     until("an Event of the launch", || {
@@ -163,10 +167,29 @@ async fn story(lab: &Lab) -> Result<(), String> {
     })
     .await?;
     until("its Node deleted", || lab.kube.list("nodes").len() == 2).await?;
-    until("its claim closed", || {
-        lab.kube.list("nodeclaims.kproxide.dev").is_empty()
+    let all_closed = || lab.kube.list("nodeclaims.kproxide.dev").is_empty();
+    until("its claim closed", all_closed).await?;
+    until("the finalizer taken off again", || {
+        !in_use(lab, "nodepools")
+    })
+    .await?;
+
+    deploy("large", 1, "3900m");
+    until("a second machine", || running(lab, "large") == 1).await?;
+    lab.kube
+        .delete("nodepools.kproxide.dev", "", "workers")
+        .unwrap();
+    until("the second machine gone with its NodePool", || {
+        let pools = lab.kube.list("nodepools.kproxide.dev");
+        all_closed() && pools.is_empty()
     })
     .await
+}
+
+/// The only object of the resource carries kproxide's finalizer.
+fn in_use(lab: &Lab, resource: &str) -> bool {
+    let objects = lab.kube.list(&format!("{resource}.kproxide.dev"));
+    objects[0]["metadata"]["finalizers"] == json!(["kproxide.dev/in-use"])
 }
 
 /// The pods of an app that run.

@@ -421,7 +421,8 @@ fn pool_violation(world: &World, tally: &Tally, launch: &Launch) -> Option<Viola
     let Some(pool) = world.pools().get(&spec.pool) else {
         return Some(Violation::NoSuchPool);
     };
-    if pool.paused || pool.problem.is_some() || pool.class != spec.class {
+    let is_going = pool.existence.deleting_since.is_some();
+    if pool.paused || is_going || pool.problem.is_some() || pool.class != spec.class {
         return Some(Violation::PoolNotInUse);
     }
     if !pool.clusters.is_empty() && !pool.clusters.contains(&spec.cluster) {

@@ -6,6 +6,9 @@ pub const GROUP: &str = "kproxide.dev";
 /// The finalizer of a NodeClaim: it stays until the absence of the machine is proven.
 pub const FINALIZER: &str = "kproxide.dev/machine";
 
+/// The finalizer of a NodePool, NodeClass or ProxmoxCluster: it stays while a machine needs the object.
+pub const IN_USE: &str = "kproxide.dev/in-use";
+
 // Labels of Nodes (and the first two of NodeClaims) that say what the machine was made for.
 pub const POOL: &str = "kproxide.dev/pool";
 pub const CLASS: &str = "kproxide.dev/class";
@@ -31,6 +34,8 @@ pub const REPLACE: &str = "kproxide.dev/replace";
 pub const PAUSE: &str = "kproxide.dev/pause";
 /// Annotation of a NodePool: with a new value kproxide makes machines again that no pod used before.
 pub const RETRY: &str = "kproxide.dev/retry";
+/// Annotation of a NodePool: if it is deleted, its machines stay.
+pub const KEEP_MACHINES: &str = "kproxide.dev/keep-machines";
 /// Annotation of the Ledger by which a person says that a freeze is meant.
 pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";
 /// Annotation of the Ledger by which a person takes what an anchor shows for ours.

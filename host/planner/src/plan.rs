@@ -11,7 +11,8 @@ pub use crate::facts::RemovalReason;
 use crate::facts::{ClaimSpec, LedgerFacts, Mark, PolicyUse, Shape};
 use crate::hold::Hold;
 use crate::ids::{
-    ClaimName, ClusterName, Digest, InstanceTypeName, NodeName, PodKey, PoolName, Uid, Vmid,
+    ClaimName, ClassName, ClusterName, Digest, InstanceTypeName, NodeName, PodKey, PoolName, Uid,
+    Vmid,
 };
 use crate::question::{Decoration, HypervisorDescription, Machine};
 use crate::reasons::GiveUp;
@@ -31,6 +32,9 @@ pub struct Plan {
     /// Anchors to make or to give a new mark, once the Ledger is written.
     #[serde(default)]
     pub anchors: Vec<AnchorStep>,
+    /// Finalizers of NodePools, NodeClasses and ProxmoxClusters, to be put on or taken off.
+    #[serde(default)]
+    pub finalizers: Vec<FinalizerStep>,
     /// One for every claim, by name: what may be done with it.
     pub advances: Vec<Advance>,
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
@@ -123,6 +127,23 @@ pub struct AnchorStep {
     /// The mark that it must show now. `None`: there is no anchor, so make one.
     pub from: Option<Mark>,
     pub to: Mark,
+}
+
+/// Machines need this object, or no longer do: its finalizer [`crate::keys::IN_USE`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinalizerStep {
+    pub object: Needed,
+    pub uid: Uid,
+    /// The finalizer is put on. False: it is taken off.
+    pub in_use: bool,
+}
+
+/// An object of the user that machines need.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Needed {
+    Pool(PoolName),
+    Class(ClassName),
+    Cluster(ClusterName),
 }
 
 /// The Node of this claim could go, or no longer can: its condition `Unneeded` changes to this.

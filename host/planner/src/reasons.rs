@@ -23,6 +23,8 @@ pub enum GiveUp {
     PoolPaused(PoolName),
     ScaleDownOff,
     DoNotDisrupt,
+    /// Of a NodePool that is being deleted.
+    MachinesKept,
     ScaleDownDisabled,
     /// It is pending, and fits on the Node.
     Pending(PodKey),
@@ -38,6 +40,9 @@ impl fmt::Display for GiveUp {
             Self::PoolPaused(pool) => Hold::PoolPaused(pool.clone()).fmt(f),
             Self::ScaleDownOff => f.write_str("scale-down was disabled"),
             Self::DoNotDisrupt => Kept::DoNotDisrupt.fmt(f),
+            Self::MachinesKept => f.write_str(
+                "its NodePool is deleted without its machines (kproxide.dev/keep-machines)",
+            ),
             Self::ScaleDownDisabled => Kept::ScaleDownDisabled.fmt(f),
             Self::Pending(pod) => write!(f, "pod {pod} is pending and fits on this Node"),
             Self::CameBack(back) => back.fmt(f),

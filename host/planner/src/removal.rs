@@ -18,6 +18,7 @@ pub(crate) enum Allowance {
 pub(crate) enum Loss {
     Deleted,
     NoVm,
+    PoolDeleted,
 }
 
 /// The columns are explained where they are asked.
@@ -33,11 +34,12 @@ struct Row {
 }
 
 impl RemovalReason {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Empty,
         Self::Underutilized,
         Self::Expired,
         Self::Replace,
+        Self::PoolDeleted,
         Self::Repair,
         Self::LaunchFailed,
         Self::Deleted,
@@ -51,6 +53,7 @@ impl RemovalReason {
             Self::Underutilized => "Underutilized",
             Self::Expired => "Expired",
             Self::Replace => "Replace",
+            Self::PoolDeleted => "PoolDeleted",
             Self::Repair => "Repair",
             Self::LaunchFailed => "LaunchFailed",
             Self::Deleted => "Deleted",
@@ -89,6 +92,10 @@ impl RemovalReason {
             },
             Self::Underutilized => smaller,
             Self::Expired | Self::Replace => voluntary,
+            Self::PoolDeleted => Row {
+                loss: Some(Loss::PoolDeleted),
+                ..voluntary
+            },
             Self::Repair => Row {
                 is_budgeted: true,
                 allowance: Allowance::Repairs,
@@ -154,6 +161,7 @@ impl fmt::Display for RemovalReason {
             Self::Underutilized => "its pods fit on other Nodes",
             Self::Expired => "it is older than expireAfter",
             Self::Replace => "you asked for its replacement (kproxide.dev/replace)",
+            Self::PoolDeleted => "its NodePool is being deleted",
             Self::Repair => "it has not been Ready for too long",
             Self::LaunchFailed => "its launch failed",
             Self::Deleted => "its claim was deleted",

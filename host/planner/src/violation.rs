@@ -35,6 +35,7 @@ pub enum Violation {
     NotArmed,
     Budget,
     MinNodes,
+    PoolStays,
     NotCounted,
     Frozen,
     Anchor,
@@ -49,7 +50,9 @@ impl fmt::Display for Violation {
             Self::BadName => f.write_str("its name is no DNS label"),
             Self::NoTemplate => f.write_str("it clones no template of its class"),
             Self::NoSuchPool => f.write_str("its pool does not exist"),
-            Self::PoolNotInUse => f.write_str("its pool is paused or cannot be used"),
+            Self::PoolNotInUse => {
+                f.write_str("its pool is paused, being deleted, or cannot be used")
+            }
             Self::PoolLimit => f.write_str("it would pass a limit of its pool"),
             Self::NumberTaken(vmid) => write!(f, "VMID {vmid} is in use"),
             Self::NumberOutOfRange(vmid) => write!(f, "VMID {vmid} is outside the cluster's range"),
@@ -69,6 +72,7 @@ impl fmt::Display for Violation {
             Self::Protected => f.write_str("it must not be disrupted"),
             Self::NotArmed => f.write_str("nothing may be removed yet"),
             Self::Budget => f.write_str("more removals than its pool's budget"),
+            Self::PoolStays => f.write_str("nobody deletes its pool"),
             Self::MinNodes => f.write_str("its pool would fall below minNodes"),
             Self::NotCounted => f.write_str("the Ledger does not count it for the breaker"),
             Self::Frozen => f.write_str("too many machines are bad at once"),

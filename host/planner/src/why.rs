@@ -132,6 +132,7 @@ pub enum Unusable {
         pool: PoolName,
         until: Timestamp,
     },
+    BeingDeleted(PoolName),
     NoKey,
     /// Something is wrong with the definitions of our own objects.
     Definitions(String),
@@ -484,6 +485,7 @@ impl fmt::Display for Unusable {
                 "no pod used more than 10 machines that NodePool {pool} made within an hour, so kproxide makes none for it before {until:.0} (LaunchesPaused). Look at why its Nodes take no pods. To go on at once: kubectl annotate --overwrite nodepool {pool} {}=\"$(date)\"",
                 crate::keys::RETRY
             ),
+            Self::BeingDeleted(pool) => write!(f, "NodePool {pool} is being deleted"),
             Self::NoKey => {
                 f.write_str("the ownership key is missing, so kproxide launches nothing")
             }

@@ -18,15 +18,16 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
-use kproxide_planner::plan::{Launch, Plan, RemovalReason, Standing, Verdict};
+use kproxide_planner::plan::{FinalizerStep, Launch, Plan, RemovalReason, Standing, Verdict};
 use kproxide_planner::time::later;
 use kproxide_planner::world::World;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::kube::definition;
-use crate::kube::error::Error;
+use crate::chain::chain;
+use crate::kube::error::{Cas, Error};
+use crate::kube::{definition, finalizers};
 
 mod context;
 
@@ -161,13 +162,12 @@ impl Actor {
         }
     }
 
-    /// Why claims cannot be relied on, by a fresh look at their definition.
+    /// Why our objects cannot be relied on, by a fresh look at their definitions.
     ///
     /// # Errors
     /// It could not be read: nothing follows from that, and every claim that is deleted waits for a look of its own.
     pub async fn definition_problem(&self) -> Result<Option<String>, Error> {
-        let definition = definition::of_claims(&self.context.kube).await?;
-        Ok(definition.problem())
+        definition::problem(&self.context.kube).await
     }
 
     /// Of the reservations that are old enough to be given up, those whose claims do not exist, by a fresh look at each.
@@ -201,6 +201,7 @@ impl Actor {
             };
             return started;
         }
+        self.set_finalizers(&plan.finalizers, term).await;
         if let Reservation::Stands(_) | Reservation::Unneeded = reservation {
             for launch in &plan.launches {
                 if self.launch(launch, world, term) {
@@ -253,6 +254,19 @@ impl Actor {
             started.ledger = Some(ledger);
         }
         started
+    }
+
+    /// Puts finalizers on what machines need, and takes them off what none needs any more.
+    async fn set_finalizers(&self, steps: &[FinalizerStep], term: &str) {
+        for step in steps.iter().take_while(|_| self.leads_in(term)) {
+            match finalizers::set(&self.context.kube, step).await {
+                Ok(Cas::Written(()) | Cas::Conflict | Cas::Gone) => {}
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::warn!(object = ?step.object, error, "the finalizer was not changed; the next tick tries again");
+                }
+            }
+        }
     }
 
     fn leads_in(&self, term: &str) -> bool {

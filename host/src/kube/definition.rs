@@ -1,41 +1,60 @@
-//! Whether the CustomResourceDefinition of claims exists and is not being deleted.
+//! Whether the CustomResourceDefinitions of our objects exist and are not being deleted.
 //!
-//! If a user deletes it, Kubernetes deletes every claim. Otherwise a deleted claim means that a user wants its machine
-//! gone. Kubernetes marks the definition as deleted before it marks the claims. So a read of the definition that begins
-//! after a claim is seen as deleted tells the two cases apart.
+//! If a user deletes one, Kubernetes deletes every object of that kind. Otherwise a deleted claim means that a user
+//! wants its machine gone, and a deleted NodePool all of its machines. Kubernetes marks the definition as deleted before
+//! it marks the objects. So a read of the definition that begins after an object is seen as deleted tells the two cases
+//! apart.
 
+use futures::future::try_join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 
 use super::client::Client;
-use super::crd::NodeClaim;
+use super::crd::{Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use super::error::Error;
 
-/// How it stands.
+/// How one of them stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
     Stands,
-    /// It goes once the last claim has gone.
+    /// It goes once the last object of the kind has gone.
     BeingDeleted,
     Gone,
 }
 
 impl Definition {
     /// Why nothing is launched or removed, and what to do.
-    pub fn problem(self) -> Option<String> {
-        let name = NodeClaim::crd_name();
+    fn problem(self, name: &str) -> Option<String> {
+        let kind = name.split('.').next().unwrap_or(name);
         match self {
             Self::Stands => None,
             Self::BeingDeleted => Some(format!(
-                "the CustomResourceDefinition {name} is being deleted, and every claim with it: machines and Nodes stay as they are, and nothing is launched or removed; \
-                 this cannot be taken back: take the finalizers off the claims, and apply the chart's crds/nodeclaims.yaml again"
+                "the CustomResourceDefinition {name} is being deleted, and all {kind} with it: machines and Nodes stay as they are, and nothing is launched or removed; \
+                 this cannot be taken back: take the finalizers off the {kind}, and apply the chart's crds/{kind}.yaml again"
             )),
             Self::Gone => Some(format!(
                 "there is no CustomResourceDefinition {name}: machines and Nodes stay as they are, and nothing is launched or removed; apply the chart's \
-                 crds/nodeclaims.yaml again"
+                 crds/{kind}.yaml again"
             )),
         }
     }
+}
+
+/// What is wrong with the definitions, by a fresh look at each; that of claims comes first.
+///
+/// # Errors
+/// When one cannot be read: nothing follows from that.
+pub async fn problem(client: &Client) -> Result<Option<String>, Error> {
+    let names = [
+        NodeClaim::crd_name(),
+        NodePool::crd_name(),
+        NodeClass::crd_name(),
+        ProxmoxCluster::crd_name(),
+        Ledger::crd_name(),
+    ];
+    let looks = try_join_all(names.map(|name| look(client, name))).await?;
+    let mut problems = names.iter().zip(looks);
+    Ok(problems.find_map(|(name, look)| look.problem(name)))
 }
 
 /// By a quorum read.
@@ -43,7 +62,10 @@ impl Definition {
 /// # Errors
 /// When it cannot be read: nothing follows from that.
 pub async fn of_claims(client: &Client) -> Result<Definition, Error> {
-    let name = NodeClaim::crd_name();
+    look(client, NodeClaim::crd_name()).await
+}
+
+async fn look(client: &Client, name: &str) -> Result<Definition, Error> {
     let found = client
         .all::<CustomResourceDefinition>()
         .get_metadata_opt(name)

@@ -24,6 +24,8 @@ pub mod claims;
 
 pub mod definition;
 
+pub mod finalizers;
+
 pub mod ledger;
 
 pub mod nodes;
@@ -42,10 +44,9 @@ pub mod manifest;
 
 pub mod lease;
 
-pub mod events;
-
 #[cfg(test)]
 mod cases;
+pub mod events;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]

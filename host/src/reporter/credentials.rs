@@ -26,7 +26,7 @@ impl Reporter {
                 if !pool.clusters.is_empty() && !pool.clusters.contains(cluster) {
                     continue;
                 }
-                let about = About::pool(name, &pool.uid);
+                let about = About::pool(name, &pool.existence.uid);
                 let message = format!("ProxmoxCluster {cluster}: {}", in_full(excess));
                 let subject = (about.clone(), message.clone());
                 if !self.excess_reported.contains(&subject) {

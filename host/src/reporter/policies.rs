@@ -58,7 +58,7 @@ impl Reporter {
                 let Some(refusal) = self.refusals.get(policy) else {
                     continue;
                 };
-                let about = About::pool(name, &pool.uid);
+                let about = About::pool(name, &pool.existence.uid);
                 let subject = (about.clone(), refusal.to_string());
                 if !self.refusals_reported.contains(&subject) {
                     let message = refusal.to_string();
@@ -74,7 +74,12 @@ impl Reporter {
     pub(super) fn report_failures(&mut self, failures: &Failures, world: &World, now: Timestamp) {
         for (name, message) in failures {
             if let Some(pool) = world.pools().get(name) {
-                self.warn(About::pool(name, &pool.uid), POLICY_FAILED, message, now);
+                self.warn(
+                    About::pool(name, &pool.existence.uid),
+                    POLICY_FAILED,
+                    message,
+                    now,
+                );
             }
         }
     }

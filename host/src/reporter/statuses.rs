@@ -143,6 +143,9 @@ fn pool_readiness(
     if let Some(problem) = &world.host().definition_problem {
         return Readiness::not_ready("ClaimsUndefined", problem.clone());
     }
+    if pool.existence.deleting_since.is_some() {
+        return Readiness::not_ready("BeingDeleted", going(name, pool, world));
+    }
     let Some(class) = world.classes().get(&pool.class) else {
         return Readiness::not_ready(
             "ClassMissing",
@@ -162,6 +165,36 @@ fn pool_readiness(
             Some((reason, text)) => Readiness::not_ready(reason, text),
             None => Readiness::ready(),
         },
+    }
+}
+
+/// How far the deletion of a pool is, and what it waits for.
+fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
+    let of_pool = world.claims().iter();
+    let of_pool = of_pool.filter(|(_, claim)| claim.spec.pool == *name);
+    let left: Vec<&str> = of_pool.map(|(name, _)| name.as_str()).collect();
+    if pool.keep_machines {
+        return "somebody deletes this NodePool, and its machines stay (kproxide.dev/keep-machines)".to_owned();
+    }
+    if pool.paused {
+        return format!(
+            "somebody deletes this NodePool, but it is paused, so its {} machines stay. Set spec.paused to false, or take the annotation kproxide.dev/pause off",
+            left.len()
+        );
+    }
+    format!(
+        "somebody deletes this NodePool. kproxide removes its machines one after the other, as scaleDown.budget allows, and forces nothing: what keeps a Node stands in its NodeClaim. Left: {}. To remove one at once: kubectl delete nodeclaim NAME",
+        listed(&left)
+    )
+}
+
+/// The first few names.
+fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 5;
+    match names.len() {
+        0 => "none".to_owned(),
+        1..=SHOWN => names.join(", "),
+        more => format!("{} and {} more", names[..SHOWN].join(", "), more - SHOWN),
     }
 }
 

@@ -130,6 +130,34 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// The release is uninstalled and installed again, by the same values.
+    pub(crate) async fn reinstall(self) -> Self {
+        let Self {
+            cluster,
+            served,
+            pod,
+            front,
+            launcher,
+            ..
+        } = self;
+        let status = pod.remove().await.unwrap();
+        assert!(status.success(), "kproxide ended with {status} on SIGTERM");
+        let uninstall = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait"];
+        cluster.helm(&uninstall).await.unwrap();
+        let values = values(&served);
+        install(cluster, &values).await;
+        let mut pod = launcher.launch(NAMESPACE, SELECTOR).await.unwrap();
+        pod.ready(SOON).await.unwrap();
+        Self {
+            cluster,
+            served,
+            pod,
+            front,
+            admin_port: values["admin"]["port"].as_u64().unwrap(),
+            launcher,
+        }
+    }
+
     /// A second replica, on an address of its own. It is ready, and the first one leads.
     pub(crate) async fn second_replica(&self) -> RunningPod {
         let deployment = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}");

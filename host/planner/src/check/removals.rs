@@ -159,12 +159,18 @@ impl<'w> Removals<'w> {
             | RemovalReason::Underutilized
             | RemovalReason::Expired
             | RemovalReason::Replace
+            | RemovalReason::PoolDeleted
             | RemovalReason::Repair => {
                 let is_spent = pool.is_none_or(|pool| *under_way >= pool.scale_down.budget);
                 if is_spent {
                     return Some(Violation::Budget);
                 }
             }
+        }
+        let goes =
+            |pool: &PoolFacts| pool.existence.deleting_since.is_some() && !pool.keep_machines;
+        if reason == RemovalReason::PoolDeleted && !pool.is_some_and(goes) {
+            return Some(Violation::PoolStays);
         }
         if reason.scales_down() && pool.is_none_or(|pool| *staying <= pool.min_nodes) {
             return Some(Violation::MinNodes);

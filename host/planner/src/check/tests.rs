@@ -85,7 +85,7 @@ fn launches_are_held_against_every_limit() {
     check(|scene, _| scene.pools.clear(), "its pool does not exist");
     check(
         |scene, _| scene.workers().class = "other".into(),
-        "its pool is paused or cannot be used",
+        "its pool is paused, being deleted, or cannot be used",
     );
     check(
         |scene, _| scene.workers().clusters = vec!["other".into()],

@@ -56,6 +56,10 @@ pub struct LedgerFacts {
     /// Set while kproxide removes nothing because too many machines went bad at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze: Option<Freeze>,
+    /// NodePools whose deletion kproxide saw begin, or that you confirmed: their machines may go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub deletions: Vec<PoolDeletion>,
     /// kproxide's machines without a NodeClaim, and since when.
     // kproxide waits until their Nodes are Ready, or until `--orphan-grace` is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -327,6 +331,18 @@ pub struct Freeze {
     pub since: Timestamp,
     /// How many machines were bad then.
     pub machines: u32,
+}
+
+/// The machines of this NodePool may be removed, because somebody deletes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PoolDeletion {
+    /// Name of the NodePool.
+    pub pool: PoolName,
+    /// UID of the NodePool.
+    #[serde(rename = "poolUID")]
+    pub uid: Uid,
 }
 
 /// Why a launch failed.

@@ -96,6 +96,9 @@ pub struct HostFacts {
     pub own_node: Option<NodeName>,
     /// No destructive step is taken before this moment (cold start: two ticks and 60 s since leadership began).
     pub armed_at: Option<jiff::Timestamp>,
+    /// Since when this process leads.
+    #[serde(default)]
+    pub leads_since: Option<jiff::Timestamp>,
     /// Plans that are shown but not acted on.
     pub dry_run: bool,
     #[serde(default)]

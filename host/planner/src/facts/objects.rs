@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::kubernetes::{Labels, Taint};
@@ -12,6 +12,26 @@ use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId};
 use crate::ids::{ClassName, ClusterName, Digest, InstanceTypeName, StorageName, Uid, Vmid};
 use crate::resources::Resources;
+
+/// How one of the user's objects stands in the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Existence {
+    pub uid: Uid,
+    /// It carries kproxide's finalizer [`crate::keys::IN_USE`], so that it stays while machines need it.
+    pub in_use: bool,
+    /// Somebody deletes it: since when.
+    pub deleting_since: Option<Timestamp>,
+}
+
+impl Default for Existence {
+    fn default() -> Self {
+        Self {
+            uid: Uid::from(""),
+            in_use: false,
+            deleting_since: None,
+        }
+    }
+}
 
 /// ProxmoxCluster: where machines may be made, and what must stay free.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +55,8 @@ pub struct ClusterFacts {
     pub clones_per_hypervisor: u32,
     /// Why kproxide cannot use the object as it stands. It then launches nothing there.
     pub problem: Option<String>,
+    #[serde(default)]
+    pub existence: Existence,
 }
 
 /// NodeClass: what a machine is made from.
@@ -75,6 +97,8 @@ pub struct ClassFacts {
     /// Changes when the class changes so that new machines would differ. With the template's digest it will tell drift.
     pub digest: Digest,
     pub problem: Option<String>,
+    #[serde(default)]
+    pub existence: Existence,
 }
 
 /// What a CSI driver will say of a Node of the class. It counts until a Node of the class has shown it.
@@ -165,7 +189,11 @@ pub struct Timeouts {
 /// NodePool: how many machines of which classes, with which labels, under which policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolFacts {
-    pub uid: Uid,
+    #[serde(default)]
+    pub existence: Existence,
+    /// If it is deleted, its machines stay, without a pool.
+    #[serde(default)]
+    pub keep_machines: bool,
     pub class: ClassName,
     /// Empty: every cluster.
     pub clusters: Vec<ClusterName>,
@@ -194,6 +222,14 @@ pub struct PoolFacts {
     /// Room that kproxide keeps free in the pool for pods to come.
     pub headroom: Resources,
     pub problem: Option<String>,
+}
+
+impl PoolFacts {
+    /// It is being deleted, and its machines with it: since when.
+    pub fn going_since(&self) -> Option<Timestamp> {
+        let since = self.existence.deleting_since;
+        since.filter(|_| !self.keep_machines)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

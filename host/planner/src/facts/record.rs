@@ -103,6 +103,8 @@ pub enum RemovalReason {
     Expired,
     /// The annotation `kproxide.dev/replace`.
     Replace,
+    /// Somebody deletes its NodePool.
+    PoolDeleted,
     /// Not Ready for too long.
     Repair,
     /// The launch failed or its deadline passed.

@@ -2,18 +2,22 @@
 //! control plane, an inventory or a user's mistake. Then kproxide removes nothing, and concludes nothing from what is
 //! gone, until fewer machines are bad or a user confirms that this is intended.
 //!
+//! A NodePool that somebody deletes counts with all its machines. One whose deletion kproxide did not see begin freezes
+//! in any case: a controller that was away for a week must not carry out what it finds.
+//!
 //! The Ledger records it. A user confirms one freeze by its [`acknowledgement`], which names the time when it began and
 //! the number of machines. So an old confirmation does not fit another freeze, nor one that has grown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use crate::claim::{Condition, GuestHint, Phase};
 use crate::facts::{
     ClaimFacts, EntryState, Freeze, GuestStatus, LedgerEntry, LedgerFacts, OrphanLook,
+    PoolDeletion, PoolFacts,
 };
-use crate::ids::ClaimName;
+use crate::ids::{ClaimName, PoolName};
 use crate::ledger::is_of_claim;
 use crate::removal::Loss;
 use crate::world::World;
@@ -23,12 +27,17 @@ const FEW: usize = 3;
 /// A freeze needs more than this share of bad machines, in percent.
 const MOST_PERCENT: usize = 45;
 
+/// The Ledger holds this many deletions of NodePools.
+const MOST_DELETIONS: usize = 1000;
+
 /// What is bad now.
 struct Mass {
     bad: usize,
     all: usize,
     /// How many of each kind, for people.
-    kinds: [(usize, &'static str); 4],
+    kinds: [(usize, &'static str); 5],
+    /// A NodePool that was being deleted already when kproxide began to lead, with how many machines.
+    found: Option<(PoolName, usize)>,
 }
 
 /// The annotation's value that acknowledges this freeze, and no other.
@@ -47,31 +56,65 @@ pub(crate) fn is_frozen(ledger: &LedgerFacts) -> bool {
 /// If more machines are bad than before, it is a new freeze, because fewer were confirmed.
 pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
     let mass = Mass::of(world, ledger);
-    if !mass.is_most() {
-        ledger.freeze = None;
-        // The annotation has done its work.
-        ledger.acknowledged = None;
-        return None;
+    let frozen = mass.review(ledger, now);
+    if frozen.is_none() {
+        note_deletions(world, ledger);
     }
-    let machines = u32::try_from(mass.bad).unwrap_or(u32::MAX);
-    let known = ledger.freeze.take();
-    let freeze = match known.filter(|freeze| machines <= freeze.machines) {
-        Some(freeze) => freeze,
-        None => Freeze {
-            since: now,
-            machines,
-        },
-    };
-    let wanted = acknowledgement(&freeze);
-    ledger.freeze = Some(freeze);
-    is_frozen(ledger).then(|| mass.message(&wanted))
+    frozen
+}
+
+/// From now on the machines of pools that are being deleted may go, whoever leads.
+fn note_deletions(world: &World, ledger: &mut LedgerFacts) {
+    let going = world.pools().iter();
+    let going = going.filter(|(_, pool)| pool.going_since().is_some());
+    ledger.deletions = going
+        .map(|(name, pool)| PoolDeletion {
+            pool: name.clone(),
+            uid: pool.existence.uid.clone(),
+        })
+        .take(MOST_DELETIONS)
+        .collect();
+}
+
+/// The pool's deletion began before this process led, and nothing says that anybody has seen it begin.
+fn is_found(world: &World, ledger: &LedgerFacts, pool: &PoolFacts) -> bool {
+    let leads_since = world.host().leads_since;
+    let before = pool
+        .going_since()
+        .zip(leads_since)
+        .is_some_and(|(since, lead)| since < lead);
+    let mut known = ledger.deletions.iter();
+    before && !known.any(|row| row.uid == pool.existence.uid)
 }
 
 impl Mass {
+    fn review(&self, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
+        let mass = self;
+        if !mass.is_most() && mass.found.is_none() {
+            ledger.freeze = None;
+            // The annotation has done its work.
+            ledger.acknowledged = None;
+            return None;
+        }
+        let machines = u32::try_from(mass.bad).unwrap_or(u32::MAX);
+        let known = ledger.freeze.take();
+        let freeze = match known.filter(|freeze| machines <= freeze.machines) {
+            Some(freeze) => freeze,
+            None => Freeze {
+                since: now,
+                machines,
+            },
+        };
+        let wanted = acknowledgement(&freeze);
+        ledger.freeze = Some(freeze);
+        is_frozen(ledger).then(|| mass.message(&wanted))
+    }
+
     fn of(world: &World, ledger: &LedgerFacts) -> Self {
         let mut all: BTreeSet<&ClaimName> = BTreeSet::new();
-        let mut kinds: [BTreeSet<&ClaimName>; 4] = Default::default();
-        let [not_ready, no_vm, deleted, no_claim] = &mut kinds;
+        let mut kinds: [BTreeSet<&ClaimName>; 5] = Default::default();
+        let [not_ready, no_vm, deleted, no_claim, of_pool] = &mut kinds;
+        let mut found: BTreeMap<&PoolName, usize> = BTreeMap::new();
         for (name, claim) in world.claims() {
             let was_in_service = claim.status.since(Condition::Initialized).is_some();
             // A machine that is being drained counts too: its drain may be given up, which must not end the freeze.
@@ -83,8 +126,15 @@ impl Mass {
             if claim.status.phase != Phase::Initialized {
                 continue;
             }
+            let pool = world.pools().get(&claim.spec.pool);
+            let pool = pool.filter(|pool| pool.going_since().is_some());
+            if pool.is_some_and(|pool| is_found(world, ledger, pool)) {
+                *found.entry(&claim.spec.pool).or_default() += 1;
+            }
             if claim.deleting_since.is_some() {
                 deleted.insert(name);
+            } else if pool.is_some() {
+                of_pool.insert(name);
             } else if has_no_vm(world, claim) {
                 no_vm.insert(name);
             } else if !has_ready_node(world, claim) {
@@ -96,6 +146,7 @@ impl Mass {
             let kind = match row.reason.loss() {
                 Some(Loss::Deleted) => &mut *deleted,
                 Some(Loss::NoVm) => &mut *no_vm,
+                Some(Loss::PoolDeleted) => &mut *of_pool,
                 None => continue,
             };
             all.insert(&row.claim);
@@ -118,7 +169,7 @@ impl Mass {
             }
         }
         let bad: BTreeSet<&&ClaimName> = kinds.iter().flatten().collect();
-        let [not_ready, no_vm, deleted, no_claim] = kinds.each_ref().map(BTreeSet::len);
+        let [not_ready, no_vm, deleted, no_claim, of_pool] = kinds.each_ref().map(BTreeSet::len);
         Self {
             bad: bad.len(),
             all: all.len(),
@@ -127,7 +178,12 @@ impl Mass {
                 (no_vm, "VMs that are gone from Proxmox"),
                 (deleted, "NodeClaims that were deleted"),
                 (no_claim, "NodeClaims that vanished"),
+                (of_pool, "machines of NodePools that are being deleted"),
             ],
+            found: found
+                .into_iter()
+                .next()
+                .map(|(pool, count)| (pool.clone(), count)),
         }
     }
 
@@ -136,6 +192,14 @@ impl Mass {
     }
 
     fn message(&self, acknowledgement: &str) -> String {
+        let meant = format!(
+            "kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}"
+        );
+        if let Some((pool, count)) = &self.found {
+            return format!(
+                "frozen: NodePool {pool} was being deleted already when this kproxide began to lead, and {count} of its machines are in service. kproxide removes and repairs nothing until you say what you want. To keep the machines: kubectl annotate nodepool {pool} kproxide.dev/keep-machines=true. To remove them: {meant}"
+            );
+        }
         let kinds: Vec<String> = self
             .kinds
             .iter()
@@ -143,7 +207,7 @@ impl Mass {
             .map(|(count, kind)| format!("{count} {kind}"))
             .collect();
         format!(
-            "frozen: {} of {} managed machines went bad at once ({}), which looks like a failure of the network or the control plane, or like a mistake. kproxide removes and repairs nothing until at most {FEW} machines, or at most {MOST_PERCENT} % of them, are bad. If you meant it: kubectl annotate ledger kproxide --overwrite kproxide.dev/acknowledge-removal={acknowledgement}",
+            "frozen: {} of {} managed machines went bad at once ({}), which looks like a failure of the network or the control plane, or like a mistake. kproxide removes and repairs nothing until at most {FEW} machines, or at most {MOST_PERCENT} % of them, are bad. If you meant it: {meant}",
             self.bad,
             self.all,
             kinds.join(", ")

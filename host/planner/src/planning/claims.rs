@@ -285,6 +285,9 @@ impl Planning<'_> {
         if is_protected(&mut self.tick, row) {
             return Some(GiveUp::DoNotDisrupt);
         }
+        if reason == RemovalReason::PoolDeleted && pool.going_since().is_none() {
+            return Some(GiveUp::MachinesKept);
+        }
         if !reason.scales_down() {
             return None;
         }
@@ -339,7 +342,7 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         tick.found(
             Severity::Notice,
             format!("NodeClaim/{name}"),
-            format!("{why}. Nothing was asked of it yet, so kproxide closes the NodeClaim and makes the machine elsewhere"),
+            format!("{why}. Nothing was asked of it yet, so kproxide closes the NodeClaim. If a machine is still wanted, kproxide makes it elsewhere"),
         );
         row.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
         row.stage = Stage::Overdue;
@@ -367,6 +370,10 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
     } = &claim.spec;
     if claim.status.phase != Phase::Pending || !claim.has_finalizer || adopts.is_some() {
         return None;
+    }
+    let pool = world.pools().get(&claim.spec.pool);
+    if pool.is_some_and(|pool| pool.going_since().is_some()) {
+        return Some(format!("NodePool {} is being deleted", claim.spec.pool));
     }
     if claim.spec.clone.is_none() {
         return Some(
@@ -451,6 +458,9 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
     let may_go = !is_protected(tick, row) && row.claim.status.refusal().is_none();
     if !may_go || rests(tick, row.claim) {
         return None;
+    }
+    if row.pool.is_some_and(|pool| pool.going_since().is_some()) {
+        return Some(RemovalReason::PoolDeleted);
     }
     if row.claim.replace {
         return Some(RemovalReason::Replace);

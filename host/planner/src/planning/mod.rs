@@ -22,6 +22,7 @@ mod decorate;
 pub mod expected;
 mod explain;
 mod filters;
+mod finalizers;
 mod fit;
 mod learned;
 mod loops;
@@ -272,11 +273,13 @@ impl<'w> Planning<'w> {
             Some(ledger) => *ledger == self.ledger,
             None => self.ledger == LedgerFacts::default(),
         };
+        let finalizers = finalizers::steps(self.tick.world, &self.ledger, &self.launches);
         let mut plan = Plan {
             ledger: (!stands).then_some(self.ledger),
             launches: self.launches,
             adoptions: self.adoptions,
             anchors: self.anchors,
+            finalizers,
             advances: advances.collect(),
             unneeded: self.unneeded,
             decorations,
@@ -290,6 +293,7 @@ impl<'w> Planning<'w> {
             && plan.ledger.is_none()
             && plan.launches.is_empty()
             && plan.adoptions.is_empty()
+            && plan.finalizers.is_empty()
             && plan.unneeded.is_empty()
             && plan.awaited == *self.tick.world.awaited();
         plan.settled_at = is_settled.then_some(self.tick.now);

@@ -260,6 +260,9 @@ impl<'w> Planning<'w> {
             let pool = name.clone();
             return Err(Unusable::Pool { pool, problem });
         }
+        if pool.existence.deleting_since.is_some() {
+            return Err(Unusable::BeingDeleted(name.clone()));
+        }
         if pool.paused {
             return Err(Unusable::Paused(name.clone()));
         }

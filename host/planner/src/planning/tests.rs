@@ -6,6 +6,7 @@ mod blockers;
 mod breaking;
 mod clones;
 mod coming_room;
+mod deletion;
 mod drawn;
 mod fit;
 mod gates;

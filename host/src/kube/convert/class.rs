@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use kproxide_planner::facts::{
-    AddressRange, ClassFacts, CloudInit, CsiSetting, InstanceType, Join, MachineSpec, Network,
-    Timeouts, TopologyValue,
+    AddressRange, ClassFacts, CloudInit, CsiSetting, Existence, InstanceType, Join, MachineSpec,
+    Network, Timeouts, TopologyValue,
 };
 use kproxide_planner::ids::{Digest, InstanceTypeName, StorageName};
 use kproxide_planner::keys;
@@ -117,6 +117,8 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
         // The status has them.
         learned: Vec::new(),
         problem: problems.text(),
+        // The metadata has it.
+        existence: Existence::default(),
     }
 }
 

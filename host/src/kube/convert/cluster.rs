@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kproxide_planner::facts::ClusterFacts;
+use kproxide_planner::facts::{ClusterFacts, Existence};
 use kproxide_planner::ids::Vmid;
 
 use super::{Problems, unsigned};
@@ -103,6 +103,8 @@ pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<Cluster
         clones_per_storage: (*per_storage).max(1),
         clones_per_hypervisor: (*per_hypervisor).max(1),
         problem: problems.text(),
+        // The metadata has it.
+        existence: Existence::default(),
     };
     (facts, connection)
 }

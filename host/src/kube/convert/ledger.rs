@@ -49,7 +49,7 @@ mod tests {
     use jiff::Timestamp;
     use kproxide_planner::facts::{
         Anchor, Backoff, EntryState, ForeignMark, Freeze, InVain, LedgerEntry, Mark, OrphanSeen,
-        PolicyKind, PolicyState, Removal, Tried, Tries,
+        PolicyKind, PolicyState, PoolDeletion, Removal, Tried, Tries,
     };
     use kproxide_planner::ids::{HypervisorId, Vmid};
     use kproxide_planner::plan::RemovalReason;
@@ -139,6 +139,10 @@ mod tests {
                 since: moment,
                 machines: 12,
             }),
+            deletions: vec![PoolDeletion {
+                pool: "workers".into(),
+                uid: "7e1d".into(),
+            }],
             acknowledged: Some("12@2026-01-31T12:00:00Z".into()),
             orphans: vec![OrphanSeen {
                 cluster: "lab".into(),

@@ -31,7 +31,9 @@ pub(super) use storage::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::facts::Labels;
+use kproxide_planner::facts::{Existence, Labels};
+use kproxide_planner::ids::Uid;
+use kproxide_planner::keys;
 use kproxide_planner::quantity::Quantity;
 use kube::Resource;
 use kube::api::ObjectMeta;
@@ -157,6 +159,21 @@ fn flagged_in(meta: &ObjectMeta, key: &str) -> bool {
     meta.annotations
         .as_ref()
         .is_some_and(|annotations| flagged(annotations, key))
+}
+
+/// How a user's object stands in the API server.
+pub(super) fn existence(meta: &ObjectMeta) -> Existence {
+    Existence {
+        uid: Uid::from(meta.uid.as_deref().unwrap_or_default()),
+        in_use: carries(meta, keys::IN_USE),
+        deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
+    }
+}
+
+/// Whether it carries this finalizer.
+pub(super) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
+    let mut finalizers = meta.finalizers.iter().flatten();
+    finalizers.any(|name| name == finalizer)
 }
 
 /// Moments of an object that the API server has always filled in; the epoch if it did not.

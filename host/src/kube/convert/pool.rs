@@ -7,14 +7,14 @@ use jiff::SignedDuration;
 use kproxide_planner::facts::{
     BlockedBy, PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
 };
-use kproxide_planner::ids::{ClassName, ClusterName, Uid};
+use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::keys;
 use kproxide_planner::resources::Resources;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::pod::annotation;
-use super::{Problems, flagged_in};
+use super::{Problems, existence, flagged_in};
 use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, Period, PolicyChoice};
 
 pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
@@ -72,7 +72,8 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
     } = policies;
     let used = |kind, choice: &PolicyChoice| policy_use(kind, choice, &choice.settings);
     let facts = PoolFacts {
-        uid: Uid::from(meta.uid.as_deref().unwrap_or_default()),
+        existence: existence(meta),
+        keep_machines: flagged_in(meta, keys::KEEP_MACHINES),
         class: ClassName::from(node_class.as_str()),
         clusters: clusters
             .iter()

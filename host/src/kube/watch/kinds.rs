@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::{Change, Kind};
 use crate::kube::convert::{
     Unreadable, claim_facts, class_facts, cluster_facts, csi_driver_facts, csi_node_facts,
-    daemon_set_facts, defaults, disruption_budget_facts, ledger_facts, node_facts, pod_facts,
-    pool_facts, storage_capacity_facts, storage_class_facts, volume_attachment_facts,
+    daemon_set_facts, defaults, disruption_budget_facts, existence, ledger_facts, node_facts,
+    pod_facts, pool_facts, storage_capacity_facts, storage_class_facts, volume_attachment_facts,
     volume_claim_facts, volume_facts,
 };
 use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
@@ -173,6 +173,7 @@ impl Watched for CustomView<ProxmoxCluster> {
                 let (mut facts, connection) = cluster_facts(&spec);
                 let connection = connection.filter(|_| problem.is_none());
                 facts.problem = problem.or(facts.problem);
+                facts.existence = existence(&cluster.metadata);
                 (Box::new(facts), connection)
             })
             .unzip();
@@ -191,6 +192,7 @@ impl Watched for CustomView<NodeClass> {
             let (spec, problem) = read_spec(&class.spec, defaults::least_class());
             let mut facts = class_facts(&spec);
             facts.problem = problem.or(facts.problem);
+            facts.existence = existence(&class.metadata);
             let learned = class.status.get("learned").cloned();
             // Rows of another version of kproxide are learned anew.
             facts.learned = learned

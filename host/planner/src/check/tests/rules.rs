@@ -429,6 +429,8 @@ fn removing(reason: RemovalReason) -> (Scene, Plan) {
         scene.machine(name, "alpha");
     }
     scene.workers().scale_down.budget = 3;
+    let goes = reason == RemovalReason::PoolDeleted;
+    scene.workers().existence.deleting_since = goes.then(|| at(NOW));
     let mut plan = scene.plan();
     for advance in &mut plan.advances {
         advance.verdict = Verdict::Remove(reason);
@@ -501,6 +503,16 @@ fn removals_of_our_own_choice_leave_min_nodes_all_together() {
         scene.workers().min_nodes = 3;
         assert_eq!(found(&scene, &plan), None, "{reason}");
     }
+}
+
+#[test]
+fn machines_go_with_their_pool_only_while_somebody_deletes_it_with_them() {
+    let (mut scene, plan) = removing(RemovalReason::PoolDeleted);
+    scene.workers().keep_machines = true;
+    assert_eq!(removals_refused(&scene, &plan, &Violation::PoolStays), 3);
+    scene.workers().keep_machines = false;
+    scene.workers().existence.deleting_since = None;
+    assert_eq!(removals_refused(&scene, &plan, &Violation::PoolStays), 3);
 }
 
 #[test]

@@ -37,11 +37,12 @@ enum Case {
     Launched,
 }
 
-const CASES: [(&str, Case); 22] = [
+const CASES: [(&str, Case); 24] = [
     ("Empty", Case::Begins(RemovalReason::Empty)),
     ("Underu", Case::Begins(RemovalReason::Underutilized)),
     ("Expire", Case::Begins(RemovalReason::Expired)),
     ("Replac", Case::Begins(RemovalReason::Replace)),
+    ("PoolDe", Case::Begins(RemovalReason::PoolDeleted)),
     ("Repair", Case::Begins(RemovalReason::Repair)),
     ("Lost", Case::Begins(RemovalReason::Lost)),
     ("Delete", Case::Begins(RemovalReason::Deleted)),
@@ -51,6 +52,7 @@ const CASES: [(&str, Case); 22] = [
     ("Underu", Case::Drain(RemovalReason::Underutilized)),
     ("Expire", Case::Drain(RemovalReason::Expired)),
     ("Replac", Case::Drain(RemovalReason::Replace)),
+    ("PoolDe", Case::Drain(RemovalReason::PoolDeleted)),
     ("Repair", Case::Drain(RemovalReason::Repair)),
     ("Lost", Case::Drain(RemovalReason::Lost)),
     ("LaunFa", Case::Drain(RemovalReason::LaunchFailed)),
@@ -78,6 +80,9 @@ impl Case {
                         scene.workers().expire_after = Some(jiff::SignedDuration::ZERO)
                     }
                     RemovalReason::Replace => scene.claim("m").replace = true,
+                    RemovalReason::PoolDeleted => {
+                        scene.workers().existence.deleting_since = Some(at(NOW - 1));
+                    }
                     RemovalReason::Repair => break_down(&mut scene),
                     RemovalReason::Lost => {
                         break_down(&mut scene);
@@ -104,6 +109,9 @@ impl Case {
                         break_down(&mut scene);
                     }
                     RemovalReason::Deleted => scene.claim("m").deleting_since = Some(at(NOW - 60)),
+                    RemovalReason::PoolDeleted => {
+                        scene.workers().existence.deleting_since = Some(at(NOW - 60));
+                    }
                     RemovalReason::Empty
                     | RemovalReason::Underutilized
                     | RemovalReason::Expired

@@ -1,0 +1,68 @@
+//! A NodePool that is deleted, with its machines or without them.
+
+use kproxide_testkit::eventually;
+use serde_json::{Value, json};
+
+use crate::bench::on_a_cluster;
+use crate::stage::{POOL, SOON, Scene, Stage};
+
+async fn until_pool_gone(stage: &Stage<'_>) {
+    eventually(SOON, "the NodePool gone", async || {
+        let found = stage.api().find(POOL).await.unwrap();
+        found.map_or(Ok(()), |pool| Err(pool["status"].to_string()))
+    })
+    .await;
+}
+
+#[test]
+fn a_deleted_pool_goes_once_its_machines_have_gone_one_after_the_other() {
+    on_a_cluster(async |bench| {
+        let stage = Stage::set(bench, Scene::default()).await;
+        stage.deploy("web", 2, "3", "1Gi", json!({})).await;
+        stage.until_running("web", 2).await;
+        stage.until_in_step(2).await;
+        stage.api().delete(POOL).await.unwrap();
+        until_pool_gone(&stage).await;
+        assert_eq!(stage.claims().await, [] as [Value; 0]);
+        let gone: Vec<_> = stage
+            .births()
+            .iter()
+            .filter_map(|it| it.destroyed)
+            .collect();
+        assert_eq!(gone.len(), 2, "nothing was made in their place");
+        stage.until_nothing_is_left().await;
+        stage.end().await;
+    });
+}
+
+/// As a GitOps tool prunes a pool, and as Helm uninstalls and installs again.
+#[test]
+fn machines_outlive_their_pool_and_the_release() {
+    on_a_cluster(async |bench| {
+        let stage = Stage::set(bench, Scene::default()).await;
+        stage.deploy("web", 1, "3", "1Gi", json!({})).await;
+        stage.until_running("web", 1).await;
+        stage.until_in_step(1).await;
+        let machine = stage.claims().await[0]["metadata"]["uid"].clone();
+        let stage = stage.reinstall().await;
+        assert!(
+            stage.api().find(POOL).await.unwrap().is_some(),
+            "the chart kept it"
+        );
+        stage.until_more_ticks(3).await;
+        let keep =
+            json!({ "metadata": { "annotations": { "kproxide.dev/keep-machines": "true" } } });
+        stage.api().merge(POOL, &keep).await.unwrap();
+        stage.api().delete(POOL).await.unwrap();
+        until_pool_gone(&stage).await;
+        stage.until_more_ticks(3).await;
+        // The new pool is what the chart makes of the same values.
+        let stage = stage.reinstall().await;
+        stage.until_more_ticks(3).await;
+        let claims = stage.claims().await;
+        assert_eq!(claims.len(), 1);
+        assert_eq!(claims[0]["metadata"]["uid"], machine);
+        stage.until_in_step(1).await;
+        stage.end().await;
+    });
+}
