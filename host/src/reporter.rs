@@ -243,7 +243,8 @@ impl Reporter {
                 let about = About::node(&node.node);
                 if self.news(&about, reason.event(), reason.as_str(), now) {
                     tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), "removing");
-                    self.events.say(Event::normal(
+                    self.events.say(Event::new(
+                        reason.is_trouble(),
                         about,
                         reason.event(),
                         format!("kproxide removes the Node: {reason}"),
@@ -264,11 +265,11 @@ impl Reporter {
             let counted = &self.metrics.findings;
             counted.with_label_values(&[severity.to_string()]).inc();
             match severity {
-                Severity::Notice => tracing::debug!(about, message, "finding"),
-                Severity::Warning => tracing::warn!(about, message, "finding"),
+                Severity::Notice => tracing::debug!(about, text = message, "finding"),
+                Severity::Warning => tracing::warn!(about, text = message, "finding"),
                 Severity::Defect => tracing::error!(
                     about,
-                    message,
+                    text = message,
                     "the plan broke an invariant; the action was dropped"
                 ),
             }
@@ -291,8 +292,8 @@ impl Reporter {
         let about = About::claim(&note.claim, &note.uid);
         let (reason, message) = (note.note.reason, note.note.message.clone());
         match note.note.warning {
-            true => tracing::warn!(claim = %note.claim, reason, message, "claim"),
-            false => tracing::info!(claim = %note.claim, reason, message, "claim"),
+            true => tracing::warn!(claim = %note.claim, reason, text = message, "claim"),
+            false => tracing::info!(claim = %note.claim, reason, text = message, "claim"),
         }
         let event = Event::new(note.note.warning, about, reason, message);
         self.events.say(event);

@@ -1,7 +1,9 @@
 //! Logs: one subscriber for the process, structured, to standard error.
 //!
-//! Messages are constant; data travels in fields from a fixed vocabulary (`pod node claim pool hypervisor vmid upid`). INFO is a change that a user
+//! Messages are constant; data travels in fields from a fixed vocabulary (`pod node claim pool hypervisor vmid upid`; words for people are `text`). INFO is a change that a user
 //! would notice, WARN is worth an alert if frequent, ERROR says that an invariant of ours broke.
+
+use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -16,6 +18,8 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), ParseError> {
     let filter = EnvFilter::try_new(filter)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Colours are for people at a terminal.
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),

@@ -30,6 +30,7 @@ struct Row {
     is_budgeted: bool,
     allowance: Allowance,
     is_frozen: bool,
+    is_trouble: bool,
     loss: Option<Loss>,
 }
 
@@ -74,6 +75,7 @@ impl RemovalReason {
             is_budgeted: false,
             allowance: Allowance::All,
             is_frozen: true,
+            is_trouble: false,
             loss: None,
         };
         let voluntary = Row {
@@ -99,10 +101,12 @@ impl RemovalReason {
             Self::Repair => Row {
                 is_budgeted: true,
                 allowance: Allowance::Repairs,
+                is_trouble: true,
                 ..forced
             },
             Self::LaunchFailed => Row {
                 is_frozen: false,
+                is_trouble: true,
                 ..forced
             },
             Self::Deleted => Row {
@@ -111,6 +115,7 @@ impl RemovalReason {
             },
             Self::Lost => Row {
                 loss: Some(Loss::NoVm),
+                is_trouble: true,
                 ..forced
             },
         }
@@ -119,6 +124,11 @@ impl RemovalReason {
     /// The reason of the Event that tells of the removal, in Cluster Autoscaler's words.
     pub fn event(self) -> &'static str {
         self.row().event
+    }
+
+    /// Something is wrong with the machine, so that people should know.
+    pub fn is_trouble(self) -> bool {
+        self.row().is_trouble
     }
 
     /// The removal makes the pool smaller. So `minNodes` and pods that block scale-down forbid it, and the drain goes

@@ -192,7 +192,7 @@ impl Drive {
             let outcome = self.perform(effect).await;
             self.cloning |= op == Op::Clone && matches!(outcome, Outcome::Running(_));
             if !matches!(outcome, Outcome::Done | Outcome::Running(_)) {
-                tracing::info!(claim = %self.name(), did = ?op, ?outcome, "step ended");
+                tracing::info!(claim = %self.name(), did = ?op, %outcome, "step ended");
             }
             if op.changes_claim() {
                 match read_claim(&self.context, &self.claim.name, &self.claim.facts.uid).await {

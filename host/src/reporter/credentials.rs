@@ -30,7 +30,7 @@ impl Reporter {
                 let message = format!("ProxmoxCluster {cluster}: {}", in_full(excess));
                 let subject = (about.clone(), message.clone());
                 if !self.excess_reported.contains(&subject) {
-                    tracing::warn!(%cluster, pool = %name, message, "credentials");
+                    tracing::warn!(%cluster, pool = %name, text = message, "credentials");
                     self.events
                         .say(Event::warning(about, OVER_PRIVILEGED, message));
                 }

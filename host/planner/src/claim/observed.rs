@@ -1,5 +1,6 @@
 //! What was just read of one claim's machine and surroundings. `None` means "not looked at, or not answered": never "not there".
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -132,6 +133,29 @@ pub enum Outcome {
     Evicted {
         refused: Vec<Refusal>,
     },
+}
+
+/// For logs.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Warnings(count) => write!(f, "done, with {count} warnings"),
+            Self::Running(task) => write!(f, "task {task} is under way"),
+            Self::Failed { failure, text } => write!(f, "failed ({}): {text}", failure.as_str()),
+            Self::Unknown(why) => write!(f, "perhaps done: {why}"),
+            Self::Evicted { refused } => match refused.first() {
+                None => f.write_str("all evictions were accepted"),
+                Some(Refusal { pod, why, .. }) => {
+                    write!(
+                        f,
+                        "{} evictions were refused, first that of pod {pod}: {why}",
+                        refused.len()
+                    )
+                }
+            },
+        }
+    }
 }
 
 /// What a failure asks for.

@@ -7,6 +7,8 @@
 
 mod aggregate;
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as EventObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -111,8 +113,8 @@ pub fn writer(
 ) -> (Events, impl Future<Output = ()> + Send + use<>) {
     let (sender, mut receiver) = mpsc::channel(QUEUE);
     let reporter = Reporter {
-        controller: format!("{GROUP}/{}", cut(name, 63)),
-        instance: cut(instance, 128).to_owned(),
+        controller: format!("{GROUP}/{}", first(name, 63)),
+        instance: first(instance, 128).to_owned(),
     };
     let task = async move {
         let mut aggregate = Aggregate::default();
@@ -190,7 +192,7 @@ fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> Even
         action: Some(action(reason).to_owned()),
         reason: Some(reason.to_owned()),
         regarding: Some(reference(about)),
-        note: Some(cut(&event.note, 1024).to_owned()),
+        note: Some(cut(&event.note, 1024).into_owned()),
         type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         ..EventObject::default()
     }
@@ -244,13 +246,27 @@ fn reference(about: &About) -> ObjectReference {
     }
 }
 
-/// At most this many bytes, cut at a boundary of a character.
-fn cut(text: &str, bytes_max: usize) -> &str {
-    let mut end = text.len().min(bytes_max);
+/// The first so many bytes of a name.
+fn first(name: &str, bytes_max: usize) -> &str {
+    let mut end = name.len().min(bytes_max);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// At most this many bytes. What is left out, up to a whole word, is shown as "…".
+fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    const LEFT_OUT: &str = "…";
+    if text.len() <= bytes_max {
+        return text.into();
+    }
+    let mut end = bytes_max.saturating_sub(LEFT_OUT.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    &text[..end]
+    let whole = text[..end].rfind(char::is_whitespace).unwrap_or(end);
+    format!("{}{LEFT_OUT}", text[..whole].trim_end()).into()
 }
 
 #[cfg(test)]
