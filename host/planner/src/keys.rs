@@ -36,6 +36,8 @@ pub const PAUSE: &str = "kproxide.dev/pause";
 pub const RETRY: &str = "kproxide.dev/retry";
 /// Annotation of a NodePool: if it is deleted, its machines stay.
 pub const KEEP_MACHINES: &str = "kproxide.dev/keep-machines";
+/// Annotation of a NodeClass: with a new value kproxide forgets what the class's Nodes have shown.
+pub const FORGET_LEARNED: &str = "kproxide.dev/forget-learned";
 /// Annotation of the Ledger by which a person says that a freeze is meant.
 pub const ACKNOWLEDGE_REMOVAL: &str = "kproxide.dev/acknowledge-removal";
 /// Annotation of the Ledger by which a person takes what an anchor shows for ours.
@@ -80,6 +82,8 @@ pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// Their names until Kubernetes 1.17. Old PersistentVolumes still have them.
 pub const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 pub const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+/// Label of the pods of a DaemonSet: the revision of its template.
+pub const REVISION: &str = "controller-revision-hash";
 /// Label of the pods of a ReplicaSet that a Deployment made.
 pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";

@@ -1,14 +1,14 @@
 //! What the Nodes of a class show now, and which of it is kept.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::claim::Condition;
 use crate::facts::{
-    ClaimFacts, ClaimSpec, ClassFacts, CsiNodeFacts, Labels, LearnedDriver, LearnedNode,
+    Amounts, ClaimFacts, ClaimSpec, ClassFacts, CsiNodeFacts, Labels, LearnedDriver, LearnedNode,
     TopologyValue,
 };
 use crate::ids::{ClassName, InstanceTypeName, NodeName};
@@ -32,7 +32,7 @@ pub fn shown(world: &World, name: &ClassName, class: &ClassFacts) -> Vec<Learned
         let size = &claim.spec.resources;
         let node = world.node_of(claim).filter(shows)?;
         few.is_one(key, size.milli_cores, size.memory_bytes)
-            .then(|| row(class, claim, &node, since))
+            .then(|| row(world, class, claim, &node, since))
     });
     rows.collect()
 }
@@ -74,6 +74,8 @@ pub fn kept(
         {
             row.template = before.template.clone();
             row.settings = before.settings.clone();
+            // A device that fails is no property of the type.
+            keep_devices(&mut row.allocatable, &before.allocatable);
         }
         rows.insert(row.node.clone(), row);
     }
@@ -99,7 +101,31 @@ pub fn kept(
     rows
 }
 
+/// Extended resources are a Node's devices.
+fn keep_devices(amounts: &mut Amounts, before: &Amounts) {
+    for (name, amount) in before.iter().filter(|(name, _)| name.contains('/')) {
+        let parsed = |text: &String| text.parse::<i64>().unwrap_or(0);
+        let now = amounts.get(name).map_or(0, parsed);
+        if now < parsed(amount) {
+            amounts.insert(name.clone(), amount.clone());
+        }
+    }
+}
+
+/// Keys of labels that decide where DaemonSets run.
+fn daemon_keys(world: &World) -> BTreeSet<&str> {
+    let specs = world.daemon_sets().values().map(|set| &set.spec);
+    let keys = specs.flat_map(|spec| {
+        let terms = spec.node_affinity.iter().flatten();
+        let expressions = terms.flat_map(|term| &term.match_expressions);
+        let selected = spec.node_selector.keys().map(String::as_str);
+        selected.chain(expressions.map(|requirement| &*requirement.key))
+    });
+    keys.collect()
+}
+
 fn row(
+    world: &World,
     class: &ClassFacts,
     claim: &ClaimFacts,
     node: &NodeView<'_>,
@@ -116,6 +142,11 @@ fn row(
         (name, pod.spec().requests.quantities())
     });
     let csi = node.csi().map(|csi| drivers(csi, spec, node));
+    let keys = daemon_keys(world);
+    let labels = node.facts.labels.iter();
+    let labels = labels.filter(|(key, _)| {
+        keys.contains(key.as_str()) && !spec.labels.contains_key(*key) && *key != HOSTNAME
+    });
     LearnedNode {
         node: node.name().clone(),
         since,
@@ -126,6 +157,9 @@ fn row(
         settings: class.digest.clone(),
         allocatable: node.facts.allocatable.quantities(),
         static_pods: static_pods.collect(),
+        labels: labels
+            .map(|(key, value)| (key.as_str().into(), value.clone()))
+            .collect(),
         csi: csi.unwrap_or_default(),
     }
 }

@@ -16,7 +16,8 @@ use jiff::{SignedDuration, Timestamp};
 pub(crate) use self::workload::{pods_digest, workload};
 use crate::claim::{Condition, Phase};
 use crate::facts::{
-    ClaimFacts, EntryState, InVain, LedgerEntry, LedgerFacts, PodPhase, RemovalReason, Tried, Tries,
+    ClaimFacts, ClassFacts, EntryState, Existence, InVain, LedgerEntry, LedgerFacts, PodPhase,
+    PoolFacts, RemovalReason, Tried, Tries,
 };
 use crate::ids::{ClaimName, Digest, InstanceTypeName, PoolName};
 use crate::keys::OF_POOL;
@@ -146,10 +147,20 @@ pub(crate) fn settings(world: &World, pool: &PoolName) -> Digest {
     let mut hasher = DefaultHasher::new();
     let facts = world.pools().get(pool);
     // Another version of kproxide may write these facts otherwise. Then rests end once.
-    format!("{facts:?}").hash(&mut hasher);
+    let pool_alone = facts.map(|facts| PoolFacts {
+        // kproxide's finalizer comes and goes with the machines.
+        existence: Existence::default(),
+        ..PoolFacts::clone(facts)
+    });
+    format!("{pool_alone:?}").hash(&mut hasher);
     let class = facts.and_then(|facts| world.classes().get(&facts.class));
     if let (Some(facts), Some(class)) = (facts, class) {
-        class.digest.hash(&mut hasher);
+        let class_alone = ClassFacts {
+            learned: Vec::new(),
+            existence: Existence::default(),
+            ..ClassFacts::clone(class)
+        };
+        format!("{class_alone:?}").hash(&mut hasher);
         for (name, inventory) in world.inventories() {
             if facts.clusters.is_empty() || facts.clusters.contains(name) {
                 let templates = inventory.templates.get(&class.template);

@@ -25,6 +25,8 @@ pub enum Why {
         requested: i64,
         largest: i64,
     },
+    /// A type is large enough by its size, but its last Nodes offered less.
+    LearnedTooBig(Box<LearnedWhy>),
     /// A machine would be large enough, but a filter keeps the pod away.
     Misfit(Box<Misfit<'static>>),
     Limit(Limit),
@@ -56,6 +58,21 @@ pub enum Why {
     Unusable(Unusable),
     /// This tick's launches are used up. The rest follows in the next ticks.
     NextTick,
+}
+
+/// Which Node has taught that an instance type is too small.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedWhy {
+    pub resource: Arc<str>,
+    pub requested: i64,
+    pub offered: i64,
+    pub instance_type: InstanceTypeName,
+    pub class: ClassName,
+    pub node: NodeName,
+    /// In service since.
+    pub since: Timestamp,
+    /// One machine is tried again.
+    pub again: Timestamp,
 }
 
 /// Why a workload gets no other machine yet.
@@ -244,6 +261,7 @@ impl fmt::Display for Why {
                 amount_text(resource, *requested),
                 amount_text(resource, *largest)
             ),
+            Self::LearnedTooBig(why) => why.fmt(f),
             Self::Misfit(misfit) => match &**misfit {
                 Misfit::Labels(unmatched) => write!(
                     f,
@@ -304,6 +322,28 @@ impl fmt::Display for Why {
                 "kproxide launches no more machines in this tick. It goes on in the next one",
             ),
         }
+    }
+}
+
+impl fmt::Display for LearnedWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resource,
+            requested,
+            offered,
+            instance_type,
+            class,
+            node,
+            since,
+            again,
+        } = self;
+        write!(
+            f,
+            "asks for {} of {resource}; a machine of type {instance_type} has {} left for pods, as Node {node} has shown ({since:.0}). kproxide tries one again after {again:.0}. To forget what Nodes have shown: kubectl annotate --overwrite nodeclass {class} {}=\"$(date)\"",
+            amount_text(resource, *requested),
+            amount_text(resource, *offered),
+            crate::keys::FORGET_LEARNED
+        )
     }
 }
 

@@ -38,6 +38,9 @@ pub struct LearnedNode {
     /// What its static pods ask, by their names without the Node's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub static_pods: BTreeMap<Arc<str>, Amounts>,
+    /// Labels that DaemonSets select by and that others have given it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<Arc<str>, String>,
     /// What its CSI drivers said of it, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub csi: BTreeMap<Arc<str>, LearnedDriver>,

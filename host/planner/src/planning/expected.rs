@@ -67,6 +67,7 @@ impl<'w> Planning<'w> {
             planning.answer(ask(&question));
         }
         let offers = planning.pools.into_iter().flat_map(|pool| pool.offers);
+        let offers = offers.filter(|offer| !offer.is_retry);
         let expected = offers.flat_map(|offer| {
             let looks = offer.looks();
             let expected = looks.map(|(_, profile)| {

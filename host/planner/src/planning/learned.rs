@@ -5,26 +5,63 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::Planning;
 use super::claims::Stage;
 use super::csi::Shown;
+use super::fit::NodeProfile;
 use super::machines::{promised, signed, size_of_claim};
-use crate::facts::{ClassFacts, InstanceType, Labels, LearnedNode};
-use crate::ids::{ClassName, InstanceTypeName};
+use crate::claim::Condition;
+use crate::facts::{ClassFacts, InstanceType, Labels, LearnedNode, PodSpec};
+use crate::ids::{ClassName, InstanceTypeName, NodeName, ObjectKey};
+use crate::keys::REVISION;
 use crate::resources::Resources;
-use crate::world::{NodeView, World};
+use crate::time::later;
+use crate::world::{NodeView, PodView, World};
 
 /// A type of another size is another one.
 type TypeKey = (ClassName, InstanceTypeName, u64, u64);
 
-/// Static pods count if they stand on so many of a type's last Nodes: two thirds.
+/// What static pods ask, and labels that come after the join, count if so many of a type's last Nodes have them: two
+/// thirds.
 const MOST: (usize, usize) = (2, 3);
+
+/// The least that so many of the last Nodes of a type offer is what the next one will offer.
+const LAST: usize = 3;
+
+/// After this time a machine is tried again though its type has offered too little.
+const TRIED_AGAIN: SignedDuration = SignedDuration::from_hours(6);
+
+/// A Node in service, or one that was.
+#[derive(Clone, Debug)]
+struct Seen {
+    node: NodeName,
+    since: Timestamp,
+    offered: Resources,
+}
+
+/// Which Node has taught how little its type offers.
+pub(super) struct Teacher {
+    pub(super) node: NodeName,
+    pub(super) since: Timestamp,
+    /// One machine is tried again.
+    pub(super) again: Timestamp,
+}
 
 /// What real Nodes have shown.
 #[derive(Debug, Default)]
 pub(super) struct Learned {
     /// What those of each instance type offer: the least of each resource.
     offered: BTreeMap<TypeKey, Resources>,
+    /// The last of each instance type, the newest first.
+    seen: BTreeMap<TypeKey, Vec<Seen>>,
+    /// Types of which a machine is on its way.
+    coming: BTreeSet<TypeKey>,
+    /// Labels that the Nodes of each type get from others after they have joined.
+    labels: BTreeMap<TypeKey, Labels>,
+    /// What the pods of DaemonSets ask: as their templates, or more where something adds to them.
+    daemons: Vec<PodSpec>,
     /// What static pods of the type's Nodes ask.
     statics: BTreeMap<TypeKey, Resources>,
     csi: BTreeMap<ClassName, Shown>,
@@ -53,7 +90,8 @@ impl Learned {
         }
     }
 
-    /// What a machine of this type will offer: as the Nodes of its type and size do, before the first its size less the class's overhead.
+    /// What a machine of this type will offer: as the last Nodes of its type and size do, before the first its size less
+    /// the class's overhead.
     pub(super) fn allocatable(
         &self,
         class_name: &ClassName,
@@ -61,28 +99,77 @@ impl Learned {
         size: &InstanceType,
         template_disk: u64,
     ) -> Resources {
-        let milli_cores = u64::from(size.cores) * 1000;
-        let key = (
-            class_name.clone(),
-            size.name.clone(),
-            milli_cores,
-            size.memory_bytes,
-        );
+        let key = type_key(class_name, size);
         let statics = self.statics.get(&key).cloned().unwrap_or_default();
-        if let Some(offered) = self.offered.get(&key) {
-            return offered.minus(&statics);
+        let offered = self.offered.get(&key).cloned();
+        let offered = offered.unwrap_or_else(|| nominal(class, size, template_disk));
+        offered.minus(&statics)
+    }
+
+    /// The same by its size, whatever its last Nodes offer.
+    pub(super) fn nominal(
+        &self,
+        class_name: &ClassName,
+        class: &ClassFacts,
+        size: &InstanceType,
+        template_disk: u64,
+    ) -> Resources {
+        let statics = self.statics.get(&type_key(class_name, size));
+        let nominal = nominal(class, size, template_disk);
+        statics.map_or(nominal.clone(), |statics| nominal.minus(statics))
+    }
+
+    /// The Node of the type that offers least of this resource.
+    pub(super) fn teacher(
+        &self,
+        class: &ClassName,
+        size: &InstanceType,
+        resource: &str,
+    ) -> Option<Teacher> {
+        let seen = self.seen.get(&type_key(class, size))?;
+        let newest = seen.first()?;
+        let least = seen.iter().min_by_key(|it| it.offered.amount(resource))?;
+        Some(Teacher {
+            node: least.node.clone(),
+            since: least.since,
+            again: later(newest.since, TRIED_AGAIN),
+        })
+    }
+
+    /// A machine of this type may be tried as if it offered its nominal size: the last one came long ago.
+    pub(super) fn is_tried_again(
+        &self,
+        class: &ClassName,
+        size: &InstanceType,
+        now: Timestamp,
+    ) -> bool {
+        let key = type_key(class, size);
+        let newest = self.seen.get(&key).and_then(|seen| seen.first());
+        let is_due = newest.is_some_and(|newest| now >= later(newest.since, TRIED_AGAIN));
+        is_due && !self.coming.contains(&key)
+    }
+
+    /// What the DaemonSets' pods ask that will run on such a machine.
+    pub(super) fn daemons_on(
+        &self,
+        class: &ClassName,
+        size: &InstanceType,
+        profile: &NodeProfile<'_>,
+    ) -> Vec<&PodSpec> {
+        let mut later = profile.clone();
+        for (key, value) in self
+            .labels
+            .get(&type_key(class, size))
+            .into_iter()
+            .flatten()
+        {
+            let labels = later.labels.to_mut();
+            labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        let nominal = Resources {
-            milli_cores: signed(milli_cores.saturating_sub(class.overhead_milli_cores)),
-            memory_bytes: signed(
-                size.memory_bytes
-                    .saturating_sub(class.overhead_memory_bytes),
-            ),
-            ephemeral_bytes: signed(size.disk_bytes.unwrap_or(template_disk)),
-            pods: i64::from(size.max_pods),
-            extended: size.extended.extended.clone(),
-        };
-        nominal.minus(&statics)
+        let daemons = self.daemons.iter();
+        daemons
+            .filter(|spec| later.misfit(spec).is_none())
+            .collect()
     }
 
     fn lower(&mut self, key: TypeKey, offered: &Resources) {
@@ -94,7 +181,31 @@ impl Learned {
         }
     }
 
-    /// What Nodes have shown that may be gone: of a type that has none now, and of a class whose drivers say nothing now.
+    /// The least of the last Nodes in service, of those that are there and those that are gone.
+    fn lower_to_last(&mut self) {
+        let mut all = std::mem::take(&mut self.seen);
+        for (key, seen) in &mut all {
+            seen.sort_by(|a, b| (b.since, &a.node).cmp(&(a.since, &b.node)));
+            seen.dedup_by(|b, a| {
+                let is_same = a.node == b.node;
+                if is_same {
+                    // What is kept of a Node knows of devices that it has lost.
+                    for (name, amount) in &b.offered.extended {
+                        let most = a.offered.extended(name).max(*amount);
+                        a.offered.set_extended(name.clone(), most);
+                    }
+                }
+                is_same
+            });
+            seen.truncate(LAST);
+            for one in seen.iter() {
+                self.lower(key.clone(), &one.offered);
+            }
+        }
+        self.seen = all;
+    }
+
+    /// What Nodes have shown that may be gone.
     fn recall(&mut self, world: &World, name: &ClassName, class: &ClassFacts) {
         let rows: Vec<_> = class
             .learned
@@ -110,16 +221,19 @@ impl Learned {
                 row.memory_bytes,
             )
         };
-        let living: BTreeSet<TypeKey> = self.offered.keys().cloned().collect();
         // A driver that the newest Node lacks may be gone.
         let newest = rows.first();
         let recalls_csi =
             !self.csi.contains_key(name) && newest.is_some_and(|row| !row.csi.is_empty());
         for row in &rows {
-            if !living.contains(&key(row))
-                && let Some(offered) = row.allocatable()
-            {
-                self.lower(key(row), &offered);
+            if let Some(offered) = row.allocatable() {
+                let (node, since) = (row.node.clone(), row.since);
+                let seen = self.seen.entry(key(row)).or_default();
+                seen.push(Seen {
+                    node,
+                    since,
+                    offered,
+                });
             }
             if recalls_csi && !row.csi.is_empty() {
                 self.csi.entry(name.clone()).or_default().recall(row);
@@ -132,7 +246,11 @@ impl Learned {
         for (key, rows) in of_type {
             let sum = statics(&rows);
             if !sum.is_zero() {
-                self.statics.insert(key, sum);
+                self.statics.insert(key.clone(), sum);
+            }
+            let labels = later_labels(&rows);
+            if !labels.is_empty() {
+                self.labels.insert(key, labels);
             }
         }
     }
@@ -154,6 +272,74 @@ fn statics(rows: &[&LearnedNode]) -> Resources {
     sum
 }
 
+/// Labels that most of these Nodes have, with one value.
+fn later_labels(rows: &[&LearnedNode]) -> Labels {
+    let mut counts: BTreeMap<(&Arc<str>, &String), usize> = BTreeMap::new();
+    for label in rows.iter().flat_map(|row| &row.labels) {
+        *counts.entry(label).or_default() += 1;
+    }
+    let most = counts
+        .into_iter()
+        .filter(|(_, count)| count * MOST.1 >= rows.len() * MOST.0);
+    most.map(|((key, value), _)| (key.to_string(), value.clone()))
+        .collect()
+}
+
+fn type_key(class: &ClassName, size: &InstanceType) -> TypeKey {
+    let milli_cores = u64::from(size.cores) * 1000;
+    (
+        class.clone(),
+        size.name.clone(),
+        milli_cores,
+        size.memory_bytes,
+    )
+}
+
+/// The size of a type less the class's overhead.
+fn nominal(class: &ClassFacts, size: &InstanceType, template_disk: u64) -> Resources {
+    let milli_cores = u64::from(size.cores) * 1000;
+    Resources {
+        milli_cores: signed(milli_cores.saturating_sub(class.overhead_milli_cores)),
+        memory_bytes: signed(
+            size.memory_bytes
+                .saturating_sub(class.overhead_memory_bytes),
+        ),
+        ephemeral_bytes: signed(size.disk_bytes.unwrap_or(template_disk)),
+        pods: i64::from(size.max_pods),
+        extended: size.extended.extended.clone(),
+    }
+}
+
+/// What a DaemonSet's pods ask: each resource as its template, or as its pods of the newest revision where that is more.
+/// Something may add a container or a default to each of them.
+fn daemons(world: &World) -> Vec<PodSpec> {
+    let mut of_set: BTreeMap<ObjectKey, Vec<PodView<'_>>> = BTreeMap::new();
+    let on_nodes = world.nodes().flat_map(|node| node.pods());
+    let pending = world.pending().into_iter();
+    let pending = pending.flat_map(|(_, pods)| pods.iter());
+    for pod in on_nodes.chain(pending) {
+        if pod.is_of_daemon_set()
+            && pod.is_alive()
+            && let Some(owner) = pod.owner()
+        {
+            let key = ObjectKey::new(pod.namespace(), &owner.name);
+            of_set.entry(key).or_default().push(pod);
+        }
+    }
+    let specs = world.daemon_sets().iter().map(|(key, set)| {
+        let mut spec = set.spec.clone();
+        let pods = of_set.get(key).map_or(&[][..], Vec::as_slice);
+        let revision = |pod: &PodView<'_>| pod.labels().get(REVISION).cloned();
+        let newest = pods.iter().max_by_key(|pod| (pod.created(), pod.name()));
+        let newest = newest.and_then(revision);
+        for pod in pods.iter().filter(|pod| revision(pod) == newest) {
+            spec.requests.raise_to(&pod.spec().requests);
+        }
+        spec
+    });
+    specs.collect()
+}
+
 /// Class and template are as they were when the Node came. Where Proxmox does not answer, the template counts as the same.
 fn is_current(world: &World, class: &ClassFacts, row: &LearnedNode) -> bool {
     let inventories = world.inventories().values();
@@ -168,10 +354,19 @@ impl Planning<'_> {
     pub(super) fn learn(&self) -> Learned {
         let mut learned = Learned {
             has_volumes: self.tick.world.has_volumes(),
+            daemons: daemons(self.tick.world),
             ..Learned::default()
         };
         for row in &self.rows {
             let spec = &row.claim.spec;
+            if row.stage == Stage::Coming {
+                learned.coming.insert((
+                    spec.class.clone(),
+                    spec.instance_type.clone(),
+                    spec.resources.milli_cores,
+                    spec.resources.memory_bytes,
+                ));
+            }
             if row.node.is_some_and(|node| node.csi().is_some()) {
                 let shown = learned.csi.entry(spec.class.clone());
                 shown.or_default().learn(row);
@@ -181,23 +376,31 @@ impl Planning<'_> {
                 continue;
             };
             let class = self.tick.world.classes().get(&spec.class);
-            let offered = match (row.stage, class) {
-                (Stage::Coming, Some(class)) => promised(node.facts, &size_of_claim(class, spec)),
-                (Stage::Coming | Stage::Overdue | Stage::InService | Stage::Leaving, _) => {
-                    node.facts.allocatable.clone()
-                }
-            };
             let key = (
                 spec.class.clone(),
                 spec.instance_type.clone(),
                 spec.resources.milli_cores,
                 spec.resources.memory_bytes,
             );
-            learned.lower(key, &offered);
+            match (row.stage, class) {
+                (Stage::Coming, Some(class)) => {
+                    let offered = promised(node.facts, &size_of_claim(class, spec));
+                    learned.lower(key, &offered);
+                }
+                (Stage::Coming | Stage::Overdue | Stage::InService | Stage::Leaving, _) => {
+                    let since = row.claim.status.since(Condition::Initialized);
+                    learned.seen.entry(key).or_default().push(Seen {
+                        node: node.name().clone(),
+                        since: since.unwrap_or(row.claim.created),
+                        offered: node.facts.allocatable.clone(),
+                    });
+                }
+            }
         }
         for (name, class) in self.tick.world.classes() {
             learned.recall(self.tick.world, name, class);
         }
+        learned.lower_to_last();
         learned
     }
 }

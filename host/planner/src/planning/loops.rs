@@ -61,6 +61,9 @@ enum Turn {
     Rests(Why, Option<Timestamp>),
 }
 
+/// In [`Granted`]: a machine of a type is tried whose last Nodes offered too little.
+const RETRIED: usize = usize::MAX;
+
 /// Rows of which a machine is tried in this tick, by their place in the Ledger.
 pub(super) type Granted = BTreeSet<usize>;
 
@@ -76,12 +79,24 @@ impl<'w> Planning<'w> {
         let is_large = |offer: &Offer<'_>| offer.free.misfit(&need.spec).is_none();
         let offers = pool.offers.iter().enumerate();
         let offers: Vec<_> = offers.filter(|(_, offer)| is_large(offer)).collect();
+        // What is tried again in spite of what Nodes have shown is for pods that nothing else holds.
+        let is_retry = !offers.is_empty() && offers.iter().all(|(_, offer)| offer.is_retry);
+        let retries = |closed: &mut Vec<usize>| {
+            let retries = offers
+                .iter()
+                .filter(|(_, offer)| offer.is_retry && !is_retry);
+            closed.extend(retries.map(|(index, _)| *index));
+        };
         let mut share = Share::default();
+        retries(&mut share.closed);
         let mut trial: Option<(MadeFor, Vec<usize>, Vec<usize>)> = None;
         for (workload, count) in workloads(need) {
             let made_for = (workload, pods.clone());
             let (mut free, mut tried, mut closed, mut rows) = (false, false, vec![], vec![]);
-            for (index, offer) in &offers {
+            for (index, offer) in offers
+                .iter()
+                .filter(|(_, offer)| offer.is_retry == is_retry)
+            {
                 let turn = self.turn_of(pool, &made_for, &offer.instance_type.name, &need.spec);
                 let row = self.row_of(pool, &made_for, &offer.instance_type.name);
                 match turn {
@@ -98,16 +113,21 @@ impl<'w> Planning<'w> {
                     }
                 }
             }
-            if (free && closed.is_empty() && rows.is_empty()) || offers.is_empty() {
+            let is_free = free && closed.is_empty() && rows.is_empty() && !is_retry;
+            if is_free || offers.is_empty() {
                 share.count += count;
                 share.workloads.push((made_for, count));
             } else if free || tried {
                 trial.get_or_insert((made_for, closed, if free { vec![] } else { rows }));
             }
         }
+        if is_retry && trial.is_some() && !granted.insert(RETRIED) {
+            share.why = Some(Why::NextTick);
+            return share;
+        }
         if let (0, Some((made_for, closed, rows))) = (share.count, trial) {
             granted.extend(&rows);
-            share.closed = closed;
+            share.closed.extend(closed);
             share.count = 1;
             share.workloads.push((made_for, 1));
         }

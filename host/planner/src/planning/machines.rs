@@ -11,7 +11,6 @@ use crate::ids::{HypervisorId, PoolName};
 use crate::keys;
 use crate::question::Decoration;
 use crate::resources::Resources;
-use crate::world::World;
 
 /// Stands for the name of a machine that has none yet; no object can have it.
 pub(super) const NEW: &str = "(new)";
@@ -77,14 +76,6 @@ pub(super) fn profile(
         cordoned: false,
         room: Some(csi::rooms(class)),
     }
-}
-
-/// The pods of the DaemonSets that will run on such a machine.
-pub(super) fn daemons_on<'w>(world: &'w World, profile: &NodeProfile<'_>) -> Vec<&'w PodSpec> {
-    let specs = world.daemon_sets().values().map(|set| &set.spec);
-    specs
-        .filter(|spec| profile.misfit(spec).is_none())
-        .collect()
 }
 
 /// What these ask together.

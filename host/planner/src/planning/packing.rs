@@ -19,7 +19,7 @@ use crate::world::Id;
 /// One core weighs as much as 4 GiB, the usual proportion of machines.
 const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
 
-/// No more types than this are tried as the first one to open; the largest ones. All of them are tried when a machine is made smaller.
+/// No more types than this, the largest, are tried as the first one to open. A machine is made smaller with all of them.
 const MOST_OPENINGS: usize = 16;
 
 /// How large a pod is, for first-fit decreasing.
@@ -168,14 +168,11 @@ impl Admitting {
                 sets.len() - 1
             })
         });
-        let mut admitting = Self {
-            group_of: group_of.collect(),
-            sets,
-        };
-        for (index, demand) in demands.iter().enumerate() {
-            if !demand.closed.is_empty() {
-                admitting.close(index, demand.closed);
-            }
+        let group_of = group_of.collect();
+        let mut admitting = Self { group_of, sets };
+        let closing = demands.iter().enumerate();
+        for (index, demand) in closing.filter(|(_, demand)| !demand.closed.is_empty()) {
+            admitting.close(index, demand.closed);
         }
         admitting
     }

@@ -37,6 +37,8 @@ pub(super) struct PoolPlan<'w> {
 pub(super) struct Offer<'w> {
     pub(super) instance_type: &'w InstanceType,
     pub(super) size: Size,
+    /// Its last Nodes offered less. One machine is tried again, for pods that no other machine holds.
+    pub(super) is_retry: bool,
     /// What is left for pods when the DaemonSets have taken theirs.
     pub(super) free: Free,
     /// Each hypervisor of the pool, in its order: what is made there, or why nothing is.
@@ -394,24 +396,36 @@ impl<'w> Planning<'w> {
             &pool.facts.class,
             class,
             instance_type,
-            disks.min().unwrap_or(0),
+            disks.clone().min().unwrap_or(0),
         );
         let template_disks = sites
             .iter()
             .flatten()
             .map(|site| site.clone.template.disks.len());
         let template_disks = u32::try_from(template_disks.max().unwrap_or(1)).unwrap_or(u32::MAX);
+        let name = &pool.facts.class;
+        let nominal = learned.nominal(name, class, instance_type, disks.min().unwrap_or(0));
+        let is_tried = learned.is_tried_again(name, instance_type, self.tick.now);
+        let nominal = (is_tried && !nominal.fits(&whole)).then_some(nominal);
+        let mut nominal_parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
         let mut parts: BTreeMap<Free, SiteSet> = BTreeMap::new();
         for (index, profile) in profiles.iter().enumerate() {
-            let daemons = machines::daemons_on(self.tick.world, profile);
             let name = &pool.facts.class;
+            let daemons = learned.daemons_on(name, instance_type, profile);
             let limits = learned.volume_limits(name, class, &profile.labels, template_disks);
             let free = Free::with(whole.clone(), Attachable::with(&limits), &daemons);
+            if let Some(nominal) = &nominal {
+                let nominal = Free::with(nominal.clone(), Attachable::with(&limits), &daemons);
+                nominal_parts.entry(nominal).or_default().insert(index);
+            }
             parts.entry(free).or_default().insert(index);
         }
+        let parts = parts.into_iter().map(|(free, part)| (free, part, false));
+        let nominal_parts = nominal_parts.into_iter();
         parts
-            .into_iter()
-            .map(|(free, part)| Offer {
+            .chain(nominal_parts.map(|(free, part)| (free, part, true)))
+            .map(|(free, part, is_retry)| Offer {
+                is_retry,
                 instance_type,
                 size,
                 free,

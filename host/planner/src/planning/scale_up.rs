@@ -1,7 +1,9 @@
 //! Which machines to make: for pods that fit nowhere, for `minNodes`, for a pool's headroom. And why a pod gets none.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::learned::Learned;
 use super::loops::{self, Granted, MadeFor, Share};
 use super::packing::{self, Demand, Order, Packing};
 use super::pools::{Offer, PoolPlan, SiteSet};
@@ -13,7 +15,7 @@ use super::{Planning, Tick};
 use crate::facts::PodSpec;
 use crate::ids::PoolName;
 use crate::refusal::{Refusal, Refused};
-use crate::report::{Misfit, Severity, Unusable, Why};
+use crate::report::{LearnedWhy, Misfit, Severity, Unusable, Why};
 use crate::resources::Resources;
 use crate::time::later;
 
@@ -65,7 +67,7 @@ impl<'w> Planning<'w> {
             if need.left == 0 || need.unserved.is_some() {
                 continue;
             }
-            let why = why_infeasible(&mut self.tick, pool, need);
+            let why = why_infeasible(&mut self.tick, &self.learned, pool, need);
             if let Some(why) = why.or_else(|| self.why_tainted(pool, need)) {
                 infeasible.push((number, why));
                 continue;
@@ -188,7 +190,8 @@ impl<'w> Planning<'w> {
             };
             let mut rests = None;
             let may_be_made = |offer: &Offer<'_>| {
-                helps(offer)
+                !offer.is_retry
+                    && helps(offer)
                     && match self.turn_of_pool(pool, &offer.instance_type.name) {
                         Ok(is_trial) => !(is_trial && tried),
                         Err(why) => {
@@ -317,7 +320,12 @@ impl<'w> Planning<'w> {
 }
 
 /// Why no machine of this pool could ever help these pods as things stand; `None`: one could.
-fn why_infeasible(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> Option<Why> {
+fn why_infeasible(
+    tick: &mut Tick<'_>,
+    learned: &Learned,
+    pool: &PoolPlan<'_>,
+    need: &Need<'_>,
+) -> Option<Why> {
     if let Err(why) = &pool.class {
         return Some(Why::Unusable(why.clone()));
     }
@@ -331,7 +339,7 @@ fn why_infeasible(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> 
         .filter(|offer| offer.free.misfit(spec).is_none())
         .collect();
     if fitting.is_empty() {
-        return too_big(pool, spec);
+        return learned_too_big(tick, learned, pool, spec).or_else(|| too_big(pool, spec));
     }
     if fitting.iter().all(|offer| offer.admitting(spec).is_empty()) {
         let profiles = fitting.iter().flat_map(|offer| offer.looks());
@@ -358,6 +366,44 @@ fn why_infeasible(tick: &mut Tick<'_>, pool: &PoolPlan<'_>, need: &Need<'_>) -> 
         }
     }
     None
+}
+
+/// Which Node has taught that a type is too small for pods of this spec, where its nominal size is large enough.
+fn learned_too_big(
+    tick: &mut Tick<'_>,
+    learned: &Learned,
+    pool: &PoolPlan<'_>,
+    spec: &PodSpec,
+) -> Option<Why> {
+    let class = pool.class.as_ref().ok()?;
+    let mut offers: Vec<_> = pool.offers.iter().collect();
+    offers.sort_by_key(|offer| Reverse(offer.cost()));
+    let taught = offers.into_iter().find_map(|offer| {
+        let size = offer.instance_type;
+        // Its disk is the template's, if it has none of its own.
+        let disk = u64::try_from(spec.requests.ephemeral_bytes).unwrap_or(0);
+        if !spec
+            .requests
+            .fits(&learned.nominal(&pool.facts.class, class, size, disk))
+        {
+            return None;
+        }
+        let lack = spec.requests.first_lacking(&offer.free.resources)?;
+        let teacher = learned.teacher(&pool.facts.class, size, &lack.resource)?;
+        Some((size.name.clone(), lack, teacher))
+    });
+    let (instance_type, lack, teacher) = taught?;
+    tick.reached(teacher.again);
+    Some(Why::LearnedTooBig(Box::new(LearnedWhy {
+        resource: lack.resource,
+        requested: lack.asked,
+        offered: lack.offered.max(0),
+        instance_type,
+        class: pool.facts.class.clone(),
+        node: teacher.node,
+        since: teacher.since,
+        again: teacher.again,
+    })))
 }
 
 /// Why no type is large enough for pods of this spec. If a pod lacks something on every type, names the resource that

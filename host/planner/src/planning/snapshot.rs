@@ -220,8 +220,8 @@ impl<'w> Planning<'w> {
             spec.labels.clone(),
             spec.taints.clone(),
         );
-        let daemons = machines::daemons_on(self.tick.world, &profile);
         let size = machines::size_of_claim(class, spec);
+        let daemons = learned.daemons_on(&spec.class, &size, &profile);
         let offered = match row.node {
             // The kubelet has said what it offers; DaemonSets may not have taken their part of it yet.
             Some(node) if node.facts.allocatable.milli_cores > 0 => {
@@ -294,7 +294,7 @@ impl<'w> Planning<'w> {
         let shown = learned.csi(&pool.class);
         let profile = machines::profile(name, class, shown, labels, taints);
         let limits = learned.volume_limits(&pool.class, class, &profile.labels, 1);
-        let daemons = machines::daemons_on(world, &profile);
+        let daemons = learned.daemons_on(&pool.class, size, &profile);
         let offered = learned.allocatable(&pool.class, class, size, entry.disk_bytes);
         let place = Place {
             profile,

@@ -2,6 +2,7 @@
 
 use kproxide_planner::facts::Delta;
 use kproxide_planner::ids::ObjectKey;
+use kproxide_planner::keys::FORGET_LEARNED;
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -193,6 +194,10 @@ impl Watched for CustomView<NodeClass> {
             let mut facts = class_facts(&spec);
             facts.problem = problem.or(facts.problem);
             facts.existence = existence(&class.metadata);
+            let annotations = class.metadata.annotations.as_ref();
+            if let Some(word) = annotations.and_then(|all| all.get(FORGET_LEARNED)) {
+                facts.digest = format!("{} {word}", facts.digest).into();
+            }
             let learned = class.status.get("learned").cloned();
             // Rows of another version of kproxide are learned anew.
             facts.learned = learned

@@ -13,6 +13,7 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
             requested,
             ..
         } => larger(resource, *requested),
+        Why::LearnedTooBig(why) => larger(&why.resource, why.requested),
         Why::Misfit(misfit) => for_misfit(pool, misfit),
         Why::Limit(Limit::Machines { .. }) => format!("raise limits.maxNodes of NodePool {pool}"),
         Why::Limit(_) => format!("raise that limit of NodePool {pool}"),

@@ -179,7 +179,7 @@ fn headline(whys: &[(PoolName, Why)]) -> String {
         | Why::Policy { .. }
         | Why::PoliciesNextTick
         | Why::NextTick => 0,
-        Why::TooBig { .. } => 1,
+        Why::TooBig { .. } | Why::LearnedTooBig(_) => 1,
         Why::Misfit(_) => 2,
         Why::Unusable(_) => 3,
     };

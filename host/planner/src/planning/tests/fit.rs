@@ -6,7 +6,7 @@ use super::drawn::{any_scene, racks};
 use super::*;
 use crate::facts::{NodeFacts, PodSpec};
 use crate::planning::fit::{NodeProfile, Place};
-use crate::planning::machines::{self, daemons_on};
+use crate::planning::machines;
 use crate::planning::{Limits, Planning};
 use crate::world::World;
 
@@ -29,7 +29,9 @@ fn one_by_one(place: &mut Place<'_>, spec: &PodSpec, most: u32) -> u32 {
 /// A place of a machine that could be made, and the machine when it is there: its Node, its DaemonSets' pods.
 fn made(world: &World, place: &Place<'_>) -> World {
     let name = &*place.profile.name;
-    let daemons = daemons_on(world, &place.profile);
+    let sets = world.daemon_sets().values().map(|set| &set.spec);
+    let runs = |spec: &&PodSpec| place.profile.misfit(spec).is_none();
+    let daemons: Vec<&PodSpec> = sets.filter(runs).collect();
     let asked = machines::sum(daemons.iter().copied());
     let facts = NodeFacts {
         labels: place.profile.labels.clone().into_owned(),

@@ -33,8 +33,8 @@ fn after(scene: &Scene) -> Scene {
 #[test]
 fn r1_what_a_node_offers_is_known_when_the_last_one_is_gone() {
     let mut scene = Scene::default();
-    served(&mut scene, "one", 60, 3_500);
-    served(&mut scene, "two", 70, 3_900);
+    served(&mut scene, "one", NOW - 3600, 3_500);
+    served(&mut scene, "two", NOW - 3590, 3_900);
     let mut later = after(&scene);
     later.pending("web", 1, spec("cpu=3600m"));
     assert_eq!(launches(&later), 0, "one of the last Nodes offered less");
@@ -151,4 +151,167 @@ fn drivers_that_nodes_had_are_known_when_they_are_gone() {
     assert_eq!(driver.limit, Some(3));
     let said: Vec<&str> = driver.topology.values().map(String::as_str).collect();
     assert_eq!(said, ["node", "=attic"]);
+}
+
+#[test]
+fn r1_the_least_of_the_last_three_nodes_counts_whether_they_are_there_or_gone() {
+    let mut scene = Scene::default();
+    for (name, since, milli_cores) in [("a", 10, 3_000), ("b", 20, 3_500), ("c", 30, 3_900)] {
+        served(&mut scene, name, NOW - 3600 + since, milli_cores);
+    }
+    let with = |scene: &Scene, cpu: &str| {
+        let mut scene = scene.clone();
+        scene.workers().scale_down.enabled = false;
+        for name in scene.nodes.keys().cloned().collect::<Vec<_>>() {
+            scene.running(&format!("on-{name}"), 1, name.as_str(), spec("cpu=2900m"));
+        }
+        scene.pending("web", 1, spec(cpu));
+        launches(&scene)
+    };
+    assert_eq!((with(&scene, "cpu=3"), with(&scene, "cpu=3001m")), (1, 0));
+    served(&mut scene, "d", NOW - 3560, 3_800);
+    for scene in [scene.clone(), after(&scene)] {
+        assert_eq!(
+            with(&scene, "cpu=3500m"),
+            1,
+            "the first is not among the last three"
+        );
+        assert_eq!(with(&scene, "cpu=3501m"), 0);
+    }
+}
+
+#[test]
+fn r1_what_a_node_has_taught_is_tried_again_by_one_machine_every_six_hours() {
+    let since = |since: i64| {
+        let mut scene = Scene::default();
+        served(&mut scene, "one", since - 10, 3_500);
+        served(&mut scene, "two", since, 3_900);
+        let mut later = after(&scene);
+        later.pending("web", 2, spec("cpu=3600m"));
+        later.pending("other", 2, spec("cpu=3700m"));
+        later
+    };
+    let young = since(NOW - 6 * 3600 + 1);
+    let plan = young.plan();
+    assert_eq!((plan.launches.len(), plan.wake_at), (0, Some(at(NOW + 1))));
+    let PendingOutcome::Unhelped(whys) = &plan.report.pending[0].outcome else {
+        panic!("{:?}", plan.report.pending);
+    };
+    let text = whys[0].1.to_string();
+    for word in [
+        "Node one",
+        "2027-01-16",
+        "nodeclass standard kproxide.dev/forget-learned=",
+    ] {
+        assert!(text.contains(word), "{text}");
+    }
+    let mut old = since(NOW - 6 * 3600);
+    let plan = old.plan();
+    check_sound(&plan);
+    assert_eq!(plan.launches.len(), 1);
+    old.coming_machine("tried", "alpha", Phase::Launching);
+    assert_eq!(launches(&old), 0, "one is on its way");
+    old.pods.clear();
+    old.pending("small", 2, spec("cpu=3500m"));
+    assert_eq!(launches(&old), 1, "and what others hold needs no trial");
+}
+
+#[test]
+fn r9_a_node_that_has_lost_its_devices_unlearns_nothing() {
+    let devices = |scene: &mut Scene, count: i64| {
+        let node = scene.nodes.get_mut("one").unwrap();
+        node.allocatable
+            .set_extended("example.com/gpu".into(), count);
+        node.allocatable.set_extended("example.com/nic".into(), 1);
+    };
+    let mut scene = Scene::default();
+    scene.class.instance_types[0].extended.extended = spec("example.com/gpu=2 example.com/nic=1")
+        .requests
+        .extended;
+    served(&mut scene, "one", NOW - 3600, 4_000);
+    devices(&mut scene, 2);
+    scene.class.learned = rows(&scene.world());
+    devices(&mut scene, 0);
+    scene.class.learned = rows(&scene.world());
+    assert_eq!(scene.class.learned[0].allocatable["example.com/gpu"], "2");
+    scene.pending("web", 1, spec("cpu=1 example.com/gpu=2"));
+    assert_eq!(launches(&scene), 1);
+}
+
+/// A DaemonSet that runs where a label is that others give.
+fn labelled(scene: &mut Scene, cpu: &str) {
+    let mut spec = spec(cpu);
+    spec.node_selector = [("feature.example.com/nvme".to_owned(), "true".to_owned())].into();
+    let set = DaemonSetFacts {
+        labels: Labels::new(),
+        spec,
+        csi_drivers: vec![],
+    };
+    scene
+        .daemon_sets
+        .insert(crate::ids::ObjectKey::new("kube-system", "agent"), set);
+}
+
+#[test]
+fn r3_daemon_sets_run_where_most_nodes_have_the_label_that_comes_later() {
+    for (labels, counts) in [([true, true, false], true), ([true, false, false], false)] {
+        let mut scene = Scene::default();
+        labelled(&mut scene, "cpu=1");
+        for (name, has_it) in ["a", "b", "c"].into_iter().zip(labels) {
+            served(&mut scene, name, NOW - 3600, 4_000);
+            let node = scene.nodes.get_mut(name).unwrap();
+            let value = if has_it { "true" } else { "false" };
+            node.labels
+                .insert("feature.example.com/nvme".into(), value.into());
+            node.labels
+                .insert("other.example.com/label".into(), "x".into());
+        }
+        let mut later = after(&scene);
+        labelled(&mut later, "cpu=1");
+        assert_eq!(
+            later.class.learned[0].labels.len(),
+            1,
+            "what no DaemonSet reads is not kept"
+        );
+        later.pending("web", 1, spec("cpu=3001m"));
+        assert_eq!(launches(&later), usize::from(!counts), "{labels:?}");
+    }
+}
+
+#[test]
+fn r3_daemon_sets_ask_what_their_pods_of_the_newest_revision_ask() {
+    let mut scene = Scene::default();
+    let key = crate::ids::ObjectKey::new("kube-system", "agent");
+    let set = DaemonSetFacts {
+        labels: Labels::new(),
+        spec: spec("cpu=500m memory=1Gi"),
+        csi_drivers: vec![],
+    };
+    scene.daemon_sets.insert(key, set);
+    scene.node("static", node("cpu=4 memory=8Gi"));
+    let mut pod = |name: &str, revision: &str, created: i64, requests: &str| {
+        let mut pod = running_pod("static", spec(requests));
+        pod.owner = Some(Owner {
+            kind: "DaemonSet".into(),
+            name: "agent".into(),
+            uid: "agent".into(),
+        });
+        pod.created = at(created);
+        pod.labels
+            .insert("controller-revision-hash".into(), revision.into());
+        scene.pods.insert(PodKey::new("kube-system", name), pod);
+    };
+    pod("agent-old", "1", 10, "cpu=3");
+    pod("agent-new", "2", 20, "cpu=1 memory=512Mi");
+    let with = |cpu: &str| {
+        let mut scene = scene.clone();
+        scene.pending("web", 1, spec(cpu));
+        launches(&scene)
+    };
+    assert_eq!(
+        with("cpu=3 memory=7Gi"),
+        1,
+        "a sidecar is in the pod of the newest revision"
+    );
+    assert_eq!((with("cpu=3001m"), with("cpu=1 memory=7169Mi")), (0, 0));
 }
