@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::claim::{EntryLook, entry_of};
+use crate::claim::{EntryLook, REFUSED_EVERYWHERE, entry_of};
 use crate::facts::{
-    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
-    PolicyState,
+    Backoff, ClaimFacts, ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts,
+    PolicyKind, PolicyState,
 };
-use crate::ids::{ClaimName, HypervisorId, PoolName, StorageName};
+use crate::ids::{ClaimName, ClassName, HypervisorId, PoolName, StorageName};
 use crate::time::later;
 use crate::world::World;
 
@@ -41,12 +41,49 @@ pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> 
     ledger
 }
 
-/// The Ledger after something failed on a hypervisor (with a storage, where one was involved): each failure doubles the pause, from 30 s to
-/// 30 min.
+/// The Ledger after a launch failed: on its hypervisor with its storage, or for its class wherever it is tried.
+pub(crate) fn record_launch(
+    ledger: &LedgerFacts,
+    spec: &ClaimSpec,
+    failure: &LaunchFailure,
+    now: Timestamp,
+) -> LedgerFacts {
+    let hypervisor = spec.hypervisor_id();
+    if *failure.class != *REFUSED_EVERYWHERE {
+        return record_failure(ledger, &hypervisor, spec.storage.as_ref(), failure, now);
+    }
+    let is_it = |row: &Backoff| {
+        row.node_class.as_ref() == Some(&spec.class)
+            && row.hypervisor.cluster == hypervisor.cluster
+            && row.class == failure.class
+    };
+    let place = (hypervisor.clone(), None, Some(spec.class.clone()));
+    record(ledger, is_it, place, failure, now)
+}
+
+/// The Ledger after something failed on a hypervisor (with a storage, where one was involved).
 pub fn record_failure(
     ledger: &LedgerFacts,
     hypervisor: &HypervisorId,
     storage: Option<&StorageName>,
+    failure: &LaunchFailure,
+    now: Timestamp,
+) -> LedgerFacts {
+    let is_it = |row: &Backoff| {
+        row.node_class.is_none()
+            && row.hypervisor == *hypervisor
+            && row.storage.as_ref() == storage
+            && row.class == failure.class
+    };
+    let place = (hypervisor.clone(), storage.cloned(), None);
+    record(ledger, is_it, place, failure, now)
+}
+
+/// Each failure doubles the pause, from 30 s to 30 min.
+fn record(
+    ledger: &LedgerFacts,
+    is_it: impl Fn(&Backoff) -> bool,
+    (hypervisor, storage, node_class): (HypervisorId, Option<StorageName>, Option<ClassName>),
     failure: &LaunchFailure,
     now: Timestamp,
 ) -> LedgerFacts {
@@ -55,24 +92,30 @@ pub fn record_failure(
     let words: Vec<&str> = message.split_whitespace().collect();
     let message = words.join(" ").chars().take(MOST_MESSAGE_CHARS).collect();
     let mut ledger = ledger.clone();
-    let is_it = |row: &Backoff| {
-        row.hypervisor == *hypervisor && row.storage.as_ref() == storage && row.class == *class
-    };
     let failures = match ledger.backoff.iter().position(is_it) {
         Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
         None => 1,
     };
     ledger.backoff.push(Backoff {
-        hypervisor: hypervisor.clone(),
-        storage: storage.cloned(),
+        hypervisor,
+        storage,
+        node_class,
         class: class.clone(),
         message,
         failures,
         until: later(now, pause_after(failures)),
     });
-    ledger.backoff.sort_by(|a, b| {
-        (&a.hypervisor, &a.storage, &a.class).cmp(&(&b.hypervisor, &b.storage, &b.class))
-    });
+    let key = |row: &Backoff| {
+        let Backoff {
+            hypervisor,
+            storage,
+            node_class,
+            class,
+            ..
+        } = row.clone();
+        (hypervisor, storage, class, node_class)
+    };
+    ledger.backoff.sort_by_key(key);
     ledger
 }
 
@@ -97,9 +140,7 @@ pub(crate) fn backoff_with_open_claims(ledger: &LedgerFacts, world: &World) -> V
     let rows = failed
         .into_iter()
         .fold(rows, |rows, (since, _, claim, failure)| {
-            let spec = &claim.spec;
-            let storage = spec.storage.as_ref();
-            record_failure(&rows, &spec.hypervisor_id(), storage, &failure, since)
+            record_launch(&rows, &claim.spec, &failure, since)
         });
     rows.backoff
 }

@@ -220,9 +220,16 @@ fn is_overcome(world: &World, row: &Backoff) -> bool {
     };
     world.claims().values().any(|claim| {
         let in_service = claim.status.since(Condition::Initialized);
-        claim.spec.hypervisor_id() == row.hypervisor
-            && (row.storage.is_none() || row.storage == claim.spec.storage)
-            && in_service.is_some_and(|since| since > failed_at)
+        let is_here = match &row.node_class {
+            Some(class) => {
+                claim.spec.class == *class && claim.spec.cluster == row.hypervisor.cluster
+            }
+            None => {
+                claim.spec.hypervisor_id() == row.hypervisor
+                    && (row.storage.is_none() || row.storage == claim.spec.storage)
+            }
+        };
+        is_here && in_service.is_some_and(|since| since > failed_at)
     })
 }
 

@@ -247,7 +247,7 @@ impl Drive {
             Ok(outcome) | Err(Stopped::With(outcome)) => return outcome,
             Err(Stopped::ByProxmox(error)) => error,
         };
-        let mut outcome = outcome::of_proxmox(&error);
+        let mut outcome = outcome::of_proxmox(&error, self.facts().spec.vmid);
         if let (Outcome::Failed { text, .. }, Some(client)) = (&mut outcome, self.proxmox()) {
             let scope = match op == Op::Clone {
                 true => self.clone_scope(),

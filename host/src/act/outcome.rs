@@ -1,7 +1,7 @@
 //! What the adapters' answers mean for the next decision.
 
 use kproxide_planner::claim::{Failure, Outcome};
-use kproxide_planner::ids::StorageName;
+use kproxide_planner::ids::{StorageName, Vmid};
 
 use crate::chain::chain;
 use crate::kube::error::Error as KubeError;
@@ -9,8 +9,11 @@ use crate::pve::error::{Error as PveError, Executed, Meaning, Reaction};
 use crate::pve::task;
 
 /// A call to Proxmox that failed.
-pub(super) fn of_proxmox(error: &PveError) -> Outcome {
+pub(super) fn of_proxmox(error: &PveError, vmid: Vmid) -> Outcome {
     match error.executed {
+        Executed::No if error.is_alike_everywhere(vmid.0) => {
+            failed(Failure::Everywhere, error.chain())
+        }
         Executed::No => Outcome::Failed {
             failure: failure(&error.meaning, error.reaction()),
             text: error.chain(),

@@ -255,7 +255,10 @@ fn failing(pool: &PoolFacts, world: &World) -> Option<String> {
         for (hypervisor, _) in online.filter(|_| is_of_pool(cluster)) {
             let mut of_it = rows.iter().filter(|row| {
                 row.hypervisor.cluster == *cluster
-                    && row.hypervisor.name == *hypervisor
+                    && match &row.node_class {
+                        Some(class) => *class == pool.class,
+                        None => row.hypervisor.name == *hypervisor,
+                    }
                     && row.failures >= NO_ACCIDENT
             });
             let row = of_it.next()?;

@@ -143,7 +143,7 @@ fn clone_failed(
     let hypervisor = &subject.claim.spec.hypervisor;
     let message = format!("cloning on {hypervisor} failed: {text}");
     match failure {
-        Failure::Elsewhere | Failure::Outdated | Failure::GiveUp => {
+        Failure::Elsewhere | Failure::Outdated | Failure::GiveUp | Failure::Everywhere => {
             fail(Condition::Launched, failure.as_str(), message, now)
         }
         Failure::Retry | Failure::VmidTaken | Failure::Freeze => {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::observed::EntryLook;
 use crate::facts::{ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts};
 use crate::ids::ClaimName;
-use crate::ledger::{quarantine, record_failure};
+use crate::ledger::{quarantine, record_launch};
 
 /// A claim that is closed, or whose VMID can no longer be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,13 +48,7 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
         ledger.entries.push(LedgerEntry::of(claim, spec, rests));
     }
     match failure {
-        Some(failure) => record_failure(
-            &ledger,
-            &spec.hypervisor_id(),
-            spec.storage.as_ref(),
-            failure,
-            now,
-        ),
+        Some(failure) => record_launch(&ledger, spec, failure, now),
         None => ledger,
     }
 }

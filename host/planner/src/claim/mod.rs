@@ -77,6 +77,7 @@ pub use observed::{
 };
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
+pub(crate) use reasons::REFUSED_EVERYWHERE;
 pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, Registering, Settings, Subject};
 

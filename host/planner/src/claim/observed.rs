@@ -170,6 +170,8 @@ pub enum Failure {
     Outdated,
     /// Trying again cannot help: a person must change something.
     GiveUp,
+    /// The same, and it would fail alike on every hypervisor of the Proxmox cluster.
+    Everywhere,
     /// The VMID exists already.
     VmidTaken,
     /// The whole cluster refuses writes or our credentials.

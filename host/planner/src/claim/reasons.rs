@@ -10,6 +10,9 @@ pub(super) const VMID_TAKEN: &str = "VmidTaken";
 /// The reason of `Launched=False` when the template or the storage has changed since the plan.
 pub(super) const OUTDATED: &str = "Outdated";
 
+/// The reason of `Launched=False` when Proxmox refuses what is the same on each of its servers: something of the class, or
+/// a privilege of the token.
+pub(crate) const REFUSED_EVERYWHERE: &str = "RefusedEverywhere";
 /// The reason of `Launched=False` while the VM exists and has not been started yet.
 pub(super) const CLONED: &str = "Cloned";
 /// The reason of `Launched=False` after a start failed.

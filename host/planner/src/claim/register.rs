@@ -237,7 +237,7 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some((failure, text)) = failed(last) {
         let why = format!("the join command could not be started: {text}");
         return match failure {
-            Failure::GiveUp => agent_refused(&why, now),
+            Failure::GiveUp | Failure::Everywhere => agent_refused(&why, now),
             _ if subject.status().join_error() == Some(text) => soon(now, why),
             // For the message of the timeout.
             _ => StatusChange::default()

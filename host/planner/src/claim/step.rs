@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::observed::Failure;
 use super::op::{Effect, Op};
-use super::reasons::OUTDATED;
+use super::reasons::{OUTDATED, REFUSED_EVERYWHERE};
 use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase};
 use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
@@ -272,6 +272,7 @@ impl Failure {
             Self::Elsewhere => "HypervisorUnfit",
             Self::Outdated => OUTDATED,
             Self::GiveUp => "Refused",
+            Self::Everywhere => REFUSED_EVERYWHERE,
             Self::VmidTaken => "VmidTaken",
             Self::Freeze => "Frozen",
         }

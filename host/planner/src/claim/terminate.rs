@@ -287,7 +287,9 @@ fn outcome(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Option
         return Some(soon(now, why));
     }
     Some(match failure {
-        Failure::GiveUp => refused(subject, StatusChange::default(), failure, why, now),
+        Failure::GiveUp | Failure::Everywhere => {
+            refused(subject, StatusChange::default(), failure, why, now)
+        }
         Failure::Retry
         | Failure::Elsewhere
         | Failure::Outdated
@@ -306,7 +308,7 @@ fn refused(
     now: Timestamp,
 ) -> Step {
     let pause = match failure {
-        Failure::GiveUp => LATER,
+        Failure::GiveUp | Failure::Everywhere => LATER,
         Failure::Retry
         | Failure::Elsewhere
         | Failure::Outdated

@@ -10,7 +10,9 @@ use super::objects::PolicyKind;
 use super::record::RemovalReason;
 use super::tries::{InVain, Tries};
 use crate::base64;
-use crate::ids::{ClaimName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid};
+use crate::ids::{
+    ClaimName, ClassName, ClusterName, HypervisorId, PoolName, StorageName, Uid, Vmid,
+};
 
 /// All limits are computed from this one object, so that they hold even if several copies of kproxide run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -293,6 +295,9 @@ pub struct Backoff {
     /// The storage, if it matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageName>,
+    /// The NodeClass whose launches fail alike on every hypervisor of the Proxmox cluster. All of its launches there rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_class: Option<ClassName>,
     /// Kind of error, in one word.
     pub class: Arc<str>,
     /// Text of the last failure.

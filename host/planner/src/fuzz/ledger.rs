@@ -186,6 +186,7 @@ fn scene(draw: &mut Draw<'_>) -> Scene {
             Backoff {
                 hypervisor,
                 storage,
+                node_class: None,
                 class: draw.word(&["Refused", "Retry"]).into(),
                 message: String::new(),
                 failures: draw.number() as u32,

@@ -228,9 +228,13 @@ impl<'w> Hypervisors<'w> {
         }
         let is_paused = |row: &&Backoff| {
             let is_on = |name: &StorageName| disks.iter().any(|disk| disk.name == name);
-            row.hypervisor == hypervisor.id
-                && row.storage.as_ref().is_none_or(is_on)
-                && now < row.until
+            let is_here = match &row.node_class {
+                Some(class) => {
+                    class == class_name && row.hypervisor.cluster == hypervisor.id.cluster
+                }
+                None => row.hypervisor == hypervisor.id && row.storage.as_ref().is_none_or(is_on),
+            };
+            is_here && now < row.until
         };
         if let Some(row) = backoff.iter().find(is_paused) {
             return Err(left_alone(row));

@@ -332,3 +332,27 @@ async fn p4_credentials_that_may_not_see_the_machines_are_told_and_nothing_count
     let ((), ended) = tokio::join!(story, app.run());
     ended.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn p5_a_refusal_that_is_the_same_everywhere_rests_the_class_and_not_one_server() {
+    let mut setting = Setting::new(1, 3);
+    setting.topology.registered_tags = vec!["owned".to_owned()];
+    let lab = furnished(setting, json!({ "tags": ["owned"] }), lively());
+    wide(&lab, "web", "workers", 1);
+    let mut setting = Setting::new(1, 3);
+    for entry in &mut setting.topology.acl {
+        entry
+            .privileges
+            .retain(|privilege| privilege != "VM.Config.CPU");
+    }
+    let other = furnished(setting, json!({}), lively());
+    wide(&other, "web", "workers", 1);
+    for (lab, text) in [(lab, "tag owned is reserved"), (other, "VM.Config.CPU")] {
+        run(&lab, Duration::from_secs(3 * 60)).await;
+        // After 30 s, 60 s and 120 s.
+        assert!((1..=4).contains(&made(&lab)), "{} machines", made(&lab));
+        let notes = told(&lab, "FailedToScaleUpGroup");
+        assert_eq!(notes_with(&notes, text).len(), notes.len(), "{notes:?}");
+        assert!(!notes.is_empty());
+    }
+}

@@ -102,6 +102,7 @@ mod tests {
             backoff: vec![Backoff {
                 hypervisor: HypervisorId::new("lab", "pve2"),
                 storage: Some("ceph".into()),
+                node_class: None,
                 class: "no-space".into(),
                 message: "storage ceph is full".to_owned(),
                 failures: 3,

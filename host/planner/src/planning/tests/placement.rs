@@ -443,12 +443,33 @@ fn full_clones_need_space_for_their_disk() {
 }
 
 #[test]
+fn p5_what_fails_alike_everywhere_rests_its_class_and_no_other() {
+    for (class, rests) in [("standard", true), ("other", false)] {
+        let mut scene = Scene::default();
+        scene.ledger.backoff.push(Backoff {
+            hypervisor: HypervisorId::new("pve", "alpha"),
+            storage: None,
+            node_class: Some(class.into()),
+            class: "RefusedEverywhere".into(),
+            message: "tag owned is reserved".to_owned(),
+            failures: 1,
+            until: at(NOW + 20),
+        });
+        scene.pending("web", 2, spec("cpu=1"));
+        let plan = scene.plan();
+        check_sound(&plan);
+        assert_eq!(plan.launches.is_empty(), rests, "{class}");
+    }
+}
+
+#[test]
 fn f44_what_failed_lately_is_left_alone() {
     let mut scene = Scene::default();
     for name in ["alpha", "beta"] {
         scene.ledger.backoff.push(Backoff {
             hypervisor: HypervisorId::new("pve", name),
             storage: Some("shared".into()),
+            node_class: None,
             class: "HypervisorUnfit".into(),
             message: match name {
                 "alpha" => "cloning on alpha failed: storage shared is full".to_owned(),
