@@ -212,14 +212,14 @@ async fn takes_nothing_away(thief: &Thief) {
 
 /// RBAC lets it change NodePools, NodeClasses and ProxmoxClusters.
 async fn changes_one_finalizer(thief: &Thief) {
-    let pool = "/apis/kproxide.dev/v1alpha1/nodepools/workers";
+    let pool = "/apis/kproxide.dev/v1alpha1/nodepools/default";
     let spent = json!({ "spec": { "limits": { "maxNodes": 1000 } } });
     eventually(SOON, "the policy in force", async || {
         let trial = format!("{pool}?dryRun=All");
         thief.0.merge(&trial, &spent).await.err().ok_or("not yet")
     })
     .await;
-    let why = "kproxide may change nothing of workers but its finalizer kproxide.dev/in-use";
+    let why = "kproxide may change nothing of default but its finalizer kproxide.dev/in-use";
     for bad in [
         spent,
         json!({ "metadata": { "labels": { "team": "a" } } }),

@@ -22,7 +22,11 @@ const EVERYWHERE: &str = "
     watch / persistentvolumeclaims
     watch / persistentvolumes
     watch / pods
+    get apiextensions.k8s.io/ customresourcedefinitions ledgers.kproxide.dev
     get apiextensions.k8s.io/ customresourcedefinitions nodeclaims.kproxide.dev
+    get apiextensions.k8s.io/ customresourcedefinitions nodeclasses.kproxide.dev
+    get apiextensions.k8s.io/ customresourcedefinitions nodepools.kproxide.dev
+    get apiextensions.k8s.io/ customresourcedefinitions proxmoxclusters.kproxide.dev
     list apps/ daemonsets
     watch apps/ daemonsets
     list policy/ poddisruptionbudgets
@@ -54,8 +58,11 @@ const EVERYWHERE: &str = "
     list kproxide.dev/ proxmoxclusters
     patch kproxide.dev/ nodeclaims
     patch kproxide.dev/ nodeclaims/status
+    patch kproxide.dev/ nodeclasses
     patch kproxide.dev/ nodeclasses/status
+    patch kproxide.dev/ nodepools
     patch kproxide.dev/ nodepools/status
+    patch kproxide.dev/ proxmoxclusters
     patch kproxide.dev/ proxmoxclusters/status
     update kproxide.dev/ ledgers
     watch kproxide.dev/ ledgers

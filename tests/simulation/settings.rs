@@ -235,7 +235,12 @@ impl<'a> Settings<'a> {
         let claim = Claim {
             name: name(object).to_owned(),
             pool: text(&object["spec"]["pool"]).to_owned(),
-            hypervisor: text(&object["spec"]["hypervisor"]).to_owned(),
+            hypervisor: match text(&object["status"]["hypervisor"]) {
+                "" => text(&object["spec"]["hypervisor"]),
+                // Somebody may have moved it.
+                moved => moved,
+            }
+            .to_owned(),
             node: text(&object["status"]["nodeName"]).to_owned(),
             from: before.map_or(now, |claim| claim.from),
             deleted: object["metadata"]["deletionTimestamp"].is_string(),

@@ -30,6 +30,9 @@ pub(crate) struct EndState {
 const SOON: SignedDuration = SignedDuration::from_mins(15);
 /// The Ledger remembers for so long after a pause of a hypervisor how many failures led to it.
 const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
+/// And for so long which machines were made in vain, and for which workloads.
+const IN_VAIN_MEMORY: SignedDuration = SignedDuration::from_hours(1);
+const TRIES_MEMORY: SignedDuration = SignedDuration::from_hours(24);
 
 /// Size of the drive that cloud-init reads.
 const CLOUD_INIT: u64 = 4 << 20;
@@ -373,6 +376,15 @@ pub(crate) fn about_to_end(lab: &Lab) -> Vec<String> {
             found.push(format!(
                 "the pause of {hypervisor} until {until} is forgotten soon"
             ));
+        }
+    }
+    // Machines in vain, and the workloads that they were made for.
+    for (rows, lasts) in [("inVain", IN_VAIN_MEMORY), ("tries", TRIES_MEMORY)] {
+        for row in ledger_rows(lab, rows) {
+            let at = text(&row["at"]).parse::<Timestamp>();
+            if at.is_ok_and(|at| at + lasts < now + SOON) {
+                found.push(format!("a row of {rows} is forgotten soon: {row}"));
+            }
         }
     }
     found

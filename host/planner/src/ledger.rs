@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::claim::{EntryLook, REFUSED_EVERYWHERE, entry_of};
 use crate::facts::{
-    Backoff, ClaimFacts, ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts,
-    PolicyKind, PolicyState,
+    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
+    PolicyState,
 };
 use crate::ids::{ClaimName, ClassName, HypervisorId, PoolName, StorageName};
 use crate::time::later;
@@ -41,26 +40,6 @@ pub fn quarantine(ledger: &LedgerFacts, claim: &ClaimName, until: Timestamp) -> 
     ledger
 }
 
-/// The Ledger after a launch failed: on its hypervisor with its storage, or for its class wherever it is tried.
-pub(crate) fn record_launch(
-    ledger: &LedgerFacts,
-    spec: &ClaimSpec,
-    failure: &LaunchFailure,
-    now: Timestamp,
-) -> LedgerFacts {
-    let hypervisor = spec.hypervisor_id();
-    if *failure.class != *REFUSED_EVERYWHERE {
-        return record_failure(ledger, &hypervisor, spec.storage.as_ref(), failure, now);
-    }
-    let is_it = |row: &Backoff| {
-        row.node_class.as_ref() == Some(&spec.class)
-            && row.hypervisor.cluster == hypervisor.cluster
-            && row.class == failure.class
-    };
-    let place = (hypervisor.clone(), None, Some(spec.class.clone()));
-    record(ledger, is_it, place, failure, now)
-}
-
 /// The Ledger after something failed on a hypervisor (with a storage, where one was involved).
 pub fn record_failure(
     ledger: &LedgerFacts,
@@ -80,7 +59,7 @@ pub fn record_failure(
 }
 
 /// Each failure doubles the pause, from 30 s to 30 min.
-fn record(
+pub(crate) fn record(
     ledger: &LedgerFacts,
     is_it: impl Fn(&Backoff) -> bool,
     (hypervisor, storage, node_class): (HypervisorId, Option<StorageName>, Option<ClassName>),
@@ -117,32 +96,6 @@ fn record(
     };
     ledger.backoff.sort_by_key(key);
     ledger
-}
-
-/// The Ledger's back-off, and that of failed launches whose claims are not closed yet: a cold start, or a VM that cannot
-/// be removed, keeps them open for long.
-pub(crate) fn backoff_with_open_claims(ledger: &LedgerFacts, world: &World) -> Vec<Backoff> {
-    let mut failed: Vec<_> = world
-        .claims()
-        .iter()
-        .filter_map(|(name, claim)| {
-            let failure = claim.status.launch_failure()?;
-            let since = claim.status.draining_since?;
-            let is_open = entry_of(ledger, name, &claim.spec) == EntryLook::Ours;
-            is_open.then_some((since, name, claim, failure))
-        })
-        .collect();
-    failed.sort_by_key(|(since, name, ..)| (*since, *name));
-    let rows = LedgerFacts {
-        backoff: ledger.backoff.clone(),
-        ..LedgerFacts::default()
-    };
-    let rows = failed
-        .into_iter()
-        .fold(rows, |rows, (since, _, claim, failure)| {
-            record_launch(&rows, &claim.spec, &failure, since)
-        });
-    rows.backoff
 }
 
 /// How long a back-off lasts after this many failures.

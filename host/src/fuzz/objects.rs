@@ -90,7 +90,7 @@ fn seeds() -> &'static [Value; 2] {
                 }],
                 "backoff": [{
                     "hypervisor": "lab/pve2", "storage": "ceph", "class": "Refused",
-                    "message": "full", "failures": 3, "until": moment,
+                    "message": "full", "failures": 3, "until": moment, "nodeClass": "default",
                 }],
                 "removals": [{"claim": "workers-x8", "at": moment, "reason": "Underutilized"}],
                 "tries": [{
@@ -99,6 +99,7 @@ fn seeds() -> &'static [Value; 2] {
                     "rounds": 2, "late": 1, "at": moment, "node": "workers-x8",
                 }],
                 "inVain": [{"pool": "workers", "settings": "02", "claim": "workers-x8", "at": moment}],
+                "deletions": [{"pool": "workers", "poolUID": "7e1d"}],
                 "freeze": {"since": moment, "machines": 12},
                 "orphans": [{"cluster": "lab", "vmid": 603, "claimUID": "0b1c", "since": moment}],
                 "anchors": [{

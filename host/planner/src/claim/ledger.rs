@@ -3,9 +3,11 @@
 use jiff::Timestamp;
 
 use super::observed::EntryLook;
-use crate::facts::{ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts};
+use super::reasons::REFUSED_EVERYWHERE;
+use crate::facts::{Backoff, ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts};
 use crate::ids::ClaimName;
-use crate::ledger::{quarantine, record_launch};
+use crate::ledger::{quarantine, record, record_failure};
+use crate::world::World;
 
 /// A claim that is closed, or whose VMID can no longer be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +53,52 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
         Some(failure) => record_launch(&ledger, spec, failure, now),
         None => ledger,
     }
+}
+
+/// The Ledger after a launch failed: on its hypervisor with its storage, or for its class wherever it is tried.
+fn record_launch(
+    ledger: &LedgerFacts,
+    spec: &ClaimSpec,
+    failure: &LaunchFailure,
+    now: Timestamp,
+) -> LedgerFacts {
+    let hypervisor = spec.hypervisor_id();
+    if *failure.class != *REFUSED_EVERYWHERE {
+        return record_failure(ledger, &hypervisor, spec.storage.as_ref(), failure, now);
+    }
+    let is_it = |row: &Backoff| {
+        row.node_class.as_ref() == Some(&spec.class)
+            && row.hypervisor.cluster == hypervisor.cluster
+            && row.class == failure.class
+    };
+    let place = (hypervisor.clone(), None, Some(spec.class.clone()));
+    record(ledger, is_it, place, failure, now)
+}
+
+/// The Ledger's back-off, and that of failed launches whose claims are not closed yet: a cold start, or a VM that cannot
+/// be removed, keeps them open for long.
+pub(crate) fn backoff_with_open_claims(ledger: &LedgerFacts, world: &World) -> Vec<Backoff> {
+    let mut failed: Vec<_> = world
+        .claims()
+        .iter()
+        .filter_map(|(name, claim)| {
+            let failure = claim.status.launch_failure()?;
+            let since = claim.status.draining_since?;
+            let is_open = entry_of(ledger, name, &claim.spec) == EntryLook::Ours;
+            is_open.then_some((since, name, claim, failure))
+        })
+        .collect();
+    failed.sort_by_key(|(since, name, ..)| (*since, *name));
+    let rows = LedgerFacts {
+        backoff: ledger.backoff.clone(),
+        ..LedgerFacts::default()
+    };
+    let rows = failed
+        .into_iter()
+        .fold(rows, |rows, (since, _, claim, failure)| {
+            record_launch(&rows, &claim.spec, &failure, since)
+        });
+    rows.backoff
 }
 
 fn is_of(entry: &LedgerEntry, claim: &ClaimName, spec: &ClaimSpec) -> bool {

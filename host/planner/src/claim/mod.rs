@@ -68,6 +68,7 @@ mod ledger;
 pub(crate) mod tests;
 
 pub use adopt::provider_id;
+pub(crate) use ledger::backoff_with_open_claims;
 pub use ledger::{Closing, close, entry_of};
 pub use looks::{Looks, Need, looks};
 pub use next::next;
@@ -77,7 +78,6 @@ pub use observed::{
 };
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
-pub(crate) use reasons::REFUSED_EVERYWHERE;
 pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
 pub use subject::{GuestHint, Hint, Registering, Settings, Subject};
 

@@ -51,9 +51,9 @@ use self::learned::Learned;
 pub use self::registering::registering;
 pub use self::returning::ends_with_machine;
 use crate::check;
+use crate::claim::backoff_with_open_claims;
 use crate::facts::{Backoff, LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
-use crate::ledger::backoff_with_open_claims;
 pub use crate::limits::Limits;
 use crate::plan::{
     Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, RemovalReason, Unneeded,

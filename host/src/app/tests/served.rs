@@ -148,7 +148,7 @@ async fn r8_an_expendable_pod_makes_no_machine_and_keeps_none() {
 
 /// The simulated scheduler has no filter for nfs volumes, and never binds a pod with one.
 #[tokio::test(start_paused = true)]
-async fn r27_a_pod_that_the_scheduler_refuses_for_no_reason_that_kproxide_sees_is_told_and_gets_one_machine()
+async fn r27_a_pod_that_the_scheduler_refuses_for_no_reason_that_kproxide_sees_is_told_and_gets_ever_fewer_machines()
  {
     let lab = furnished(Setting::new(1, 2), json!({}), lively());
     let uuid = "a0000000-0000-4000-8000-000000000009";
@@ -166,5 +166,6 @@ async fn r27_a_pod_that_the_scheduler_refuses_for_no_reason_that_kproxide_sees_i
     assert!(told.iter().any(fits), "{told:?}");
     let births = lab.pve.snapshot().births;
     let made = births.iter().filter(|birth| birth.vmid < 9_000);
-    assert_eq!(made.count(), 1);
+    // One at first, and one after each rest: of 5, 10 and 20 minutes.
+    assert!((1..=4).contains(&made.count()));
 }
