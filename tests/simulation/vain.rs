@@ -1,5 +1,5 @@
 //! Machines that no pod uses (S23). While one stands of which the pods that wait have seen nothing for four minutes, their workload
-//! gets no other, and none for some minutes after one has gone. The Ledger says for whom a machine is made; whether it is used, and
+//! gets no other, and none for some minutes after that or after one has gone unused. The Ledger says for whom a machine is made; whether it is used, and
 //! who waits, is what the world saw.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,7 +161,8 @@ impl Vain {
         if !waits {
             return None;
         }
-        let rests = |gone: &Timestamp| now.duration_since(*gone) < REST;
+        // The rest counts from when it was plain that the machine was made in vain.
+        let rests = |gone: &Timestamp| now.duration_since((*gone).min(served + PATIENCE)) < REST;
         match machine.gone_in_vain {
             None if machine.is_there && now.duration_since(served) >= PATIENCE => {
                 Some(format!("while {earlier} stands unused"))

@@ -98,7 +98,7 @@ async fn a_scheduler_that_refuses_for_a_reason_of_its_own_costs_five_machines() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_a02_f06_nodes_that_offer_less_than_their_machines_cost_five_machines() {
+async fn endless_nodes_that_offer_less_than_their_machines_cost_five_machines() {
     let less_memory =
         json!({ "overhead": { "memory": "100Mi" }, "instanceTypes": small()["instanceTypes"] });
     let lab = world(Guests::default(), less_memory);
@@ -114,7 +114,7 @@ async fn endless_a02_f06_nodes_that_offer_less_than_their_machines_cost_five_mac
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_f04_a_static_pod_on_every_node_costs_five_machines() {
+async fn endless_a_static_pod_on_every_node_costs_five_machines() {
     let container = json!({
         "name": "kube-proxy", "image": "x", "resources": { "requests": { "cpu": "250m", "memory": "128Mi" } },
     });
@@ -131,7 +131,7 @@ async fn endless_f04_a_static_pod_on_every_node_costs_five_machines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_a12_a_device_that_never_shows_costs_five_machines() {
+async fn endless_a_device_that_never_shows_costs_five_machines() {
     let class = json!({ "instanceTypes": [{
         "name": "gpu", "cores": 2, "memoryMiB": 4096, "extendedResources": { "nvidia.com/gpu": 1 },
     }] });
@@ -177,7 +177,7 @@ async fn operator(lab: &Lab, key: &str, lasts: Option<u64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_a08_f15_a_taint_that_comes_after_the_join_costs_five_machines() {
+async fn endless_a_taint_that_comes_after_the_join_costs_five_machines() {
     for (key, lasts) in [
         ("node.cilium.io/agent-not-ready", Some(40)),
         ("example.com/theirs", None),
