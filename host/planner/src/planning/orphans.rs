@@ -164,6 +164,10 @@ impl Planning<'_> {
         if !world.host().key_known {
             return Fate::Left("the ownership key is missing".to_owned());
         }
+        // Without its definition no NodeClaim can be made.
+        if let Some(problem) = &world.host().definition_problem {
+            return Fate::Left(problem.clone());
+        }
         if let Some(lock) = &facts.lock {
             return Fate::Left(format!(
                 "it is locked ({lock}). kproxide waits until Proxmox has finished with it"

@@ -96,6 +96,15 @@ fn f27_f112_a_machine_whose_node_is_ready_gets_its_claim_back_at_once() {
         let ledger = plan.ledger.as_ref().unwrap_or(&scene.ledger);
         assert_eq!(ledger.entries.len(), 1);
     }
+    // Without its definition no NodeClaim can be made.
+    scene.host.definition_problem = Some("the CRD is deleted".to_owned());
+    let plan = planned(&scene, vmid, facts("m"));
+    assert_eq!(plan.adoptions, []);
+    assert!(
+        told(&plan).contains("the CRD is deleted"),
+        "{}",
+        told(&plan)
+    );
 }
 
 #[test]
