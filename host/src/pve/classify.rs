@@ -21,10 +21,15 @@ pub fn answer(status: u16, text: &str, parameters: &[(String, String)]) -> (Mean
         // Proxmox: the proxy lost the connection after sending.
         596..=599 => (Meaning::AnswerLost, Executed::Unknown),
         // The agent may have got the command before the answer timed out.
-        _ if text.contains("qga command") => match sentence(text) {
-            Meaning::AgentBlocked => (Meaning::AgentBlocked, Executed::No),
-            meaning => (meaning, Executed::Unknown),
-        },
+        _ if text.contains("qga command") => {
+            let meaning = sentence(text);
+            let executed = if meaning == Meaning::AgentBlocked {
+                Executed::No
+            } else {
+                Executed::Unknown
+            };
+            (meaning, executed)
+        }
         _ => {
             let meaning = sentence(text);
             let executed = if meaning == Meaning::Unexpected {

@@ -397,18 +397,21 @@ impl Error {
     /// A refusal that would be the same on every hypervisor: of what the class asks for, or for want of a privilege that
     /// does not belong to one storage, network or template. `vmid`: the VM that it is about.
     pub fn is_alike_everywhere(&self, vmid: u32) -> bool {
-        match &self.meaning {
-            Meaning::PoolMissing { .. }
-            | Meaning::TagRefused { .. }
-            | Meaning::TicketNeeded
-            | Meaning::RootOnly
-            | Meaning::SshKeyRefused
-            | Meaning::InvalidParameter { .. } => true,
-            Meaning::PermissionDenied {
-                path: Some(path), ..
-            } => path == "/" || path.starts_with("/pool/") || *path == format!("/vms/{vmid}"),
-            _ => false,
+        if let Meaning::PermissionDenied {
+            path: Some(path), ..
+        } = &self.meaning
+        {
+            return path == "/" || path.starts_with("/pool/") || *path == format!("/vms/{vmid}");
         }
+        matches!(
+            self.meaning,
+            Meaning::PoolMissing { .. }
+                | Meaning::TagRefused { .. }
+                | Meaning::TicketNeeded
+                | Meaning::RootOnly
+                | Meaning::SshKeyRefused
+                | Meaning::InvalidParameter { .. }
+        )
     }
 
     /// The endpoint failed, not the call: another one may answer.

@@ -164,10 +164,14 @@ impl Client {
                 hypervisor: guest.hypervisor.clone(),
                 config,
             })),
-            Ok(Err(error)) => match error.meaning {
-                Meaning::HypervisorOffline | Meaning::AnswerLost => Ok(None),
-                _ => Err(error),
-            },
+            Ok(Err(error)) => {
+                let is_silent = [Meaning::HypervisorOffline, Meaning::AnswerLost];
+                if is_silent.contains(&error.meaning) {
+                    Ok(None)
+                } else {
+                    Err(error)
+                }
+            }
             Err(_) => Ok(None),
         }
     }

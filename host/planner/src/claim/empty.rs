@@ -298,11 +298,10 @@ fn left_behind(subject: &Subject<'_>, observed: &Observed, why: &str, now: Times
         subject.claim.spec.vmid
     );
     let mut conditions = subject.status().conditions.iter();
-    let is_told = conditions.any(|c| match c.kind {
-        Condition::VolumesDetached => c.message == message,
-        // The drain was forced.
-        Condition::Drained => c.status && !c.message.is_empty(),
-        _ => false,
+    let is_told = conditions.any(|c| {
+        (c.kind == Condition::VolumesDetached && c.message == message)
+            // The drain was forced.
+            || (c.kind == Condition::Drained && c.status && !c.message.is_empty())
     });
     if is_told {
         return emptied(subject, observed, now);

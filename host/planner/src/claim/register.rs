@@ -236,13 +236,15 @@ fn join(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     let last = observed.tried(Op::Join);
     if let Some((failure, text)) = failed(last) {
         let why = format!("the join command could not be started: {text}");
-        return match failure {
-            Failure::GiveUp | Failure::Everywhere => agent_refused(&why, now),
-            _ if subject.status().join_error() == Some(text) => soon(now, why),
+        return if matches!(failure, Failure::GiveUp | Failure::Everywhere) {
+            agent_refused(&why, now)
+        } else if subject.status().join_error() == Some(text) {
+            soon(now, why)
+        } else {
             // For the message of the timeout.
-            _ => StatusChange::default()
+            StatusChange::default()
                 .condition(Condition::Launched, true, JOIN_NOT_RUN, text, now)
-                .record_and_back_off(later(now, SOON), why),
+                .record_and_back_off(later(now, SOON), why)
         };
     }
     match &observed.join {

@@ -39,6 +39,10 @@ use crate::keys::DEFAULT_SCHEDULER;
 /// Deltas of one object arrive in their order; those of different objects in any. Applying all of them in any such order gives
 /// the world that its final objects give (a property test holds the World to it).
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "facts about the host are one delta in a tick"
+)]
 pub enum Delta {
     Pod(PodKey, Option<Box<PodFacts>>),
     Node(NodeName, Option<Box<NodeFacts>>),

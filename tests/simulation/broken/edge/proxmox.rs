@@ -175,6 +175,13 @@ fn retold(edge: &Edge, mistake: Mutant, asked: &Asked, answer: Response<Bytes>) 
             let is_destroy = text(&data["type"]) == "qmdestroy";
             alter_task(mistake, is_destroy, data);
         }
+        // A clone is not known by the log of its task either.
+        path if path.contains("/tasks/")
+            && path.ends_with("/log")
+            && matches!(mistake, Mutant::OwnCloneDisowned | Mutant::CloneOnOldIntent) =>
+        {
+            *data = json!([]);
+        }
         _ if asked.is(&Method::GET, "config") => alter_config(edge, mistake, vmid, data),
         _ if asked.is(&Method::GET, "status/current")
             && mistake == Mutant::DestroyRunning

@@ -534,10 +534,13 @@ fn r16_pods_that_tolerate_a_drain_are_evicted_last_and_once() {
             case.observed.pods = Some(pods);
         })
     };
-    let evicted = |case: &Case| match case.next() {
-        Step::Do(Effect::Evict(pods)) => pods.iter().map(|it| it.key.name.to_string()).collect(),
-        Step::Wait { .. } => vec![],
-        other => panic!("{other:?}"),
+    let evicted = |case: &Case| {
+        let step = case.next();
+        let Step::Do(Effect::Evict(pods)) = step else {
+            assert!(matches!(step, Step::Wait { .. }), "{step:?}");
+            return vec![];
+        };
+        pods.iter().map(|it| it.key.name.to_string()).collect()
     };
     assert_eq!(evicted(&with(vec![operator.clone(), pod("web")])), ["web"]);
     let mut leaving = pod("web");

@@ -21,9 +21,10 @@ impl<'w> Planning<'w> {
         node: &NodeView<'w>,
     ) -> (Standing, Option<Kept>) {
         if let Some(why) = self.why_needed(index, node) {
-            let standing = match &why {
-                Kept::Cordoned if node.is_empty() => Standing::Cordoned(node.name().clone()),
-                _ => Standing::Needed,
+            let standing = if matches!(why, Kept::Cordoned) && node.is_empty() {
+                Standing::Cordoned(node.name().clone())
+            } else {
+                Standing::Needed
             };
             return (standing, Some(why));
         }
