@@ -29,7 +29,7 @@ const TAINTED: Duration = Duration::from_millis(52_000);
 /// Loads come so long after their minute.
 const LOAD: Duration = Duration::from_secs(20);
 /// Of the effects of a process that makes its first machine.
-const CLONE: u64 = 9;
+const CLONE: u64 = 12;
 /// By then what was asked for first is in service.
 const READY: Duration = minutes(10);
 
@@ -196,7 +196,7 @@ impl Scene {
                     after(minutes(100), refuses(false)),
                 ];
                 // Tries after 0, 8, 21 and 44 minutes, and one when it is over.
-                Self::new(steps, 6)
+                Self::new(steps, 7)
             }
             _ => {
                 let mend = Step {
