@@ -14,13 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::{Delta, PoolFacts};
 use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    AnchorReport, AnchorTrouble, Finding, NodeOutcome, NodeReport, OrphanReport, PendingOutcome,
-    PendingShape, PlacementReport, RejectedHypervisor, Report, Severity, Unusable,
+    AnchorReport, AnchorTrouble, Finding, NodeOutcome, OrphanReport, PendingOutcome, PendingShape,
+    PlacementReport, RejectedHypervisor, Report, Severity, Unusable,
 };
 use kproxide_planner::world::World;
 
@@ -443,28 +442,6 @@ impl Reporter {
             self.events
                 .say(Event::warning(about, reason, message.to_owned()));
         }
-    }
-
-    /// A removal is counted when it begins, however long it takes.
-    fn count_removals(&mut self, nodes: &[NodeReport], world: &World) {
-        let mut removing = BTreeSet::new();
-        for node in nodes {
-            if let NodeOutcome::Removing(reason) = &node.outcome {
-                removing.insert(&node.claim);
-                if self.counted.insert(node.claim.clone()) {
-                    self.metrics
-                        .removals
-                        .with_label_values(&[node.pool.as_str(), reason.as_str()])
-                        .inc();
-                }
-            }
-        }
-        self.counted.retain(|name| {
-            let claim = world.claims().get(name);
-            claim.is_some_and(|claim| {
-                removing.contains(name) || claim.status.phase > Phase::Initialized
-            })
-        });
     }
 
     fn pending(

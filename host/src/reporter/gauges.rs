@@ -1,13 +1,38 @@
 //! What the tick found, in numbers.
 
+use std::collections::BTreeSet;
+
+use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::GuestStatus;
-use kproxide_planner::report::{PendingOutcome, Report};
+use kproxide_planner::report::{NodeOutcome, NodeReport, PendingOutcome, Report};
 use kproxide_planner::world::World;
 
 use super::Reporter;
 use crate::metrics::KproximateGauges;
 
 impl Reporter {
+    /// A removal is counted when it begins, however long it takes.
+    pub(super) fn count_removals(&mut self, nodes: &[NodeReport], world: &World) {
+        let mut removing = BTreeSet::new();
+        for node in nodes {
+            if let NodeOutcome::Removing(reason) = &node.outcome {
+                removing.insert(&node.claim);
+                if self.counted.insert(node.claim.clone()) {
+                    self.metrics
+                        .removals
+                        .with_label_values(&[node.pool.as_str(), reason.as_str()])
+                        .inc();
+                }
+            }
+        }
+        self.counted.retain(|name| {
+            let claim = world.claims().get(name);
+            claim.is_some_and(|claim| {
+                removing.contains(name) || claim.status.phase > Phase::Initialized
+            })
+        });
+    }
+
     pub(super) fn measure(&self, report: &Report, world: &World) {
         self.metrics.pending_pods.reset();
         for shape in &report.pending {

@@ -1,4 +1,5 @@
 mod adoptions;
+mod removals;
 mod rules;
 
 use super::*;

@@ -100,10 +100,10 @@ impl Learned {
         template_disk: u64,
     ) -> Resources {
         let key = type_key(class_name, size);
-        let statics = self.statics.get(&key).cloned().unwrap_or_default();
-        let offered = self.offered.get(&key).cloned();
-        let offered = offered.unwrap_or_else(|| nominal(class, size, template_disk));
-        offered.minus(&statics)
+        match self.offered.get(&key) {
+            Some(offered) => self.beside_statics(&key, offered.clone()),
+            None => self.nominal(class_name, class, size, template_disk),
+        }
     }
 
     /// The same by its size, whatever its last Nodes offer.
@@ -114,9 +114,16 @@ impl Learned {
         size: &InstanceType,
         template_disk: u64,
     ) -> Resources {
-        let statics = self.statics.get(&type_key(class_name, size));
         let nominal = nominal(class, size, template_disk);
-        statics.map_or(nominal.clone(), |statics| nominal.minus(statics))
+        self.beside_statics(&type_key(class_name, size), nominal)
+    }
+
+    /// What the static pods of the type leave.
+    fn beside_statics(&self, key: &TypeKey, amounts: Resources) -> Resources {
+        match self.statics.get(key) {
+            Some(statics) => amounts.minus(statics),
+            None => amounts,
+        }
     }
 
     /// The Node of the type that offers least of this resource.

@@ -12,12 +12,11 @@ use super::topology::{Spot, Topology};
 use crate::facts::PodSpec;
 use crate::ledger::Usage;
 use crate::plan::RefusedNode;
-use crate::question::Size;
 use crate::resources::Resources;
 use crate::world::Id;
 
 /// One core weighs as much as 4 GiB, the usual proportion of machines.
-const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
+pub(super) const BYTES_PER_MILLI_CORE: u64 = (4 << 30) / 1000;
 
 /// No more types than this, the largest, are tried as the first one to open. A machine is made smaller with all of them.
 const MOST_OPENINGS: usize = 16;
@@ -26,13 +25,6 @@ const MOST_OPENINGS: usize = 16;
 pub(super) fn weight(requests: &Resources) -> i128 {
     i128::from(requests.milli_cores) * i128::from(BYTES_PER_MILLI_CORE)
         + i128::from(requests.memory_bytes)
-}
-
-/// How large a machine is.
-pub(super) fn cost(size: Size) -> u64 {
-    size.milli_cores
-        .saturating_mul(BYTES_PER_MILLI_CORE)
-        .saturating_add(size.memory_bytes)
 }
 
 /// Pods of one shape that want machines of a pool.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::Planning;
 use super::fit::{Free, NodeProfile};
 use super::machines::{self, NEW};
+use super::packing::BYTES_PER_MILLI_CORE;
 use super::room::Room;
 use super::sites::Site;
 use super::volumes::Attachable;
@@ -69,7 +70,7 @@ impl<'w> Offer<'w> {
 
     /// Memory-equivalent bytes: what a machine costs, where 1 core stands for 4 GiB.
     pub(super) fn cost(&self) -> u64 {
-        super::packing::cost(self.size)
+        cost(self.size)
     }
 
     pub(super) fn site_with_room(&self, set: &SiteSet, room: &Room) -> Option<usize> {
@@ -187,6 +188,13 @@ impl<'w> PoolPlan<'w> {
         let blocked = self.blocked.first().cloned();
         blocked.unwrap_or(Why::Unusable(Unusable::NothingToMake))
     }
+}
+
+/// How large a machine is.
+pub(super) fn cost(size: Size) -> u64 {
+    size.milli_cores
+        .saturating_mul(BYTES_PER_MILLI_CORE)
+        .saturating_add(size.memory_bytes)
 }
 
 pub(super) fn add(usage: &mut Usage, size: Size) {

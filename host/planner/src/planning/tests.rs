@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod awaited;
+mod backoff;
 mod blockers;
 mod breaking;
 mod clones;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::interner::{Id, Interner};
-use super::views::{NodeView, PendingPods, PodView};
+use super::views::{NodeView, PendingPods, PodView, project};
 use crate::facts::{
     CsiNodeFacts, LabelSelector, Labels, NodeFacts, Owner, PodFacts, PodPhase, PodSpec, Served,
     Shape,
@@ -578,17 +578,6 @@ impl Pods {
             facts: slot.facts.as_deref()?,
         })
     }
-}
-
-fn project(labels: &Labels, keys: &BTreeSet<String>) -> Labels {
-    if keys.is_empty() {
-        return Labels::new();
-    }
-    labels
-        .iter()
-        .filter(|(key, _)| keys.contains(*key))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Pods and Nodes as their readers see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -270,4 +270,16 @@ impl<'w> NodeView<'w> {
         let pods = self.pods;
         self.slot.pods.iter().map(move |ix| pods.view(*ix))
     }
+}
+
+/// Those labels alone.
+pub(super) fn project(labels: &Labels, keys: &BTreeSet<String>) -> Labels {
+    if keys.is_empty() {
+        return Labels::new();
+    }
+    labels
+        .iter()
+        .filter(|(key, _)| keys.contains(*key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }

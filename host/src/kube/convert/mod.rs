@@ -176,6 +176,16 @@ pub(super) fn carries(meta: &ObjectMeta, finalizer: &str) -> bool {
     finalizers.any(|name| name == finalizer)
 }
 
+/// Go's way to leave a text out is to leave it empty.
+pub(super) fn filled(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+/// A moment of a condition.
+pub(super) fn since(condition: &Option<Timestamp>, meta: &ObjectMeta) -> Timestamp {
+    condition.unwrap_or_else(|| created(meta))
+}
+
 /// Moments of an object that the API server has always filled in; the epoch if it did not.
 pub(super) fn created(meta: &ObjectMeta) -> Timestamp {
     meta.creation_timestamp

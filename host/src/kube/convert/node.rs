@@ -9,7 +9,8 @@ use kproxide_planner::ids::Uid;
 use kproxide_planner::resources::Resources;
 
 use super::created;
-use super::pod::{filled, requirement_facts, since};
+use super::pod::requirement_facts;
+use super::{filled, since};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     DisruptionBudgetView, NodeView, SelectorView, TaintView, VolumeAttachmentView,

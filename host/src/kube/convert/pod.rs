@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kproxide_planner::eviction::{Protection, protection};
 use kproxide_planner::facts::{
     DaemonSetFacts, HostPort, LabelSelector, Labels, Namespaces, NodeSelectorTerm, Operator, Owner,
@@ -15,7 +14,7 @@ use kproxide_planner::resources::{InitContainer, PodLevelRequests, Resources, po
 use kube::api::ObjectMeta;
 
 use super::storage::pod_claims;
-use super::{created, flagged_in};
+use super::{created, filled, flagged_in};
 use crate::kube::crd::Amount;
 use crate::kube::view::{
     AffinityView, ContainerView, DaemonSetView, PodSpecView, PodStatusView, PodTermView, PodView,
@@ -587,16 +586,6 @@ fn toleration_facts(
         value: toleration.value.as_deref().unwrap_or_default().into(),
         effect,
     })
-}
-
-/// Go's way to leave a text out is to leave it empty.
-pub(super) fn filled(text: &Option<String>) -> Option<&str> {
-    text.as_deref().filter(|text| !text.is_empty())
-}
-
-/// A moment of a condition.
-pub(super) fn since(condition: &Option<Timestamp>, meta: &ObjectMeta) -> Timestamp {
-    condition.unwrap_or_else(|| created(meta))
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use kproxide_planner::keys;
 use kproxide_planner::quantity::Quantity;
 use kube::api::ObjectMeta;
 
-use super::pod::{annotation, filled, requirement_facts};
+use super::filled;
+use super::pod::{annotation, requirement_facts};
 use super::unsigned;
 use crate::kube::crd::Amount;
 use crate::kube::view::{

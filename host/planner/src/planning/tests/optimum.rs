@@ -9,7 +9,7 @@ fn cost(cores: u32, gib: u64) -> u64 {
         milli_cores: u64::from(cores) * 1000,
         memory_bytes: gib * GIB,
     };
-    super::super::packing::cost(size)
+    super::super::pools::cost(size)
 }
 
 const TYPES: [(&str, u32, u64); 4] = [("s", 2, 4), ("m", 4, 8), ("fat", 4, 24), ("l", 8, 16)];
