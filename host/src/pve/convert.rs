@@ -225,7 +225,7 @@ pub fn configuration_digest(config: &VmConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pve::inventory::GuestKind;
+    use crate::pve::inventory::{GuestKind, Storage};
 
     fn guest(vmid: u32, status: GuestStatus, template: bool) -> Guest {
         Guest {
@@ -260,6 +260,21 @@ mod tests {
             config: VmConfig::from_data(&data.collect()),
         };
         facts_of_template(&inventory, &template)
+    }
+
+    /// A server that answers.
+    fn pve1(storages: Vec<Storage>) -> Hypervisor {
+        Hypervisor {
+            name: "pve1".to_owned(),
+            online: true,
+            problem: None,
+            maintenance: false,
+            threads: 8,
+            cpu_usage: 0.0,
+            memory_used: 0,
+            memory_total: 1000,
+            storages,
+        }
     }
 
     #[test]
@@ -334,7 +349,7 @@ mod tests {
 
     #[test]
     fn p6_a_storage_that_is_not_active_is_there_and_not_active() {
-        let storage = |name: &str, content: &str, active| super::super::inventory::Storage {
+        let storage = |name: &str, content: &str, active| Storage {
             name: name.to_owned(),
             shared: false,
             kind: "dir".to_owned(),
@@ -346,21 +361,11 @@ mod tests {
         let inventory = Inventory {
             quorate: true,
             alone: true,
-            hypervisors: vec![Hypervisor {
-                name: "pve1".to_owned(),
-                online: true,
-                problem: None,
-                maintenance: false,
-                threads: 8,
-                cpu_usage: 0.0,
-                memory_used: 0,
-                memory_total: 1000,
-                storages: vec![
-                    storage("fast", "images", true),
-                    storage("nfs", "images", false),
-                    storage("iso", "iso", true),
-                ],
-            }],
+            hypervisors: vec![pve1(vec![
+                storage("fast", "images", true),
+                storage("nfs", "images", false),
+                storage("iso", "iso", true),
+            ])],
             guests: vec![],
             complete: true,
         };
@@ -377,17 +382,7 @@ mod tests {
         let inventory = Inventory {
             quorate: true,
             alone: false,
-            hypervisors: vec![Hypervisor {
-                name: "pve1".to_owned(),
-                online: true,
-                problem: None,
-                maintenance: false,
-                threads: 8,
-                cpu_usage: 0.0,
-                memory_used: 0,
-                memory_total: 1000,
-                storages: vec![],
-            }],
+            hypervisors: vec![pve1(vec![])],
             guests: vec![
                 guest(100, GuestStatus::Running, false),
                 guest(101, GuestStatus::Unknown, false),

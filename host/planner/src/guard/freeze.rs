@@ -51,7 +51,8 @@ pub(crate) fn is_frozen(ledger: &LedgerFacts) -> bool {
     freeze.is_some_and(|freeze| ledger.acknowledged.as_deref() != Some(&*acknowledgement(freeze)))
 }
 
-/// Updates the Ledger's freeze. Returns what users have to know of it. `None`: there is no freeze, or it is confirmed.
+/// Updates the Ledger's freeze, and which pools may go. Returns what users have to know of the freeze. `None`: there is
+/// none, or it is confirmed.
 ///
 /// If more machines are bad than before, it is a new freeze, because fewer were confirmed.
 pub(crate) fn review(world: &World, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
@@ -88,15 +89,15 @@ fn is_found(world: &World, ledger: &LedgerFacts, pool: &PoolFacts) -> bool {
 }
 
 impl Mass {
+    /// Updates the Ledger's freeze.
     fn review(&self, ledger: &mut LedgerFacts, now: Timestamp) -> Option<String> {
-        let mass = self;
-        if !mass.is_most() && mass.found.is_none() {
+        if !self.is_most() && self.found.is_none() {
             ledger.freeze = None;
             // The annotation has done its work.
             ledger.acknowledged = None;
             return None;
         }
-        let machines = u32::try_from(mass.bad).unwrap_or(u32::MAX);
+        let machines = u32::try_from(self.bad).unwrap_or(u32::MAX);
         let known = ledger.freeze.take();
         let freeze = match known.filter(|freeze| machines <= freeze.machines) {
             Some(freeze) => freeze,
@@ -107,7 +108,7 @@ impl Mass {
         };
         let wanted = acknowledgement(&freeze);
         ledger.freeze = Some(freeze);
-        is_frozen(ledger).then(|| mass.message(&wanted))
+        is_frozen(ledger).then(|| self.message(&wanted))
     }
 
     fn of(world: &World, ledger: &LedgerFacts) -> Self {
