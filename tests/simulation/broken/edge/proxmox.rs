@@ -76,6 +76,12 @@ where
             parts.headers.remove(http::header::CONTENT_LENGTH);
             request = Request::from_parts(parts, others.join("&").into());
         }
+        // Whether a hypervisor answers is asked for each by itself.
+        Mutant::GcPartialList
+            if asked.path.starts_with("/nodes/") && asked.path.ends_with("/version") =>
+        {
+            return Ok(Response::new(json!({"data": {}}).to_string().into()));
+        }
         Mutant::NoTombstone if condemns => {
             let mut pairs = form.split('&');
             let description = pairs.find_map(|pair| pair.strip_prefix("description="));
