@@ -199,8 +199,12 @@ impl<'a> Settings<'a> {
         let since = ready.and_then(|ready| text(&ready["lastTransitionTime"]).parse().ok());
         let is_ready = ready.is_some_and(|ready| ready["status"] == "True");
         let taints = object["spec"]["taints"].as_array();
-        let is_open =
-            is_ready && object["spec"]["unschedulable"] != true && taints.is_none_or(Vec::is_empty);
+        let is_open = is_ready
+            && object["spec"]["unschedulable"] != true
+            && taints.is_none_or(|taints| {
+                let mut taints = taints.iter();
+                taints.all(|taint| taint["effect"] == "PreferNoSchedule")
+            });
         let before = self.nodes.get(&name);
         let opened = is_open.then_some(now);
         let node = Node {

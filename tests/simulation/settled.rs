@@ -281,9 +281,11 @@ fn check_claim(
         }
     }
     if node["spec"]["unschedulable"] == true
-        || node["spec"]["taints"]
-            .as_array()
-            .is_some_and(|taints| !taints.is_empty())
+        || node["spec"]["taints"].as_array().is_some_and(|taints| {
+            taints
+                .iter()
+                .any(|taint| taint["effect"] != "PreferNoSchedule")
+        })
     {
         wrong(format!("its Node is closed: {}", node["spec"]));
     }

@@ -19,6 +19,8 @@ pub const CLAIM: &str = "kproxide.dev/claim";
 pub const UNREGISTERED_TAINT: &str = "kproxide.dev/unregistered";
 /// The taint of a Node that is being emptied (effect `NoSchedule`).
 pub const DRAINING_TAINT: &str = "kproxide.dev/draining";
+/// The taint of a Node that is to go next, unless pods come (effect `PreferNoSchedule`).
+pub const UNNEEDED_TAINT: &str = "kproxide.dev/unneeded";
 /// Annotation of a Node that kproxide cordoned. When kproxide gives a drain up, it uncordons only these Nodes.
 pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
 

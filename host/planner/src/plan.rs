@@ -40,6 +40,9 @@ pub struct Plan {
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
     #[serde(default)]
     pub unneeded: Vec<Unneeded>,
+    /// Nodes that get the taint `kproxide.dev/unneeded`, or lose it.
+    #[serde(default)]
+    pub preferences: Vec<Preference>,
     /// Answers of label policies of this tick, for [`crate::world::World::remember`].
     #[serde(default)]
     pub decorations: Vec<DecorationMemo>,
@@ -65,6 +68,9 @@ pub struct Awaited {
     /// Nodes in service with taints that something takes off by itself, and since when.
     #[serde(default)]
     pub passing: Vec<(NodeName, Timestamp)>,
+    /// Nodes that lost the taint `kproxide.dev/unneeded`, and when.
+    #[serde(default)]
+    pub spared: Vec<(NodeName, Timestamp)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -152,6 +158,16 @@ pub struct Unneeded {
     pub claim: ClaimName,
     pub uid: Uid,
     pub standing: Standing,
+}
+
+/// Schedulers should rather put pods elsewhere than on the Node of this claim, or not any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preference {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub node: NodeName,
+    pub node_uid: Uid,
+    pub is_unneeded: bool,
 }
 
 /// Whether the cluster could do without a Node.

@@ -2,6 +2,7 @@
 
 use futures::future::join_all;
 use kproxide_planner::claim::{NodePatch, NodeRef, Outcome, PodRef, Refusal};
+use kproxide_planner::plan::Preference;
 
 use super::drive::Drive;
 use super::outcome::Performed;
@@ -25,6 +26,21 @@ impl Drive {
 
     pub(super) async fn uncordon(&self, node: &NodeRef) -> Performed {
         done(nodes::uncordon(&self.context.kube, node, self.name()).await)
+    }
+
+    /// A failure is no reason to stop: the next plan asks again.
+    pub(super) async fn prefer(&self, preference: &Preference) {
+        if !self.leads() {
+            return;
+        }
+        let node = NodeRef {
+            name: preference.node.clone(),
+            uid: preference.node_uid.clone(),
+        };
+        let (kube, claim) = (&self.context.kube, self.name());
+        if let Err(error) = nodes::prefer_others(kube, &node, claim, preference.is_unneeded).await {
+            tracing::warn!(node = %node.name, error = %chain(&error), "the taint kproxide.dev/unneeded could not be changed");
+        }
     }
 
     pub(super) async fn delete_node(&self, node: &NodeRef) -> Performed {

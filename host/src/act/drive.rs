@@ -9,7 +9,7 @@ use kproxide_planner::claim::{
 };
 use kproxide_planner::facts::ClaimFacts;
 use kproxide_planner::ids::{ClaimName, StorageName};
-use kproxide_planner::plan::{Standing, Verdict};
+use kproxide_planner::plan::{Preference, Standing, Verdict};
 use kproxide_planner::time::later;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +51,7 @@ pub(super) struct Drive {
     stopping: CancellationToken,
     /// What the condition `Unneeded` has to say.
     standing: Option<Standing>,
+    preference: Option<Preference>,
     /// Proxmox has begun the clone, and the claim does not say so yet.
     cloning: bool,
     acted: bool,
@@ -74,6 +75,7 @@ impl Drive {
             verdict,
             stopping,
             standing: None,
+            preference: None,
             cloning: false,
             acted: false,
         }
@@ -82,6 +84,11 @@ impl Drive {
     /// What the condition `Unneeded` has to say from now on, if it changes.
     pub(super) fn note_standing(&mut self, standing: Option<Standing>) {
         self.standing = standing;
+    }
+
+    /// What has to change about the taint of a Node that is to go next.
+    pub(super) fn note_preference(&mut self, preference: Option<Preference>) {
+        self.preference = preference;
     }
 
     /// Takes over the turn that an earlier drive of this claim has kept.
@@ -117,6 +124,9 @@ impl Drive {
             {
                 return pause;
             }
+        }
+        if let Some(preference) = self.preference.take() {
+            self.prefer(&preference).await;
         }
         let mut last: Option<Attempted> = None;
         let mut steps = 0;

@@ -18,7 +18,9 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
-use kproxide_planner::plan::{FinalizerStep, Launch, Plan, RemovalReason, Standing, Verdict};
+use kproxide_planner::plan::{
+    FinalizerStep, Launch, Plan, Preference, RemovalReason, Standing, Verdict,
+};
 use kproxide_planner::time::later;
 use kproxide_planner::world::World;
 use tokio::task::JoinSet;
@@ -237,11 +239,13 @@ impl Actor {
                 .iter()
                 .find(|change| change.uid == advance.uid)
                 .map(|change| &change.standing);
+            let mut preferences = plan.preferences.iter();
+            let preference = preferences.find(|change| change.uid == advance.uid);
             self.advance(
                 &advance.claim,
                 &advance.uid,
                 &advance.verdict,
-                standing,
+                (standing, preference),
                 world,
                 (term, now),
             );
@@ -358,13 +362,14 @@ impl Actor {
         name: &ClaimName,
         uid: &Uid,
         verdict: &Verdict,
-        standing: Option<&Standing>,
+        (standing, preference): (Option<&Standing>, Option<&Preference>),
         world: &World,
         (term, now): (&str, Timestamp),
     ) {
         let Some(claim) = world.claims().get(name).filter(|claim| claim.uid == *uid) else {
             return;
         };
+        let has_news = standing.is_some() || preference.is_some();
         match self.claims.get(name) {
             Some(Claim::UnderWay(_, stopping)) => {
                 // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere. Nothing whatever may go on
@@ -376,7 +381,7 @@ impl Actor {
                 return;
             }
             Some(Claim::Resting(rest))
-                if now < rest.earliest && rest.goes_on(verdict, standing.is_some()) =>
+                if now < rest.earliest && rest.goes_on(verdict, has_news) =>
             {
                 return;
             }
@@ -385,7 +390,7 @@ impl Actor {
         let Some(surroundings) = Surroundings::of_claim(claim, world, &self.context) else {
             return;
         };
-        if standing.is_none()
+        if !has_news
             && let Some(pause) =
                 subject::without_looking(name, claim, verdict, &surroundings, world, now)
         {
@@ -396,7 +401,7 @@ impl Actor {
         let under_way = Claim::UnderWay(verdict.clone(), stopping.clone());
         self.claims.insert(name.clone(), under_way);
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
-        let standing = standing.cloned();
+        let (standing, preference) = (standing.cloned(), preference.cloned());
         let (turn, _) = self.clone_turns.remove(&name).unwrap_or_default();
         let term: Arc<str> = term.into();
         self.spawn(name.clone(), verdict.clone(), async move {
@@ -405,6 +410,7 @@ impl Actor {
                     let mut drive =
                         Drive::new(context, claim, surroundings, verdict, stopping, term);
                     drive.note_standing(standing);
+                    drive.note_preference(preference);
                     drive.resume_clone_turn(turn);
                     drive.run().await
                 }

@@ -12,7 +12,7 @@ use kproxide_planner::claim::{NodePatch, NodeRef};
 use kproxide_planner::facts::{NodeFacts, Taint, TaintEffect};
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::keys::{
-    self, CORDONED_BY_US, DRAINING_TAINT, UNINITIALIZED_TAINT, UNREGISTERED_TAINT,
+    self, CORDONED_BY_US, DRAINING_TAINT, UNINITIALIZED_TAINT, UNNEEDED_TAINT, UNREGISTERED_TAINT,
 };
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -88,6 +88,19 @@ pub async fn uncordon(
     claim: &ClaimName,
 ) -> Result<NodeWrite, Error> {
     change(client, node, claim, uncordon_patch).await
+}
+
+/// Sets or takes off the taint by which schedulers rather use other Nodes. Can be repeated.
+pub async fn prefer_others(
+    client: &Client,
+    node: &NodeRef,
+    claim: &ClaimName,
+    is_unneeded: bool,
+) -> Result<NodeWrite, Error> {
+    change(client, node, claim, |view| {
+        unneeded_patch(view, is_unneeded)
+    })
+    .await
 }
 
 /// Deletes the Node of this UID. Only after the absence of its machine is proven: a kubelet would register it again.
@@ -223,6 +236,21 @@ fn cordon_patch(node: &NodeView) -> Option<Value> {
         patch["spec"]["taints"] = json!(taints);
     }
     Some(patch)
+}
+
+fn unneeded_patch(node: &NodeView, is_unneeded: bool) -> Option<Value> {
+    if is_tainted(node, UNNEEDED_TAINT) == is_unneeded {
+        return None;
+    }
+    let mut taints = node.spec.taints.clone();
+    taints.retain(|taint| taint.key != UNNEEDED_TAINT);
+    let unneeded = is_unneeded.then(|| Taint {
+        key: UNNEEDED_TAINT.into(),
+        value: "".into(),
+        effect: TaintEffect::PreferNoSchedule,
+    });
+    taints.extend(unneeded.as_ref().map(taint_view));
+    Some(json!({ "spec": { "taints": taints } }))
 }
 
 fn uncordon_patch(node: &NodeView) -> Option<Value> {

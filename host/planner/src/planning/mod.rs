@@ -31,6 +31,7 @@ mod orphans;
 mod packing;
 mod placement;
 mod pools;
+mod preferences;
 mod registering;
 mod returning;
 mod room;
@@ -56,8 +57,8 @@ use crate::facts::{Backoff, LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 pub use crate::limits::Limits;
 use crate::plan::{
-    Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, RemovalReason, Unneeded,
-    Verdict,
+    Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, Preference,
+    RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
 use crate::report::{Finding, PolicyFailure, Report, Severity};
@@ -86,6 +87,7 @@ pub struct Planning<'w> {
     adoptions: Vec<Adoption>,
     anchors: Vec<AnchorStep>,
     unneeded: Vec<Unneeded>,
+    preferences: Vec<Preference>,
     awaited: Awaited,
     /// What real Nodes have shown, as of this snapshot.
     learned: Learned,
@@ -165,6 +167,7 @@ impl<'w> Planning<'w> {
             adoptions: Vec::new(),
             anchors: Vec::new(),
             unneeded: Vec::new(),
+            preferences: Vec::new(),
             awaited: Awaited::default(),
             learned: Learned::default(),
             report: Report::default(),
@@ -211,6 +214,7 @@ impl<'w> Planning<'w> {
                     Some(question) => return Some(Question::Order(question)),
                     None => {
                         self.remove();
+                        self.prefer_other_nodes();
                         Step::Done
                     }
                 },
@@ -282,6 +286,7 @@ impl<'w> Planning<'w> {
             finalizers,
             advances: advances.collect(),
             unneeded: self.unneeded,
+            preferences: self.preferences,
             decorations,
             awaited: self.awaited,
             report: self.report,
@@ -295,6 +300,7 @@ impl<'w> Planning<'w> {
             && plan.adoptions.is_empty()
             && plan.finalizers.is_empty()
             && plan.unneeded.is_empty()
+            && plan.preferences.is_empty()
             && plan.awaited == *self.tick.world.awaited();
         plan.settled_at = is_settled.then_some(self.tick.now);
         plan

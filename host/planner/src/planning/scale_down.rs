@@ -28,7 +28,7 @@ use crate::world::{NodeView, PodView};
 #[derive(Default)]
 pub(super) struct ScaleDown {
     /// Why a Node stays, by its row.
-    kept: BTreeMap<usize, Kept>,
+    pub(super) kept: BTreeMap<usize, Kept>,
     /// Rows that may go now, by pool.
     removable: BTreeMap<PoolName, Vec<usize>>,
     to_ask: VecDeque<PoolName>,

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::claim::unneeded;
+use crate::claim::{Condition, unneeded};
 use crate::facts::*;
 use crate::ids::{ObjectKey, Uid};
 use crate::plan::Standing;
@@ -314,4 +314,87 @@ fn r4_another_taint_on_a_fresh_machine_is_named_and_makes_no_second_one() {
         named.claim(name).spec.taints = vec![taint.clone()];
     }
     assert!(matches!(why(&named), Why::Misfit(_)));
+}
+
+/// Idle machines that could go for that many seconds, in a pool that waits for five minutes.
+fn spared(machines: usize, seconds: i64) -> Scene {
+    let mut scene = Scene::default();
+    scene.workers().max_nodes = 20;
+    scene.workers().scale_down.unneeded_time = SignedDuration::from_mins(5);
+    for index in 0..machines {
+        let name = format!("m{index:02}");
+        scene.machine(&name, "alpha");
+        let unneeded = condition(Condition::Unneeded, at(NOW - seconds));
+        scene.claim(&name).status.conditions.push(unneeded);
+    }
+    scene
+}
+
+fn preferences(plan: &Plan) -> Vec<(&str, bool)> {
+    let changes = plan.preferences.iter();
+    changes
+        .map(|it| (it.claim.as_str(), it.is_unneeded))
+        .collect()
+}
+
+#[test]
+fn r21_nodes_that_go_next_are_left_to_pods_that_fit_nowhere_else() {
+    let plan = spared(2, 30).plan();
+    check_sound(&plan);
+    assert_eq!(preferences(&plan), [("m00", true), ("m01", true)]);
+    let young = spared(2, 29).plan();
+    assert_eq!(
+        (preferences(&young), young.wake_at),
+        (vec![], Some(at(NOW + 1)))
+    );
+    // No more than may go, and no more than ten in one tick.
+    let mut least = spared(2, 30);
+    least.workers().min_nodes = 1;
+    assert_eq!(preferences(&least.plan()), [("m00", true)]);
+    assert_eq!(preferences(&spared(12, 30).plan()).len(), 10);
+}
+
+#[test]
+fn r21_a_node_that_does_not_go_next_loses_the_taint_at_once() {
+    let tainted = |change: fn(&mut Scene)| {
+        let mut scene = spared(2, 60);
+        for node in scene.nodes.values_mut() {
+            node.taints = vec![taint(
+                "kproxide.dev/unneeded",
+                TaintEffect::PreferNoSchedule,
+            )];
+        }
+        change(&mut scene);
+        scene
+    };
+    assert_eq!(preferences(&tainted(|_| ()).plan()), []);
+    for (why, change) in [
+        (
+            "paused",
+            (|scene| scene.workers().paused = true) as fn(&mut Scene),
+        ),
+        ("off", |scene| scene.workers().scale_down.enabled = false),
+        ("a new leader", |scene| scene.host.armed_at = None),
+    ] {
+        let plan = tainted(change).plan();
+        assert_eq!(
+            preferences(&plan),
+            [("m00", false), ("m01", false)],
+            "{why}"
+        );
+    }
+    // A Job's pod came to one of the two. Once it is gone, the taint rests for a minute.
+    let busy: fn(&mut Scene) = |scene| {
+        scene.running("job", 1, "m01", spec("cpu=100m"));
+        scene.pod("job-00000").owner = Some(owner("Job"));
+    };
+    let plan = tainted(busy).plan();
+    assert_eq!(preferences(&plan), [("m01", false)]);
+    let mut world = spared(2, 60).world();
+    world.remember(&plan);
+    let later = |now: i64| {
+        let plan = crate::fixtures::plan(&world, at(now), Limits::default(), reasonable);
+        preferences(&plan).len()
+    };
+    assert_eq!([NOW + 59, NOW + 60].map(later), [1, 2]);
 }
