@@ -37,11 +37,36 @@ const INPUTS: [&str; 16] = [
     "a policy that wants WASI",
 ];
 
-/// What can go wrong: the rows of the fault table.
-const FAULTS: u32 = 120;
+/// A table of numbered rows, each of which is shown by the tests that have its number in their names.
+struct Numbered {
+    /// What the numbers begin with.
+    letter: char,
+    /// How many rows there are.
+    rows: u32,
+    /// How many of them no test shows yet. When you show one, write one less; no change makes it more.
+    open: usize,
+}
 
-/// So many rows of the fault table are open. Whoever shows another one writes one less; no change makes it more.
-const OPEN: usize = 4;
+/// What can go wrong.
+const FAULTS: Numbered = Numbered {
+    letter: 'F',
+    rows: 120,
+    open: 4,
+};
+
+/// What public reports of autoscalers and Proxmox tools showed.
+const REPORTS: Numbered = Numbered {
+    letter: 'R',
+    rows: 30,
+    open: 2,
+};
+
+/// What Proxmox's own daemons showed.
+const DAEMONS: Numbered = Numbered {
+    letter: 'P',
+    rows: 7,
+    open: 0,
+};
 
 /// Where a test is, and what is real there. The first that fits counts.
 const LEVELS: [(&str, &str); 10] = [
@@ -161,9 +186,10 @@ fn check(firsts: &[&str]) {
     }
 }
 
-/// The rows of the fault table that a test shows, by its name: `f4_…`, `f4_f9_…`, `f4_to_f9_…`.
-fn faults_of(name: &str) -> BTreeSet<u32> {
-    let number = |word: &&str| -> Option<u32> { word.strip_prefix('f')?.parse().ok() };
+/// The rows with this letter that a test shows, by its name: `f4_…`, `f4_f9_…`, `f4_to_f9_…`.
+fn shown_by(name: &str, letter: char) -> BTreeSet<u32> {
+    let letter = letter.to_ascii_lowercase();
+    let number = |word: &&str| -> Option<u32> { word.strip_prefix(letter)?.parse().ok() };
     let words: Vec<_> = name.split('_').collect();
     let mut numbers: BTreeSet<u32> = words.iter().filter_map(number).collect();
     for window in words.windows(3) {
@@ -176,21 +202,25 @@ fn faults_of(name: &str) -> BTreeSet<u32> {
     numbers
 }
 
-/// What is wrong with the fault table, in words that say what to write; and its counts.
-fn check_faults(table: &str, tests: &Tests) -> (Vec<String>, String) {
-    let mut by_fault: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+/// What is wrong with a table of numbered rows, in words that say what to write; and its counts.
+fn check_numbered(table: &str, about: &Numbered, tests: &Tests) -> (Vec<String>, String) {
+    let letter = about.letter;
+    let mut by_number: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for name in tests.keys() {
-        for fault in faults_of(name) {
-            by_fault.entry(fault).or_default().insert(name);
+        for number in shown_by(name, letter) {
+            by_number.entry(number).or_default().insert(name);
         }
     }
-    let numbers: Vec<String> = (1..=FAULTS).map(|number| format!("F{number}")).collect();
+    let numbers: Vec<String> = (1..=about.rows)
+        .map(|number| format!("{letter}{number}"))
+        .collect();
     let rows = rows(table, &numbers);
     let found: Vec<_> = rows.iter().map(|cells| cells[0]).collect();
     let mut problems = Vec::new();
     if found != numbers {
         problems.push(format!(
-            "one row for each of F1 to F{FAULTS}, in their order, not {found:?}"
+            "one row for each of {letter}1 to {letter}{}, in their order, not {found:?}",
+            about.rows
         ));
     }
     let mut open = 0;
@@ -200,7 +230,7 @@ fn check_faults(table: &str, tests: &Tests) -> (Vec<String>, String) {
             problems.push(format!("{} has no cell for its level", cells[0]));
             continue;
         };
-        let there = by_fault.remove(&number).unwrap_or_default();
+        let there = by_number.remove(&number).unwrap_or_default();
         let named: BTreeSet<&str> = named(cell).into_iter().collect();
         if what.is_empty() {
             problems.push(format!("{first} does not say what happens"));
@@ -242,14 +272,19 @@ fn check_faults(table: &str, tests: &Tests) -> (Vec<String>, String) {
             }
         }
     }
-    for (number, names) in by_fault {
-        problems.push(format!("there is no row F{number}, which {names:?} name"));
+    for (number, names) in by_number {
+        problems.push(format!(
+            "there is no row {letter}{number}, which {names:?} name"
+        ));
     }
-    if open != OPEN {
-        problems.push(format!("{open} rows are open, not {OPEN}: may that be?"));
+    if open != about.open {
+        problems.push(format!(
+            "{open} rows {letter} are open, not {}: may that be?",
+            about.open
+        ));
     }
     let mut counted = format!(
-        "faults: {} rows, {} shown, {open} open",
+        "{letter}: {} rows, {} shown, {open} open",
         rows.len(),
         rows.len() - open
     );
@@ -260,16 +295,21 @@ fn check_faults(table: &str, tests: &Tests) -> (Vec<String>, String) {
 }
 
 #[test]
-fn each_fault_names_its_tests_and_each_test_of_a_fault_is_named() {
+fn each_row_names_its_tests_and_each_test_of_a_row_is_named() {
     let table = fs::read_to_string(repository("tests/README.md")).unwrap();
-    let (problems, counted) = check_faults(&table, &tests());
-    // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
-    writeln!(std::io::stderr().lock(), "{counted}").unwrap();
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let tests = tests();
+    let mut all = Vec::new();
+    for about in [FAULTS, REPORTS, DAEMONS] {
+        let (problems, counted) = check_numbered(&table, &about, &tests);
+        // Straight to standard error: the test runner shows what is printed otherwise only when the test fails.
+        writeln!(std::io::stderr().lock(), "{counted}").unwrap();
+        all.extend(problems);
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
 #[test]
-fn a_fault_table_that_lies_is_found_out() {
+fn a_table_that_lies_is_found_out() {
     let tests: Tests = [("f1_f3_a", "planner"), ("b2_f4_to_f6_b", "unit")]
         .map(|(name, level)| (name.to_owned(), [level].into()))
         .into();
@@ -278,9 +318,9 @@ fn a_fault_table_that_lies_is_found_out() {
         4..=6 => format!("| F{number} | what | `b2_f4_to_f6_b` | unit |\n"),
         _ => format!("| F{number} | what | open: not yet shown | |\n"),
     };
-    let truth: String = (1..=FAULTS).map(row).collect();
+    let truth: String = (1..=FAULTS.rows).map(row).collect();
     let problems = |table: &str| {
-        let (mut problems, _) = check_faults(table, &tests);
+        let (mut problems, _) = check_numbered(table, &FAULTS, &tests);
         problems.retain(|problem| !problem.contains("may that be"));
         problems.join("\n")
     };

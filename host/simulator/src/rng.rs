@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_has_the_quoted_median_and_p95() {
+    fn spread_has_the_quoted_median_and_95th_percentile() {
         let spread = Spread::new(2.0, 5.0);
         let mut rng = Seed(1).stream("test", "spread");
         let mut drawn: Vec<f64> = (0..4_000)
