@@ -199,6 +199,7 @@ impl Reporter {
             waiting,
             frozen,
             anchors,
+            replacing,
             orphans,
             findings,
         } = &plan.report;
@@ -249,6 +250,18 @@ impl Reporter {
                         format!("kproxide removes the Node: {reason}"),
                     ));
                 }
+            }
+        }
+        for (name, what) in replacing {
+            let Some(claim) = world.claims().get(name) else {
+                continue;
+            };
+            let about = About::claim(name, &claim.uid);
+            let message = what.to_string();
+            if self.news(&about, what.event(), &message, now) {
+                tracing::info!(claim = %name, reason = what.event(), text = message, "to be replaced");
+                let event = Event::new(what.is_trouble(), about, what.event(), message);
+                self.events.say(event);
             }
         }
         for Finding {

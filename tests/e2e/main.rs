@@ -32,6 +32,7 @@ mod placement;
 mod policies;
 mod refusals;
 mod repair;
+mod replacing;
 mod scale_down;
 mod secrets;
 mod volumes;

@@ -308,6 +308,11 @@ fn judge(
             true => Verdict::Late,
         };
     }
+    // Its pods still run on the machine that it replaces.
+    let old = claim.spec.replaces.as_ref();
+    if old.is_some_and(|old| world.claims().contains_key(old)) {
+        return Verdict::Open;
+    }
     let end = later(served, PATIENCE);
     if now < end {
         moments.push(end);

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::eviction::Blocker;
 use crate::facts::{PoolFacts, RemovalReason, VolumeNeed};
 use crate::hold::Hold;
-use crate::ids::{PodKey, PoolName};
+use crate::ids::{ClaimName, PodKey, PoolName};
 use crate::keys::SCALE_DOWN_DISABLED;
 use crate::resources::Lack;
-use crate::why::NoAnswer;
+use crate::why::{NoAnswer, Why};
 
 /// Why the plan gives a drain up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +106,69 @@ impl fmt::Display for Stuck {
     }
 }
 
+/// What a machine waits for that is to be replaced, or why it went before its replacement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Replacing {
+    /// This tick makes its replacement.
+    Ordered,
+    Coming(ClaimName),
+    /// Its replacement is in service and does not take all its pods.
+    Stuck(ClaimName, Stuck),
+    /// Only when it has gone is there room for its replacement, and it does not go first (`disruption.oldFirst`).
+    NoRoom(Box<Why>),
+    /// The same, and it goes first.
+    OldFirst(Box<Why>),
+    NotMade(Box<Why>),
+}
+
+impl Replacing {
+    /// The reason of the Event that tells it.
+    pub fn event(&self) -> &'static str {
+        match self {
+            Self::Ordered | Self::Coming(_) => "AwaitsReplacement",
+            Self::Stuck(..) => "ReplacementTooSmall",
+            Self::NoRoom(_) => "NoRoomForReplacement",
+            Self::OldFirst(_) => "RemovedBeforeReplacement",
+            Self::NotMade(_) => "ReplacementNotMade",
+        }
+    }
+
+    /// People should know.
+    pub fn is_trouble(&self) -> bool {
+        !matches!(self, Self::Ordered | Self::Coming(_))
+    }
+}
+
+impl fmt::Display for Replacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordered => f.write_str("kproxide makes the machine that replaces it"),
+            Self::Coming(claim) => write!(
+                f,
+                "NodeClaim {claim} replaces it. kproxide drains the old Node once the new one is in service"
+            ),
+            Self::Stuck(claim, stuck) => write!(
+                f,
+                "NodeClaim {claim}, which replaces it, is in service, but {stuck}. The old Node stays until all its pods have a place"
+            ),
+            Self::NoRoom(why) => write!(
+                f,
+                "it is older than expireAfter, but its replacement has no room beside it: {why}. Make room, or set disruption.oldFirst: true in its NodePool, so that the old machine goes first"
+            ),
+            Self::OldFirst(why) => write!(
+                f,
+                "it goes before its replacement is there, because there is no room for both: {why}"
+            ),
+            Self::NotMade(why) => {
+                write!(
+                    f,
+                    "it stays, because kproxide cannot make its replacement now: {why}"
+                )
+            }
+        }
+    }
+}
+
 /// Why a managed Node stays.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Kept {
@@ -122,6 +185,10 @@ pub enum Kept {
     Refused(String),
     /// A drain of it was given up a short time ago.
     Rests,
+    /// It is to be replaced, and its replacement comes first.
+    Replacing(Replacing),
+    /// It replaces this NodeClaim, whose machine still stands.
+    Replaces(ClaimName),
     NotReady,
     Cordoned,
     /// Pending pods will run on it.
@@ -180,6 +247,8 @@ impl fmt::Display for Kept {
             Self::ScaleDownDisabled => write!(f, "its annotation {SCALE_DOWN_DISABLED} is set"),
             Self::Refused(message) => f.write_str(message),
             Self::Rests => f.write_str("kproxide gave its drain up a short time ago, and tries again later"),
+            Self::Replacing(replacing) => replacing.fmt(f),
+            Self::Replaces(old) => write!(f, "it replaces NodeClaim {old}, which is not gone yet"),
             Self::NotReady => f.write_str("it is not Ready. kproxide repairs it when repairAfter is over"),
             Self::Cordoned => f.write_str("a user cordoned it"),
             Self::Promised => f.write_str("pending pods will run on it"),

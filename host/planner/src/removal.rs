@@ -142,6 +142,11 @@ impl RemovalReason {
         self.row().is_voluntary
     }
 
+    /// Another machine takes its place, and is made first if need be.
+    pub fn is_replaced(self) -> bool {
+        matches!(self, Self::Expired | Self::Replace | Self::Repair)
+    }
+
     /// It waits for the pool's `scaleDown.budget`.
     pub(crate) fn is_budgeted(self) -> bool {
         self.row().is_budgeted

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{PolicyRef, RemovalReason};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
-use crate::reasons::Kept;
+use crate::reasons::{Kept, Replacing};
 use crate::refusal::Refusal;
 pub use crate::why::{InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
 
@@ -42,6 +42,9 @@ pub struct Report {
     /// Proxmox clusters whose anchor is not in order, and what kproxide does not do there because of it.
     #[serde(default)]
     pub anchors: Vec<AnchorReport>,
+    /// Machines that are to be replaced, by the order in which they go: what each waits for, or why it goes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replacing: Vec<(ClaimName, Replacing)>,
     /// Machines of ours without a claim, and what becomes of them.
     #[serde(default)]
     pub orphans: Vec<OrphanReport>,

@@ -25,6 +25,7 @@ mod machines;
 mod orphans;
 mod policies;
 mod proxmox;
+mod replacing;
 mod served;
 mod strangers;
 mod unrest;

@@ -141,6 +141,7 @@ fn seeds() -> &'static [Value; 2] {
                 "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                 "templateDigest": "t1", "policyDigest": "p1",
                 "adopts": {"claimUID": "0b1d", "nonce": "x4", "condemned": true},
+                "replaces": "workers-w6",
             },
             "status": {
                 "phase": "Draining",

@@ -10,7 +10,7 @@ use super::kubernetes::{Labels, Taint};
 use super::machine::MachineSpec;
 use super::record::{Condition, Intent, Phase};
 use crate::ids::{
-    ClassName, ClusterName, Digest, HypervisorId, InstanceTypeName, NodeName, PoolName,
+    ClaimName, ClassName, ClusterName, Digest, HypervisorId, InstanceTypeName, NodeName, PoolName,
     StorageName, Uid, Vmid,
 };
 
@@ -85,6 +85,9 @@ pub struct ClaimSpec {
     /// Set if kproxide made it for a machine whose own NodeClaim was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<Adopts>,
+    /// Name of the NodeClaim whose machine it replaces. While that one stands, kproxide keeps this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<ClaimName>,
 }
 
 /// The clone that kproxide asks Proxmox for. The planner decides it together with the machine's place.

@@ -219,6 +219,9 @@ pub struct PoolFacts {
     pub repair_after: SignedDuration,
     /// kproxide replaces a machine whose claim is older than this.
     pub expire_after: Option<SignedDuration>,
+    /// If its replacement has no room beside it, an expired machine goes first.
+    #[serde(default)]
+    pub old_first: bool,
     /// Room that kproxide keeps free in the pool for pods to come.
     pub headroom: Resources,
     pub problem: Option<String>,

@@ -19,7 +19,7 @@ use crate::hold::Hold;
 use crate::ids::{ClaimName, PoolName};
 use crate::keys::{DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT, SCALE_DOWN_DISABLED};
 use crate::plan::{RemovalReason, Verdict};
-use crate::reasons::GiveUp;
+use crate::reasons::{GiveUp, Replacing};
 use crate::report::Severity;
 use crate::taints;
 use crate::time::later;
@@ -38,6 +38,10 @@ pub(super) struct ClaimState<'w> {
     pub(super) reviewed: Option<RemovalReason>,
     /// Why a removal that is wanted has to wait.
     pub(super) waiting: Option<Hold>,
+    /// It is to go once its replacement is in service, if one is needed.
+    pub(super) outgoing: Option<RemovalReason>,
+    /// What it waits for.
+    pub(super) replacing: Option<Replacing>,
     /// Its removal is recorded in the claim, or this plan records it.
     has_begun: bool,
 }
@@ -107,19 +111,28 @@ impl Planning<'_> {
         self.count_decided();
     }
 
-    /// Machines that are lost or broken, or too old, or whose replacement was asked for, within each pool's budget.
+    /// Machines that are lost, or whose pool is being deleted, within each pool's budget. Those that are broken, too old, or
+    /// whose replacement was asked for, may need a new machine first.
     fn repair_and_replace(&mut self) {
         let mut wanted: Vec<(RemovalReason, usize)> = Vec::new();
-        for (index, row) in self.rows.iter().enumerate() {
+        for (index, row) in self.rows.iter_mut().enumerate() {
             if row.stage != Stage::Leaving
                 && let Some(reason) = removal_wanted(&mut self.tick, row)
             {
-                wanted.push((reason, index));
+                let is_going = row.pool.is_some_and(|pool| pool.going_since().is_some());
+                match reason.is_replaced() && !is_going {
+                    true => row.outgoing = Some(reason),
+                    false => wanted.push((reason, index)),
+                }
             }
         }
         if freeze::is_frozen(&self.ledger) {
             for (_, index) in wanted.iter().filter(|(reason, _)| !reason.is_voluntary()) {
                 self.rows[*index].waiting = Some(Hold::Frozen);
+            }
+            for row in &mut self.rows {
+                let forced = row.outgoing.filter(|reason| !reason.is_voluntary());
+                row.waiting = row.waiting.take().or(forced.map(|_| Hold::Frozen));
             }
             return;
         }
@@ -185,18 +198,16 @@ impl Planning<'_> {
         u32::try_from(serving.count()).unwrap_or(u32::MAX)
     }
 
-    /// Turns a verdict into a hold where something forbids acting on the claim.
-    fn guard(&mut self, index: usize) {
+    /// What forbids to act on the claim: to remove its machine, or to go on with it.
+    pub(super) fn hold_on(
+        &mut self,
+        index: usize,
+        removing: Option<RemovalReason>,
+    ) -> Option<Hold> {
         let world = self.tick.world;
         let row = &self.rows[index];
         let cluster = &row.claim.spec.cluster;
-        let removing = match row.verdict {
-            Verdict::Remove(reason) => Some(reason),
-            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => row
-                .reviewed
-                .or(is_condemned(row.claim).then_some(RemovalReason::Deleted)),
-        };
-        let hold = row.own_hold(world, removing.is_some()).or_else(|| {
+        row.own_hold(world, removing.is_some()).or_else(|| {
             let asked = match removing {
                 Some(reason) => {
                     let removal = Removal {
@@ -212,12 +223,26 @@ impl Planning<'_> {
                 None => may_stay(world, &self.ledger, row.claim),
             };
             asked.err()
-        });
+        })
+    }
+
+    /// Turns a verdict into a hold where something forbids acting on the claim.
+    fn guard(&mut self, index: usize) {
+        let row = &self.rows[index];
+        let removing = match row.verdict {
+            Verdict::Remove(reason) => Some(reason),
+            Verdict::Keep | Verdict::GiveUp(_) | Verdict::Hold(_) => row
+                .reviewed
+                .or(is_condemned(row.claim).then_some(RemovalReason::Deleted)),
+        };
+        let hold = self.hold_on(index, removing);
+        let row = &self.rows[index];
         // In a freeze, `review_drains` gives up drains that can be undone. A condemned machine has no service to go
         // back to.
         let can_go_back = row.reviewed.is_some() && !is_condemned(row.claim);
         let hold = hold.filter(|hold| !can_go_back || *hold != Hold::Frozen);
         if let Some(hold) = hold {
+            let world = self.tick.world;
             let claim = row.claim;
             // A claim that is held before kproxide asked for its clone may never become a Node.
             let is_forgotten = row.stage == Stage::Coming
@@ -324,6 +349,8 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
         verdict: Verdict::Keep,
         reviewed: None,
         waiting: None,
+        outgoing: None,
+        replacing: None,
         has_begun: world.removal_has_begun(name, claim),
     };
     let begun = world.host().removing.get(name).copied();
@@ -455,12 +482,17 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
             return Some(RemovalReason::Repair);
         }
     }
-    let may_go = !is_protected(tick, row) && row.claim.status.refusal().is_none();
-    if !may_go || rests(tick, row.claim) {
+    if is_protected(tick, row) || row.claim.status.refusal().is_some() {
         return None;
     }
+    let rests = rests(tick, row.claim);
     if row.pool.is_some_and(|pool| pool.going_since().is_some()) {
-        return Some(RemovalReason::PoolDeleted);
+        return (!rests).then_some(RemovalReason::PoolDeleted);
+    }
+    // It stays until the machine is gone that it replaces.
+    let replaced = row.claim.spec.replaces.as_ref();
+    if replaced.is_some_and(|old| tick.world.claims().contains_key(old)) {
+        return None;
     }
     if row.claim.replace {
         return Some(RemovalReason::Replace);

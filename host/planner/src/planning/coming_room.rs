@@ -75,7 +75,8 @@ impl<'w> Planning<'w> {
                 && row.verdict == Verdict::Keep
                 && claim.status.phase == Phase::Pending
                 && claim.has_finalizer
-                && claim.spec.adopts.is_none();
+                && claim.spec.adopts.is_none()
+                && self.replaces_standing(row).is_none();
             let (Some(pool), true) = (row.pool, is_waiting) else {
                 continue;
             };

@@ -94,6 +94,7 @@ impl Planning<'_> {
     fn may_want_machines(&self) -> bool {
         let staying = self.staying();
         self.tick.world.has_pending()
+            || self.rows.iter().any(|row| row.outgoing.is_some())
             || self.pools.iter().any(|pool| {
                 let count = staying.get(pool.name).copied().unwrap_or(0);
                 count < pool.facts.min_nodes || !pool.facts.headroom.is_zero()

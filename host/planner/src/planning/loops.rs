@@ -178,6 +178,20 @@ impl<'w> Planning<'w> {
         }
     }
 
+    /// Why no machine of this type may be made for pods of this workload now, and when that changes.
+    pub(super) fn rest_of(
+        &self,
+        pool: &PoolPlan<'w>,
+        made_for: &MadeFor,
+        instance_type: &InstanceTypeName,
+        spec: &PodSpec,
+    ) -> Option<(Why, Option<Timestamp>)> {
+        match self.turn_of(pool, made_for, instance_type, spec) {
+            Turn::Rests(why, until) => Some((why, until)),
+            Turn::Free | Turn::Trial => None,
+        }
+    }
+
     /// `None`: none of its machines was in vain.
     fn resting(&self, pool: &PoolPlan<'w>, row: &Tries) -> Option<Turn> {
         let until = row.rests_until()?;

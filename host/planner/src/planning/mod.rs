@@ -33,6 +33,7 @@ mod placement;
 mod pools;
 mod preferences;
 mod registering;
+mod replacing;
 mod returning;
 mod room;
 mod safety;
@@ -193,12 +194,14 @@ impl<'w> Planning<'w> {
                 },
                 Step::Schedule => {
                     self.take_snapshot();
+                    self.hold_room();
                     self.schedule();
                     self.review_drains();
                     Step::ScaleUp
                 }
                 Step::ScaleUp => {
-                    self.scale_up();
+                    let room = self.scale_up();
+                    self.replace(room);
                     self.withdraw_needless();
                     Step::Placement
                 }
@@ -273,6 +276,10 @@ impl<'w> Planning<'w> {
         });
         let decorations: Vec<DecorationMemo> = self.decorating.memos;
         self.report.findings = self.tick.findings;
+        let replacing = self.rows.iter();
+        self.report.replacing = replacing
+            .filter_map(|row| Some((row.name.clone(), row.replacing.clone()?)))
+            .collect();
         let stands = match self.tick.world.ledger() {
             Some(ledger) => *ledger == self.ledger,
             None => self.ledger == LedgerFacts::default(),

@@ -548,6 +548,7 @@ impl<'w> Orphan<'w> {
                 nonce: facts.nonce.clone(),
                 condemned,
             }),
+            replaces: None,
         }
     }
 }

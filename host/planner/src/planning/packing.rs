@@ -1,8 +1,11 @@
 //! Packing pods into machines that do not exist yet: first-fit decreasing, tried with each instance type first, the cheapest result taken.
 
+mod apart;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(super) use self::apart::{open_empty, pack_together};
 use super::fit::{Demanded, Free, demanded};
 use super::pools::{self, Offer, PoolPlan, SiteSet};
 use super::room::Room;
@@ -98,35 +101,17 @@ pub(super) fn pack<'w>(
     stays: Vec<(usize, NodeInfo<'w>)>,
 ) -> Packing<'w> {
     let admitting = Admitting::new(pool, demands);
-    let mut by_cost: Vec<usize> = (0..pool.offers.len()).collect();
-    by_cost.sort_by(|a, b| {
-        let name = |index: &usize| (&pool.offers[*index].instance_type.name, *index);
-        (pool.offers[*b].cost(), name(a)).cmp(&(pool.offers[*a].cost(), name(b)))
-    });
-    let openings: Vec<Vec<usize>> = by_cost
-        .iter()
-        .take(MOST_OPENINGS)
-        .map(|first| {
-            let others = by_cost.iter().filter(|other| *other != first);
-            std::iter::once(first).chain(others).copied().collect()
-        })
-        .collect();
-    let nothing = Packing {
-        orders: Vec::new(),
-        left: demands.iter().map(|demand| demand.count).collect(),
-        room: room.clone(),
-        usage: pool.usage,
-        topology: topology.clone(),
-        stays,
-        on_nodes: BTreeMap::new(),
-    };
+    let by_cost = by_cost(pool);
+    let nothing = nothing(pool, demands, room, topology, stays);
     let mut best = nothing.clone();
-    for opening in &openings {
+    for first in by_cost.iter().take(MOST_OPENINGS) {
+        let others = by_cost.iter().filter(|other| *other != first);
+        let opening: Vec<usize> = std::iter::once(first).chain(others).copied().collect();
         let mut packer = Packer {
             pool,
             demands,
             admitting: &admitting,
-            opening,
+            opening: &opening,
             packing: nothing.clone(),
         };
         packer.fill();
@@ -136,6 +121,35 @@ pub(super) fn pack<'w>(
         }
     }
     best
+}
+
+/// The pool's offers, the largest first.
+fn by_cost(pool: &PoolPlan<'_>) -> Vec<usize> {
+    let mut by_cost: Vec<usize> = (0..pool.offers.len()).collect();
+    by_cost.sort_by(|a, b| {
+        let name = |index: &usize| (&pool.offers[*index].instance_type.name, *index);
+        (pool.offers[*b].cost(), name(a)).cmp(&(pool.offers[*a].cost(), name(b)))
+    });
+    by_cost
+}
+
+/// Before the first machine is packed.
+pub(super) fn nothing<'w>(
+    pool: &PoolPlan<'w>,
+    demands: &[Demand<'_>],
+    room: &Room,
+    topology: &Topology<'w>,
+    stays: Vec<(usize, NodeInfo<'w>)>,
+) -> Packing<'w> {
+    Packing {
+        orders: Vec::new(),
+        left: demands.iter().map(|demand| demand.count).collect(),
+        room: room.clone(),
+        usage: pool.usage,
+        topology: topology.clone(),
+        stays,
+        on_nodes: BTreeMap::new(),
+    }
 }
 
 /// Which hypervisors' machines admit which pods, per offer. Pods that demand the same of a Node's profile share an answer.
@@ -558,37 +572,4 @@ impl<'w> Packer<'_, 'w> {
         }
         Some(free)
     }
-}
-
-/// A machine without pods, as small as possible of those that help: for `minNodes` and for headroom.
-pub(super) fn open_empty(
-    pool: &PoolPlan<'_>,
-    packing: &mut Packing<'_>,
-    mut helps: impl FnMut(&Offer<'_>) -> bool,
-) -> Option<Order> {
-    let mut by_cost: Vec<&Offer<'_>> = pool.offers.iter().filter(|offer| helps(offer)).collect();
-    by_cost.sort_by_key(|offer| (offer.cost(), &offer.instance_type.name));
-    let (offer, site) = by_cost.into_iter().find_map(|offer| {
-        if pool.limit(&packing.usage, offer.size).is_some() {
-            return None;
-        }
-        Some((offer, offer.site_with_room(&offer.part, &packing.room)?))
-    })?;
-    if let Ok(site) = &offer.sites[site] {
-        packing.room.take(site, offer.size);
-    }
-    pools::add(&mut packing.usage, offer.size);
-    let index = pool
-        .offers
-        .iter()
-        .position(|other| std::ptr::eq(other, offer))?;
-    Some(Order {
-        offer: index,
-        sites: offer.part.clone(),
-        is_pinned: false,
-        host: "".into(),
-        site,
-        free: offer.free.clone(),
-        pods: Vec::new(),
-    })
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::claims::ClaimState;
 use super::machines;
 use super::room::Room;
 use super::scale_up::{Purpose, Wanted, put_back};
@@ -18,6 +19,7 @@ use crate::loops;
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
 use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
+use crate::reasons::Replacing;
 use crate::refusal::{Refusal, Refused};
 use crate::report::{Limit, NoAnswer, PlacementReport, RejectedHypervisor, Severity, Why};
 use crate::world::World;
@@ -85,9 +87,10 @@ impl<'w> Planning<'w> {
             return;
         }
         self.placing.is_sorted = true;
-        self.placing
-            .wanted
-            .sort_by_key(|wanted| (wanted.order.sites.len(), wanted.pool));
+        self.placing.wanted.sort_by_key(|wanted| {
+            let is_replacement = matches!(wanted.purpose, Purpose::Replacement(_));
+            (is_replacement, wanted.order.sites.len(), wanted.pool)
+        });
         let most = self.tick.limits.max_launches_per_tick as usize;
         self.placing.batch = self.placing.wanted.len().min(most);
         for index in self.placing.batch..self.placing.wanted.len() {
@@ -95,6 +98,9 @@ impl<'w> Planning<'w> {
             let pool = &mut self.pools[wanted.pool];
             pools::remove(&mut pool.usage, pool.offers[wanted.order.offer].size);
             put_back(&mut self.needs, pool.name, &wanted.order, &Why::NextTick);
+            if let Purpose::Replacement(row) = wanted.purpose {
+                self.rows[row].replacing = Some(Replacing::NotMade(Box::new(Why::NextTick)));
+            }
         }
     }
 
@@ -331,6 +337,7 @@ impl<'w> Planning<'w> {
             template_digest: site.clone.template.digest.as_str().into(),
             policy_digest: digest,
             adopts: None,
+            replaces: self.replaced_by(wanted).cloned(),
         };
         for (workload, pods) in &wanted.made_for {
             let key = pool.key(workload, pods, &offer.instance_type.name);
@@ -415,6 +422,13 @@ impl<'w> Planning<'w> {
                 pool.name, pool.facts.min_nodes
             ),
             Purpose::Headroom => format!("NodePool {} keeps room free (headroom)", pool.name),
+            Purpose::Replacement(row) => {
+                let ClaimState { name, outgoing, .. } = &self.rows[row];
+                match outgoing {
+                    Some(reason) => format!("it replaces NodeClaim {name}: {reason}"),
+                    None => format!("it replaces NodeClaim {name}"),
+                }
+            }
         }
     }
 
@@ -424,7 +438,9 @@ impl<'w> Planning<'w> {
         let pool = &mut self.pools[wanted.pool];
         pools::remove(&mut pool.usage, pool.offers[wanted.order.offer].size);
         put_back(&mut self.needs, pool.name, &wanted.order, &why);
-        if wanted.order.pods.is_empty() {
+        if let Purpose::Replacement(row) = wanted.purpose {
+            self.rows[row].replacing = Some(Replacing::NotMade(Box::new(why)));
+        } else if wanted.order.pods.is_empty() {
             let about = format!("NodePool/{}", pool.name);
             self.tick.found(
                 Severity::Warning,

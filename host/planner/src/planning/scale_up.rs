@@ -37,11 +37,14 @@ pub(super) enum Purpose {
     Pods,
     MinNodes,
     Headroom,
+    /// Of the machine of this row.
+    Replacement(usize),
 }
 
 impl<'w> Planning<'w> {
-    /// Step 4: orders machines, pool by pool. Pods that one pool cannot help go to the next pool.
-    pub(super) fn scale_up(&mut self) {
+    /// Step 4: orders machines, pool by pool. Pods that one pool cannot help go to the next pool. Returns the room that is
+    /// left.
+    pub(super) fn scale_up(&mut self) -> Room {
         self.make_offers();
         let staying = self.staying();
         let mut room = self.placing.room.clone();
@@ -56,6 +59,7 @@ impl<'w> Planning<'w> {
             self.snapshot.topology = packing.topology;
             self.pools[index].usage = packing.usage;
         }
+        room
     }
 
     fn pack_pool(&mut self, index: usize, room: &Room) -> Packing<'w> {
@@ -206,7 +210,7 @@ impl<'w> Planning<'w> {
                 }
                 let wanted = match purpose {
                     Purpose::MinNodes => "minNodes",
-                    Purpose::Headroom | Purpose::Pods => "headroom",
+                    Purpose::Headroom | Purpose::Pods | Purpose::Replacement(_) => "headroom",
                 };
                 let why = match &lacking {
                     Some(lack) if !pool.offers.is_empty() && !pool.offers.iter().any(helps) => {
@@ -234,7 +238,7 @@ impl<'w> Planning<'w> {
     }
 
     /// Why not even the smallest machine can be made.
-    fn why_no_more(&self, pool: &PoolPlan<'_>, packing: &Packing<'_>) -> Why {
+    pub(super) fn why_no_more(&self, pool: &PoolPlan<'_>, packing: &Packing<'_>) -> Why {
         let Some(offer) = pool.offers.iter().min_by_key(|offer| offer.cost()) else {
             return pool.nothing_to_make();
         };
@@ -261,7 +265,12 @@ impl<'w> Planning<'w> {
     }
 
     /// Why packing left pods of this demand without a machine, although the pool could make one for them.
-    fn refusal(&self, pool: &PoolPlan<'_>, demand: &Demand<'_>, packing: &Packing<'_>) -> Why {
+    pub(super) fn refusal(
+        &self,
+        pool: &PoolPlan<'_>,
+        demand: &Demand<'_>,
+        packing: &Packing<'_>,
+    ) -> Why {
         let fitting = |offer: &&Offer<'_>| {
             offer.free.misfit(demand.spec).is_none() && !offer.admitting(demand.spec).is_empty()
         };
@@ -326,30 +335,8 @@ fn why_infeasible(
     pool: &PoolPlan<'_>,
     need: &Need<'_>,
 ) -> Option<Why> {
-    if let Err(why) = &pool.class {
-        return Some(Why::Unusable(why.clone()));
-    }
-    if pool.offers.is_empty() {
-        return Some(pool.nothing_to_make());
-    }
-    let spec = &need.spec;
-    let fitting: Vec<&Offer<'_>> = pool
-        .offers
-        .iter()
-        .filter(|offer| offer.free.misfit(spec).is_none())
-        .collect();
-    if fitting.is_empty() {
-        return learned_too_big(tick, learned, pool, spec).or_else(|| too_big(pool, spec));
-    }
-    if fitting.iter().all(|offer| offer.admitting(spec).is_empty()) {
-        let profiles = fitting.iter().flat_map(|offer| offer.looks());
-        let misfits = profiles.filter_map(|(_, profile)| profile.misfit(spec));
-        let misfits: Vec<Misfit<'_>> = misfits.collect();
-        let is_of_labels = |misfit: &&Misfit<'_>| matches!(misfit, Misfit::Labels(_));
-        let other = misfits.iter().find(|misfit| !is_of_labels(misfit));
-        return other
-            .or(misfits.first())
-            .map(|misfit| Why::Misfit(Box::new(misfit.clone().into_owned())));
+    if let Some(why) = never_fits(tick, learned, pool, &need.spec) {
+        return Some(why);
     }
     let window = pool.facts.scale_up_stabilization;
     if window.is_positive() {
@@ -366,6 +353,42 @@ fn why_infeasible(
         }
     }
     None
+}
+
+/// Why no machine of this pool takes pods of this spec; `None`: one does.
+pub(super) fn never_fits(
+    tick: &mut Tick<'_>,
+    learned: &Learned,
+    pool: &PoolPlan<'_>,
+    spec: &PodSpec,
+) -> Option<Why> {
+    if let Err(why) = &pool.class {
+        return Some(Why::Unusable(why.clone()));
+    }
+    if pool.offers.is_empty() {
+        return Some(pool.nothing_to_make());
+    }
+    let fitting: Vec<&Offer<'_>> = pool
+        .offers
+        .iter()
+        .filter(|offer| offer.free.misfit(spec).is_none())
+        .collect();
+    if fitting.is_empty() {
+        return learned_too_big(tick, learned, pool, spec).or_else(|| too_big(pool, spec));
+    }
+    if fitting
+        .iter()
+        .any(|offer| !offer.admitting(spec).is_empty())
+    {
+        return None;
+    }
+    let profiles = fitting.iter().flat_map(|offer| offer.looks());
+    let misfits = profiles.filter_map(|(_, profile)| profile.misfit(spec));
+    let misfits: Vec<Misfit<'_>> = misfits.collect();
+    let is_of_labels = |misfit: &&Misfit<'_>| matches!(misfit, Misfit::Labels(_));
+    let other = misfits.iter().find(|misfit| !is_of_labels(misfit));
+    let misfit = other.or(misfits.first())?;
+    Some(Why::Misfit(Box::new(misfit.clone().into_owned())))
 }
 
 /// Which Node has taught that a type is too small for pods of this spec, where its nominal size is large enough.

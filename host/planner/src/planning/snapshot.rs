@@ -1,6 +1,8 @@
 //! A simulated cluster: the Nodes as the scheduler sees them, existing ones and coming ones, with the free room of
 //! each. The planner puts pods here to try out where they fit.
 
+mod leaving;
+
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -72,6 +74,8 @@ struct Turn {
 pub(super) struct Moves<'w> {
     from: Option<usize>,
     to: Vec<(usize, PodView<'w>)>,
+    /// They fit on no other Node.
+    pub(super) stuck: Vec<PodView<'w>>,
 }
 
 impl<'w> NodeInfo<'w> {
@@ -472,7 +476,7 @@ impl<'w> ClusterSnapshot<'w> {
     fn moves_from(&self, node: &NodeView<'w>) -> Moves<'w> {
         Moves {
             from: self.index_of_node(node),
-            to: Vec::new(),
+            ..Moves::default()
         }
     }
 

@@ -24,6 +24,7 @@ mod placement;
 mod ports;
 mod properties;
 mod registering;
+mod replacing;
 mod scale_down;
 mod scale_up;
 mod served;

@@ -133,6 +133,7 @@ pub(super) fn spec() -> ClaimSpec {
         template_digest: "t".into(),
         policy_digest: "p".into(),
         adopts: None,
+        replaces: None,
     }
 }
 

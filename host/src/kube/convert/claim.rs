@@ -155,6 +155,7 @@ pub(in crate::kube) mod tests {
                 nonce: "abc".into(),
                 condemned: true,
             }),
+            replaces: Some("workers-w6".into()),
         }
     }
 
@@ -233,6 +234,7 @@ pub(in crate::kube) mod tests {
                     "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
                     "templateDigest": "t1", "policyDigest": "p1",
                     "adopts": {"claimUID": "0b1c", "nonce": "abc", "condemned": true},
+                    "replaces": "workers-w6",
                 },
             })
         );

@@ -40,6 +40,7 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         drain_timeout,
         repair_after,
         expire_after,
+        disruption,
         headroom,
     } = spec;
     let mut problems = Problems::default();
@@ -108,6 +109,7 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         expire_after: expire_after
             .as_ref()
             .and_then(|age| expiry(age, &mut problems)),
+        old_first: disruption.old_first,
         headroom: headroom_facts(headroom, &mut problems),
         problem: None,
     };

@@ -109,6 +109,9 @@ pub struct NodePoolSpec {
     /// 1h. Not given: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire_after: Option<Period>,
+    /// How machines are replaced.
+    #[serde(default)]
+    pub disruption: Disruption,
     /// Room that kproxide keeps free in the pool for pods to come.
     #[serde(default)]
     pub headroom: Headroom,
@@ -251,6 +254,16 @@ impl Default for ScaleDown {
             blocked_by: BlockedBy::default(),
         }
     }
+}
+
+/// How machines are replaced.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Disruption {
+    /// kproxide makes the new machine before it drains the old one, if pods need it. true: where there is no room for both,
+    /// a machine older than `expireAfter` goes first. false: it stays until there is room. Repairs, and replacements that
+    /// you ask for (`kproxide.dev/replace`), go first in any case.
+    pub old_first: bool,
 }
 
 /// Pods that keep their Node. Each field names a kind of pod.

@@ -199,6 +199,7 @@ pub(in crate::claim) fn claim(phase: Phase) -> ClaimFacts {
             template_digest: "t".into(),
             policy_digest: "p".into(),
             adopts: None,
+            replaces: None,
         },
         status,
         replace: false,

@@ -74,6 +74,12 @@ impl<'w> Planning<'w> {
         if claims::rests(&mut self.tick, row.claim) {
             return Some(Kept::Rests);
         }
+        if let Some(replacing) = &row.replacing {
+            return Some(Kept::Replacing(replacing.clone()));
+        }
+        if let Some(old) = self.replaces_standing(row) {
+            return Some(Kept::Replaces(old.clone()));
+        }
         if !node.facts.ready {
             return Some(Kept::NotReady);
         }
