@@ -12,7 +12,7 @@ impl Policy for Balanced {
     const ABOUT: About = About {
         name: "balanced",
         version: env!("CARGO_PKG_VERSION"),
-        description: "the mean of the idle share of the CPU and the available share of the memory",
+        description: "the mean of the share of the CPU that is idle and not promised and the share of the memory that is available",
         settings_schema: NoSettings::SCHEMA,
     };
     type Settings = NoSettings;
@@ -30,9 +30,16 @@ impl HostSelection for Balanced {
 }
 
 fn score(candidate: &Candidate) -> (f64, String) {
-    let (cpu, memory) = (candidate.cpu_share(), candidate.memory_share());
+    let memory = candidate.memory_share();
+    // What is idle may be promised already, and what is not promised may be busy.
+    let (idle, unpromised) = (candidate.cpu_share(), candidate.unpromised_cpu_share());
+    let (cpu, what) = if idle <= unpromised {
+        (idle, "idle")
+    } else {
+        (unpromised, "not promised yet")
+    };
     let reason = format!(
-        "{} % of its CPU is idle, {} % of its memory is available",
+        "{} % of its CPU is {what}, {} % of its memory is available",
         percent(cpu),
         percent(memory)
     );
@@ -75,6 +82,30 @@ mod tests {
         assert_eq!(
             ranking.placements[1].reason,
             "50 % of its CPU is idle, 75 % of its memory is available"
+        );
+    }
+
+    #[test]
+    fn r30_an_idle_cpu_that_is_promised_to_machines_is_not_free() {
+        // 8 cores are promised on each; threads count twice.
+        let [few, many] = [("few", 8), ("many", 64)].map(|(name, threads)| Candidate {
+            committed: resources(8, 0),
+            available: resources(threads * 2 - 8, 64),
+            ..loaded(name, 0.0, 0)
+        });
+        let busy = Candidate {
+            cpu_usage: 0.75,
+            ..many.clone()
+        };
+        let candidates = [few, busy, many];
+        let ranking = rank(&candidates);
+        assert_eq!(
+            tried_in_order(&ranking, &candidates),
+            ["many", "few", "many"]
+        );
+        assert_eq!(
+            ranking.placements[0].reason,
+            "50 % of its CPU is not promised yet, 100 % of its memory is available"
         );
     }
 

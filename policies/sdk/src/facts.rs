@@ -31,6 +31,18 @@ impl Candidate {
             + u128::from(self.in_flight.memory_bytes);
         ratio(available, available + taken)
     }
+
+    /// The part of the cores given to virtual machines that is not promised to one yet, 0.0 to 1.0: available over
+    /// (threads × overcommit − system-reserved).
+    ///
+    /// What Proxmox measures says nothing of machines that are new or idle. Promises count from the decision on, and
+    /// 2 cores are half of a server with 4 threads and little of one with 64.
+    pub fn unpromised_cpu_share(&self) -> f64 {
+        let available = u128::from(self.available.milli_cores);
+        let promised =
+            u128::from(self.committed.milli_cores) + u128::from(self.in_flight.milli_cores);
+        ratio(available, available + promised)
+    }
 }
 
 /// A share for the eye of the operator, in whole percent. (Formatting a float would make a small component a third larger.)
@@ -91,6 +103,24 @@ mod tests {
             ..candidate("a")
         };
         assert_eq!(candidate.memory_share(), 0.25);
+    }
+
+    #[test]
+    fn r30_promised_cores_weigh_more_on_a_server_with_few_threads() {
+        // Threads count twice. 2 cores are promised and 2 in flight: 4 of 8, and 4 of 128.
+        let [small, big] = [4, 64].map(|threads| Candidate {
+            committed: resources(2, 0),
+            in_flight: resources(2, 0),
+            available: resources(threads * 2 - 4, 0),
+            ..candidate("a")
+        });
+        assert_eq!(small.unpromised_cpu_share(), 0.5);
+        assert_eq!(big.unpromised_cpu_share(), 0.96875);
+        let none = Candidate {
+            available: resources(0, 0),
+            ..candidate("a")
+        };
+        assert_eq!(none.unpromised_cpu_share(), 0.0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `spread`: hypervisors without a machine first, then those with most memory. The default.
+//! `spread`: hypervisors without a machine first, then those with most left of what they have least of. The default.
 
 use kproxide_policy_sdk::{
     About, Candidate, Context, HostSelection, NoSettings, Policy, PolicyError, Ranking, Request,
@@ -12,7 +12,7 @@ impl Policy for Spread {
     const ABOUT: About = About {
         name: "spread",
         version: env!("CARGO_PKG_VERSION"),
-        description: "hypervisors without a machine first, the others by the share of their memory that is available",
+        description: "hypervisors without a machine first, the others by the share of memory or CPU that can still be given, whichever is less",
         settings_schema: NoSettings::SCHEMA,
     };
     type Settings = NoSettings;
@@ -29,17 +29,19 @@ impl HostSelection for Spread {
     }
 }
 
-/// Both groups are ordered by memory share; the upper half of the scores is for the empty ones.
+/// Both groups are ordered by what can still be given; the upper half of the scores is for the empty ones.
 fn score(candidate: &Candidate) -> (f64, String) {
-    let share = candidate.memory_share();
-    let memory = format!("{} % of its memory is available", percent(share));
+    let (memory, cpu) = (candidate.memory_share(), candidate.unpromised_cpu_share());
+    let share = memory.min(cpu);
+    let left = if memory <= cpu {
+        format!("{} % of its memory is available", percent(memory))
+    } else {
+        format!("{} % of its CPU is not promised yet", percent(cpu))
+    };
     match candidate.machines {
-        0 => (0.5 + share / 2.0, format!("no machine yet, {memory}")),
-        1 => (share / 2.0, format!("1 machine already, {memory}")),
-        machines => (
-            share / 2.0,
-            format!("{machines} machines already, {memory}"),
-        ),
+        0 => (0.5 + share / 2.0, format!("no machine yet, {left}")),
+        1 => (share / 2.0, format!("1 machine already, {left}")),
+        machines => (share / 2.0, format!("{machines} machines already, {left}")),
     }
 }
 
@@ -48,7 +50,7 @@ kproxide_policy_sdk::export_host_selection!(Spread);
 #[cfg(test)]
 mod tests {
     use kproxide_policy_sdk::testkit::{
-        assert_ranking_ignores_order, assert_valid_ranking, candidate_with, ineligible,
+        assert_ranking_ignores_order, assert_valid_ranking, candidate_with, ineligible, resources,
         tried_in_order,
     };
 
@@ -102,6 +104,34 @@ mod tests {
                 (0.75, "no machine yet, 50 % of its memory is available"),
                 (0.25, "1 machine already, 50 % of its memory is available"),
                 (0.0, "3 machines already, 0 % of its memory is available"),
+            ]
+        );
+    }
+
+    #[test]
+    fn r30_servers_of_4_and_of_64_threads_get_machines_by_what_they_have_left() {
+        // Machines of 2 cores and 4 GiB on servers of 64 GiB whose threads count four times.
+        let loaded = |name, machines: u64, threads: u64| Candidate {
+            committed: resources(2 * machines, 4 * machines),
+            available: resources(threads * 4 - 2 * machines, 64 - 4 * machines),
+            machines: machines as u32,
+            ..candidate_with(name, 0)
+        };
+        let (mut small, mut big) = (0, 0);
+        for _ in 0..12 {
+            let candidates = [loaded("big", big, 64), loaded("small", small, 4)];
+            match tried_in_order(&rank(&candidates), &candidates)[0] {
+                "big" => big += 1,
+                _ => small += 1,
+            }
+        }
+        assert_eq!((small, big), (4, 8));
+        let said = rank(&[loaded("small", 4, 4), loaded("big", 8, 64)]);
+        assert_eq!(
+            [&*said.placements[0].reason, &*said.placements[1].reason],
+            [
+                "4 machines already, 50 % of its CPU is not promised yet",
+                "8 machines already, 50 % of its memory is available"
             ]
         );
     }
