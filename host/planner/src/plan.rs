@@ -40,6 +40,9 @@ pub struct Plan {
     /// What changed about the condition `Unneeded` of claims, by name: to be written to their status.
     #[serde(default)]
     pub unneeded: Vec<Unneeded>,
+    /// What changed about the condition `Removable` of claims, by name: to be written to their status.
+    #[serde(default)]
+    pub removable: Vec<Removable>,
     /// Nodes that get the taint `kproxide.dev/unneeded`, or lose it.
     #[serde(default)]
     pub preferences: Vec<Preference>,
@@ -71,6 +74,21 @@ pub struct Awaited {
     /// Nodes that lost the taint `kproxide.dev/unneeded`, and when.
     #[serde(default)]
     pub spared: Vec<(NodeName, Timestamp)>,
+    /// Why machines stay, where their condition `Removable` says something else or was written a short time ago.
+    #[serde(default)]
+    pub removable: Vec<AwaitedReason>,
+}
+
+/// Why a machine stays, which is written once it has been so for some time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitedReason {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub reason: Arc<str>,
+    pub message: Arc<str>,
+    pub since: Timestamp,
+    /// When the condition was last written.
+    pub written: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,6 +176,16 @@ pub struct Unneeded {
     pub claim: ClaimName,
     pub uid: Uid,
     pub standing: Standing,
+}
+
+/// Whether kproxide may remove this machine, and why not: its condition `Removable` changes to this.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removable {
+    pub claim: ClaimName,
+    pub uid: Uid,
+    pub may_go: bool,
+    pub reason: Arc<str>,
+    pub message: Arc<str>,
 }
 
 /// Schedulers should rather put pods elsewhere than on the Node of this claim, or not any more.

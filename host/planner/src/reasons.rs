@@ -206,8 +206,8 @@ pub enum Kept {
     MinNodeAge(SignedDuration),
     Stabilization,
     UnneededTime(SignedDuration),
-    /// The pool's budget is used up: this many removals are under way.
-    Budget(u32),
+    /// The pool's budget is used up.
+    Budget,
     MinNodes(u32),
     NextTick,
     /// The scale-down policy of its pool has left it out.
@@ -231,6 +231,42 @@ impl Kept {
         }
     }
 }
+
+impl Kept {
+    /// The reason of `Removable=False`, in Cluster Autoscaler's words where it has one
+    /// (`simulator.UnremovableReason`). A machine that is not in service yet has none.
+    pub fn word(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::NotInService => return None,
+            Self::Held(_) => "OnHold",
+            Self::GivenUp(_) => "DrainGivenUp",
+            Self::Removing(_) => REMOVING,
+            Self::PoolGone => "NotAutoscaled",
+            Self::ScaleDownOff => "ScaleDownDisabled",
+            Self::DoNotDisrupt | Self::ScaleDownDisabled => "ScaleDownDisabledAnnotation",
+            Self::Refused(_) => "NeedsAPerson",
+            Self::Rests => "RecentlyUnremovable",
+            Self::Replacing(what) => what.event(),
+            Self::Replaces(_) => "ReplacesAnother",
+            Self::NotReady => "NotReady",
+            Self::Cordoned => "Cordoned",
+            Self::Promised | Self::AwaitsPods(_) => "PodsExpected",
+            Self::LoadHeadroom { .. } | Self::PoolHeadroom(_) => "HeadroomNeeded",
+            Self::Stuck(..) => "NoPlaceToMovePods",
+            Self::Pod(..) => "BlockedByPod",
+            Self::MinNodeAge(_) | Self::Stabilization | Self::UnneededTime(_) => {
+                "NotUnneededLongEnough"
+            }
+            Self::Budget | Self::NextTick => "MaxDeletionCountReached",
+            Self::MinNodes(_) => "MinSizeReached",
+            Self::PolicyKeeps(_) => "KeptByPolicy",
+            Self::Policy(..) => "PolicyFailed",
+        })
+    }
+}
+
+/// The reason of `Removable=True`.
+pub const REMOVING: &str = "CurrentlyBeingDeleted";
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,9 +326,8 @@ impl fmt::Display for Kept {
                 "no pod needs it now. kproxide removes it when that has been so for {} s (unneededTime)",
                 time.as_secs()
             ),
-            Self::Budget(under_way) => write!(
-                f,
-                "{under_way} removals of its pool are under way (scaleDown.budget)"
+            Self::Budget => f.write_str(
+                "as many removals of its pool are under way as its budget allows (scaleDown.budget)",
             ),
             Self::MinNodes(least) => write!(f, "its pool keeps {least} machines (minNodes)"),
             Self::NextTick => f.write_str("kproxide removes no more Nodes in this tick"),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kproxide_planner::claim::{
-    Attempted, Change, Effect, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks, next,
+    self, Attempted, Change, Effect, Op, Outcome, Phase, StatusChange, Step, Subject, Then, looks,
+    next,
 };
 use kproxide_planner::facts::ClaimFacts;
-use kproxide_planner::ids::{ClaimName, StorageName};
-use kproxide_planner::plan::{Preference, Standing, Verdict};
+use kproxide_planner::ids::{ClaimName, StorageName, Uid};
+use kproxide_planner::plan::{Plan, Preference, Removable, Standing, Verdict};
 use kproxide_planner::time::later;
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +40,32 @@ const AFTER_FAILURE: SignedDuration = SignedDuration::from_secs(5);
 /// Why a cancelled drive rests.
 const RECALLED: &str = "kproxide is stopping, or a later plan wants something else";
 
+/// What the plan has to say of one claim, beside its verdict.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct News {
+    /// What the condition `Unneeded` has to say from now on, if it changes.
+    standing: Option<Standing>,
+    /// The same of the condition `Removable`.
+    removable: Option<Removable>,
+    /// What has to change about the taint of a Node that is to go next.
+    preference: Option<Preference>,
+}
+
+impl News {
+    pub(super) fn of(plan: &Plan, uid: &Uid) -> Self {
+        let unneeded = plan.unneeded.iter().find(|it| it.uid == *uid);
+        Self {
+            standing: unneeded.map(|it| it.standing.clone()),
+            removable: plan.removable.iter().find(|it| it.uid == *uid).cloned(),
+            preference: plan.preferences.iter().find(|it| it.uid == *uid).cloned(),
+        }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 pub(super) struct Drive {
     pub(super) context: Arc<Context>,
     pub(super) claim: StoredClaim,
@@ -49,9 +76,7 @@ pub(super) struct Drive {
     /// term.
     epoch: Arc<str>,
     stopping: CancellationToken,
-    /// What the condition `Unneeded` has to say.
-    standing: Option<Standing>,
-    preference: Option<Preference>,
+    news: News,
     /// Proxmox has begun the clone, and the claim does not say so yet.
     cloning: bool,
     acted: bool,
@@ -74,21 +99,14 @@ impl Drive {
             clone_turn: CloneTurn::default(),
             verdict,
             stopping,
-            standing: None,
-            preference: None,
+            news: News::default(),
             cloning: false,
             acted: false,
         }
     }
 
-    /// What the condition `Unneeded` has to say from now on, if it changes.
-    pub(super) fn note_standing(&mut self, standing: Option<Standing>) {
-        self.standing = standing;
-    }
-
-    /// What has to change about the taint of a Node that is to go next.
-    pub(super) fn note_preference(&mut self, preference: Option<Preference>) {
-        self.preference = preference;
+    pub(super) fn note(&mut self, news: News) {
+        self.news = news;
     }
 
     /// Takes over the turn that an earlier drive of this claim has kept.
@@ -116,8 +134,15 @@ impl Drive {
     }
 
     async fn steps(&mut self) -> Pause {
-        if let Some(standing) = self.standing.take() {
-            let change = kproxide_planner::claim::unneeded(&standing, self.context.clock.now());
+        let News {
+            standing,
+            removable,
+            preference,
+        } = std::mem::take(&mut self.news);
+        let now = self.context.clock.now();
+        let standing = standing.map(|it| claim::unneeded(&it, now));
+        let removable = removable.map(|it| claim::removable(&it, now));
+        for change in standing.into_iter().chain(removable) {
             // While the watch lags, the plan does not see the last record and asks for it again. Do not write it twice.
             if !change.is_in(&self.facts().status)
                 && let Recorded::Ended(pause) = self.record(&change).await
@@ -125,7 +150,7 @@ impl Drive {
                 return pause;
             }
         }
-        if let Some(preference) = self.preference.take() {
+        if let Some(preference) = preference {
             self.prefer(&preference).await;
         }
         let mut last: Option<Attempted> = None;

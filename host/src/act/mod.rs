@@ -18,9 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
-use kproxide_planner::plan::{
-    FinalizerStep, Launch, Plan, Preference, RemovalReason, Standing, Verdict,
-};
+use kproxide_planner::plan::{FinalizerStep, Launch, Plan, RemovalReason, Verdict};
 use kproxide_planner::time::later;
 use kproxide_planner::world::World;
 use tokio::task::JoinSet;
@@ -69,7 +67,7 @@ mod tests;
 pub use anchors::RefusedAnchor;
 use clone_turn::CloneTurn;
 pub use context::{ClaimNote, Context, Fence, Identity, Nonces, Rules};
-use drive::Drive;
+use drive::{Drive, News};
 use leftovers::Asked;
 pub use leftovers::Leftover;
 use orphans::OrphanLooks;
@@ -234,18 +232,11 @@ impl Actor {
             if is_refused && plan.rests_on_ledger(advance, world.ledger()) {
                 continue;
             }
-            let standing = plan
-                .unneeded
-                .iter()
-                .find(|change| change.uid == advance.uid)
-                .map(|change| &change.standing);
-            let mut preferences = plan.preferences.iter();
-            let preference = preferences.find(|change| change.uid == advance.uid);
             self.advance(
                 &advance.claim,
                 &advance.uid,
                 &advance.verdict,
-                (standing, preference),
+                News::of(plan, &advance.uid),
                 world,
                 (term, now),
             );
@@ -362,14 +353,14 @@ impl Actor {
         name: &ClaimName,
         uid: &Uid,
         verdict: &Verdict,
-        (standing, preference): (Option<&Standing>, Option<&Preference>),
+        news: News,
         world: &World,
         (term, now): (&str, Timestamp),
     ) {
         let Some(claim) = world.claims().get(name).filter(|claim| claim.uid == *uid) else {
             return;
         };
-        let has_news = standing.is_some() || preference.is_some();
+        let has_news = !news.is_none();
         match self.claims.get(name) {
             Some(Claim::UnderWay(_, stopping)) => {
                 // It may have been waiting for long for its turn to be cloned, and now shall be left alone, or made elsewhere. Nothing whatever may go on
@@ -401,7 +392,6 @@ impl Actor {
         let under_way = Claim::UnderWay(verdict.clone(), stopping.clone());
         self.claims.insert(name.clone(), under_way);
         let (name, uid, verdict) = (name.clone(), uid.clone(), verdict.clone());
-        let (standing, preference) = (standing.cloned(), preference.cloned());
         let (turn, _) = self.clone_turns.remove(&name).unwrap_or_default();
         let term: Arc<str> = term.into();
         self.spawn(name.clone(), verdict.clone(), async move {
@@ -409,8 +399,7 @@ impl Actor {
                 Ok(claim) => {
                     let mut drive =
                         Drive::new(context, claim, surroundings, verdict, stopping, term);
-                    drive.note_standing(standing);
-                    drive.note_preference(preference);
+                    drive.note(news);
                     drive.resume_clone_turn(turn);
                     drive.run().await
                 }

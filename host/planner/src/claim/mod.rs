@@ -78,7 +78,9 @@ pub use observed::{
 };
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
-pub use step::{Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, unneeded};
+pub use step::{
+    Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, removable, unneeded,
+};
 pub use subject::{GuestHint, Hint, Registering, Settings, Subject};
 
 pub use crate::facts::{Condition, GIVEN_UP, Intent, Phase};

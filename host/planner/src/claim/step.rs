@@ -10,7 +10,7 @@ use super::reasons::{OUTDATED, REFUSED_EVERYWHERE};
 use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase};
 use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
-use crate::plan::Standing;
+use crate::plan::{Removable, Standing};
 
 /// What is to be done now for one claim.
 #[derive(Clone, Debug, PartialEq)]
@@ -300,6 +300,17 @@ pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
             record(false, CORDONED, &why).warn("ScaleDownBlocked", why)
         }
     }
+}
+
+/// Records whether kproxide may remove the machine now, and why not.
+pub fn removable(change: &Removable, now: Timestamp) -> StatusChange {
+    let Removable {
+        may_go,
+        reason,
+        message,
+        ..
+    } = change;
+    StatusChange::default().condition(Condition::Removable, *may_go, reason, &**message, now)
 }
 
 /// `since` moves only when the status changes, as Kubernetes' `lastTransitionTime` does.

@@ -32,6 +32,8 @@ pub enum Condition {
     Initialized,
     /// All pods would fit without this Node: since when.
     Unneeded,
+    /// kproxide may remove the machine now. False: the reason says why it stays.
+    Removable,
     /// The machine exists but its Node does not: since when. False again once the Node registers.
     NodeMissing,
     Drained,

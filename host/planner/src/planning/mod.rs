@@ -33,6 +33,7 @@ mod placement;
 mod pools;
 mod preferences;
 mod registering;
+mod removable;
 mod replacing;
 mod returning;
 mod room;
@@ -58,7 +59,7 @@ use crate::facts::{Backoff, LedgerFacts, PolicyRef};
 use crate::ids::PoolName;
 pub use crate::limits::Limits;
 use crate::plan::{
-    Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, Preference,
+    Adoption, Advance, AnchorStep, Awaited, DecorationMemo, Launch, Plan, Preference, Removable,
     RemovalReason, Unneeded, Verdict,
 };
 use crate::question::{Answer, AnswerBody, Question};
@@ -88,6 +89,7 @@ pub struct Planning<'w> {
     adoptions: Vec<Adoption>,
     anchors: Vec<AnchorStep>,
     unneeded: Vec<Unneeded>,
+    removable: Vec<Removable>,
     preferences: Vec<Preference>,
     awaited: Awaited,
     /// What real Nodes have shown, as of this snapshot.
@@ -169,6 +171,7 @@ impl<'w> Planning<'w> {
             anchors: Vec::new(),
             unneeded: Vec::new(),
             preferences: Vec::new(),
+            removable: Vec::new(),
             awaited: Awaited::default(),
             learned: Learned::default(),
             report: Report::default(),
@@ -253,6 +256,7 @@ impl<'w> Planning<'w> {
         self.review_awaited();
         self.report_pending();
         self.report_nodes();
+        self.tell_removable();
         self.into_plan()
     }
 
@@ -293,6 +297,7 @@ impl<'w> Planning<'w> {
             finalizers,
             advances: advances.collect(),
             unneeded: self.unneeded,
+            removable: self.removable,
             preferences: self.preferences,
             decorations,
             awaited: self.awaited,
@@ -307,6 +312,7 @@ impl<'w> Planning<'w> {
             && plan.adoptions.is_empty()
             && plan.finalizers.is_empty()
             && plan.unneeded.is_empty()
+            && plan.removable.is_empty()
             && plan.preferences.is_empty()
             && plan.awaited == *self.tick.world.awaited();
         plan.settled_at = is_settled.then_some(self.tick.now);

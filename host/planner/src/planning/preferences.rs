@@ -82,7 +82,7 @@ impl<'w> Planning<'w> {
                 Kept::MinNodeAge(_)
                     | Kept::Stabilization
                     | Kept::UnneededTime(_)
-                    | Kept::Budget(_)
+                    | Kept::Budget
                     | Kept::NextTick
             );
             let row = &self.rows[*index];

@@ -226,7 +226,7 @@ impl<'w> Planning<'w> {
         let facts = self.tick.world.pools().get(pool);
         let under_way = self.removals_under_way().get(pool).copied().unwrap_or(0);
         match facts {
-            Some(facts) if under_way >= facts.scale_down.budget => Kept::Budget(under_way),
+            Some(facts) if under_way >= facts.scale_down.budget => Kept::Budget,
             Some(facts) => Kept::MinNodes(facts.min_nodes),
             None => Kept::PoolGone,
         }

@@ -24,6 +24,7 @@ mod placement;
 mod ports;
 mod properties;
 mod registering;
+mod removable;
 mod replacing;
 mod scale_down;
 mod scale_up;

@@ -383,7 +383,7 @@ fn a_settled_plan_lasts_until_something_changes() {
     let mut scene = Scene::default();
     scene.machine("m", "alpha");
     scene.claim("m").do_not_disrupt = true;
-    let mut world = scene.world();
+    let mut world = scene.tell_removable().world();
     let plan = scene.plan();
     assert_eq!(plan.settled_at, Some(at(NOW)));
     world.remember(&plan);

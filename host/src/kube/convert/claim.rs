@@ -83,12 +83,13 @@ pub(in crate::kube) mod tests {
     use super::*;
 
     /// What they are on the wire.
-    const CONDITIONS: [(Condition, &str); 12] = [
+    const CONDITIONS: [(Condition, &str); 13] = [
         (Condition::Reserved, "Reserved"),
         (Condition::Launched, "Launched"),
         (Condition::Registered, "Registered"),
         (Condition::Initialized, "Initialized"),
         (Condition::Unneeded, "Unneeded"),
+        (Condition::Removable, "Removable"),
         (Condition::NodeMissing, "NodeMissing"),
         (Condition::Drained, "Drained"),
         (Condition::VolumesDetached, "VolumesDetached"),

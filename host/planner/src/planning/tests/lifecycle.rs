@@ -229,7 +229,7 @@ fn kproxide_looks_again_when_the_next_machine_expires() {
     scene.running("web", 1, "m", spec("cpu=1"));
     scene.claim("m").created = at(NOW - 3000);
     scene.workers().expire_after = Some(SignedDuration::from_hours(1));
-    let plan = scene.plan();
+    let plan = scene.tell_removable().plan();
     assert_eq!(removed(&plan), [] as [&str; 0]);
     assert_eq!(plan.wake_at, Some(at(NOW + 600)));
 }

@@ -51,7 +51,7 @@ fn a_node_whose_drain_was_given_up_leaves_its_turn_to_others_for_a_while() {
     let mut scene = Scene::default();
     scene.machine("a", "alpha");
     gave_up(&mut scene, "a", NOW - 60);
-    let plan = scene.plan();
+    let plan = scene.tell_removable().plan();
     assert_eq!(
         (removed(&plan), plan.wake_at),
         (vec![], Some(at(NOW + 840)))

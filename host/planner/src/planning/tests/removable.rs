@@ -1,0 +1,96 @@
+//! Claims say why their machines stay.
+
+use super::*;
+use crate::plan::Removable;
+use crate::plan::RemovalReason;
+
+/// Two machines in service. Each runs a pod that has no other place.
+fn busy() -> Scene {
+    let mut scene = Scene::default();
+    for name in ["a", "b"] {
+        scene.machine(name, "alpha");
+        scene.running(&format!("on-{name}"), 1, name, spec("cpu=3"));
+    }
+    scene
+}
+
+/// What is written at that second, after the plan before. The claims say it from then on.
+fn written(scene: &mut Scene, before: &mut Option<Plan>, second: i64) -> Vec<String> {
+    let mut world = scene.world();
+    if let Some(before) = before {
+        world.remember(before);
+    }
+    let mut plan = crate::fixtures::plan(&world, at(second), Limits::default(), reasonable);
+    check_sound(&plan);
+    for change in &plan.removable {
+        let status = &mut scene.claim(change.claim.as_str()).status;
+        crate::claim::removable(change, at(second)).apply(status, "", "");
+    }
+    let told = plan.removable.iter().map(tell).collect();
+    // The scene may change before the next plan.
+    plan.settled_at = None;
+    *before = Some(plan);
+    told
+}
+
+fn tell(change: &Removable) -> String {
+    let Removable {
+        claim,
+        may_go,
+        reason,
+        message,
+        ..
+    } = change;
+    format!("{claim} {may_go} {reason}: {message}")
+}
+
+#[test]
+fn the_reason_is_written_after_a_minute_and_once() {
+    let mut scene = busy();
+    scene.claim("b").do_not_disrupt = true;
+    let annotation =
+        "the annotation kproxide.dev/do-not-disrupt (or Karpenter's of that name) is set";
+    let mut last = None;
+    let mut told = |second| written(&mut scene, &mut last, NOW + second);
+    assert_eq!(told(0), [] as [&str; 0]);
+    assert_eq!(told(59), [] as [&str; 0]);
+    assert_eq!(
+        told(60),
+        [
+            "a false HeadroomNeeded: without it the cluster would not keep its headroom of 20% (loadHeadroom)",
+            &format!("b false ScaleDownDisabledAnnotation: {annotation}"),
+        ]
+    );
+    for second in [61, 120, 600, 3600] {
+        assert_eq!(told(second), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn a_reason_that_changes_all_the_time_is_written_every_five_minutes_at_most() {
+    let mut scene = busy();
+    let (mut last, mut writes) = (None, 0);
+    for second in (0..3600).step_by(10) {
+        scene.claim("a").do_not_disrupt = (second / 90) % 2 == 0;
+        let told = written(&mut scene, &mut last, NOW + second);
+        writes += told.iter().filter(|text| text.starts_with("a ")).count();
+    }
+    assert!((8..=12).contains(&writes), "{writes}");
+}
+
+#[test]
+fn a_machine_that_goes_says_so() {
+    let mut scene = Scene::default();
+    scene.machine("a", "alpha").machine("b", "beta");
+    scene.host.removing = [("a".into(), RemovalReason::Empty)].into();
+    let mut last = None;
+    written(&mut scene, &mut last, NOW);
+    let told = written(&mut scene, &mut last, NOW + 60);
+    assert_eq!(
+        told,
+        [
+            "a true CurrentlyBeingDeleted: being removed: no pod needs it",
+            "b false MaxDeletionCountReached: as many removals of its pool are under way as its budget allows (scaleDown.budget)",
+        ]
+    );
+}
