@@ -200,7 +200,10 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
 /// What is known of a machine whose Node does not come.
 fn joining(subject: &Subject<'_>, observed: &Observed) -> String {
     if subject.settings.join == Join::Template {
-        return String::new();
+        // With join.template kproxide asks the guest agent for nothing, and the VM is about to go.
+        return ". kproxide cannot see into the guest. Open the console of the next one in Proxmox while it joins: \
+                does /var/log/cloud-init-output.log end with an error, and does the kubelet reach the API server?"
+            .to_owned();
     }
     match &observed.join {
         None => format!(

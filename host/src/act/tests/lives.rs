@@ -95,11 +95,13 @@ async fn f100_b2_a_machine_that_never_joins_goes_with_the_reason() {
         .iter()
         .find(|note| note.note.reason == "FailedToScaleUpGroup")
         .unwrap();
-    assert!(
-        failed.note.message.contains("no Node joined within 10m"),
-        "{}",
-        failed.note.message
-    );
+    for part in [
+        "no Node joined within 10m",
+        "/var/log/cloud-init-output.log",
+    ] {
+        let message = &failed.note.message;
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 /// Proxmox names the path of the VM, which goes with the failed launch: what lasts is a role on the pool.
