@@ -58,7 +58,7 @@ const FAULTS: Numbered = Numbered {
 const REPORTS: Numbered = Numbered {
     letter: 'R',
     rows: 30,
-    open: 1,
+    open: 0,
 };
 
 /// What Proxmox's own daemons showed.

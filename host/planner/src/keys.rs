@@ -29,6 +29,11 @@ pub const CORDONED_BY_US: &str = "kproxide.dev/cordoned";
 pub const DO_NOT_DISRUPT: &str = "kproxide.dev/do-not-disrupt";
 /// Annotation of a NodeClaim: its machine may be removed although a PersistentVolume can be reached only from its Node.
 pub const DISCARD_LOCAL_VOLUMES: &str = "kproxide.dev/discard-local-volumes";
+/// Annotation of a ProxmoxCluster: these hypervisors, separated by commas, are off, says a person. kproxide takes a name out
+/// once that hypervisor answers.
+pub const HYPERVISOR_OFF: &str = "kproxide.dev/hypervisor-off";
+/// Kubernetes' taint of a Node that nothing runs on any more: its pods end and its volumes are detached without its kubelet.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 /// Annotation of a NodeClaim: its machine is replaced as soon as budget allows.
 pub const REPLACE: &str = "kproxide.dev/replace";
 /// Annotation. On a NodeClaim: kproxide leaves it exactly as it is, even in the middle of a removal. On a NodePool: as

@@ -160,6 +160,9 @@ pub struct FinalizerStep {
     pub uid: Uid,
     /// The finalizer is put on. False: it is taken off.
     pub in_use: bool,
+    /// Hypervisors that a person has said to be off ([`crate::keys::HYPERVISOR_OFF`]) and that answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answering: Vec<Arc<str>>,
 }
 
 /// An object of the user that machines need.

@@ -43,6 +43,10 @@ impl Drive {
         }
     }
 
+    pub(super) async fn out_of_service(&self, node: &NodeRef) -> Performed {
+        done(nodes::out_of_service(&self.context.kube, node, self.name()).await)
+    }
+
     pub(super) async fn delete_node(&self, node: &NodeRef) -> Performed {
         done(nodes::delete(&self.context.kube, node, self.name()).await)
     }

@@ -268,6 +268,7 @@ impl Drive {
             Effect::PatchNode(node, patch) => self.patch_node(&node, &patch).await,
             Effect::Cordon(node) => self.cordon(&node).await,
             Effect::Uncordon(node) => self.uncordon(&node).await,
+            Effect::OutOfService(node) => self.out_of_service(&node).await,
             Effect::Evict(pods) => self.evict(&pods).await,
             Effect::DeleteClaim => self.delete_claim().await,
             Effect::Tombstone(proven) => self.tombstone(&proven).await,

@@ -37,13 +37,19 @@ impl Surroundings {
         // Later than that no taint waits for drivers.
         let joining =
             node.filter(|_| matches!(claim.status.phase, Phase::Launched | Phase::Registered));
+        let hypervisor = claim.hypervisor();
+        let cluster = world.clusters().get(&claim.spec.cluster);
+        let is_declared = cluster.is_some_and(|cluster| cluster.off.contains(hypervisor));
+        let inventory = world.inventories().get(&claim.spec.cluster);
+        let answers = inventory.is_none_or(|inventory| inventory.answers(hypervisor));
         surroundings.hint = Hint {
+            declared_off: is_declared && !answers,
             node_changed: node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref(),
             registering: joining
                 .map(|node| registering(world, &claim.spec, &node))
                 .unwrap_or_default(),
             ends_with_it: ends_with_machine(world, claim),
-            ..hint(claim, world.inventories().get(&claim.spec.cluster))
+            ..hint(claim, inventory)
         };
         surroundings.node = node.map(|node| node.name().clone());
         Some(surroundings)

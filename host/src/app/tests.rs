@@ -15,6 +15,7 @@ use crate::lab::{Lab, Setting, config};
 
 mod anchors;
 mod credentials;
+mod dead;
 mod decisions;
 mod degraded;
 mod dry_run;

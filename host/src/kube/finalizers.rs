@@ -1,4 +1,4 @@
-//! The finalizer of NodePools, NodeClasses and ProxmoxClusters that machines need.
+//! The finalizer of NodePools, NodeClasses and ProxmoxClusters that machines need, and the annotation `hypervisor-off`.
 
 use kproxide_planner::keys;
 use kproxide_planner::plan::{FinalizerStep, Needed};
@@ -7,7 +7,7 @@ use kube::{Api, Resource};
 use serde_json::json;
 
 use super::client::Client;
-use super::convert::carries;
+use super::convert::{annotation, carries};
 use super::crd::{NodeClass, NodePool, ProxmoxCluster};
 use super::error::{Cas, Error};
 use super::view::CustomView;
@@ -51,17 +51,25 @@ where
     if meta.uid.as_deref() != Some(step.uid.as_str()) {
         return Ok(Cas::Gone);
     }
-    if carries(meta, keys::IN_USE) == step.in_use {
+    let off = annotation(meta, keys::HYPERVISOR_OFF).unwrap_or_default();
+    let answers = |name: &&str| step.answering.iter().any(|it| **it == *name.trim());
+    let still: Vec<&str> = off.split(',').filter(|name| !answers(name)).collect();
+    let still = still.join(",");
+    if carries(meta, keys::IN_USE) == step.in_use && still == off {
         return Ok(Cas::Written(()));
     }
     let others = meta.finalizers.iter().flatten().map(String::as_str);
     let others = others.filter(|finalizer| *finalizer != keys::IN_USE);
     let finalizers: Vec<&str> = others.chain(step.in_use.then_some(keys::IN_USE)).collect();
-    let patch = json!({"metadata": {
+    let mut patch = json!({"metadata": {
         "uid": meta.uid,
         "resourceVersion": meta.resource_version,
         "finalizers": finalizers,
     }});
+    if still != off {
+        let still = Some(still).filter(|still| !still.is_empty());
+        patch["metadata"]["annotations"] = json!({ keys::HYPERVISOR_OFF: still });
+    }
     let written = api
         .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await

@@ -12,7 +12,8 @@ use kproxide_planner::claim::{NodePatch, NodeRef};
 use kproxide_planner::facts::{NodeFacts, Taint, TaintEffect};
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::keys::{
-    self, CORDONED_BY_US, DRAINING_TAINT, UNINITIALIZED_TAINT, UNNEEDED_TAINT, UNREGISTERED_TAINT,
+    self, CORDONED_BY_US, DRAINING_TAINT, OUT_OF_SERVICE_TAINT, UNINITIALIZED_TAINT,
+    UNNEEDED_TAINT, UNREGISTERED_TAINT,
 };
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -81,7 +82,7 @@ pub async fn cordon(
     change(client, node, claim, cordon_patch).await
 }
 
-/// Undoes [`cordon`]. Can be repeated. A Node that a user had cordoned before stays unschedulable.
+/// Undoes [`cordon`] and [`out_of_service`]. Can be repeated. A Node that a user had cordoned before stays unschedulable.
 pub async fn uncordon(
     client: &Client,
     node: &NodeRef,
@@ -101,6 +102,23 @@ pub async fn prefer_others(
         unneeded_patch(view, is_unneeded)
     })
     .await
+}
+
+/// Tells Kubernetes that nothing runs on the Node any more. Can be repeated.
+pub async fn out_of_service(
+    client: &Client,
+    node: &NodeRef,
+    claim: &ClaimName,
+) -> Result<NodeWrite, Error> {
+    let marks = NodePatch {
+        add_taints: vec![Taint {
+            key: OUT_OF_SERVICE_TAINT.into(),
+            value: "nodeshutdown".into(),
+            effect: TaintEffect::NoExecute,
+        }],
+        ..NodePatch::default()
+    };
+    mark(client, node, claim, &marks).await
 }
 
 /// Deletes the Node of this UID. Only after the absence of its machine is proven: a kubelet would register it again.
@@ -256,7 +274,7 @@ fn unneeded_patch(node: &NodeView, is_unneeded: bool) -> Option<Value> {
 fn uncordon_patch(node: &NodeView) -> Option<Value> {
     let annotations = node.metadata.annotations.as_ref();
     let by_us = annotations.is_some_and(|all| all.contains_key(CORDONED_BY_US));
-    let tainted = is_tainted(node, DRAINING_TAINT);
+    let tainted = is_tainted(node, DRAINING_TAINT) || is_tainted(node, OUT_OF_SERVICE_TAINT);
     if !by_us && !tainted {
         return None;
     }
@@ -267,7 +285,7 @@ fn uncordon_patch(node: &NodeView) -> Option<Value> {
     }
     if tainted {
         let mut others = node.spec.taints.clone();
-        others.retain(|taint| taint.key != DRAINING_TAINT);
+        others.retain(|taint| ![DRAINING_TAINT, OUT_OF_SERVICE_TAINT].contains(&&*taint.key));
         patch["spec"]["taints"] = json!(others);
     }
     Some(patch)

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::answers::{LATER, SOON, failed, soon, unread};
 use super::node::{evicts, is_cordoned, is_ready, node_ref};
 use super::observed::{NodeLook, Observed, Outcome, PodOnNode, Refusal};
+use super::off::dead_node;
 use super::op::{Effect, Op};
 use super::power::is_down;
 use super::reasons::recorded_word;
@@ -54,6 +55,9 @@ pub(super) fn empty(
     let Some(pods) = &observed.pods else {
         return unread(observed, "the pods of its Node", now);
     };
+    if let Some(step) = dead_node(subject, observed, reason, now) {
+        return step;
+    }
     let leaving = leaving(subject, pods, now);
     let late = now >= subject.drain_deadline();
     if leaving.is_empty() || (late && subject.deleting()) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::begin::is_chosen;
 use super::observed::Attempted;
 use super::op::Op;
+use super::reasons::drained_for;
 use super::subject::{GuestHint, Subject};
 use super::{Condition, Phase, overdue, service};
 use crate::facts::Join;
@@ -93,7 +94,9 @@ fn of_phase(subject: &Subject<'_>, last: Option<&Attempted>) -> Looks {
             Some(op) => op.needs(),
         },
         Phase::Launched | Phase::Registered | Phase::Initialized => in_service(subject),
-        Phase::Draining if vm_is_suspect(subject) || is_about_to_be_deleted(subject) => {
+        Phase::Draining
+            if vm_is_suspect(subject) || is_about_to_be_deleted(subject) || may_be_off(subject) =>
+        {
             Op::DeleteClaim.needs().and(machine())
         }
         Phase::Draining => Op::DeleteClaim.needs(),
@@ -160,6 +163,11 @@ fn ownership_is_asked(subject: &Subject<'_>) -> bool {
 /// The last moment at which a removal can still be given up.
 fn is_about_to_be_deleted(subject: &Subject<'_>) -> bool {
     is_chosen(subject) && subject.status().since(Condition::Drained).is_some()
+}
+
+/// Its kubelet may have gone for good, so that only the proof that the machine is off lets its pods end.
+fn may_be_off(subject: &Subject<'_>) -> bool {
+    subject.deleting() || drained_for(subject, RemovalReason::Repair)
 }
 
 /// There is a reason to doubt that the VM runs.

@@ -17,6 +17,7 @@ mod status;
 mod subject;
 
 mod observed;
+mod off;
 
 mod looks;
 

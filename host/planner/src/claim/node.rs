@@ -6,7 +6,7 @@ use super::step::NodeRef;
 use super::subject::Subject;
 use crate::facts::NodeFacts;
 use crate::ids::NodeName;
-use crate::keys::DRAINING_TAINT;
+use crate::keys::{DRAINING_TAINT, OUT_OF_SERVICE_TAINT};
 
 /// No pod can come to this Node: it has our taint, and is marked unschedulable for people and tools.
 pub(super) fn is_cordoned(node: &NodeFacts) -> bool {
@@ -23,6 +23,12 @@ fn has_our_taint(node: &NodeFacts) -> bool {
     node.taints
         .iter()
         .any(|taint| &*taint.key == DRAINING_TAINT)
+}
+
+/// Kubernetes knows that nothing runs on it any more.
+pub(super) fn is_out_of_service(node: &NodeFacts) -> bool {
+    let mut taints = node.taints.iter();
+    taints.any(|taint| &*taint.key == OUT_OF_SERVICE_TAINT)
 }
 
 /// Its kubelet answers.

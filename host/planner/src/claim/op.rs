@@ -44,6 +44,8 @@ pub enum Effect {
     Cordon(NodeRef),
     /// Undo [`Effect::Cordon`].
     Uncordon(NodeRef),
+    /// Tell Kubernetes that nothing runs on this Node any more.
+    OutOfService(NodeRef),
     /// The point of no return; with the UID as precondition.
     DeleteClaim,
     /// With the UID as precondition.
@@ -74,6 +76,7 @@ impl Effect {
             Self::PatchNode(..) => PatchNode,
             Self::Cordon(_) => Cordon,
             Self::Uncordon(_) => Uncordon,
+            Self::OutOfService(_) => OutOfService,
             Self::DeleteClaim => DeleteClaim,
             Self::DeleteNode(_) => DeleteNode,
             Self::Quarantine { .. } => Quarantine,
@@ -98,6 +101,10 @@ impl Op {
                 needs.join = true;
             }
             PatchNode | Cordon | Uncordon | DeleteNode => needs.node = true,
+            OutOfService => {
+                needs = machine();
+                needs.node = true;
+            }
             Evict => (needs.node, needs.pods) = (true, true),
             DeleteClaim => {
                 (needs.node, needs.pods, needs.attachments) = (true, true, true);
@@ -117,8 +124,8 @@ impl Op {
             // `clone` writes a new intent for each try. `empty` writes one for evictions only in a repair, which can
             // still be given up.
             Clone | Evict => false,
-            PatchNode | Cordon | Uncordon | DeleteClaim | DeleteNode | Quarantine
-            | RemoveFinalizer => false,
+            PatchNode | Cordon | Uncordon | OutOfService | DeleteClaim | DeleteNode
+            | Quarantine | RemoveFinalizer => false,
         }
     }
 
@@ -129,7 +136,8 @@ impl Op {
         match self {
             Clone | Destroy => true,
             Configure | Resize | Start | Join | Evict | Shutdown | Stop | Tombstone | PatchNode
-            | Cordon | Uncordon | DeleteClaim | DeleteNode | Quarantine | RemoveFinalizer => false,
+            | Cordon | Uncordon | OutOfService | DeleteClaim | DeleteNode | Quarantine
+            | RemoveFinalizer => false,
         }
     }
 
@@ -149,8 +157,8 @@ impl Op {
                 let why = "kproxide destroys it once --cold-start is over";
                 (!subject.armed(now)).then(|| Step::wait(subject.settings.armed_at, why))
             }
-            Clone | Join | Evict | PatchNode | Cordon | Uncordon | DeleteClaim | DeleteNode
-            | Quarantine | RemoveFinalizer => None,
+            Clone | Join | Evict | PatchNode | Cordon | Uncordon | OutOfService | DeleteClaim
+            | DeleteNode | Quarantine | RemoveFinalizer => None,
         }
     }
 
@@ -164,8 +172,8 @@ impl Op {
             Stop => Some("stopping"),
             Tombstone => Some("marking"),
             Destroy => Some("destroying"),
-            Clone | Join | Evict | PatchNode | Cordon | Uncordon | DeleteClaim | DeleteNode
-            | Quarantine | RemoveFinalizer => None,
+            Clone | Join | Evict | PatchNode | Cordon | Uncordon | OutOfService | DeleteClaim
+            | DeleteNode | Quarantine | RemoveFinalizer => None,
         }
     }
 
@@ -174,7 +182,9 @@ impl Op {
         match self {
             DeleteClaim | RemoveFinalizer => true,
             Clone | Configure | Resize | Start | Join | Evict | Shutdown | Stop | Tombstone
-            | Destroy | PatchNode | Cordon | Uncordon | DeleteNode | Quarantine => false,
+            | Destroy | PatchNode | Cordon | Uncordon | OutOfService | DeleteNode | Quarantine => {
+                false
+            }
         }
     }
 

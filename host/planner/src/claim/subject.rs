@@ -57,6 +57,8 @@ pub struct Hint {
     pub hypervisor: Option<Arc<str>>,
     /// The Node that the claim has recorded is gone, or another one has taken its place.
     pub node_changed: bool,
+    /// A person says that its hypervisor is off, and it does not answer.
+    pub declared_off: bool,
     /// CSI drivers that its Node still lacks.
     pub registering: Registering,
     /// Pods that came back to its Node during its drain and may end with the machine.

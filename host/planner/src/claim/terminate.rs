@@ -13,6 +13,7 @@ use super::node::{is_cordoned, node_ref};
 use super::observed::{
     EntryLook, Failure, Machine, MachineLook, Marker, NodeLook, Observed, Outcome, Power, Presence,
 };
+use super::off::out_of_service;
 use super::op::{Effect, Op};
 use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prove, same_uuid};
 use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
@@ -54,6 +55,9 @@ pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -
             Some(false) => soon(now, "the Proxmox cluster has no quorum"),
             Some(true) | None => unread(observed, "the quorum of the Proxmox cluster", now),
         };
+    }
+    if let Some(step) = out_of_service(subject, observed, now) {
+        return step;
     }
     match &observed.machine {
         Some(MachineLook::Visible(machine))

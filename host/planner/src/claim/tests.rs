@@ -33,6 +33,8 @@ mod joining;
 mod power;
 
 #[cfg(test)]
+mod off;
+#[cfg(test)]
 mod orphans;
 
 #[cfg(test)]

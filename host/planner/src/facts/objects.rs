@@ -53,6 +53,9 @@ pub struct ClusterFacts {
     pub max_machines_per_hypervisor: Option<u32>,
     pub clones_per_storage: u32,
     pub clones_per_hypervisor: u32,
+    /// Hypervisors that are off, says a person.
+    #[serde(default)]
+    pub off: Vec<Arc<str>>,
     /// Why kproxide cannot use the object as it stands. It then launches nothing there.
     pub problem: Option<String>,
     #[serde(default)]

@@ -39,6 +39,8 @@ pub enum Condition {
     Drained,
     VolumesDetached,
     InstanceTerminating,
+    /// Its Node does not answer, and nothing proves that the machine is off. May need a person.
+    NotProvenOff,
     /// A clone left a locked VM that only root@pam can unlock. Needs a person.
     StuckLocked,
     /// The VM with this VMID is not provably ours. kproxide does nothing to it. Needs a person.
@@ -80,6 +82,8 @@ pub enum Op {
     Cordon,
     #[serde(skip)]
     Uncordon,
+    #[serde(skip)]
+    OutOfService,
     #[serde(skip)]
     DeleteClaim,
     #[serde(skip)]

@@ -1,7 +1,9 @@
 //! Which NodePools, NodeClasses and ProxmoxClusters machines need. While they do, a finalizer keeps the object, so that
-//! its deletion is something kproxide sees, and can carry out in order.
+//! its deletion is something kproxide sees, and can carry out in order. And which hypervisors answer that a person has said
+//! to be off.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::facts::{EntryState, Existence, LedgerFacts};
 use crate::ids::{ClassName, ClusterName, PoolName};
@@ -32,6 +34,7 @@ pub(super) fn steps(
                 object,
                 uid: existence.uid.clone(),
                 in_use: is_needed,
+                answering: Vec::new(),
             });
         }
     };
@@ -47,6 +50,24 @@ pub(super) fn steps(
     for (name, cluster) in world.clusters() {
         let is_needed = needed.clusters.contains(name);
         compare(Needed::Cluster(name.clone()), &cluster.existence, is_needed);
+    }
+    for (name, cluster) in world.clusters() {
+        let inventory = world.inventories().get(name).filter(|it| it.reachable);
+        let answers = |off: &&Arc<str>| inventory.is_some_and(|it| it.answers(off));
+        let answering: Vec<Arc<str>> = cluster.off.iter().filter(answers).cloned().collect();
+        if answering.is_empty() {
+            continue;
+        }
+        let object = Needed::Cluster(name.clone());
+        match steps.iter_mut().find(|step| step.object == object) {
+            Some(step) => step.answering = answering,
+            None => steps.push(FinalizerStep {
+                object,
+                uid: cluster.existence.uid.clone(),
+                in_use: cluster.existence.in_use,
+                answering,
+            }),
+        }
     }
     steps
 }

@@ -83,7 +83,7 @@ pub(in crate::kube) mod tests {
     use super::*;
 
     /// What they are on the wire.
-    const CONDITIONS: [(Condition, &str); 13] = [
+    const CONDITIONS: [(Condition, &str); 14] = [
         (Condition::Reserved, "Reserved"),
         (Condition::Launched, "Launched"),
         (Condition::Registered, "Registered"),
@@ -91,6 +91,7 @@ pub(in crate::kube) mod tests {
         (Condition::Unneeded, "Unneeded"),
         (Condition::Removable, "Removable"),
         (Condition::NodeMissing, "NodeMissing"),
+        (Condition::NotProvenOff, "NotProvenOff"),
         (Condition::Drained, "Drained"),
         (Condition::VolumesDetached, "VolumesDetached"),
         (Condition::InstanceTerminating, "InstanceTerminating"),

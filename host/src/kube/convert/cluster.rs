@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use kproxide_planner::facts::{ClusterFacts, Existence};
 use kproxide_planner::ids::Vmid;
+use kproxide_planner::keys;
+use kube::api::ObjectMeta;
 
+use super::pod::annotation;
 use super::{Problems, unsigned};
 use crate::kube::crd::{Concurrency, Hypervisors, Overcommit, ProxmoxClusterSpec, Tls};
 
@@ -103,7 +106,8 @@ pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<Cluster
         clones_per_storage: (*per_storage).max(1),
         clones_per_hypervisor: (*per_hypervisor).max(1),
         problem: problems.text(),
-        // The metadata has it.
+        // The metadata has these.
+        off: Vec::new(),
         existence: Existence::default(),
     };
     (facts, connection)
@@ -172,6 +176,16 @@ fn connection(
 
 fn texts(list: &[String]) -> Vec<Arc<str>> {
     list.iter().map(|text| text.as_str().into()).collect()
+}
+
+/// The names in the annotation `kproxide.dev/hypervisor-off`.
+pub(in crate::kube) fn hypervisors_off(meta: &ObjectMeta) -> Vec<Arc<str>> {
+    let names = annotation(meta, keys::HYPERVISOR_OFF).unwrap_or_default();
+    let names = names.split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(Arc::from)
+        .collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod storage;
 
 pub(crate) use claim::{claim_facts, claim_object, status_object};
 pub use class::class_facts;
+pub(super) use cluster::hypervisors_off;
 pub use cluster::{ClusterConnection, TrustSettings, cluster_facts};
 pub(crate) use ledger::{ledger_facts, ledger_object};
 pub use pool::pool_facts;
@@ -24,7 +25,7 @@ pub use pool::pool_facts;
 pub(super) use claim::tests as tests_support;
 pub(super) use claim::truncated;
 pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_facts};
-pub(super) use pod::{daemon_set_facts, object_key, pod_facts};
+pub(super) use pod::{annotation, daemon_set_facts, object_key, pod_facts};
 pub(super) use storage::{
     csi_driver_facts, csi_node_facts, storage_capacity_facts, storage_class_facts,
     volume_claim_facts, volume_facts,

@@ -143,7 +143,7 @@ fn socket_of(volume: &PodVolumeView) -> Option<Arc<str>> {
     (!driver.contains('/')).then(|| driver.into())
 }
 
-pub(super) fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+pub(in crate::kube) fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
 

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use super::{Change, Kind};
 use crate::kube::convert::{
     Unreadable, claim_facts, class_facts, cluster_facts, csi_driver_facts, csi_node_facts,
-    daemon_set_facts, defaults, disruption_budget_facts, existence, ledger_facts, node_facts,
-    pod_facts, pool_facts, storage_capacity_facts, storage_class_facts, volume_attachment_facts,
-    volume_claim_facts, volume_facts,
+    daemon_set_facts, defaults, disruption_budget_facts, existence, hypervisors_off, ledger_facts,
+    node_facts, pod_facts, pool_facts, storage_capacity_facts, storage_class_facts,
+    volume_attachment_facts, volume_claim_facts, volume_facts,
 };
 use crate::kube::crd::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
 use crate::kube::view::{
@@ -175,6 +175,7 @@ impl Watched for CustomView<ProxmoxCluster> {
                 let connection = connection.filter(|_| problem.is_none());
                 facts.problem = problem.or(facts.problem);
                 facts.existence = existence(&cluster.metadata);
+                facts.off = hypervisors_off(&cluster.metadata);
                 (Box::new(facts), connection)
             })
             .unzip();

@@ -13,7 +13,7 @@ use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 
-pub(in crate::claim) const OPS: [Op; 17] = [
+pub(in crate::claim) const OPS: [Op; 18] = [
     Op::Clone,
     Op::Configure,
     Op::Resize,
@@ -27,6 +27,7 @@ pub(in crate::claim) const OPS: [Op; 17] = [
     Op::PatchNode,
     Op::Cordon,
     Op::Uncordon,
+    Op::OutOfService,
     Op::DeleteClaim,
     Op::DeleteNode,
     Op::Quarantine,
@@ -118,6 +119,7 @@ fn case(draw: &mut Draw<'_>) -> Case {
                 .filter(|_| draw.flag())
                 .map(Into::into)
                 .collect(),
+            declared_off: draw.flag(),
         };
         case.claim.has_finalizer = draw.flag();
         case.claim.spec.vmid = Vmid(*draw.pick(&[201, 199, 300, 0, u32::MAX]));

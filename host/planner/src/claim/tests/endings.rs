@@ -2,6 +2,7 @@
 
 use super::fixture::*;
 use crate::claim::*;
+use crate::keys::OUT_OF_SERVICE_TAINT;
 use crate::plan::{RemovalReason, Verdict};
 
 #[test]
@@ -50,7 +51,9 @@ fn draining(reason: RemovalReason) -> Case {
 fn f71_volumes_of_a_dead_node_are_given_up_past_the_deadline_if_its_machine_is_off_or_gone() {
     let attached = draining(RemovalReason::Repair)
         .with(|case| case.observed.attachments = Some(vec!["pvc-1".into()]));
-    let early = attached.clone().with(|case| case.now = at(899));
+    let mut early = attached.clone().with(|case| case.now = at(899));
+    early.claim.status = early.recorded();
+    assert!(early.claim.status.since(Condition::NotProvenOff).is_some());
     assert!(matches!(early.next(), Step::BackOff { .. }));
 
     // While it may still write to them, that is told once.
@@ -69,6 +72,10 @@ fn f71_volumes_of_a_dead_node_are_given_up_past_the_deadline_if_its_machine_is_o
         let mut case = attached.clone();
         case.observed.machine = machine;
         case.observed.presence = Some(Presence::Free);
+        assert!(matches!(case.next(), Step::Do(Effect::OutOfService(_))));
+        if let Some(NodeLook::One(_, node)) = &mut case.observed.node {
+            node.taints.push(taint(OUT_OF_SERVICE_TAINT));
+        }
         let Step::Record { change, .. } = case.next() else {
             panic!("{:?}", case.next());
         };

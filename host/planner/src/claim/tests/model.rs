@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fixture;
 use crate::claim::*;
-use crate::facts::{ClaimFacts, PoolFacts};
-use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
+use crate::facts::{ClaimFacts, PoolFacts, Taint, TaintEffect};
+use crate::keys::{DRAINING_TAINT, OUT_OF_SERVICE_TAINT, UNREGISTERED_TAINT};
 use crate::plan::Verdict;
 
 /// What goes wrong with the n-th effect.
@@ -326,6 +326,14 @@ impl World {
                 }
             }
             Step::Do(Effect::Cordon(_)) => fixture::cordon(self.node_mut()),
+            Step::Do(Effect::OutOfService(_)) => {
+                let node = self.node_mut();
+                node.taints.push(Taint {
+                    key: OUT_OF_SERVICE_TAINT.into(),
+                    value: "nodeshutdown".into(),
+                    effect: TaintEffect::NoExecute,
+                });
+            }
             Step::Do(Effect::Uncordon(_)) => {
                 let node = self.node_mut();
                 node.unschedulable = false;

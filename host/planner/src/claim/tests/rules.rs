@@ -136,6 +136,19 @@ pub(super) fn check(case: &Case) {
                 assert_eq!(observed.node, Some(NodeLook::Absent));
             }
         }
+        Step::Do(Effect::OutOfService(_)) => {
+            let Some(NodeLook::One(_, node)) = &observed.node else {
+                panic!("{:?}", observed.node);
+            };
+            let is_off = machine.is_some_and(|m| m.power == Power::Off && m.lock.is_none());
+            let is_declared = case.hint.declared_off
+                && matches!(observed.machine, Some(MachineLook::Unreachable(_)));
+            assert!(!node.ready, "its kubelet answers");
+            assert!(is_off || is_declared || absent, "{:?}", observed.machine);
+            if is_off && !absent {
+                proven();
+            }
+        }
         Step::Do(Effect::Cordon(_))
         | Step::Do(Effect::Uncordon(_))
         | Step::Do(Effect::PatchNode(..))

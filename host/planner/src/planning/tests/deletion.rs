@@ -62,6 +62,7 @@ fn a_deleted_pool_loses_its_machines_one_after_the_other_and_no_other_pool_loses
         object: Needed::Pool("workers".into()),
         uid: "pool".into(),
         in_use: false,
+        answering: vec![],
     };
     assert_eq!(plan.finalizers, [off]);
 }
@@ -104,6 +105,7 @@ fn machines_that_are_to_be_kept_lose_the_pool_and_nothing_else() {
             object: Needed::Pool("workers".into()),
             uid: "pool".into(),
             in_use: false,
+            answering: vec![],
         }]
     );
     // Said when the first machine drains already.

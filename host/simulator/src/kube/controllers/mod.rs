@@ -102,6 +102,8 @@ struct Controllers {
     looks: BTreeMap<String, Instant>,
     /// Since when a node's pods have no Node.
     nodeless: BTreeMap<String, Instant>,
+    /// When the garbage collector next looks at a node that is out of service.
+    out_of_service: BTreeMap<String, Instant>,
     /// Since when each NoExecute taint is there.
     tainted: BTreeMap<(String, Taint), Instant>,
 }
@@ -120,6 +122,7 @@ impl Controllers {
             alive: BTreeMap::new(),
             looks: BTreeMap::new(),
             nodeless: BTreeMap::new(),
+            out_of_service: BTreeMap::new(),
             tainted: BTreeMap::new(),
         }
     }

@@ -2,6 +2,7 @@
 //! longer exists are removed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -15,6 +16,9 @@ use crate::kube::{
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// How often the garbage collector looks.
+const GC_PERIOD: Duration = Duration::from_secs(20);
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 impl Controllers {
@@ -46,7 +50,45 @@ impl Controllers {
             let _ = self.kube.write("nodes", "", node);
             return;
         }
-        self.evict_from_tainted(&NodeView::of(&node));
+        let view = NodeView::of(&node);
+        self.evict_from_tainted(&view);
+        self.end_out_of_service(&view, *ready != "True");
+    }
+
+    /// Nothing runs any more on a node with this taint, says whoever set it: the garbage collector ends its pods that are
+    /// Terminating, and then its volumes are detached by force.
+    fn end_out_of_service(&mut self, node: &NodeView, is_silent: bool) {
+        let is_out = node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE);
+        if !is_out || !is_silent {
+            self.out_of_service.remove(&node.name);
+            return;
+        }
+        let now = Instant::now();
+        let due = self
+            .out_of_service
+            .entry(node.name.clone())
+            .or_insert(now + GC_PERIOD);
+        if *due > now {
+            let due = *due;
+            self.set_timer(due, Work::Node(node.name.clone()));
+            return;
+        }
+        *due = now + GC_PERIOD;
+        self.set_timer(now + GC_PERIOD, Work::Node(node.name.clone()));
+        let pods = self.pods_on(&node.name);
+        for pod in pods.iter().filter(|pod| pod.terminating) {
+            self.delete_pod(pod, Some(0));
+        }
+        if pods.is_empty() {
+            for attachment in self.kube.list("volumeattachments.storage.k8s.io") {
+                if attachment["spec"]["nodeName"] == *node.name {
+                    let name = attachment["metadata"]["name"].as_str().unwrap_or_default();
+                    let _ = self
+                        .kube
+                        .delete("volumeattachments.storage.k8s.io", "", name);
+                }
+            }
+        }
     }
 
     /// The kubelet fell silent: all that it reports is unknown now, and its pods are not ready for anybody.
@@ -142,6 +184,7 @@ impl Controllers {
 
     fn remove_pods_without_node(&mut self, name: &str) {
         self.alive.remove(name);
+        self.out_of_service.remove(name);
         self.looks.remove(name);
         self.tainted.retain(|(node, _), _| node != name);
         let pods = self.pods_on(name);
