@@ -234,10 +234,11 @@ impl Kept {
 
 impl Kept {
     /// The reason of `Removable=False`, in Cluster Autoscaler's words where it has one
-    /// (`simulator.UnremovableReason`). A machine that is not in service yet has none.
+    /// (`simulator.UnremovableReason`). None: nothing is written.
     pub fn word(&self) -> Option<&'static str> {
         Some(match self {
-            Self::NotInService => return None,
+            // After a start what is written stands until kproxide knows again.
+            Self::NotInService | Self::Held(Hold::WarmingUp(_)) => return None,
             Self::Held(_) => "OnHold",
             Self::GivenUp(_) => "DrainGivenUp",
             Self::Removing(_) => REMOVING,

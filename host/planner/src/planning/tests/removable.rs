@@ -94,3 +94,15 @@ fn a_machine_that_goes_says_so() {
         ]
     );
 }
+
+#[test]
+fn after_a_start_what_is_written_stands() {
+    let mut scene = busy();
+    scene.tell_removable();
+    scene.host.armed_at = None;
+    let mut last = None;
+    for second in [0, 60, 600] {
+        let told = written(&mut scene, &mut last, NOW + second);
+        assert_eq!(told, [] as [&str; 0]);
+    }
+}
