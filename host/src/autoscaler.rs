@@ -290,7 +290,10 @@ impl Autoscaler {
         for refused in &started.refused_anchors {
             self.reporter.refused_anchor(refused, &self.world, now);
         }
-        self.reporter.judge_credentials(self.clusters.excess());
+        let (excess, lacking) = (self.clusters.excess(), self.clusters.lacking());
+        self.reporter.judge_credentials(excess, lacking);
+        let join_problems = self.actor.join_problems(&self.world);
+        self.reporter.judge_join_files(join_problems);
         self.reporter
             .report(&plan, &started.launched, &self.world, now)
             .await;

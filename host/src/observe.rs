@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::join;
-use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts};
+use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts, Trouble};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
 use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
@@ -36,6 +36,8 @@ const TEMPLATES_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// kproxide asks at the start and then this often what the credentials may do. It is for people, and changes rarely.
 const PERMISSIONS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
+/// The same after something lacked: a person may have granted it.
+const PERMISSIONS_LACK: Duration = Duration::from_secs(30);
 /// The same after they could not be told.
 const PERMISSIONS_RETRY: Duration = Duration::from_secs(2 * 60);
 /// A finished inventory waits this long for that answer.
@@ -85,7 +87,9 @@ struct Cluster {
     version: Option<Arc<str>>,
     /// What the credentials may do without need, for people. Empty: they fit.
     excess: Option<String>,
-    /// From when on that is asked again; at once if it never was.
+    /// What the credentials lack, with the commands that grant it. `None`: nothing is known to lack.
+    lacking: Option<String>,
+    /// From when on both are asked again; at once if they never were.
     excess_due: Option<Instant>,
 }
 
@@ -148,6 +152,7 @@ impl Clusters {
             wanted: BTreeSet::new(),
             version: None,
             excess: None,
+            lacking: None,
             excess_due: None,
         };
         state.clusters.insert(name.clone(), cluster);
@@ -185,6 +190,15 @@ impl Clusters {
         let asked = state.clusters.iter();
         asked
             .filter_map(|(name, cluster)| Some((name.clone(), cluster.excess.clone()?)))
+            .collect()
+    }
+
+    /// What the credentials of each cluster lack, with the commands that grant it.
+    pub fn lacking(&self) -> BTreeMap<ClusterName, String> {
+        let state = self.lock();
+        let asked = state.clusters.iter();
+        asked
+            .filter_map(|(name, cluster)| Some((name.clone(), cluster.lacking.clone()?)))
             .collect()
     }
 
@@ -247,7 +261,8 @@ impl Clusters {
         };
         let client = match client {
             Ok(client) => client,
-            Err(problem) => return self.unreachable(name, problem),
+            // It could not be built: the CA file, say, cannot be read.
+            Err(problem) => return self.unreachable(name, problem, Some(Trouble::Certificate)),
         };
         let taken_at = clock.now();
         match timeout(INVENTORY_DEADLINE, client.inventory()).await {
@@ -261,7 +276,7 @@ impl Clusters {
                 if let Some(Ok(Ok(held))) = &held
                     && let Some(problem) = blindness(&client, held, &pool).await
                 {
-                    return self.unreachable(name, problem);
+                    return self.unreachable(name, problem, Some(Trouble::Privileges));
                 }
                 let silent = last.hypervisors.iter();
                 let silent = silent.filter(|(_, facts)| facts.problem.is_some());
@@ -283,6 +298,16 @@ impl Clusters {
                     }
                 };
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
+                if let Some(problem) = missing_pool(&client, &inventory, &pool).await {
+                    facts.problem = Some(problem);
+                    facts.trouble = Some(Trouble::NoPool);
+                }
+                let lacking = match &held {
+                    Some(Ok(Ok(held))) if facts.trouble.is_none() => {
+                        lacking(&client, &pool, &templates, held).await
+                    }
+                    Some(_) | None => None,
+                };
                 let mut state = self.lock();
                 let cluster = state.clusters.get_mut(name)?;
                 if let Some(version) = version {
@@ -294,7 +319,11 @@ impl Clusters {
                     let rest = match told {
                         Ok(Ok(held)) => {
                             cluster.excess = Some(in_words(&excess(&held)));
-                            PERMISSIONS_MAX_AGE
+                            cluster.lacking = lacking;
+                            match cluster.lacking {
+                                Some(_) => PERMISSIONS_LACK,
+                                None => PERMISSIONS_MAX_AGE,
+                            }
                         }
                         Ok(Err(_)) | Err(_) => PERMISSIONS_RETRY,
                     };
@@ -320,22 +349,29 @@ impl Clusters {
                     INVENTORY_DEADLINE,
                     client.explained(&error, &nothing_but_looking),
                 );
-                self.unreachable(name, problem.await.unwrap_or_else(|_| error.chain()))
+                let problem = problem.await.unwrap_or_else(|_| error.chain());
+                self.unreachable(name, problem, trouble(&error.meaning))
             }
             Err(_) => self.unreachable(
                 name,
                 format!("no answer within {} s", INVENTORY_DEADLINE.as_secs()),
+                None,
             ),
         }
     }
 
     /// The last known inventory, marked as unreachable.
-    fn unreachable(&self, name: &ClusterName, problem: String) -> Option<InventoryFacts> {
+    fn unreachable(
+        &self,
+        name: &ClusterName,
+        problem: String,
+        trouble: Option<Trouble>,
+    ) -> Option<InventoryFacts> {
         let mut state = self.lock();
         let facts = &mut state.clusters.get_mut(name)?.facts;
         facts.reachable = false;
         facts.complete = false;
-        facts.problem = Some(problem);
+        (facts.problem, facts.trouble) = (Some(problem), trouble);
         Some(facts.clone())
     }
 
@@ -388,6 +424,59 @@ async fn read_templates(
 fn misses_machines(last: &InventoryFacts, inventory: &Inventory, pool: &str) -> bool {
     last.guests.iter().any(|(vmid, guest)| {
         guest.pool.as_deref() == Some(pool) && inventory.guest(vmid.0).is_none()
+    })
+}
+
+/// An error that a person has to mend.
+fn trouble(meaning: &Meaning) -> Option<Trouble> {
+    if matches!(
+        meaning,
+        Meaning::Unauthorized | Meaning::CredentialsUnusable
+    ) {
+        Some(Trouble::Credentials)
+    } else if matches!(meaning, Meaning::PermissionDenied { .. }) {
+        Some(Trouble::Privileges)
+    } else {
+        (*meaning == Meaning::Untrusted).then_some(Trouble::Certificate)
+    }
+}
+
+/// The Proxmox pool for the machines is not there. A pool that only the credentials may not see is no such one.
+async fn missing_pool(client: &Client, inventory: &Inventory, pool: &str) -> Option<String> {
+    let is_whole = inventory.quorate && inventory.complete;
+    if !is_whole || inventory.pools.contains(pool) {
+        return None;
+    }
+    let exists = timeout(PERMISSIONS_DEADLINE, client.pool_exists(pool)).await;
+    matches!(exists, Ok(Ok(false))).then(|| {
+        format!(
+            "the Proxmox pool {pool} does not exist, so no machine can be made: create it with `pveum pool add {pool}`, or correct spec.pool"
+        )
+    })
+}
+
+/// What the credentials lack to make machines from these templates.
+async fn lacking(
+    client: &Client,
+    pool: &str,
+    templates: &Lookups,
+    held: &Permissions,
+) -> Option<String> {
+    let known = templates.values().flatten();
+    let known = known.filter(|template| template.vmid.0 > 0);
+    let scope = Scope {
+        pool: Some(pool.to_owned()),
+        templates: known.map(|template| template.vmid.0).collect(),
+        ..Scope::default()
+    };
+    let gaps = timeout(PERMISSIONS_DEADLINE, client.lacking(&scope, held)).await;
+    let gaps = gaps.ok()?.ok()?;
+    let gaps: Vec<String> = gaps.iter().map(ToString::to_string).collect();
+    (!gaps.is_empty()).then(|| {
+        format!(
+            "the credentials may not do what machines need. {}",
+            gaps.join("; ")
+        )
     })
 }
 

@@ -5,16 +5,19 @@
 
 mod credentials;
 mod gauges;
+mod judging;
 mod policies;
+mod reasons;
 mod reload;
 mod statuses;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::facts::{Delta, PoolFacts};
+use kproxide_planner::facts::PoolFacts;
 use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
@@ -30,19 +33,20 @@ use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
 use crate::policy::{Refusal, Reload};
 use reload::ReloadNews;
+use turns::Turns;
 
 /// kproxide launches and destroys nothing: the ownership key is missing, or was replaced.
-const KEY_PROBLEM: &str = "OwnershipKeyUnusable";
+const KEY_PROBLEM: &str = reasons::KEY_UNUSABLE.word;
 /// Removals of this pool wait, because the breaker's allowance is used up.
 const WAITING: &str = "RemovalsWait";
 /// No pod used too many of the pool's machines.
 const LAUNCHES_PAUSED: &str = "LaunchesPaused";
 /// kproxide removes nothing: too many machines went bad at once.
-const FROZEN: &str = "Frozen";
+const FROZEN: &str = reasons::FROZEN.word;
 /// kproxide does nothing in a Proxmox cluster: its anchor shows a mark that we did not write.
-const ANCHOR_FOREIGN: &str = "AnchorForeign";
+const ANCHOR_FOREIGN: &str = reasons::ANCHOR_FOREIGN.word;
 /// kproxide removes nothing in a Proxmox cluster until its anchor is known to be ours.
-const ANCHOR_UNPROVEN: &str = "AnchorUnproven";
+const ANCHOR_UNPROVEN: &str = reasons::ANCHOR_UNPROVEN.word;
 /// The anchor is missing: kproxide would not notice a copy of this cluster.
 const ANCHOR_MISSING: &str = "AnchorMissing";
 /// kproxide cannot write to the anchor: a copy of this cluster may act.
@@ -84,6 +88,11 @@ pub struct Reporter {
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
     excess_reported: BTreeSet<(About, String)>,
+    /// What the credentials of each Proxmox cluster lack. No entry: nothing is known to lack.
+    lacking: BTreeMap<ClusterName, String>,
+    /// Why files of join scripts cannot be read, by their paths.
+    join_problems: BTreeMap<Arc<str>, String>,
+    turns: Turns,
 }
 
 fn anchor_reason(anchor: &AnchorReport) -> &'static str {
@@ -137,6 +146,13 @@ impl<K: Ord> Said<K> {
         said.insert(subject, (message.to_owned(), now));
         true
     }
+
+    /// Something was said of it within this time.
+    fn is_said(&self, subject: &K, within: SignedDuration, now: Timestamp) -> bool {
+        let Self(said) = self;
+        let last = said.get(subject);
+        last.is_some_and(|(_, at)| now.duration_since(*at) < within)
+    }
 }
 
 impl Reporter {
@@ -161,24 +177,15 @@ impl Reporter {
             refusals_reported: BTreeSet::new(),
             excess: BTreeMap::new(),
             excess_reported: BTreeSet::new(),
+            lacking: BTreeMap::new(),
+            join_problems: BTreeMap::new(),
+            turns: Turns::default(),
         }
     }
 
     /// A new term as leader begins. Another leader may have written other statuses in between.
     pub fn begin_term(&mut self) {
         self.statuses = StatusWriter::default();
-    }
-
-    /// An object has changed: perhaps its status too, by a late write of an earlier leader or by a user. So it is read
-    /// again.
-    pub fn forget_changed(&mut self, delta: &Delta) {
-        if let Delta::Pool(name, _) = delta {
-            self.statuses.forget("nodepools", name.as_str());
-        } else if let Delta::Class(name, _) = delta {
-            self.statuses.forget("nodeclasses", name.as_str());
-        } else if let Delta::Cluster(name, _) = delta {
-            self.statuses.forget("proxmoxclusters", name.as_str());
-        }
     }
 
     /// Reports one tick. `launched`: those of its launches that have begun.
@@ -215,7 +222,7 @@ impl Reporter {
         for orphan in orphans {
             self.orphan(orphan, world, now);
         }
-        self.report_refusals(world);
+        self.report_refusals(world, now);
         self.report_excess(world);
         let failures = policies::by_pool(policy_failures);
         self.report_failures(&failures, world, now);
@@ -297,6 +304,7 @@ impl Reporter {
         {
             tracing::warn!("status writes are slow; the rest follows with the next tick");
         }
+        self.tell_turns(now);
     }
 
     /// Passes on what a drive says about its claim.

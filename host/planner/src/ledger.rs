@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::{
-    Backoff, ClaimFacts, EntryState, LaunchFailure, LedgerEntry, LedgerFacts, PolicyKind,
-    PolicyState,
+    Backoff, ClaimFacts, EntryState, FailedLaunches, LaunchFailure, LedgerEntry, LedgerFacts,
+    PolicyKind, PolicyState,
 };
 use crate::ids::{ClaimName, ClassName, HypervisorId, PoolName, StorageName};
 use crate::time::later;
@@ -25,6 +25,9 @@ pub const RESERVATION_LASTS: SignedDuration = SignedDuration::from_secs(60);
 
 /// Characters of a failure's message that a row of back-off keeps.
 const MOST_MESSAGE_CHARS: usize = 200;
+
+/// A pool whose last launches failed, this many, is not Ready.
+pub(crate) const MOST_FAILED_LAUNCHES: u32 = 3;
 
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 pub(crate) const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(30);
@@ -58,6 +61,34 @@ pub fn record_failure(
     record(ledger, is_it, place, failure, now)
 }
 
+/// The Ledger after one more launch of a pool failed.
+pub(crate) fn record_failed_launch(
+    ledger: &LedgerFacts,
+    pool: &PoolName,
+    failure: &LaunchFailure,
+    now: Timestamp,
+) -> LedgerFacts {
+    let mut ledger = ledger.clone();
+    let rows = &mut ledger.failed_launches;
+    let before = rows.iter().find(|row| row.pool == *pool);
+    let in_a_row = before.map_or(1, |row| row.in_a_row.saturating_add(1));
+    rows.retain(|row| row.pool != *pool);
+    rows.push(FailedLaunches {
+        pool: pool.clone(),
+        in_a_row: in_a_row.min(MOST_FAILED_LAUNCHES),
+        message: in_one_line(&failure.message),
+        at: now,
+    });
+    rows.sort_by(|a, b| a.pool.cmp(&b.pool));
+    ledger
+}
+
+/// It becomes part of a sentence.
+fn in_one_line(message: &str) -> String {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    words.join(" ").chars().take(MOST_MESSAGE_CHARS).collect()
+}
+
 /// Each failure doubles the pause, from 30 s to 30 min.
 pub(crate) fn record(
     ledger: &LedgerFacts,
@@ -67,9 +98,7 @@ pub(crate) fn record(
     now: Timestamp,
 ) -> LedgerFacts {
     let LaunchFailure { class, message } = failure;
-    // In one line: it becomes part of a sentence.
-    let words: Vec<&str> = message.split_whitespace().collect();
-    let message = words.join(" ").chars().take(MOST_MESSAGE_CHARS).collect();
+    let message = in_one_line(message);
     let mut ledger = ledger.clone();
     let failures = match ledger.backoff.iter().position(is_it) {
         Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),

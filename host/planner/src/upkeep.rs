@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::claim::is_over;
 use crate::facts::{
     Backoff, ClaimFacts, Condition, EntryState, LedgerEntry, LedgerFacts, OrphanLook, PolicyKind,
 };
@@ -75,6 +76,12 @@ pub(crate) fn upkeep(world: &World, now: Timestamp, quarantine: SignedDuration) 
         };
         wake(wake_at, next, now);
         now < forgotten
+    });
+    upkeep.ledger.failed_launches.retain_mut(|row| {
+        row.at = row.at.min(now);
+        let forgotten = later(row.at, BACKOFF_MEMORY);
+        wake(wake_at, forgotten, now);
+        now < forgotten && !is_over(world, row) && world.pools().contains_key(&row.pool)
     });
     upkeep.trim_states(world);
     upkeep

@@ -6,12 +6,16 @@
 //! (`none`, `booting`, `running` or `done CODE`) and then the end of the output. The commands have a name as `$0`:
 //! `kproxide-join` and `kproxide-join-status`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kproxide_planner::claim::{Failure, JoinLook, Outcome, Proven};
+use kproxide_planner::world::World;
 use tokio::time::sleep;
 
+use super::Actor;
 use super::drive::Drive;
 use super::outcome::{Performed, failed};
 use crate::pve::client::Client;
@@ -93,6 +97,19 @@ impl Drive {
         Ok(JoinLook::AgentSilent(
             "a command in the guest does not end".to_owned(),
         ))
+    }
+}
+
+impl Actor {
+    /// Why the join scripts of classes cannot be read, by their paths.
+    pub fn join_problems(&self, world: &World) -> BTreeMap<Arc<str>, String> {
+        let classes = world.classes().values();
+        let files = classes.filter_map(|class| class.join_script.clone());
+        let problem = |file: Arc<str>| {
+            let read = read_script(&self.context.join_dir, Path::new(&*file));
+            Some((file, read.err()?))
+        };
+        files.filter_map(problem).collect()
     }
 }
 

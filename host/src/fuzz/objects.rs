@@ -92,6 +92,9 @@ fn seeds() -> &'static [Value; 2] {
                     "hypervisor": "lab/pve2", "storage": "ceph", "class": "Refused",
                     "message": "full", "failures": 3, "until": moment, "nodeClass": "default",
                 }],
+                "failedLaunches": [{
+                    "pool": "workers", "inARow": 2, "message": "full", "at": moment,
+                }],
                 "removals": [{"claim": "workers-x8", "at": moment, "reason": "Underutilized"}],
                 "tries": [{
                     "workload": "Deployment default/web", "pool": "workers", "instanceType": "medium",

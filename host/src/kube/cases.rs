@@ -18,7 +18,7 @@ use super::error::{Cas, Deletion, Error};
 use super::events::{self, About, Event};
 use super::evict::{self, Eviction};
 use super::nodes::{self, NodeWrite};
-use super::status::{Readiness, StatusWriter};
+use super::status::{Found, Judgement, READY, StatusWriter};
 use super::{crd, identity, ledger, pods};
 use crate::clock::Clock;
 
@@ -436,13 +436,21 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         .await
         .unwrap()
     };
+    let judgements = [Judgement {
+        kind: READY,
+        status: crd::ConditionStatus::True,
+        reason: "Ready",
+        message: String::new(),
+        passes: false,
+    }];
+    let ready = Found {
+        generation: 1,
+        judgements: &judgements,
+    };
     let mut writer = StatusWriter::default();
     let now = EPOCH.parse().unwrap();
     let name = "workers".into();
-    writer
-        .pool(client, &name, 2, &Readiness::ready(), now)
-        .await
-        .unwrap();
+    writer.pool(client, &name, 2, ready, now).await.unwrap();
     let before = read().await;
     assert_eq!(before["status"]["nodes"], json!(2));
     assert_eq!(before["status"]["conditions"][0]["status"], json!("True"));
@@ -452,13 +460,10 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         json!({"minNodes": 0, "maxNodes": 3})
     );
 
-    writer
-        .pool(client, &name, 2, &Readiness::ready(), now)
-        .await
-        .unwrap();
+    writer.pool(client, &name, 2, ready, now).await.unwrap();
     // Nor does another replica write what stands there.
     StatusWriter::default()
-        .pool(client, &name, 2, &Readiness::ready(), now)
+        .pool(client, &name, 2, ready, now)
         .await
         .unwrap();
     assert_eq!(
@@ -466,7 +471,7 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         before["metadata"]["resourceVersion"]
     );
     writer
-        .pool(client, &"missing".into(), 0, &Readiness::ready(), now)
+        .pool(client, &"missing".into(), 0, ready, now)
         .await
         .unwrap();
 
@@ -475,14 +480,11 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     for (seconds, nodes) in [(1, 3), (-1, 3), (-3600, 2), (-3599, 3), (-3589, 2)] {
         let then = now + SignedDuration::from_secs(seconds);
         StatusWriter::default()
-            .pool(client, &name, 3, &Readiness::ready(), then)
+            .pool(client, &name, 3, ready, then)
             .await
             .unwrap();
         writer.forget("nodepools", "workers");
-        writer
-            .pool(client, &name, 2, &Readiness::ready(), then)
-            .await
-            .unwrap();
+        writer.pool(client, &name, 2, ready, then).await.unwrap();
         assert_eq!(read().await["status"]["nodes"], json!(nodes));
     }
 
@@ -498,10 +500,7 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     let soon = now - SignedDuration::from_secs(3588);
     create(client, &format!("{OURS}/nodepools"), pool).await;
     writer.forget("nodepools", "workers");
-    writer
-        .pool(client, &name, 2, &Readiness::ready(), soon)
-        .await
-        .unwrap();
+    writer.pool(client, &name, 2, ready, soon).await.unwrap();
     assert_eq!(read().await["status"]["nodes"], json!(2));
 
     let scale = json!({"spec": {"replicas": 2}});

@@ -1,6 +1,7 @@
 //! Status of pools, classes and clusters: written when something changes, never as a heartbeat.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{ClassFacts, LearnedNode};
@@ -19,60 +20,64 @@ use super::crd::{
 };
 use super::error::Error;
 
-/// Whether an object can be used.
+/// What is found of one condition of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    pub ready: bool,
+pub struct Judgement {
+    /// Type of the condition, such as `Ready`.
+    pub kind: &'static str,
+    pub status: ConditionStatus,
     /// One CamelCase word for programs.
     pub reason: &'static str,
-    /// For people; empty when ready.
+    /// For people. If they have to do something, it says what. Without counters: each other text is another write.
+    pub message: String,
+    /// It may pass by itself, so it counts only once it has lasted for [`PATIENCE`].
+    pub passes: bool,
+}
+
+/// A condition has another status than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub kind: &'static str,
+    /// `None`: it is new.
+    pub from: Option<ConditionStatus>,
+    pub to: ConditionStatus,
+    pub reason: &'static str,
     pub message: String,
 }
 
-impl Readiness {
-    pub fn ready() -> Self {
-        Self {
-            ready: true,
-            reason: "Ready",
-            message: String::new(),
-        }
-    }
-
-    pub fn not_ready(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            ready: false,
-            reason,
-            message: message.into(),
-        }
-    }
+/// All that is found of an object in one tick.
+#[derive(Clone, Copy)]
+pub struct Found<'f> {
+    /// Of the object that was judged.
+    pub generation: i64,
+    pub judgements: &'f [Judgement],
 }
 
-/// What was seen of a Proxmox cluster.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClusterSighting {
-    pub reachable: bool,
-    /// `None` where it could not be asked.
-    pub quorate: Option<bool>,
-    pub version: Option<String>,
-    pub hypervisors: Vec<SeenHypervisor>,
-    /// That of the key that new machines are marked with. `None` if we have none that may be used: what stands there is then a person's to change.
-    pub key_fingerprint: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenHypervisor {
-    pub name: String,
-    pub online: bool,
-    pub maintenance: bool,
-}
+/// The condition that says whether an object can be used.
+pub const READY: &str = "Ready";
+/// How long what may pass by itself is waited for.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// A condition changes at most this often in an hour, whatever happens. The next change then waits.
+const MOST_CHANGES: usize = 12;
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// The reason of a condition that is not known yet.
+pub const NOT_JUDGED: &str = "NotJudgedYet";
+/// An object, by its kind and its name.
+type Key = (&'static str, String);
 
 /// Writes status, and remembers what it wrote so that nothing is written twice. Forgetting it costs a read, nothing more.
 #[derive(Default)]
 pub struct StatusWriter {
     /// By kind and name: the status as it stands on the server, to our knowledge.
-    known: BTreeMap<(&'static str, String), Value>,
+    known: BTreeMap<Key, Value>,
     /// What this process wrote last, and when.
-    ours: BTreeMap<(&'static str, String), (Value, Timestamp)>,
+    ours: BTreeMap<Key, (Value, Timestamp)>,
+    /// Since when something is found that may pass by itself, by object and type of condition.
+    passing: BTreeMap<(Key, &'static str), Timestamp>,
+    /// When conditions changed in the last hour.
+    changes: BTreeMap<(Key, &'static str), VecDeque<Timestamp>>,
+    /// Changes that were sent, and whose answer was lost.
+    unanswered: BTreeMap<Key, Vec<Turn>>,
 }
 
 /// If another writer overwrites our status, wait this long before writing again. It may be an earlier leader that does
@@ -89,18 +94,16 @@ impl StatusWriter {
         client: &Client,
         pool: &PoolName,
         nodes: u32,
-        ready: &Readiness,
+        found: Found<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Turn>, Error> {
         self.write::<NodePool, NodePoolStatus>(
             client,
             ("nodepools", "nodepools/status"),
             pool.as_str(),
+            found,
             now,
-            |before| NodePoolStatus {
-                nodes,
-                conditions: with(before.conditions, READY, ready, now),
-            },
+            |_, conditions| NodePoolStatus { nodes, conditions },
         )
         .await
     }
@@ -113,16 +116,17 @@ impl StatusWriter {
         class: &ClassName,
         facts: &ClassFacts,
         shown: Vec<LearnedNode>,
-        ready: &Readiness,
+        found: Found<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Turn>, Error> {
         self.write::<NodeClass, NodeClassStatus>(
             client,
             ("nodeclasses", "nodeclasses/status"),
             class.as_str(),
+            found,
             now,
-            |before| NodeClassStatus {
-                conditions: with(before.conditions, READY, ready, now),
+            |before, conditions| NodeClassStatus {
+                conditions,
                 learned: learned::kept(before.learned, facts, shown),
             },
         )
@@ -136,17 +140,17 @@ impl StatusWriter {
         client: &Client,
         cluster: &ClusterName,
         seen: ProxmoxClusterStatus,
-        ready: &Readiness,
-        token_fits: Option<&Readiness>,
+        found: Found<'_>,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Turn>, Error> {
         let resource = ("proxmoxclusters", "proxmoxclusters/status");
         self.write::<ProxmoxCluster, ProxmoxClusterStatus>(
             client,
             resource,
             cluster.as_str(),
+            found,
             now,
-            |before| ProxmoxClusterStatus {
+            |before, conditions| ProxmoxClusterStatus {
                 reachable: Some(seen.reachable == Some(true)),
                 quorate: seen.quorate,
                 // Values that are unknown now stay as they were last seen.
@@ -156,19 +160,120 @@ impl StatusWriter {
                     false => seen.hypervisors,
                 },
                 key_fingerprint: seen.key_fingerprint.or(before.key_fingerprint),
-                // What is not told now was true when last asked.
-                conditions: token_fits.into_iter().fold(
-                    with(before.conditions, READY, ready, now),
-                    |conditions, fits| with(conditions, TOKEN_FITS, fits, now),
-                ),
+                conditions,
             },
         )
         .await
     }
 
-    /// The object has changed or is gone, and its status perhaps with it.
+    /// The object has changed, and its status perhaps with it.
     pub fn forget(&mut self, resource: &'static str, name: &str) {
         self.known.remove(&(resource, name.to_owned()));
+    }
+
+    /// The object is gone.
+    pub fn forget_all(&mut self, resource: &'static str, name: &str) {
+        let key = (resource, name.to_owned());
+        self.known.remove(&key);
+        self.ours.remove(&key);
+        self.unanswered.remove(&key);
+        self.passing.retain(|(of, _), _| *of != key);
+        self.changes.retain(|(of, _), _| *of != key);
+    }
+
+    /// The conditions as they are to stand, and those that say something else than before.
+    fn settled(
+        &mut self,
+        key: &Key,
+        mut conditions: Vec<StatusCondition>,
+        found: Found<'_>,
+        now: Timestamp,
+    ) -> (Vec<StatusCondition>, Vec<Turn>) {
+        let mut turns = Vec::new();
+        for judged in found.judgements {
+            let at = conditions.iter().position(|it| it.kind == judged.kind);
+            let old = at.map(|at| &conditions[at]);
+            let Some(judged) = self.ripe(key, old, judged, now) else {
+                continue;
+            };
+            let Judgement {
+                kind,
+                status,
+                reason,
+                message,
+                passes: _,
+            } = judged.into_owned();
+            let message = truncated(&message, 4000);
+            let stays = old.filter(|old| old.status == status);
+            let since = stays.map(|old| old.last_transition_time.clone());
+            let says_so = stays.is_some_and(|old| old.reason == reason && old.message == message);
+            if !says_so {
+                if self.has_changed_often(key, kind, now) {
+                    continue;
+                }
+                turns.push(Turn {
+                    kind,
+                    from: old.map(|old| old.status),
+                    to: status,
+                    reason,
+                    message: message.clone(),
+                });
+            }
+            let new = StatusCondition {
+                kind: kind.to_owned(),
+                status,
+                observed_generation: Some(found.generation),
+                last_transition_time: since.unwrap_or_else(|| format!("{now:.0}")),
+                reason: reason.to_owned(),
+                message,
+            };
+            match at {
+                Some(at) => conditions[at] = new,
+                None => conditions.push(new),
+            }
+        }
+        // What people look for comes first.
+        conditions.sort_by(|a, b| (a.kind != READY, &a.kind).cmp(&(b.kind != READY, &b.kind)));
+        (conditions, turns)
+    }
+
+    /// What is to be said of a condition now. `None`: what stands there.
+    fn ripe<'j>(
+        &mut self,
+        key: &Key,
+        old: Option<&StatusCondition>,
+        judged: &'j Judgement,
+        now: Timestamp,
+    ) -> Option<Cow<'j, Judgement>> {
+        let memory = (key.clone(), judged.kind);
+        if !judged.passes {
+            self.passing.remove(&memory);
+            return Some(Cow::Borrowed(judged));
+        }
+        let since = *self.passing.entry(memory).or_insert(now);
+        let is_ripe = now.duration_since(since) >= PATIENCE;
+        match old {
+            Some(old) if is_ripe || old.status == judged.status => Some(Cow::Borrowed(judged)),
+            Some(_) => None,
+            None if is_ripe => Some(Cow::Borrowed(judged)),
+            None => Some(Cow::Owned(Judgement {
+                status: ConditionStatus::Unknown,
+                reason: NOT_JUDGED,
+                message: String::new(),
+                ..judged.clone()
+            })),
+        }
+    }
+
+    fn has_changed_often(&mut self, key: &Key, kind: &'static str, now: Timestamp) -> bool {
+        let Some(changes) = self.changes.get_mut(&(key.clone(), kind)) else {
+            return false;
+        };
+        let is_old = |at: &Timestamp| now.duration_since(*at) >= HOUR;
+        while changes.front().is_some_and(is_old) {
+            changes.pop_front();
+        }
+        changes.len() >= MOST_CHANGES
     }
 
     async fn write<K, S>(
@@ -176,9 +281,10 @@ impl StatusWriter {
         client: &Client,
         (resource, subresource): (&'static str, &'static str),
         name: &str,
+        found: Found<'_>,
         now: Timestamp,
-        after: impl FnOnce(S) -> S,
-    ) -> Result<(), Error>
+        after: impl FnOnce(S, Vec<StatusCondition>) -> S,
+    ) -> Result<Vec<Turn>, Error>
     where
         K: kube::Resource<DynamicType = ()>
             + Clone
@@ -197,21 +303,34 @@ impl StatusWriter {
                 .map_err(Error::of("get", resource, name))?
             {
                 Some(object) => json!(object.status()),
-                None => return Ok(()),
+                None => return Ok(Vec::new()),
             },
         };
-        let wanted = after(serde_json::from_value(before.clone()).unwrap_or_default());
+        let conditions = serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
+        let (conditions, turns) = self.settled(&key, conditions, found, now);
+        let wanted = after(
+            serde_json::from_value(before.clone()).unwrap_or_default(),
+            conditions,
+        );
         let wanted = serde_json::to_value(wanted).expect("a status is plain data");
         if wanted == before {
+            // A write whose answer was lost has come through.
+            let turns = self.unanswered.remove(&key).unwrap_or_default();
             self.known.insert(key, wanted);
-            return Ok(());
+            return Ok(turns);
         }
         let is_contested = |(ours, at): &(Value, Timestamp)| {
             !before.is_null() && *ours != before && now.duration_since(*at).abs() < CONTESTED
         };
         if self.ours.get(&key).is_some_and(is_contested) {
-            return Ok(());
+            return Ok(Vec::new());
         }
+        for turn in &turns {
+            let memory = (key.clone(), turn.kind);
+            self.changes.entry(memory).or_default().push_back(now);
+        }
+        let is_turn = |turn: &Turn| turn.from != Some(turn.to);
+        let turns: Vec<Turn> = turns.into_iter().filter(is_turn).collect();
         // What happens on the way is not known; a later call reads again.
         self.known.remove(&key);
         let patch = json!({ "status": replacing(&before, wanted.clone()) });
@@ -222,11 +341,15 @@ impl StatusWriter {
         match written {
             Ok(_) => {
                 self.ours.insert(key.clone(), (wanted.clone(), now));
+                self.unanswered.remove(&key);
                 self.known.insert(key, wanted);
-                Ok(())
+                Ok(turns)
             }
-            Err(Error::NotFound { .. }) => Ok(()),
-            Err(other) => Err(other),
+            Err(Error::NotFound { .. }) => Ok(Vec::new()),
+            Err(other) => {
+                self.unanswered.insert(key, turns);
+                Err(other)
+            }
         }
     }
 }
@@ -241,60 +364,127 @@ fn replacing(before: &Value, mut after: Value) -> Value {
     after
 }
 
-/// Only a change of the status moves the time of the transition.
-fn with(
-    mut conditions: Vec<StatusCondition>,
-    kind: &str,
-    ready: &Readiness,
-    now: Timestamp,
-) -> Vec<StatusCondition> {
-    let status = match ready.ready {
-        true => ConditionStatus::True,
-        false => ConditionStatus::False,
-    };
-    let mut same = conditions.iter();
-    let same = same.find(|condition| condition.kind == kind && condition.status == status);
-    let since = same.map(|condition| condition.last_transition_time.clone());
-    conditions.retain(|condition| condition.kind != kind);
-    conditions.push(StatusCondition {
-        kind: kind.to_owned(),
-        status,
-        last_transition_time: since.unwrap_or_else(|| now.to_string()),
-        reason: ready.reason.to_owned(),
-        message: truncated(&ready.message, 4000),
-    });
-    conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
-    conditions
-}
-
-const READY: &str = "Ready";
-/// The credentials of a Proxmox cluster may do no more than kproxide needs.
-const TOKEN_FITS: &str = "TokenFits";
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn judged(status: ConditionStatus, reason: &'static str, passes: bool) -> Judgement {
+        Judgement {
+            kind: READY,
+            status,
+            reason,
+            message: String::new(),
+            passes,
+        }
+    }
+
+    /// What stands after each finding, as its reason, and how often its status turned.
+    fn stands(found: &[(i64, Judgement)]) -> (Vec<String>, usize) {
+        let mut writer = StatusWriter::default();
+        let key = ("nodepools", "workers".to_owned());
+        let (mut conditions, mut turned) = (Vec::new(), 0);
+        let mut reasons = Vec::new();
+        for (second, judgement) in found {
+            let found = Found {
+                generation: 3,
+                judgements: std::slice::from_ref(judgement),
+            };
+            let (after, turns) = writer.settled(&key, conditions, found, at(*second));
+            for turn in &turns {
+                let memory = (key.clone(), turn.kind);
+                writer
+                    .changes
+                    .entry(memory)
+                    .or_default()
+                    .push_back(at(*second));
+            }
+            turned += turns.iter().filter(|it| it.from != Some(it.to)).count();
+            assert_eq!(after.len(), 1);
+            assert!(after[0].observed_generation.is_none_or(|it| it == 3));
+            reasons.push(after[0].reason.clone());
+            conditions = after;
+        }
+        (reasons, turned)
+    }
+
     #[test]
     fn only_a_change_of_status_moves_the_time() {
-        let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let first = with(
-            Vec::new(),
-            READY,
-            &Readiness::not_ready("NoTemplate", "no template"),
-            at(1),
+        let mut writer = StatusWriter::default();
+        let mut conditions = Vec::new();
+        for (second, judgement, since) in [
+            (1, judged(ConditionStatus::False, "NoTemplate", false), 1),
+            (2, judged(ConditionStatus::False, "NoSpace", false), 1),
+            (3, judged(ConditionStatus::True, "Ready", false), 3),
+        ] {
+            let key = ("nodepools", "workers".to_owned());
+            let found = Found {
+                generation: 1,
+                judgements: std::slice::from_ref(&judgement),
+            };
+            (conditions, _) = writer.settled(&key, conditions, found, at(second));
+            let since = format!("1970-01-01T00:00:0{since}Z");
+            assert_eq!(conditions[0].last_transition_time, since);
+            assert_eq!(conditions[0].reason, judgement.reason);
+        }
+    }
+
+    #[test]
+    fn what_may_pass_counts_after_a_minute_and_what_is_missing_at_once() {
+        use ConditionStatus::{False, True};
+        let ready = || judged(True, "Ready", false);
+        let away = || judged(False, "Unreachable", true);
+        let (reasons, turned) = stands(&[
+            (0, ready()),
+            (10, away()),
+            (69, away()),
+            (70, away()),
+            (75, ready()),
+            (80, away()),
+            (100, ready()),
+            (139, away()),
+            (198, away()),
+            (199, away()),
+            (200, judged(False, "PoolMissing", false)),
+        ]);
+        let expected = [
+            "Ready",
+            "Ready",
+            "Ready",
+            "Unreachable",
+            "Ready",
+            "Ready",
+            "Ready",
+            "Ready",
+            "Ready",
+            "Unreachable",
+            "PoolMissing",
+        ];
+        assert_eq!(reasons, expected);
+        assert_eq!(turned, 4);
+        assert_eq!(
+            stands(&[(0, judged(False, "PoolMissing", false))]).0,
+            ["PoolMissing"]
         );
-        let second = with(
-            first,
-            READY,
-            &Readiness::not_ready("NoSpace", "no space"),
-            at(2),
-        );
-        assert_eq!(second[0].last_transition_time, "1970-01-01T00:00:01Z");
-        assert_eq!(second[0].reason, "NoSpace");
-        let third = with(second, READY, &Readiness::ready(), at(3));
-        assert_eq!(third.len(), 1);
-        assert_eq!(third[0].last_transition_time, "1970-01-01T00:00:03Z");
+        let (reasons, _) = stands(&[(0, away()), (59, away()), (60, away())]);
+        assert_eq!(reasons, [NOT_JUDGED, NOT_JUDGED, "Unreachable"]);
+    }
+
+    #[test]
+    fn a_condition_changes_twelve_times_an_hour_at_most() {
+        use ConditionStatus::{False, True};
+        let found = |second: i64| match second % 2 {
+            0 => (second, judged(True, "Ready", false)),
+            _ => (second, judged(False, "PoolMissing", false)),
+        };
+        let (_, turned) = stands(&(0..3_000).map(found).collect::<Vec<_>>());
+        assert_eq!(turned, MOST_CHANGES);
+        // After an hour it says again what is so.
+        let (reasons, _) = stands(&(0..3_700).map(found).collect::<Vec<_>>());
+        assert_eq!(reasons[3_699], "PoolMissing");
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub fn inventory_facts(
         taken_at: Some(taken_at),
         reachable: true,
         problem: None,
+        trouble: None,
         quorate: inventory.quorate,
         version: None,
         complete: inventory.complete,
@@ -249,6 +250,7 @@ mod tests {
             alone: false,
             hypervisors: vec![],
             guests: vec![],
+            pools: Default::default(),
             complete: true,
         };
         let drives = drives.iter().map(|(key, value)| (*key, *value));
@@ -367,6 +369,7 @@ mod tests {
                 storage("iso", "iso", true),
             ])],
             guests: vec![],
+            pools: Default::default(),
             complete: true,
         };
         let facts = inventory_facts(&inventory, BTreeMap::new(), Timestamp::UNIX_EPOCH);
@@ -389,6 +392,7 @@ mod tests {
                 guest(102, GuestStatus::Stopped, false),
                 guest(103, GuestStatus::Running, true),
             ],
+            pools: Default::default(),
             complete: true,
         };
         let facts = inventory_facts(&inventory, BTreeMap::new(), Timestamp::UNIX_EPOCH);

@@ -30,6 +30,8 @@ pub struct Inventory {
     pub hypervisors: Vec<Hypervisor>,
     /// By VMID.
     pub guests: Vec<Guest>,
+    /// The resource pools that the credentials may see.
+    pub pools: BTreeSet<String>,
     /// By a server that belongs to no cluster, or does not know that it does.
     pub alone: bool,
     /// False if something in the answer could not be read: absence then proves nothing.
@@ -308,6 +310,7 @@ impl Inventory {
         let mut hypervisors: BTreeMap<String, Hypervisor> = BTreeMap::new();
         let mut storages: Vec<(String, Storage)> = Vec::new();
         let mut guests: BTreeMap<u32, Guest> = BTreeMap::new();
+        let mut pools = BTreeSet::new();
         for resource in resources {
             let read = match resource.kind.as_deref() {
                 Some("node") => resource.hypervisor(&online).map(|hypervisor| {
@@ -320,7 +323,11 @@ impl Inventory {
                 Some("lxc") => resource.guest(GuestKind::Lxc).map(|guest| {
                     guests.insert(guest.vmid, guest);
                 }),
-                // Pools, networks, and what later versions add.
+                Some("pool") => {
+                    pools.extend(resource.pool);
+                    Some(())
+                }
+                // Networks, and what later versions add.
                 Some(_) => Some(()),
                 None => None,
             };
@@ -340,6 +347,7 @@ impl Inventory {
             alone,
             hypervisors: hypervisors.into_values().collect(),
             guests: guests.into_values().collect(),
+            pools,
             complete,
         };
         inventory.forget_states();

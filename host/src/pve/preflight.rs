@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::client::Client;
 use super::error::{Error, GRANT_IT, Meaning};
 use super::machine::{Permissions, Version};
+use super::request::{Call, Params};
 
 /// What a cluster's configuration makes us do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -111,6 +112,32 @@ impl Client {
             line.push_str(&format!("; {missing}"));
         }
         line
+    }
+
+    /// As [`Self::missing_privileges`], with what is known of all paths: mostly that needs no further question.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn lacking(&self, scope: &Scope, held: &Permissions) -> Result<Vec<Missing>, Error> {
+        let version = self.version().await?;
+        match missing(scope, &version, held, "").is_empty() {
+            true => Ok(Vec::new()),
+            // What is granted on a path above is not told of every path below.
+            false => self.missing_privileges(scope).await,
+        }
+    }
+
+    /// Whether there is such a resource pool.
+    ///
+    /// # Errors
+    /// Proxmox could not be asked, or the credentials may not see it.
+    pub async fn pool_exists(&self, pool: &str) -> Result<bool, Error> {
+        let call = Call::get(&["pools"]).params(Params::new().with("poolid", pool));
+        match self.fetch::<serde::de::IgnoredAny>(call).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.meaning, Meaning::PoolMissing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Everything that `scope` needs and the token lacks, by path; empty if all is well.

@@ -6,16 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
 
-use super::Reporter;
+use super::judging::{TOKEN_FITS, holds};
+use super::{Reporter, reasons};
 use crate::kube::events::{About, Event};
-use crate::kube::status::Readiness;
+use crate::kube::status::Judgement;
 
-const OVER_PRIVILEGED: &str = "TokenOverPrivileged";
+const OVER_PRIVILEGED: &str = reasons::TOKEN_OVER_PRIVILEGED.word;
 
 impl Reporter {
-    /// What the credentials of each cluster may do without need, from now on; empty if they fit.
-    pub fn judge_credentials(&mut self, excess: BTreeMap<ClusterName, String>) {
+    /// What the credentials of each cluster may do without need, from now on (empty if they fit), and what they lack.
+    pub fn judge_credentials(
+        &mut self,
+        excess: BTreeMap<ClusterName, String>,
+        lacking: BTreeMap<ClusterName, String>,
+    ) {
         self.excess = excess;
+        self.lacking = lacking;
     }
 
     /// Once each pool that may use the cluster.
@@ -41,16 +47,16 @@ impl Reporter {
     }
 
     /// The condition `TokenFits`. `None`: it is not known yet.
-    pub(super) fn token_fits(&self, cluster: &ClusterName) -> Option<Readiness> {
-        self.excess.get(cluster).map(|excess| {
-            if excess.is_empty() {
-                Readiness {
-                    reason: "Fits",
-                    ..Readiness::ready()
-                }
-            } else {
-                Readiness::not_ready(OVER_PRIVILEGED, in_full(excess))
-            }
+    pub(super) fn token_fits(&self, cluster: &ClusterName) -> Option<Judgement> {
+        let excess = self.excess.get(cluster)?;
+        Some(match excess.is_empty() {
+            true => holds(TOKEN_FITS, true, &reasons::TOKEN_FITS, ""),
+            false => holds(
+                TOKEN_FITS,
+                false,
+                &reasons::TOKEN_OVER_PRIVILEGED,
+                in_full(excess),
+            ),
         })
     }
 }

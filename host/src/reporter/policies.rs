@@ -9,13 +9,13 @@ use kproxide_planner::ids::PoolName;
 use kproxide_planner::report::PolicyFailure;
 use kproxide_planner::world::World;
 
-use super::Reporter;
+use super::{Reporter, reasons};
 use crate::kube::events::{About, Event};
 use crate::policy::Refusal;
 
 /// The Event, and the reason of a pool that is not ready for it.
-pub(super) const POLICY_FAILED: &str = "PolicyFailed";
-pub(super) const POLICY_REFUSED: &str = "PolicyRefused";
+const POLICY_FAILED: &str = reasons::POLICY_FAILED.word;
+const POLICY_REFUSED: &str = reasons::POLICY_REFUSED.word;
 
 /// What failed a pool, in one text: it is compared with what was said last.
 pub(super) type Failures = BTreeMap<PoolName, String>;
@@ -51,7 +51,7 @@ impl Reporter {
     }
 
     /// Once each pool, whichever of the two came first: a file may be refused before any pool is known.
-    pub(super) fn report_refusals(&mut self, world: &World) {
+    pub(super) fn report_refusals(&mut self, world: &World, now: Timestamp) {
         let mut told = BTreeSet::new();
         for (name, pool) in world.pools() {
             for policy in used_by(pool) {
@@ -62,6 +62,8 @@ impl Reporter {
                 let subject = (about.clone(), refusal.to_string());
                 if !self.refusals_reported.contains(&subject) {
                     let message = refusal.to_string();
+                    // So that the condition Ready does not tell it once more.
+                    self.news(&about, POLICY_REFUSED, &message, now);
                     self.events
                         .say(Event::warning(about, POLICY_REFUSED, message));
                 }

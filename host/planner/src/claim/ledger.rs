@@ -1,12 +1,19 @@
 //! What closing a claim changes in the Ledger.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::observed::EntryLook;
 use super::reasons::REFUSED_EVERYWHERE;
-use crate::facts::{Backoff, ClaimSpec, EntryState, LaunchFailure, LedgerEntry, LedgerFacts};
-use crate::ids::ClaimName;
-use crate::ledger::{quarantine, record, record_failure};
+use crate::facts::{
+    Backoff, ClaimSpec, Condition, EntryState, FailedLaunches, LaunchFailure, LedgerEntry,
+    LedgerFacts,
+};
+use crate::ids::{ClaimName, PoolName};
+use crate::ledger::{
+    MOST_FAILED_LAUNCHES, quarantine, record, record_failed_launch, record_failure,
+};
 use crate::world::World;
 
 /// A claim that is closed, or whose VMID can no longer be used.
@@ -55,13 +62,15 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
     }
 }
 
-/// The Ledger after a launch failed: on its hypervisor with its storage, or for its class wherever it is tried.
+/// The Ledger after a launch failed: of its pool, and on its hypervisor with its storage, or for its class wherever it is
+/// tried.
 fn record_launch(
     ledger: &LedgerFacts,
     spec: &ClaimSpec,
     failure: &LaunchFailure,
     now: Timestamp,
 ) -> LedgerFacts {
+    let ledger = &record_failed_launch(ledger, &spec.pool, failure, now);
     let hypervisor = spec.hypervisor_id();
     if *failure.class != *REFUSED_EVERYWHERE {
         return record_failure(ledger, &hypervisor, spec.storage.as_ref(), failure, now);
@@ -78,6 +87,31 @@ fn record_launch(
 /// The Ledger's back-off, and that of failed launches whose claims are not closed yet: a cold start, or a VM that cannot
 /// be removed, keeps them open for long.
 pub(crate) fn backoff_with_open_claims(ledger: &LedgerFacts, world: &World) -> Vec<Backoff> {
+    with_open_claims(ledger, world).backoff
+}
+
+/// The pools whose last 3 launches failed, with no machine of theirs that has come into service since: the text of the last
+/// failure of each.
+pub fn failing_pools(world: &World) -> BTreeMap<PoolName, String> {
+    let nothing = LedgerFacts::default();
+    let rows = with_open_claims(world.ledger().unwrap_or(&nothing), world).failed_launches;
+    let is_failing =
+        |row: &FailedLaunches| row.in_a_row >= MOST_FAILED_LAUNCHES && !is_over(world, row);
+    let failing = rows.into_iter().filter(is_failing);
+    failing.map(|row| (row.pool, row.message)).collect()
+}
+
+/// A machine of the pool has come into service since.
+pub(crate) fn is_over(world: &World, row: &FailedLaunches) -> bool {
+    let mut claims = world.claims().values();
+    claims.any(|claim| {
+        let since = claim.status.since(Condition::Initialized);
+        claim.spec.pool == row.pool && since.is_some_and(|since| since > row.at)
+    })
+}
+
+/// The Ledger's rows of failed launches, with those whose claims are not closed yet.
+fn with_open_claims(ledger: &LedgerFacts, world: &World) -> LedgerFacts {
     let mut failed: Vec<_> = world
         .claims()
         .iter()
@@ -91,14 +125,14 @@ pub(crate) fn backoff_with_open_claims(ledger: &LedgerFacts, world: &World) -> V
     failed.sort_by_key(|(since, name, ..)| (*since, *name));
     let rows = LedgerFacts {
         backoff: ledger.backoff.clone(),
+        failed_launches: ledger.failed_launches.clone(),
         ..LedgerFacts::default()
     };
-    let rows = failed
+    failed
         .into_iter()
         .fold(rows, |rows, (since, _, claim, failure)| {
             record_launch(&rows, &claim.spec, &failure, since)
-        });
-    rows.backoff
+        })
 }
 
 fn is_of(entry: &LedgerEntry, claim: &ClaimName, spec: &ClaimSpec) -> bool {

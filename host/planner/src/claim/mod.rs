@@ -69,8 +69,8 @@ mod ledger;
 pub(crate) mod tests;
 
 pub use adopt::provider_id;
-pub(crate) use ledger::backoff_with_open_claims;
-pub use ledger::{Closing, close, entry_of};
+pub use ledger::{Closing, close, entry_of, failing_pools};
+pub(crate) use ledger::{backoff_with_open_claims, is_over};
 pub use looks::{Looks, Need, looks};
 pub use next::next;
 pub use observed::{

@@ -43,6 +43,10 @@ pub struct LedgerFacts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub backoff: Vec<Backoff>,
+    /// NodePools whose launches failed one after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub failed_launches: Vec<FailedLaunches>,
     /// Removals of the last minutes. kproxide computes its rate limit from them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 5000)))]
@@ -309,6 +313,23 @@ pub struct Backoff {
     pub failures: u32,
     /// kproxide makes no machine there until then.
     pub until: Timestamp,
+}
+
+/// Launches of one NodePool that failed one after the other. A machine of the pool that comes into service ends the row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FailedLaunches {
+    /// Name of the NodePool.
+    pub pool: PoolName,
+    /// How many, at most 3.
+    pub in_a_row: u32,
+    /// Text of the last failure.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
+    pub message: String,
+    /// When the last one failed.
+    pub at: Timestamp,
 }
 
 /// The removal of a machine that was in service.

@@ -16,8 +16,11 @@ pub struct InventoryFacts {
     pub taken_at: Option<Timestamp>,
     /// The cluster answers and our credentials work.
     pub reachable: bool,
-    /// Why not, for the user.
+    /// Why not, or why no machine can be made there, for the user.
     pub problem: Option<String>,
+    /// What kind of problem, if it does not pass by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Trouble>,
     /// Writes are possible. Without quorum nothing is launched or destroyed.
     pub quorate: bool,
     /// Proxmox VE's version, if it is known.
@@ -47,6 +50,19 @@ impl InventoryFacts {
         let facts = self.hypervisors.get(hypervisor);
         facts.is_some_and(|facts| facts.online)
     }
+}
+
+/// What a person has to mend before kproxide can work with a Proxmox cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    /// Proxmox refuses the credentials, or they cannot be read.
+    Credentials,
+    /// The certificate of an endpoint is not trusted.
+    Certificate,
+    /// The credentials may not see what kproxide must see.
+    Privileges,
+    /// The cluster answers, and the Proxmox pool for the machines is not there.
+    NoPool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -51,8 +51,11 @@ use jiff::Timestamp;
 
 pub use self::filters::Filters;
 use self::learned::Learned;
+pub use self::pools::limit_reached;
 pub use self::registering::registering;
 pub use self::returning::ends_with_machine;
+pub use self::room::{addresses_used_up, vmids_used_up};
+pub use self::sites::{Clones, clones};
 use crate::check;
 use crate::claim::backoff_with_open_claims;
 use crate::facts::{Backoff, LedgerFacts, PolicyRef};

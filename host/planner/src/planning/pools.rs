@@ -10,13 +10,14 @@ use super::packing::BYTES_PER_MILLI_CORE;
 use super::room::Room;
 use super::sites::Site;
 use super::volumes::Attachable;
-use crate::facts::{ClassFacts, InstanceType, PodSpec, PoolFacts};
+use crate::facts::{ClassFacts, EntryState, InstanceType, LedgerEntry, PodSpec, PoolFacts};
 use crate::ids::{Digest, PoolName};
 use crate::ledger::{self, Usage};
 use crate::loops;
 use crate::question::{Decoration, Machine, Size};
 use crate::refusal::Refusal;
 use crate::report::{Limit, Unusable, Why};
+use crate::world::World;
 
 pub(super) struct PoolPlan<'w> {
     pub(super) name: &'w PoolName,
@@ -160,33 +161,56 @@ impl SiteSet {
 impl<'w> PoolPlan<'w> {
     /// Why one more machine of this size would pass a limit of the pool.
     pub(super) fn limit(&self, usage: &Usage, size: Size) -> Option<Limit> {
-        let PoolFacts {
-            max_nodes,
-            max_milli_cores,
-            max_memory_bytes,
-            ..
-        } = self.facts;
-        if usage.nodes >= *max_nodes {
-            let (now, most) = (usage.nodes, *max_nodes);
-            return Some(Limit::Machines { now, most });
-        }
-        let cores = usage.milli_cores.saturating_add(size.milli_cores);
-        if let Some(most) = max_milli_cores.filter(|most| cores > *most) {
-            let now = usage.milli_cores;
-            return Some(Limit::MilliCores { now, most });
-        }
-        let memory = usage.memory_bytes.saturating_add(size.memory_bytes);
-        if let Some(most) = max_memory_bytes.filter(|most| memory > *most) {
-            let now = usage.memory_bytes;
-            return Some(Limit::MemoryBytes { now, most });
-        }
-        None
+        limit(self.facts, usage, size)
     }
 
     /// Why nothing can be made for the pool, where it has no offers.
     pub(super) fn nothing_to_make(&self) -> Why {
         let blocked = self.blocked.first().cloned();
         blocked.unwrap_or(Why::Unusable(Unusable::NothingToMake))
+    }
+}
+
+fn limit(pool: &PoolFacts, usage: &Usage, size: Size) -> Option<Limit> {
+    let PoolFacts {
+        max_nodes,
+        max_milli_cores,
+        max_memory_bytes,
+        ..
+    } = pool;
+    if usage.nodes >= *max_nodes {
+        let (now, most) = (usage.nodes, *max_nodes);
+        return Some(Limit::Machines { now, most });
+    }
+    let cores = usage.milli_cores.saturating_add(size.milli_cores);
+    if let Some(most) = max_milli_cores.filter(|most| cores > *most) {
+        let now = usage.milli_cores;
+        return Some(Limit::MilliCores { now, most });
+    }
+    let memory = usage.memory_bytes.saturating_add(size.memory_bytes);
+    if let Some(most) = max_memory_bytes.filter(|most| memory > *most) {
+        let now = usage.memory_bytes;
+        return Some(Limit::MemoryBytes { now, most });
+    }
+    None
+}
+
+/// The limit that keeps the pool from one more machine, of whatever type. Only machines whose NodeClaims exist count.
+pub fn limit_reached(world: &World, name: &PoolName) -> Option<Limit> {
+    let pool = world.pools().get(name)?;
+    let mut ledger = world.ledger().cloned().unwrap_or_default();
+    let is_live = |entry: &LedgerEntry| matches!(entry.state, EntryState::Live);
+    ledger.entries.retain(is_live);
+    let usage = ledger::usage_by_pool(&ledger);
+    let usage = usage.get(name).copied().unwrap_or_default();
+    let types = world.classes().get(&pool.class).map(|class| {
+        let types = class.instance_types.iter().map(size_of);
+        types.map(|size| limit(pool, &usage, size))
+    });
+    match types {
+        // One type that can be made is enough.
+        Some(limits) => limits.reduce(|a, b| a.and_then(|a| b.map(|_| a))).flatten(),
+        None => limit(pool, &usage, Size::default()),
     }
 }
 

@@ -203,6 +203,18 @@ impl Room {
     }
 }
 
+/// No VMID of the Proxmox cluster's range is free.
+pub fn vmids_used_up(world: &World, cluster: &ClusterName) -> bool {
+    let nothing = LedgerFacts::default();
+    free_numbers(world, world.ledger().unwrap_or(&nothing), cluster) == 0
+}
+
+/// The class hands out addresses, and none is free.
+pub fn addresses_used_up(world: &World, class: &ClassName) -> bool {
+    let nothing = LedgerFacts::default();
+    free_addresses(world, world.ledger().unwrap_or(&nothing), class) == Some(0)
+}
+
 fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u64 {
     let Some(cluster) = world.clusters().get(name) else {
         return 0;

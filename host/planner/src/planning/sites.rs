@@ -12,7 +12,7 @@ use super::machines::signed;
 use super::room::Room;
 use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
-    InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts,
+    InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts, Trouble,
 };
 use crate::guard::{self, Deed};
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
@@ -70,6 +70,40 @@ pub(super) struct NewDisk<'w> {
     pub(super) name: &'w StorageName,
     /// 0 for a linked clone.
     pub(super) bytes: u64,
+}
+
+/// On each hypervisor, whether a class's template can be cloned there.
+pub type Clones<'w> = BTreeMap<&'w ClassName, Vec<(HypervisorId, Result<(), Refusal>)>>;
+
+/// For each class, whether its template can be cloned on each hypervisor that was seen and is not excluded. A hypervisor
+/// that has no room, is off or rests counts as one that can.
+pub fn clones(world: &World) -> Clones<'_> {
+    let survey = Hypervisors::survey(world, &LedgerFacts::default());
+    let classes = world.classes().iter();
+    classes
+        .map(|(name, class)| {
+            let used = survey.all.iter().filter(|it| {
+                let ClusterFacts {
+                    include, exclude, ..
+                } = it.cluster;
+                !is_excluded(include, exclude, &it.id.name)
+            });
+            let on_each = used.map(|hypervisor| {
+                let size = class.instance_types.first().ok_or(Refusal::ClassGone);
+                let clone = size.and_then(|size| survey.clone_of(hypervisor, class, size));
+                let clone = match clone {
+                    Ok(_) | Err(Refusal::StorageNearlyFull { .. }) => Ok(()),
+                    Err(other) => Err(other),
+                };
+                (hypervisor.id.clone(), clone)
+            });
+            (name, on_each.collect())
+        })
+        .collect()
+}
+
+fn is_excluded(include: &[Arc<str>], exclude: &[Arc<str>], name: &Arc<str>) -> bool {
+    exclude.contains(name) || (!include.is_empty() && !include.contains(name))
 }
 
 impl Planning<'_> {
@@ -216,16 +250,7 @@ impl<'w> Hypervisors<'w> {
         if let Some(refusal) = &hypervisor.closed {
             return Err(refusal.clone());
         }
-        let clone = CloneWay::of(class, hypervisor)?;
-        let mut disks = Vec::new();
-        for (name, bytes) in clone.needs(size) {
-            let storage = self.storage_for(hypervisor, name, class, &clone)?;
-            disks.push(NewDisk {
-                storage,
-                name,
-                bytes,
-            });
-        }
+        let (clone, disks) = self.clone_of(hypervisor, class, size)?;
         let is_paused = |row: &&Backoff| {
             let is_on = |name: &StorageName| disks.iter().any(|disk| disk.name == name);
             let is_here = match &row.node_class {
@@ -249,6 +274,26 @@ impl<'w> Hypervisors<'w> {
             disks: disks.into(),
             clone,
         })
+    }
+
+    /// How it would be cloned there, and onto which storages.
+    fn clone_of(
+        &self,
+        hypervisor: &Hypervisor<'w>,
+        class: &'w ClassFacts,
+        size: &InstanceType,
+    ) -> Result<(CloneWay<'w>, Vec<NewDisk<'w>>), Refusal> {
+        let clone = CloneWay::of(class, hypervisor)?;
+        let mut disks = Vec::new();
+        for (name, bytes) in clone.needs(size) {
+            let storage = self.storage_for(hypervisor, name, class, &clone)?;
+            disks.push(NewDisk {
+                storage,
+                name,
+                bytes,
+            });
+        }
+        Ok((clone, disks))
     }
 
     /// The index of a storage that takes new disks of this clone, or why it does not.
@@ -403,9 +448,11 @@ fn closed(
         })
     } else if !inventory.quorate {
         Some(Refusal::NoQuorum(cluster_name.clone()))
-    } else if cluster.exclude.contains(name)
-        || (!cluster.include.is_empty() && !cluster.include.contains(name))
-    {
+    } else if inventory.trouble == Some(Trouble::NoPool) {
+        Some(Refusal::Cluster(
+            inventory.problem.clone().unwrap_or_default(),
+        ))
+    } else if is_excluded(&cluster.include, &cluster.exclude, name) {
         Some(Refusal::Excluded)
     } else if let Some(problem) = &facts.problem {
         Some(Refusal::Silent(problem.clone()))

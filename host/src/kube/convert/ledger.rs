@@ -48,8 +48,8 @@ pub(crate) fn ledger_object(facts: &LedgerFacts) -> CustomView<Ledger> {
 mod tests {
     use jiff::Timestamp;
     use kproxide_planner::facts::{
-        Anchor, Backoff, EntryState, ForeignMark, Freeze, InVain, LedgerEntry, Mark, OrphanSeen,
-        PolicyKind, PolicyState, PoolDeletion, Removal, Tried, Tries,
+        Anchor, Backoff, EntryState, FailedLaunches, ForeignMark, Freeze, InVain, LedgerEntry,
+        Mark, OrphanSeen, PolicyKind, PolicyState, PoolDeletion, Removal, Tried, Tries,
     };
     use kproxide_planner::ids::{HypervisorId, Vmid};
     use kproxide_planner::plan::RemovalReason;
@@ -107,6 +107,12 @@ mod tests {
                 message: "storage ceph is full".to_owned(),
                 failures: 3,
                 until: moment,
+            }],
+            failed_launches: vec![FailedLaunches {
+                pool: "workers".into(),
+                in_a_row: 2,
+                message: "storage ceph is full".to_owned(),
+                at: moment,
             }],
             removals: RemovalReason::ALL
                 .map(|reason| Removal {

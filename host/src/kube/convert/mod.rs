@@ -166,6 +166,7 @@ fn flagged_in(meta: &ObjectMeta, key: &str) -> bool {
 pub(super) fn existence(meta: &ObjectMeta) -> Existence {
     Existence {
         uid: Uid::from(meta.uid.as_deref().unwrap_or_default()),
+        generation: meta.generation.unwrap_or_default(),
         in_use: carries(meta, keys::IN_USE),
         deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
     }

@@ -88,6 +88,9 @@ pub struct StatusCondition {
     pub kind: String,
     /// True, False or Unknown.
     pub status: ConditionStatus,
+    /// The object's generation that this was found for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
     /// When the status last changed.
     #[schemars(extend("format" = "date-time"))]
     pub last_transition_time: String,

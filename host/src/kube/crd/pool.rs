@@ -34,14 +34,30 @@ use super::common::{Amount, Period, StatusCondition, Taint};
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(
+        name = "Paused",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Paused\")].status"
+    ),
+    printcolumn(
+        name = "LimitReached",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"LimitReached\")].status"
+    ),
+    printcolumn(
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
     ),
     printcolumn(
-        name = "Paused",
-        type_ = "boolean",
-        json_path = ".spec.paused",
+        name = "Degraded",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Degraded\")].status",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
         priority = 1
     ),
     printcolumn(
@@ -317,7 +333,8 @@ pub struct NodePoolStatus {
     /// Machines of the pool, including those that are still being launched.
     #[serde(default)]
     pub nodes: u32,
-    /// Ready, with the reason if not.
+    /// Ready, with the reason if not. Paused. LimitReached: one more machine would pass a limit. Degraded: it can use only
+    /// some of its ProxmoxClusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,

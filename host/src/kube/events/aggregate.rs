@@ -135,12 +135,7 @@ impl Aggregate {
 
 /// Unique, and the same in a simulated run that is repeated: the object's name, then a digest of the Event and the time.
 fn event_name(event: &Event, now: Timestamp) -> String {
-    let object = match &event.about {
-        About::Pod(key, _) => &*key.name,
-        About::Node(name) => name.as_str(),
-        About::Claim(name, _) => name.as_str(),
-        About::Pool(name, _) => name.as_str(),
-    };
+    let (_, object) = event.about.object();
     let digest = sha2::Sha256::digest(format!("{event:?} {}", now.as_nanosecond()));
     // Names of objects are ASCII; an Event's name may have 253 characters.
     let kept: String = object.chars().take(200).collect();

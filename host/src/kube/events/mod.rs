@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as EventObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kproxide_planner::ids::{ClaimName, NodeName, PodKey, PoolName, Uid};
+use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, PodKey, PoolName, Uid};
 use kproxide_planner::keys::GROUP;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -34,6 +34,8 @@ pub enum About {
     Node(NodeName),
     Claim(ClaimName, Uid),
     Pool(PoolName, Uid),
+    Class(ClassName, Uid),
+    Cluster(ClusterName, Uid),
 }
 
 impl About {
@@ -56,6 +58,45 @@ impl About {
 
     pub fn pool(pool: &PoolName, uid: &Uid) -> Self {
         Self::Pool(pool.clone(), uid.clone())
+    }
+
+    pub fn class(class: &ClassName, uid: &Uid) -> Self {
+        Self::Class(class.clone(), uid.clone())
+    }
+
+    pub fn cluster(cluster: &ClusterName, uid: &Uid) -> Self {
+        Self::Cluster(cluster.clone(), uid.clone())
+    }
+
+    /// Kind and name of the object.
+    pub fn object(&self) -> (&'static str, &str) {
+        match self {
+            Self::Pod(key, _) => ("Pod", &key.name),
+            Self::Node(name) => ("Node", name.as_str()),
+            Self::Claim(name, _) => ("NodeClaim", name.as_str()),
+            Self::Pool(name, _) => ("NodePool", name.as_str()),
+            Self::Class(name, _) => ("NodeClass", name.as_str()),
+            Self::Cluster(name, _) => ("ProxmoxCluster", name.as_str()),
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        match self {
+            Self::Pod(..) | Self::Node(_) => false,
+            Self::Claim(..) | Self::Pool(..) | Self::Class(..) | Self::Cluster(..) => true,
+        }
+    }
+
+    /// By custom a Node's Events carry its name as UID; `kubectl describe node` looks for that.
+    fn uid(&self) -> Option<String> {
+        match self {
+            Self::Pod(_, uid) => uid.as_ref().map(ToString::to_string),
+            Self::Node(name) => Some(name.to_string()),
+            Self::Claim(_, uid)
+            | Self::Pool(_, uid)
+            | Self::Class(_, uid)
+            | Self::Cluster(_, uid) => Some(uid.to_string()),
+        }
     }
 }
 
@@ -220,28 +261,33 @@ fn action(reason: &'static str) -> &'static str {
 fn namespace(about: &About) -> &str {
     match about {
         About::Pod(key, _) => &key.namespace,
-        About::Node(_) | About::Claim(..) | About::Pool(..) => "default",
+        About::Node(_)
+        | About::Claim(..)
+        | About::Pool(..)
+        | About::Class(..)
+        | About::Cluster(..) => "default",
     }
 }
 
 fn reference(about: &About) -> ObjectReference {
-    let ours = format!("{GROUP}/{VERSION}");
-    let (api_version, kind, name, namespace, uid) = match about {
-        About::Pod(key, uid) => ("v1", "Pod", &*key.name, Some(&key.namespace), uid.as_ref()),
-        About::Node(name) => ("v1", "Node", name.as_str(), None, None),
-        About::Claim(name, uid) => (ours.as_str(), "NodeClaim", name.as_str(), None, Some(uid)),
-        About::Pool(name, uid) => (ours.as_str(), "NodePool", name.as_str(), None, Some(uid)),
+    let (kind, name) = about.object();
+    let namespace = match about {
+        About::Pod(key, _) => Some(key.namespace.to_string()),
+        About::Node(_)
+        | About::Claim(..)
+        | About::Pool(..)
+        | About::Class(..)
+        | About::Cluster(..) => None,
     };
     ObjectReference {
-        api_version: Some(api_version.to_owned()),
+        api_version: Some(match about.is_ours() {
+            true => format!("{GROUP}/{VERSION}"),
+            false => "v1".to_owned(),
+        }),
         kind: Some(kind.to_owned()),
         name: Some(name.to_owned()),
-        namespace: namespace.map(ToString::to_string),
-        // By custom a Node's Events carry its name as UID; `kubectl describe node` looks for that.
-        uid: match about {
-            About::Node(name) => Some(name.to_string()),
-            About::Pod(..) | About::Claim(..) | About::Pool(..) => uid.map(ToString::to_string),
-        },
+        namespace,
+        uid: about.uid(),
         ..ObjectReference::default()
     }
 }

@@ -1,0 +1,169 @@
+//! ProxmoxCluster: reachable, the credentials, the Proxmox pool, the storages and the VMIDs.
+
+use kproxide_planner::facts::{ClusterFacts, InventoryFacts, Trouble};
+use kproxide_planner::ids::{ClusterName, StorageName};
+use kproxide_planner::planning::vmids_used_up;
+use kproxide_planner::world::World;
+
+use super::super::reasons;
+use super::{clusters_of, not_ready, ready, unknown};
+use crate::kube::status::Judgement;
+
+/// `key_problem`: why kproxide can sign no marker. `lacking`: privileges that the credentials do not have.
+pub(in crate::reporter) fn ready_of(
+    name: &ClusterName,
+    facts: &ClusterFacts,
+    world: &World,
+    key_problem: Option<&String>,
+    lacking: Option<&String>,
+) -> Judgement {
+    if let Some(problem) = &facts.problem {
+        return not_ready(&reasons::INVALID_SETTINGS, problem);
+    }
+    if let Some(problem) = key_problem {
+        return not_ready(&reasons::KEY_UNUSABLE, problem);
+    }
+    let Some(inventory) = world.inventories().get(name) else {
+        return unknown("kproxide has not asked this Proxmox cluster yet");
+    };
+    if let Some(judged) = of_inventory(facts, inventory) {
+        return judged;
+    }
+    if let Some(lacking) = lacking {
+        return not_ready(&reasons::PRIVILEGES_MISSING, lacking);
+    }
+    if let Some(text) = missing_storage(name, inventory, world) {
+        return not_ready(&reasons::STORAGE_MISSING, text);
+    }
+    if vmids_used_up(world, name) {
+        let ClusterFacts {
+            vmid_first,
+            vmid_last,
+            ..
+        } = facts;
+        return not_ready(
+            &reasons::VMIDS_USED_UP,
+            format!(
+                "each VMID from {vmid_first} to {vmid_last} (spec.vmidRange) is in use, or rests after its machine is gone. Make the range larger, or wait: until when each rests stands in `kubectl get ledger kproxide --output yaml` (spec.entries, until)"
+            ),
+        );
+    }
+    ready("")
+}
+
+/// What the last look at the Proxmox cluster says. `None`: all is well.
+pub(in crate::reporter) fn of_inventory(
+    facts: &ClusterFacts,
+    inventory: &InventoryFacts,
+) -> Option<Judgement> {
+    let problem = || inventory.problem.clone().unwrap_or_default();
+    if !inventory.reachable {
+        let reason = match inventory.trouble {
+            Some(Trouble::Credentials) => &reasons::CREDENTIALS_REFUSED,
+            Some(Trouble::Certificate) => &reasons::CERTIFICATE_UNTRUSTED,
+            Some(Trouble::Privileges) => &reasons::PRIVILEGES_MISSING,
+            Some(Trouble::NoPool) | None => &reasons::UNREACHABLE,
+        };
+        return Some(not_ready(reason, problem()));
+    }
+    if !inventory.quorate {
+        return Some(not_ready(
+            &reasons::NO_QUORUM,
+            "the Proxmox cluster has no quorum, so kproxide launches and destroys nothing there. If you took this server out of its cluster on purpose, restart kproxide",
+        ));
+    }
+    if let Some(problem) = unknown_hypervisor(facts, inventory) {
+        return Some(not_ready(&reasons::UNKNOWN_HYPERVISOR, problem));
+    }
+    (inventory.trouble == Some(Trouble::NoPool))
+        .then(|| not_ready(&reasons::POOL_MISSING, problem()))
+}
+
+/// Proxmox also lists servers that are off. So a name that is not listed is a mistake, and a machine may be made where
+/// the user did not want it.
+fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Option<String> {
+    let fields = [("include", &cluster.include), ("exclude", &cluster.exclude)];
+    let mut named = fields
+        .into_iter()
+        .flat_map(|(field, names)| names.iter().map(move |name| (field, name)));
+    let (field, name) = named.find(|(_, name)| !inventory.hypervisors.contains_key(*name))?;
+    let there: Vec<&str> = inventory.hypervisors.keys().map(|name| &**name).collect();
+    (inventory.complete && !there.is_empty()).then(|| {
+        format!(
+            "spec.hypervisors.{field}: the Proxmox cluster has no server {name}; it has {}: correct the name",
+            there.join(", ")
+        )
+    })
+}
+
+/// A storage that a class wants here, and that no server that is online has.
+fn missing_storage(
+    name: &ClusterName,
+    inventory: &InventoryFacts,
+    world: &World,
+) -> Option<String> {
+    let classes = world.classes().iter();
+    let mut wanted = classes.filter_map(|(class, facts)| {
+        let storage = facts.storage.as_ref()?;
+        clusters_of(world, class)
+            .contains(&name)
+            .then_some((class, storage))
+    });
+    let has = |storage: &StorageName| {
+        let mut online = inventory.hypervisors.values().filter(|it| it.online);
+        online.any(|it| it.storages.contains_key(storage))
+    };
+    let someone_is_online = inventory.hypervisors.values().any(|it| it.online);
+    let (class, storage) = wanted.find(|(_, storage)| someone_is_online && !has(storage))?;
+    Some(format!(
+        "NodeClass {class} asks for storage {storage} (template.storage), which no server of this Proxmox cluster has, or which holds no disk images (content `images`), or which the credentials may not see (Datastore.Audit on /storage/{storage}). Correct the name, or make the storage"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use kproxide_planner::facts::HypervisorFacts;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::kube::convert::cluster_facts;
+
+    #[test]
+    fn f97_a_cluster_that_names_a_server_that_it_does_not_have_is_not_ready() {
+        let said = |hypervisors: Value| {
+            let spec = json!({
+                "endpoints": ["https://pve1"], "credentials": "c", "pool": "p",
+                "vmidRange": {"first": 200, "last": 299}, "hypervisors": hypervisors,
+            });
+            let (cluster, _) = cluster_facts(&serde_json::from_value(spec).unwrap());
+            // One of them is off, and there all the same.
+            let servers = [("alpha", false), ("beta", true), ("gamma", true)];
+            let hypervisors = servers.map(|(name, online)| {
+                let facts = HypervisorFacts {
+                    online,
+                    ..HypervisorFacts::default()
+                };
+                (name.into(), facts)
+            });
+            let inventory = InventoryFacts {
+                reachable: true,
+                quorate: true,
+                complete: true,
+                hypervisors: hypervisors.into(),
+                ..InventoryFacts::default()
+            };
+            of_inventory(&cluster, &inventory)
+        };
+        assert_eq!(
+            said(json!({"include": ["alpha"], "exclude": ["beta"]})),
+            None
+        );
+        for field in ["include", "exclude"] {
+            let judged = said(json!({field: ["alpha", "gama"]})).unwrap();
+            let expected = format!(
+                "spec.hypervisors.{field}: the Proxmox cluster has no server gama; it has alpha, beta, gamma"
+            );
+            assert!(judged.message.contains(&expected), "{judged:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! NodePool: its class, policies and Proxmox clusters, its last launches, and its limits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kproxide_planner::facts::{PoolFacts, PoolPolicies};
+use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
+use kproxide_planner::planning::{addresses_used_up, limit_reached};
+use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit};
+use kproxide_planner::world::World;
+
+use super::super::policies::Failures;
+use super::super::reasons::{self, Reason};
+use super::super::uses;
+use super::{
+    DEGRADED, LIMIT_REACHED, PAUSED, holds, is_down, is_ready, listed, not_ready, ready, together,
+    unknown,
+};
+use crate::kube::status::Judgement;
+use crate::policy::{Instead, Refusal};
+
+/// What is known of everything that pools use.
+pub(in crate::reporter) struct Around<'a> {
+    pub(in crate::reporter) world: &'a World,
+    pub(in crate::reporter) classes: &'a BTreeMap<ClassName, Judgement>,
+    pub(in crate::reporter) clusters: &'a BTreeMap<ClusterName, Judgement>,
+    pub(in crate::reporter) refusals: &'a BTreeMap<Arc<str>, Refusal>,
+    pub(in crate::reporter) failures: &'a Failures,
+    /// Pools whose last launches failed, each with the last failure.
+    pub(in crate::reporter) failing: &'a BTreeMap<PoolName, String>,
+    pub(in crate::reporter) frozen: Option<&'a str>,
+    pub(in crate::reporter) anchors: &'a [&'a AnchorReport],
+}
+
+/// All conditions of a pool.
+pub(in crate::reporter) fn conditions_of(
+    name: &PoolName,
+    pool: &PoolFacts,
+    around: &Around<'_>,
+) -> Vec<Judgement> {
+    vec![
+        ready_of(name, pool, around),
+        paused(pool),
+        limit(name, pool, around.world),
+        degraded(pool, around),
+    ]
+}
+
+fn ready_of(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Judgement {
+    // Above all else: it wants a person.
+    if let Some(message) = around.frozen {
+        return not_ready(&reasons::FROZEN, message);
+    }
+    let of_pool = around.anchors.iter().filter(|it| uses(pool, &it.cluster));
+    let worst = of_pool.max_by_key(|anchor| anchor.trouble);
+    if let Some(anchor) = worst.filter(|it| it.trouble == AnchorTrouble::Foreign) {
+        return not_ready(&reasons::ANCHOR_FOREIGN, &anchor.message);
+    }
+    if let Some(judged) = settings(name, pool, around) {
+        return judged;
+    }
+    if let Some(judged) = clusters(pool, around) {
+        return judged;
+    }
+    if let Some(last) = around.failing.get(name) {
+        return not_ready(
+            &reasons::LAUNCHES_FAIL,
+            format!(
+                "the last 3 launches of this NodePool failed. kproxide tries again, ever more slowly, and the first machine that comes into service ends this. See `kubectl get events` for what failed. The last failure: {last}"
+            ),
+        );
+    }
+    if let Some(failure) = around.failures.get(name) {
+        return not_ready(&reasons::POLICY_FAILED, failure);
+    }
+    // While an anchor is only watched, the pool still makes machines. So this comes after the pool's own problems.
+    match worst.filter(|it| it.trouble == AnchorTrouble::Unproven) {
+        Some(anchor) => not_ready(&reasons::ANCHOR_UNPROVEN, &anchor.message),
+        None => ready(""),
+    }
+}
+
+/// What is wrong with the pool, or with what it names.
+fn settings(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Judgement> {
+    let world = around.world;
+    if let Some(problem) = &world.host().definition_problem {
+        return Some(not_ready(&reasons::CLAIMS_UNDEFINED, problem));
+    }
+    if pool.existence.deleting_since.is_some() {
+        return Some(not_ready(&reasons::BEING_DELETED, going(name, pool, world)));
+    }
+    if !world.classes().contains_key(&pool.class) {
+        return Some(not_ready(
+            &reasons::CLASS_MISSING,
+            format!(
+                "spec.nodeClass: there is no NodeClass {}; create it or correct the name in NodePool {name}",
+                pool.class
+            ),
+        ));
+    }
+    if let Some(problem) = &pool.problem {
+        return Some(not_ready(&reasons::INVALID_SETTINGS, problem));
+    }
+    let class = around.classes.get(&pool.class);
+    if let Some(class) = class.filter(|class| is_down(class)) {
+        return Some(Judgement {
+            passes: class.passes,
+            ..not_ready(
+                &reasons::CLASS_NOT_READY,
+                format!("NodeClass {}: {}", pool.class, class.message),
+            )
+        });
+    }
+    let (reason, text) = missing(name, pool, world, around.refusals)?;
+    Some(not_ready(reason, text))
+}
+
+/// What the pool names but does not exist. A missing policy may not stop the pool, but its owner wanted that policy.
+fn missing(
+    name: &PoolName,
+    pool: &PoolFacts,
+    world: &World,
+    refusals: &BTreeMap<Arc<str>, Refusal>,
+) -> Option<(&'static Reason, String)> {
+    let clusters = &mut pool.clusters.iter();
+    if let Some(gone) = clusters.find(|cluster| !world.clusters().contains_key(*cluster)) {
+        return Some((
+            &reasons::CLUSTER_MISSING,
+            format!(
+                "spec.clusters: there is no ProxmoxCluster {gone}; create it or correct the name in NodePool {name}"
+            ),
+        ));
+    }
+    let PoolPolicies {
+        host_selection,
+        scale_down,
+        labels,
+    } = &pool.policies;
+    [
+        ("hostSelection", host_selection),
+        ("scaleDown", scale_down),
+        ("labels", labels),
+    ]
+    .into_iter()
+    .find(|(_, used)| !world.policies().contains_key(&used.policy))
+    .map(|(field, used)| {
+        let refusal = refusals.get(&used.policy.name);
+        if let Some(refusal) = refusal.filter(|refusal| refusal.instead == Instead::Nothing) {
+            let text = format!("spec.policies.{field}: {refusal}");
+            return (&reasons::POLICY_REFUSED, text);
+        }
+        let text = format!(
+            "spec.policies.{field}: there is no {} policy {}; mount {}.wasm or correct the name in NodePool {name}",
+            used.policy.kind.as_str(),
+            used.policy.name,
+            used.policy.name
+        );
+        (&reasons::POLICY_MISSING, text)
+    })
+}
+
+/// The Proxmox clusters of the pool, each with what is known of it.
+fn of_pool<'a>(
+    pool: &'a PoolFacts,
+    around: &'a Around<'_>,
+) -> impl Iterator<Item = (&'a ClusterName, &'a Judgement)> {
+    around.clusters.iter().filter(|(name, _)| uses(pool, name))
+}
+
+/// No Proxmox cluster of the pool can be used.
+fn clusters(pool: &PoolFacts, around: &Around<'_>) -> Option<Judgement> {
+    let mut all = of_pool(pool, around);
+    if all.any(|(_, judged)| is_ready(judged)) {
+        return None;
+    }
+    let down: Vec<_> = of_pool(pool, around)
+        .filter(|(_, it)| is_down(it))
+        .collect();
+    if down.len() < of_pool(pool, around).count() {
+        return Some(unknown("kproxide has not asked its Proxmox clusters yet"));
+    }
+    if down.is_empty() {
+        return Some(not_ready(
+            &reasons::CLUSTER_MISSING,
+            "there is no ProxmoxCluster: create one",
+        ));
+    }
+    Some(Judgement {
+        passes: down.iter().any(|(_, judged)| judged.passes),
+        ..not_ready(&reasons::NO_USABLE_CLUSTER, in_words(&down))
+    })
+}
+
+fn in_words(down: &[(&ClusterName, &Judgement)]) -> String {
+    let texts = down.iter();
+    together(texts.map(|(name, judged)| {
+        let Judgement {
+            reason, message, ..
+        } = judged;
+        format!("ProxmoxCluster {name} ({reason}): {message}")
+    }))
+}
+
+/// One of several Proxmox clusters cannot be used.
+fn degraded(pool: &PoolFacts, around: &Around<'_>) -> Judgement {
+    let all: Vec<_> = of_pool(pool, around).collect();
+    let down = all.iter().filter(|(_, judged)| is_down(judged));
+    let down: Vec<_> = down.copied().collect();
+    if all.len() < 2 || down.is_empty() {
+        return holds(DEGRADED, false, &reasons::CLUSTERS_READY, "");
+    }
+    Judgement {
+        passes: down.iter().all(|(_, judged)| judged.passes),
+        ..holds(DEGRADED, true, &reasons::CLUSTER_NOT_READY, in_words(&down))
+    }
+}
+
+fn paused(pool: &PoolFacts) -> Judgement {
+    match pool.paused {
+        true => holds(
+            PAUSED,
+            true,
+            &reasons::PAUSED,
+            "kproxide starts no launch and no removal in this NodePool. To go on, set spec.paused to false and take the annotation kproxide.dev/pause off",
+        ),
+        false => holds(PAUSED, false, &reasons::NOT_PAUSED, ""),
+    }
+}
+
+fn limit(name: &PoolName, pool: &PoolFacts, world: &World) -> Judgement {
+    let reached = |reason: &Reason, field: &str| {
+        let message = format!(
+            "kproxide makes no more machines, because {field} of this NodePool is reached. If pods wait, set it higher"
+        );
+        holds(LIMIT_REACHED, true, reason, message)
+    };
+    match limit_reached(world, name) {
+        Some(Limit::Machines { .. }) => reached(&reasons::MAX_NODES, "limits.maxNodes"),
+        Some(Limit::MilliCores { .. }) => reached(&reasons::CPU_CORES, "limits.cpuCores"),
+        Some(Limit::MemoryBytes { .. }) => reached(&reasons::MEMORY, "limits.memoryMiB"),
+        Some(Limit::Vmids(_) | Limit::Addresses) | None
+            if addresses_used_up(world, &pool.class) =>
+        {
+            holds(
+                LIMIT_REACHED,
+                true,
+                &reasons::ADDRESSES,
+                format!(
+                    "the ipPool of NodeClass {} has no free address. Add a range, or wait: an address rests as long as the VMID of its machine",
+                    pool.class
+                ),
+            )
+        }
+        Some(Limit::Vmids(_) | Limit::Addresses) | None => {
+            holds(LIMIT_REACHED, false, &reasons::BELOW_LIMITS, "")
+        }
+    }
+}
+
+/// How far the deletion of a pool is, and what it waits for.
+fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
+    let of_pool = world.claims().iter();
+    let of_pool = of_pool.filter(|(_, claim)| claim.spec.pool == *name);
+    let left: Vec<&str> = of_pool.map(|(name, _)| name.as_str()).collect();
+    if pool.keep_machines {
+        return "somebody deletes this NodePool, and its machines stay (kproxide.dev/keep-machines)".to_owned();
+    }
+    if pool.paused {
+        return format!(
+            "somebody deletes this NodePool, but it is paused, so its {} machines stay. Set spec.paused to false, or take the annotation kproxide.dev/pause off",
+            left.len()
+        );
+    }
+    format!(
+        "somebody deletes this NodePool. kproxide removes its machines one after the other, as scaleDown.budget allows, and forces nothing: what keeps a Node stands in its NodeClaim. Left: {}. To remove one at once: kubectl delete nodeclaim NAME",
+        listed(&left)
+    )
+}
