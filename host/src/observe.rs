@@ -274,9 +274,23 @@ impl Clusters {
                     false => Some(timeout(PERMISSIONS_DEADLINE, client.permissions(None)).await),
                 };
                 if let Some(Ok(Ok(held))) = &held
-                    && let Some(problem) = blindness(&client, held, &pool).await
+                    && let Some(gap) = blindness(&client, held, &pool).await
                 {
-                    return self.unreachable(name, problem, Some(Trouble::Privileges));
+                    let (problem, trouble) = match inventory.pools.contains(&pool) {
+                        true => (
+                            format!(
+                                "the credentials may not see kproxide's machines, so nothing can be said of them. {gap}"
+                            ),
+                            Trouble::Privileges,
+                        ),
+                        false => (
+                            format!(
+                                "the Proxmox pool {pool} does not exist, or the credentials may not see it. If it does not exist, create it with `pveum pool add {pool}`, or correct spec.pool. If it exists, {gap}"
+                            ),
+                            Trouble::NoPool,
+                        ),
+                    };
+                    return self.unreachable(name, problem, Some(trouble));
                 }
                 let silent = last.hypervisors.iter();
                 let silent = silent.filter(|(_, facts)| facts.problem.is_some());
@@ -496,9 +510,7 @@ async fn blindness(client: &Client, held: &Permissions, pool: &str) -> Option<St
     let gaps = timeout(PERMISSIONS_DEADLINE, client.missing_privileges(&scope)).await;
     let gaps = gaps.ok()?.ok()?;
     let gap = gaps.iter().find(|gap| gap.path == of_pool)?;
-    Some(format!(
-        "the credentials may not see kproxide's machines, so nothing can be said of them. {gap}"
-    ))
+    Some(gap.to_string())
 }
 
 /// The templates of a silent hypervisor stay as they were last seen. Nothing is cloned from them until it answers.

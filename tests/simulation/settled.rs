@@ -9,7 +9,7 @@ use kproxide_simulator::pve::{PveSnapshot, VmView};
 use serde_json::Value;
 
 use crate::history::is_machine;
-use crate::object::{CLAIMS, condition_is_true, name, text};
+use crate::object::{CLAIMS, condition, condition_is_true, name, text};
 use crate::scenario::{CORES, DISK_GIB, MEMORY_MIB, RESOURCE_POOL, Scenario, TAG};
 
 /// What every run of a scenario must end in alike, with faults and without.
@@ -381,7 +381,12 @@ pub(crate) fn about_to_end(lab: &Lab) -> Vec<String> {
         }
     }
     // Machines in vain, and the workloads that they were made for.
-    for (rows, lasts) in [("inVain", IN_VAIN_MEMORY), ("tries", TRIES_MEMORY)] {
+    let kinds = [
+        ("inVain", IN_VAIN_MEMORY),
+        ("tries", TRIES_MEMORY),
+        ("failedLaunches", BACKOFF_MEMORY),
+    ];
+    for (rows, lasts) in kinds {
         for row in ledger_rows(lab, rows) {
             let at = text(&row["at"]).parse::<Timestamp>();
             if at.is_ok_and(|at| at + lasts < now + SOON) {
@@ -456,7 +461,10 @@ fn check_nodes(lab: &Lab, pool: &str, count: u64, found: &mut Vec<String>) {
 fn check_statuses(lab: &Lab, found: &mut Vec<String>) {
     for kind in ["proxmoxclusters", "nodeclasses", "nodepools"] {
         for object in objects(lab, &format!("{kind}.kproxide.dev")) {
-            if !condition_is_true(&object, "Ready") {
+            // Launches that failed before the load fell are the last that there were.
+            let launched = condition(&object, "Ready");
+            let launched = launched.is_none_or(|it| it["reason"] != "LaunchesFail");
+            if launched && !condition_is_true(&object, "Ready") {
                 found.push(format!(
                     "{kind} {} is not Ready: {}",
                     object["metadata"]["name"], object["status"]

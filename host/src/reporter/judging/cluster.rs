@@ -62,7 +62,8 @@ pub(in crate::reporter) fn of_inventory(
             Some(Trouble::Credentials) => &reasons::CREDENTIALS_REFUSED,
             Some(Trouble::Certificate) => &reasons::CERTIFICATE_UNTRUSTED,
             Some(Trouble::Privileges) => &reasons::PRIVILEGES_MISSING,
-            Some(Trouble::NoPool) | None => &reasons::UNREACHABLE,
+            Some(Trouble::NoPool) => &reasons::POOL_MISSING,
+            None => &reasons::UNREACHABLE,
         };
         return Some(not_ready(reason, problem()));
     }
