@@ -52,6 +52,7 @@ mod effects;
 mod log;
 
 mod check;
+mod conditions;
 
 mod sweep;
 

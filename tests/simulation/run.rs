@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bound::bound;
 use crate::broken::edge::mistake_settings;
+use crate::conditions::Conditions;
 use crate::effects::Effects;
 use crate::history::{Foreign, History, until_foreign_is_touched};
 use crate::invariants::Watch;
@@ -130,6 +131,7 @@ pub(crate) async fn run(
     let calm = Cell::new(false);
     let mut settings = Settings::new(&lab, scenario, &calm);
     let mut vain = Vain::new(&lab);
+    let mut conditions = Conditions::new(&lab);
     sleep(PRELUDE).await;
     let stage = Stage {
         lab: &lab,
@@ -151,6 +153,7 @@ pub(crate) async fn run(
     parts.push(stops("the API server", effects.follow(&lab)));
     parts.push(stops("the API server", settings.follow(&lab)));
     parts.push(stops("the API server", vain.follow(&lab)));
+    parts.push(stops("the API server", conditions.follow(&lab)));
     parts.push(stops("Proxmox", tell_machines(&stage)));
     parts.push(stops("whoever takes Leases", stage.take_leases()));
     if plan.dies_when_other_is_blind {
@@ -173,6 +176,7 @@ pub(crate) async fn run(
     violations.extend(effects.violations(&lab));
     violations.extend(settings.violations());
     violations.extend(vain.violations());
+    violations.extend(conditions.violations());
     let cleared = stage.happened.borrow().cleared.clone();
     violations.extend(history.violations(&lab, scenario, &cleared));
     match played {
