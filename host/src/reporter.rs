@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::facts::PoolFacts;
-use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName};
+use kproxide_planner::facts::ClaimCondition;
+use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName, Uid};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
     AnchorReport, AnchorTrouble, Finding, NodeOutcome, OrphanReport, PendingOutcome, PendingShape,
@@ -32,6 +32,7 @@ use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
 use crate::policy::{Refusal, Reload};
+use judging::uses;
 use reload::ReloadNews;
 use turns::Turns;
 
@@ -93,6 +94,8 @@ pub struct Reporter {
     /// Why files of join scripts cannot be read, by their paths.
     join_problems: BTreeMap<Arc<str>, String>,
     turns: Turns,
+    /// The condition Ready of each claim, as it was last seen.
+    claims_ready: BTreeMap<Uid, ClaimCondition>,
 }
 
 fn anchor_reason(anchor: &AnchorReport) -> &'static str {
@@ -110,11 +113,6 @@ fn is_known(anchor: &AnchorReport, world: &World) -> bool {
     let mut rows = world.ledger().into_iter().flat_map(|it| &it.anchors);
     anchor.trouble != AnchorTrouble::Foreign
         || rows.any(|row| row.cluster == anchor.cluster && row.foreign.is_some())
-}
-
-/// Machines of the pool may be in that Proxmox cluster.
-fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
-    pool.clusters.is_empty() || pool.clusters.contains(cluster)
 }
 
 /// What was last said of each subject, and when.
@@ -180,6 +178,7 @@ impl Reporter {
             lacking: BTreeMap::new(),
             join_problems: BTreeMap::new(),
             turns: Turns::default(),
+            claims_ready: BTreeMap::new(),
         }
     }
 
@@ -304,6 +303,7 @@ impl Reporter {
         {
             tracing::warn!("status writes are slow; the rest follows with the next tick");
         }
+        self.follow_claims(world);
         self.tell_turns(now);
     }
 

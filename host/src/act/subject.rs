@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kproxide_planner::claim::{
-    GuestHint, Hint, NodeLook, Observed, Phase, Settings, Subject, looks, next,
+    GuestHint, Hint, NodeLook, Observed, Phase, Settings, Subject, looks, next, ready_differs,
 };
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts, PoolFacts};
 use kproxide_planner::guard::anchor;
@@ -42,9 +42,12 @@ impl Surroundings {
         let is_declared = cluster.is_some_and(|cluster| cluster.off.contains(hypervisor));
         let inventory = world.inventories().get(&claim.spec.cluster);
         let answers = inventory.is_none_or(|inventory| inventory.answers(hypervisor));
+        let is_another = node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref();
+        let now = context.clock.now();
+        let differs = node.is_some_and(|node| ready_differs(&claim.status, node.facts, now));
         surroundings.hint = Hint {
             declared_off: is_declared && !answers,
-            node_changed: node.map(|node| &node.facts.uid) != claim.status.node_uid.as_ref(),
+            node_changed: is_another || differs,
             registering: joining
                 .map(|node| registering(world, &claim.spec, &node))
                 .unwrap_or_default(),

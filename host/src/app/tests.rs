@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::lab::{Lab, Setting, config};
 
 mod anchors;
+mod conditions;
 mod credentials;
 mod dead;
 mod decisions;
@@ -26,6 +27,7 @@ mod machines;
 mod orphans;
 mod policies;
 mod proxmox;
+mod readiness;
 mod replacing;
 mod served;
 mod strangers;

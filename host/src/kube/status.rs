@@ -57,7 +57,8 @@ pub struct Found<'f> {
 pub const READY: &str = "Ready";
 /// How long what may pass by itself is waited for.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
-/// A condition changes at most this often in an hour, whatever happens. The next change then waits.
+/// A condition changes at most this often in an hour, whatever happens, and half of it with the same status: another text
+/// must not keep a change of status waiting. What is too much waits.
 const MOST_CHANGES: usize = 12;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// The reason of a condition that is not known yet.
@@ -208,7 +209,11 @@ impl StatusWriter {
             let since = stays.map(|old| old.last_transition_time.clone());
             let says_so = stays.is_some_and(|old| old.reason == reason && old.message == message);
             if !says_so {
-                if self.has_changed_often(key, kind, now) {
+                let most = match stays {
+                    Some(_) => MOST_CHANGES / 2,
+                    None => MOST_CHANGES,
+                };
+                if self.changes_lately(key, kind, now) >= most {
                     continue;
                 }
                 turns.push(Turn {
@@ -265,15 +270,15 @@ impl StatusWriter {
         }
     }
 
-    fn has_changed_often(&mut self, key: &Key, kind: &'static str, now: Timestamp) -> bool {
+    fn changes_lately(&mut self, key: &Key, kind: &'static str, now: Timestamp) -> usize {
         let Some(changes) = self.changes.get_mut(&(key.clone(), kind)) else {
-            return false;
+            return 0;
         };
         let is_old = |at: &Timestamp| now.duration_since(*at) >= HOUR;
         while changes.front().is_some_and(is_old) {
             changes.pop_front();
         }
-        changes.len() >= MOST_CHANGES
+        changes.len()
     }
 
     async fn write<K, S>(
@@ -485,6 +490,22 @@ mod tests {
         // After an hour it says again what is so.
         let (reasons, _) = stands(&(0..3_700).map(found).collect::<Vec<_>>());
         assert_eq!(reasons[3_699], "PoolMissing");
+    }
+
+    #[test]
+    fn a_text_that_changes_all_the_time_does_not_keep_the_status_waiting() {
+        use ConditionStatus::{False, True};
+        let text = |second: i64| Judgement {
+            message: second.to_string(),
+            ..judged(False, "LaunchesFail", false)
+        };
+        let mut found: Vec<_> = (0..100).map(|second| (second, text(second))).collect();
+        found.push((100, judged(True, "Ready", false)));
+        let (reasons, turned) = stands(&found);
+        assert_eq!(
+            (&*reasons[99], &*reasons[100], turned),
+            ("LaunchesFail", "Ready", 2)
+        );
     }
 
     #[test]

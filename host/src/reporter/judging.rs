@@ -1,5 +1,6 @@
 //! What is true of our objects, as conditions: nothing here writes or remembers.
 
+use kproxide_planner::facts::PoolFacts;
 use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::world::World;
 
@@ -62,6 +63,11 @@ pub(super) fn is_ready(judgement: &Judgement) -> bool {
 /// Whether kproxide is known to be unable to use it.
 pub(super) fn is_down(judgement: &Judgement) -> bool {
     judgement.status == ConditionStatus::False
+}
+
+/// Machines of the pool may be in that Proxmox cluster.
+pub(super) fn uses(pool: &PoolFacts, cluster: &ClusterName) -> bool {
+    pool.clusters.is_empty() || pool.clusters.contains(cluster)
 }
 
 /// Texts as one, each once.

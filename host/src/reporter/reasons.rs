@@ -244,6 +244,8 @@ pub(super) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
 
 #[cfg(test)]
 mod tests {
+    use kproxide_planner::claim::READY_REASONS;
+
     use super::*;
 
     /// In the order of the list for people.
@@ -329,6 +331,9 @@ mod tests {
                 false => "",
             };
             table += &format!("| `{word}` | {of} | {means}{waits} |\n");
+        }
+        for (word, means) in READY_REASONS {
+            table += &format!("| `{word}` | Ready of NodeClaim | {means} |\n");
         }
         let path = root("../charts/kproxide/CONDITIONS.md");
         let text = std::fs::read_to_string(&path).unwrap();

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::claim::{Condition, NODE_GONE, NODE_NOT_READY, NODE_READY};
+use kproxide_planner::world::World;
 
 use super::Reporter;
 use super::judging::DEGRADED;
@@ -87,6 +89,40 @@ impl Turns {
 }
 
 impl Reporter {
+    /// Claims whose Nodes are no longer Ready, or Ready again. What else makes a claim not Ready has an Event of its own.
+    pub(super) fn follow_claims(&mut self, world: &World) {
+        let before = std::mem::take(&mut self.claims_ready);
+        for (name, claim) in world.claims() {
+            let mut conditions = claim.status.conditions.iter();
+            let Some(ready) = conditions.find(|it| it.kind == Condition::Ready) else {
+                continue;
+            };
+            let of_node = |reason: &str| [NODE_NOT_READY, NODE_GONE].contains(&reason);
+            let was = before.get(&claim.uid);
+            let turned = was.filter(|was| was.status != ready.status);
+            let reason = match (turned, ready.status) {
+                (Some(was), true) if of_node(&was.reason) => Some(NODE_READY),
+                (Some(_), false) if ready.reason == NODE_NOT_READY => Some(NODE_NOT_READY),
+                (Some(_) | None, _) => None,
+            };
+            if let Some(reason) = reason {
+                let status = |holds| match holds {
+                    true => ConditionStatus::True,
+                    false => ConditionStatus::False,
+                };
+                let turn = Turn {
+                    kind: READY,
+                    from: Some(status(!ready.status)),
+                    to: status(ready.status),
+                    reason,
+                    message: ready.message.clone(),
+                };
+                self.turns.note(&About::claim(name, &claim.uid), vec![turn]);
+            }
+            self.claims_ready.insert(claim.uid.clone(), ready.clone());
+        }
+    }
+
     /// The Events of conditions that have changed.
     pub(super) fn tell_turns(&mut self, now: Timestamp) {
         for (about, turn) in self.turns.due(now) {

@@ -103,7 +103,7 @@ pub(super) fn registered_as(
         )
         .say("Registered", format!("the machine is Node {name}"));
     if !in_service {
-        change = change.phase(Phase::Registered);
+        change = change.phase(Phase::Registered, now);
         change.intent = Change::Clear;
     }
     change.node = Some(NodeRef {

@@ -42,7 +42,7 @@ pub(super) fn begin_because(
     }
     let message = format!("{}: {why}", subject.name);
     let mut change = StatusChange::default()
-        .phase(Phase::Draining)
+        .phase(Phase::Draining, now)
         .condition(Condition::Drained, false, reason.as_str(), why, now)
         .say(reason.event(), message);
     change.draining_since = Change::Set(now);

@@ -218,7 +218,7 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
     }
     let message = format!("{} stays: {why}", subject.name);
     let mut change = StatusChange::default()
-        .phase(subject.phase_before_drain())
+        .phase(subject.phase_before_drain(), now)
         .condition(Condition::Drained, false, GIVEN_UP, why, now)
         .condition(Condition::VolumesDetached, false, GIVEN_UP, "", now)
         .condition(Condition::Unneeded, false, GIVEN_UP, "", now)

@@ -347,7 +347,7 @@ fn emptied(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
         return Step::Do(Effect::DeleteClaim);
     }
     StatusChange::default()
-        .phase(Phase::Terminating)
+        .phase(Phase::Terminating, now)
         .intent(Op::Tombstone, 1)
         .condition(Condition::InstanceTerminating, true, "Terminating", "", now)
         .record()

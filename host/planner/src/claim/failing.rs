@@ -23,7 +23,7 @@ pub(super) fn failed_launch(
     now: Timestamp,
 ) -> StatusChange {
     let mut change = StatusChange::default()
-        .phase(Phase::Draining)
+        .phase(Phase::Draining, now)
         .condition(kind, false, class, message, now)
         .condition(Condition::Drained, false, "LaunchFailed", message, now);
     change.draining_since = Change::Set(now);

@@ -39,7 +39,7 @@ pub(super) fn pending(subject: &Subject<'_>, observed: &Observed, now: Timestamp
         Some(Presence::Free) => {}
     }
     let mut change = StatusChange::default()
-        .phase(Phase::Launching)
+        .phase(Phase::Launching, now)
         .intent(Op::Clone, 1)
         .condition(Condition::Reserved, true, "Reserved", "", now);
     change.fresh_nonce = true;
@@ -170,7 +170,7 @@ fn start_failed(subject: &Subject<'_>, message: String, now: Timestamp) -> Step 
 
 fn started(now: Timestamp) -> Step {
     let mut change = StatusChange::default()
-        .phase(Phase::Launched)
+        .phase(Phase::Launched, now)
         .condition(Condition::Launched, true, "Started", "", now)
         .say(
             "Launched",

@@ -70,7 +70,12 @@ fn record_launch(
     failure: &LaunchFailure,
     now: Timestamp,
 ) -> LedgerFacts {
-    let ledger = &record_failed_launch(ledger, &spec.pool, failure, now);
+    // The same failure has the same text, whichever machine it was.
+    let of_pool = LaunchFailure {
+        class: failure.class.clone(),
+        message: (failure.message).replace(&format!("VM {}", spec.vmid), "its VM"),
+    };
+    let ledger = &record_failed_launch(ledger, &spec.pool, &of_pool, now);
     let hypervisor = spec.hypervisor_id();
     if *failure.class != *REFUSED_EVERYWHERE {
         return record_failure(ledger, &hypervisor, spec.storage.as_ref(), failure, now);
@@ -169,6 +174,28 @@ mod tests {
         assert_eq!(twice, once);
         let both = close(&twice, &failed(&b, &other), fixture::at(1));
         assert_eq!((failures(&once), failures(&both)), (1, 2));
+    }
+
+    #[test]
+    fn three_failed_launches_in_a_row_are_told_of_their_pool_alone() {
+        let spec = fixture::claim(Phase::Terminating).spec;
+        let mut ledger = LedgerFacts::default();
+        for number in 0..4 {
+            let (name, mut spec) = (ClaimName::from(format!("workers-{number}")), spec.clone());
+            spec.vmid.0 += number;
+            let mut closing = failed(&name, &spec);
+            let message = format!("starting VM {} failed: no", spec.vmid);
+            closing.failure = Some(LaunchFailure {
+                class: "HypervisorUnfit".into(),
+                message,
+            });
+            ledger = close(&ledger, &closing, fixture::at(number.into()));
+            let [row] = &ledger.failed_launches[..] else {
+                panic!("{:?}", ledger.failed_launches);
+            };
+            assert_eq!((&row.pool, row.in_a_row), (&spec.pool, 3.min(number + 1)));
+            assert_eq!(row.message, "starting its VM failed: no");
+        }
     }
 
     #[test]

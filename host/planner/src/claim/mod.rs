@@ -79,6 +79,8 @@ pub use observed::{
 };
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
+pub use reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS};
+pub use service::ready_differs;
 pub use step::{
     Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, removable, unneeded,
 };

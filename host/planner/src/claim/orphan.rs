@@ -142,7 +142,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
     let mut change = launched(now);
     if !has(UNREGISTERED_TAINT) {
         change = change
-            .phase(Phase::Initialized)
+            .phase(Phase::Initialized, now)
             .condition(Condition::Registered, true, ADOPTED, "", now)
             .condition(Condition::Initialized, true, ADOPTED, "", now);
         change.node = Some(node_ref(name, node));
@@ -150,7 +150,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
     if has(DRAINING_TAINT) && !has(UNREGISTERED_TAINT) {
         let reason = RemovalReason::Underutilized;
         let why = "its drain had begun when its claim disappeared";
-        change = change.phase(Phase::Draining).condition(
+        change = change.phase(Phase::Draining, now).condition(
             Condition::Drained,
             false,
             reason.as_str(),
@@ -172,7 +172,7 @@ fn in_service(subject: &Subject<'_>, name: &NodeName, node: &NodeFacts, now: Tim
 
 fn launched(now: Timestamp) -> StatusChange {
     let mut change = StatusChange::default()
-        .phase(Phase::Launched)
+        .phase(Phase::Launched, now)
         .condition(Condition::Reserved, true, ADOPTED, "", now)
         .condition(Condition::Launched, true, ADOPTED, "", now);
     change.started_at = Some(now);
@@ -183,7 +183,7 @@ fn condemned(now: Timestamp) -> StatusChange {
     let reason = RemovalReason::Deleted;
     let why = "its NodeClaim was lost, and its Node is not Ready";
     let mut change = StatusChange::default()
-        .phase(Phase::Draining)
+        .phase(Phase::Draining, now)
         .condition(Condition::Drained, false, reason.as_str(), why, now)
         .warn(
             "OrphanRemoved",

@@ -21,6 +21,37 @@ pub(super) const START_FAILED: &str = "StartFailed";
 /// The reason of `Launched=True` while the join command could not be started.
 pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 
+/// The reasons of `Ready`, each with what it says to people.
+pub const READY_REASONS: [(&str, &str); 6] = [
+    (
+        NODE_READY,
+        "Its machine is in service, and its Node is Ready.",
+    ),
+    (
+        NOT_IN_SERVICE,
+        "Its machine is not in service yet. The column PHASE and the Events say how far it is.",
+    ),
+    (
+        NODE_NOT_READY,
+        "Its Node is not Ready. Look at the kubelet there. kproxide says so after 60 s, and replaces the machine after repairAfter.",
+    ),
+    (
+        NODE_GONE,
+        "Its Node is gone. kproxide replaces the machine after repairAfter, unless the Node comes back.",
+    ),
+    (
+        DRAINING,
+        "kproxide drains its Node. The condition Drained says why.",
+    ),
+    (TERMINATING, "kproxide destroys its machine."),
+];
+pub const NODE_READY: &str = "NodeReady";
+pub const NODE_NOT_READY: &str = "NodeNotReady";
+pub const NODE_GONE: &str = "NodeGone";
+pub(super) const NOT_IN_SERVICE: &str = "NotInService";
+pub(super) const DRAINING: &str = "Draining";
+pub(super) const TERMINATING: &str = "Terminating";
+
 /// The reason of `StuckLocked`.
 pub(super) const STUCK_LOCKED: &str = "StuckLocked";
 /// The reason of `StuckLocked` when the marker or the UPID of our task shows that the VM is our clone.

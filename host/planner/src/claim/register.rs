@@ -165,13 +165,9 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
             registering.drivers.join(", ")
         );
     }
-    let change = StatusChange::default().phase(Phase::Initialized).condition(
-        Condition::Initialized,
-        true,
-        "Ready",
-        "",
-        now,
-    );
+    let change = StatusChange::default()
+        .phase(Phase::Initialized, now)
+        .condition(Condition::Initialized, true, "Ready", "", now);
     if !registering.devices.is_empty() {
         told += &format!(
             ". It still does not show what its instance type promises: {}. Look at the device plugin there, or set timeouts.join of the NodeClass higher",

@@ -7,10 +7,15 @@ use super::answers::{LATER, refuse, settled, soon};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::ownership::{Made, prove};
 use super::power::{check_power, is_down};
+use super::reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Op};
+use super::{Condition, Op, Phase};
+use crate::facts::{ClaimStatus, NodeFacts};
 use crate::time::later;
+
+/// A Node that is not Ready may be so again in a moment.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A machine that kproxide has restarted counts as recovered after it has run this long.
 const RECOVERED: SignedDuration = SignedDuration::from_mins(5);
@@ -32,6 +37,9 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
                 };
             }
             if let Some(step) = settled(subject, &[Condition::NodeMissing], now) {
+                return step;
+            }
+            if let Some(step) = followed(subject, node, now) {
                 return step;
             }
             if restarted(subject) && node.ready && now >= recovery(subject) {
@@ -68,6 +76,34 @@ pub(super) fn initialized(subject: &Subject<'_>, observed: &Observed, now: Times
     )
 }
 
+/// The condition Ready follows the Node.
+fn followed(subject: &Subject<'_>, node: &NodeFacts, now: Timestamp) -> Option<Step> {
+    if !ready_differs(subject.status(), node, now) {
+        return None;
+    }
+    let (reason, message) = match node.ready {
+        true => (NODE_READY, ""),
+        false => (
+            NODE_NOT_READY,
+            "its Node is not Ready: look at the kubelet there. kproxide replaces the machine if the Node stays so for repairAfter",
+        ),
+    };
+    let change =
+        StatusChange::default().condition(Condition::Ready, node.ready, reason, message, now);
+    Some(change.record())
+}
+
+/// The claim is in service, and its condition Ready does not say what is so. That the Node is not Ready counts after
+/// [`PATIENCE`].
+pub fn ready_differs(status: &ClaimStatus, node: &NodeFacts, now: Timestamp) -> bool {
+    let mut conditions = status.conditions.iter();
+    let ready = conditions.find(|condition| condition.kind == Condition::Ready);
+    // An earlier version of kproxide wrote no such condition.
+    let said = ready.is_none_or(|ready| ready.status);
+    let is_so = node.ready || now >= later(node.ready_since, PATIENCE);
+    status.phase == Phase::Initialized && said != node.ready && is_so
+}
+
 /// Records that the Node is gone: the planner counts from then. If the kubelet registers again, nothing was lost.
 pub(super) fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step> {
     if subject.status().since(Condition::NodeMissing).is_some() {
@@ -75,7 +111,8 @@ pub(super) fn node_missing(subject: &Subject<'_>, now: Timestamp) -> Option<Step
     }
     let message = "its Node is gone. kproxide replaces the machine, unless the Node registers again before repairAfter is over";
     let change = StatusChange::default()
-        .condition(Condition::NodeMissing, true, "NodeGone", message, now)
+        .condition(Condition::NodeMissing, true, NODE_GONE, message, now)
+        .condition(Condition::Ready, false, NODE_GONE, message, now)
         .warn("NodeMissing", message);
     Some(change.record())
 }

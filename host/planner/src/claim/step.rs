@@ -6,7 +6,9 @@ use jiff::Timestamp;
 
 use super::observed::Failure;
 use super::op::{Effect, Op};
-use super::reasons::{OUTDATED, REFUSED_EVERYWHERE};
+use super::reasons::{
+    DRAINING, NODE_READY, NOT_IN_SERVICE, OUTDATED, REFUSED_EVERYWHERE, TERMINATING,
+};
 use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase};
 use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
@@ -173,9 +175,20 @@ impl StatusChange {
         }
     }
 
-    pub(super) fn phase(mut self, phase: Phase) -> Self {
+    /// The claim is Ready only while its machine is in service.
+    pub(super) fn phase(mut self, phase: Phase, now: Timestamp) -> Self {
         self.phase = Some(phase);
-        self
+        let (ready, reason, message) = match phase {
+            Phase::Pending | Phase::Launching | Phase::Launched | Phase::Registered => (
+                false,
+                NOT_IN_SERVICE,
+                "the machine is not in service yet: see status.phase and the Events",
+            ),
+            Phase::Initialized => (true, NODE_READY, ""),
+            Phase::Draining => (false, DRAINING, "kproxide drains its Node"),
+            Phase::Terminating => (false, TERMINATING, "kproxide destroys its machine"),
+        };
+        self.condition(Condition::Ready, ready, reason, message, now)
     }
 
     pub(super) fn intent(mut self, op: Op, attempt: u32) -> Self {

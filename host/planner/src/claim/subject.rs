@@ -55,7 +55,8 @@ pub struct Hint {
     pub guest: GuestHint,
     /// Where the inventory lists it.
     pub hypervisor: Option<Arc<str>>,
-    /// The Node that the claim has recorded is gone, or another one has taken its place.
+    /// The Node that the claim has recorded is gone, or another one has taken its place, or it is Ready and the claim does
+    /// not say so, or the other way round.
     pub node_changed: bool,
     /// A person says that its hypervisor is off, and it does not answer.
     pub declared_off: bool,

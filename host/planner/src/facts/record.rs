@@ -47,6 +47,8 @@ pub enum Condition {
     OwnershipMismatch,
     /// A user set Proxmox's protection on the VM, or made a snapshot of it. Needs a person.
     ProtectedVM,
+    /// The machine is in service, and its Node is Ready.
+    Ready,
 }
 
 /// An operation that kproxide is about to do. It writes this first.

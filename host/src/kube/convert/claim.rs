@@ -83,7 +83,7 @@ pub(in crate::kube) mod tests {
     use super::*;
 
     /// What they are on the wire.
-    const CONDITIONS: [(Condition, &str); 14] = [
+    const CONDITIONS: [(Condition, &str); 15] = [
         (Condition::Reserved, "Reserved"),
         (Condition::Launched, "Launched"),
         (Condition::Registered, "Registered"),
@@ -98,6 +98,7 @@ pub(in crate::kube) mod tests {
         (Condition::StuckLocked, "StuckLocked"),
         (Condition::OwnershipMismatch, "OwnershipMismatch"),
         (Condition::ProtectedVM, "ProtectedVM"),
+        (Condition::Ready, "Ready"),
     ];
 
     fn full_machine() -> MachineSpec {

@@ -23,10 +23,11 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "VMID", type_ = "integer", json_path = ".spec.vmid"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.instanceType"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(
         name = "Ready",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Initialized\")].status"
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(
         name = "Age",

@@ -11,10 +11,9 @@ use kproxide_planner::world::World;
 
 use super::super::policies::Failures;
 use super::super::reasons::{self, Reason};
-use super::super::uses;
 use super::{
     DEGRADED, LIMIT_REACHED, PAUSED, holds, is_down, is_ready, listed, not_ready, ready, together,
-    unknown,
+    unknown, uses,
 };
 use crate::kube::status::Judgement;
 use crate::policy::{Instead, Refusal};
