@@ -275,3 +275,79 @@ fn going(name: &PoolName, pool: &PoolFacts, world: &World) -> String {
         listed(&left)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use kproxide_planner::facts::Delta;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
+
+    /// What is wrong with a pool that names these things.
+    fn said(change: &Value) -> String {
+        let refusal = |policy: &str, instead| Refusal {
+            policy: policy.into(),
+            reason: "it is not WebAssembly".to_owned(),
+            instead,
+        };
+        let refusals: BTreeMap<Arc<str>, Refusal> = [
+            refusal("broken", Instead::Nothing),
+            refusal("spread", Instead::Builtin),
+        ]
+        .map(|refusal| (refusal.policy.clone(), refusal))
+        .into();
+        let mut world = World::default();
+        let class = json!({"template": {"name": "t"}, "instanceTypes": [{"name": "m", "cores": 1, "memoryMiB": 1024}]});
+        let class = class_facts(&serde_json::from_value(class).unwrap());
+        world.apply(Delta::Class("standard".into(), Some(Box::new(class))));
+        let cluster = json!({"endpoints": ["https://pve1"], "credentials": "c", "pool": "p", "vmidRange": {"first": 200, "last": 299}});
+        let (cluster, _) = cluster_facts(&serde_json::from_value(cluster).unwrap());
+        world.apply(Delta::Cluster("home".into(), Some(Box::new(cluster))));
+        let engine = crate::policy::Engine::new(crate::policy::Execution::Inline).unwrap();
+        for (policy, facts) in crate::policy::Library::new(engine).facts() {
+            world.apply(Delta::Policy(policy, Some(facts)));
+        }
+        let mut spec = json!({"nodeClass": "standard", "clusters": ["home"]});
+        for (field, value) in change.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        let meta = kube::api::ObjectMeta::default();
+        let pool = pool_facts(&meta, &serde_json::from_value(spec).unwrap());
+        let around = Around {
+            world: &world,
+            classes: &BTreeMap::new(),
+            clusters: &BTreeMap::new(),
+            refusals: &refusals,
+            failures: &Failures::new(),
+            failing: &BTreeMap::new(),
+            frozen: None,
+            anchors: &[],
+        };
+        let judged = settings(&"workers".into(), &pool, &around);
+        judged.map_or_else(String::new, |it| format!("{}: {}", it.reason, it.message))
+    }
+
+    #[test]
+    fn f97_a_pool_that_names_what_nobody_has_is_not_ready() {
+        assert_eq!(said(&json!({})), "");
+        for (change, expected) in [
+            (json!({"nodeClass": "other"}), "there is no NodeClass other"),
+            (
+                json!({"clusters": ["typo"]}),
+                "there is no ProxmoxCluster typo",
+            ),
+            (
+                json!({"policies": {"hostSelection": {"use": "mine"}}}),
+                "there is no host-selection policy mine; mount mine.wasm",
+            ),
+            (
+                json!({"policies": {"scaleDown": {"use": "broken"}}}),
+                "PolicyRefused: spec.policies.scaleDown: the file of policy broken is refused",
+            ),
+        ] {
+            let text = said(&change);
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+}
