@@ -133,10 +133,11 @@ async fn a_removal_that_is_held_while_it_looks_goes_no_further() {
     let (lab, mut host, claim) = at_rest().await;
     let look = Matcher::new(Method::GET, "/nodes/*/qemu/*/config");
     lab.faults
-        .inject(look, Fault::Delay(Duration::from_secs(3)), 1);
+        .inject(look, Fault::Delay(Duration::from_secs(3)), 2);
     let remove = advance(&claim, REMOVE);
     host.actor.start(&remove, &host.world, &host.term).await;
-    sleep(Duration::from_secs(1)).await;
+    // The first look is the drain's: whether the machine of a dead Node is off.
+    sleep(Duration::from_secs(4)).await;
     let status = lab.claim().await.expect("it is there").facts.status;
     assert_eq!(status.intent.map(|intent| intent.op), Some(Op::Tombstone));
     let hold = advance(&claim, Verdict::Hold(Hold::ClaimPaused));
