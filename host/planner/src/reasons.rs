@@ -266,6 +266,101 @@ impl Kept {
     }
 }
 
+/// The reasons of `Removable`, each with what it says to people.
+pub const REMOVABLE_REASONS: [(&str, &str); 25] = [
+    (
+        "CurrentlyBeingDeleted",
+        "True: kproxide removes it now. The message says why.",
+    ),
+    (
+        "OnHold",
+        "kproxide does nothing to it now. The message says why, and what ends that.",
+    ),
+    (
+        "DrainGivenUp",
+        "Its drain was given up. The message says why.",
+    ),
+    ("NotAutoscaled", "Its NodePool is gone."),
+    (
+        "ScaleDownDisabled",
+        "scaleDown.enabled is false in its NodePool.",
+    ),
+    (
+        "ScaleDownDisabledAnnotation",
+        "An annotation keeps it. The message names it.",
+    ),
+    (
+        "NeedsAPerson",
+        "The message says what you have to do first.",
+    ),
+    (
+        "RecentlyUnremovable",
+        "Its drain was given up a short time ago. kproxide tries again later.",
+    ),
+    (
+        "AwaitsReplacement",
+        "The machine that replaces it is being made.",
+    ),
+    (
+        "ReplacementTooSmall",
+        "Its replacement is in service, but a pod does not fit there.",
+    ),
+    (
+        "NoRoomForReplacement",
+        "Only when it has gone is there room for its replacement. Make room, or set disruption.oldFirst.",
+    ),
+    (
+        "RemovedBeforeReplacement",
+        "It goes first, because there is no room for both.",
+    ),
+    (
+        "ReplacementNotMade",
+        "kproxide cannot make its replacement now. The message says why.",
+    ),
+    (
+        "ReplacesAnother",
+        "It replaces a machine that still stands.",
+    ),
+    (
+        "NotReady",
+        "Its Node is not Ready. kproxide repairs it when repairAfter is over.",
+    ),
+    ("Cordoned", "Somebody has cordoned its Node."),
+    (
+        "PodsExpected",
+        "Pending pods, or pods of Nodes that go, will run there.",
+    ),
+    (
+        "HeadroomNeeded",
+        "Without it the cluster or its NodePool would not keep its headroom.",
+    ),
+    (
+        "NoPlaceToMovePods",
+        "A pod there fits on no other Node. The message names it.",
+    ),
+    (
+        "BlockedByPod",
+        "A pod there must not be evicted. The message names it, and why.",
+    ),
+    (
+        "NotUnneededLongEnough",
+        "minNodeAge, stabilization or unneededTime is not over yet.",
+    ),
+    (
+        "MaxDeletionCountReached",
+        "As many removals are under way as scaleDown.budget allows.",
+    ),
+    ("MinSizeReached", "Its NodePool keeps minNodes machines."),
+    (
+        "KeptByPolicy",
+        "The scale-down policy of its NodePool has left it out.",
+    ),
+    (
+        "PolicyFailed",
+        "The scale-down policy of its NodePool gave no usable answer.",
+    ),
+];
+
 /// The reason of `Removable=True`.
 pub const REMOVING: &str = "CurrentlyBeingDeleted";
 

@@ -245,6 +245,7 @@ pub(super) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
 #[cfg(test)]
 mod tests {
     use kproxide_planner::claim::READY_REASONS;
+    use kproxide_planner::reasons::REMOVABLE_REASONS;
 
     use super::*;
 
@@ -334,6 +335,9 @@ mod tests {
         }
         for (word, means) in READY_REASONS {
             table += &format!("| `{word}` | Ready of NodeClaim | {means} |\n");
+        }
+        for (word, means) in REMOVABLE_REASONS {
+            table += &format!("| `{word}` | Removable of NodeClaim | {means} |\n");
         }
         let path = root("../charts/kproxide/CONDITIONS.md");
         let text = std::fs::read_to_string(&path).unwrap();

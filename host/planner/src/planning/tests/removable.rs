@@ -106,3 +106,24 @@ fn after_a_start_what_is_written_stands() {
         assert_eq!(told, [] as [&str; 0]);
     }
 }
+
+#[test]
+fn the_list_of_reasons_has_those_that_are_written() {
+    let source = include_str!("../../reasons.rs");
+    let body = |function: &str| {
+        let (_, rest) = source.split_once(function).unwrap();
+        rest.split_once("\n    }\n").unwrap().0
+    };
+    let quoted = |text: &'static str| text.split('"').skip(1).step_by(2);
+    let mut written: Vec<&str> = quoted(body("pub fn event(&self)"))
+        .chain(quoted(body("pub fn word(&self)")))
+        .chain([crate::reasons::REMOVING])
+        .collect();
+    let mut listed: Vec<&str> = crate::reasons::REMOVABLE_REASONS
+        .iter()
+        .map(|(word, _)| *word)
+        .collect();
+    written.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, written);
+}
