@@ -45,9 +45,19 @@ impl World {
 
     /// Sends a request that starts a task, waits for the task and returns its exit status.
     async fn task(&self, method: Method, path: &str, form: &str) -> String {
+        let upid = self.begin(method, path, form).await;
+        self.ended(&upid).await
+    }
+
+    /// Sends a request that starts a task, and returns its UPID.
+    async fn begin(&self, method: Method, path: &str, form: &str) -> String {
         let (status, body) = self.call(method, path, form).await;
         assert_eq!(status, 200, "{path}: {body}");
-        let upid = body["data"].as_str().unwrap();
+        body["data"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits for the end of a task and returns its exit status.
+    async fn ended(&self, upid: &str) -> String {
         let node = upid.split(':').nth(1).unwrap();
         loop {
             let status = self

@@ -29,22 +29,31 @@ async fn p7_a_clone_that_waited_for_a_lock_says_so_first() {
         .locks()
         .config("pve1", 9001, Duration::from_secs(1), |_| ())
         .await;
-    let (_, body) = world
-        .call(Method::POST, "/nodes/pve1/qemu/9001/clone", "newid=101")
+    let upid = world
+        .begin(Method::POST, "/nodes/pve1/qemu/9001/clone", "newid=101")
         .await;
-    let upid = body["data"].as_str().unwrap().to_owned();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let path = format!("/nodes/pve1/tasks/{upid}/log");
+    let lines = async || -> Vec<String> {
+        let log = world.get(&path).await;
+        let lines = log.as_array().unwrap().iter();
+        lines
+            .map(|line| line["t"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let waits = async {
+        while !lines()
+            .await
+            .iter()
+            .any(|line| line == "trying to acquire lock...")
+        {}
+    };
+    let within = Duration::from_secs(10);
+    tokio::time::timeout(within, waits).await.expect("it waits");
     drop(held);
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let log = world.get(&format!("/nodes/pve1/tasks/{upid}/log")).await;
-    let lines: Vec<_> = log
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|line| &line["t"])
-        .collect();
+    let end = tokio::time::timeout(Duration::from_secs(60), world.ended(&upid)).await;
+    assert_eq!(end.expect("it ends"), "OK");
     assert_eq!(
-        lines[..3],
+        lines().await[..3],
         [
             "trying to acquire lock...",
             " OK",
