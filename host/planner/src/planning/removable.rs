@@ -22,30 +22,38 @@ impl Planning<'_> {
         let known: BTreeMap<_, _> = known.map(|it| (&it.uid, it)).collect();
         let rows = self.rows.iter().filter(|row| row.node.is_some());
         for (row, told) in rows.zip(&self.report.nodes) {
-            let (kept, may_go) = match &told.outcome {
-                NodeOutcome::Removing(reason) => (Kept::Removing(*reason), true),
-                NodeOutcome::Kept(kept) => (kept.clone(), false),
+            let removing;
+            let kept = match &told.outcome {
+                NodeOutcome::Removing(reason) => {
+                    removing = Kept::Removing(*reason);
+                    &removing
+                }
+                NodeOutcome::Kept(kept) => kept,
             };
             let Some(word) = kept.word() else { continue };
+            let (may_go, message) = (word == REMOVING, kept.to_string());
+            let known = known.get(&row.claim.uid).copied();
+            let mut conditions = row.claim.status.conditions.iter();
+            let is_written = conditions.any(|it| {
+                it.kind == Condition::Removable
+                    && it.status == may_go
+                    && it.reason == word
+                    && it.message == message
+            });
+            if is_written && known.is_none() {
+                continue;
+            }
             let change = Removable {
                 claim: row.name.clone(),
                 uid: row.claim.uid.clone(),
-                may_go: may_go || word == REMOVING,
+                may_go,
                 reason: word.into(),
-                message: kept.to_string().into(),
+                message: message.into(),
             };
-            let known = known.get(&change.uid).copied();
             let is_same =
                 |it: &&AwaitedReason| it.reason == change.reason && it.message == change.message;
             let since = known.filter(is_same).map_or(self.tick.now, |it| it.since);
             let mut written = known.and_then(|it| it.written);
-            let mut conditions = row.claim.status.conditions.iter();
-            let is_written = conditions.any(|it| {
-                it.kind == Condition::Removable
-                    && it.status == change.may_go
-                    && *it.reason == *change.reason
-                    && *it.message == *change.message
-            });
             if !is_written {
                 let rested = written.map_or(since, |written| later(written, RESTS));
                 if self.tick.reached(later(since, HOLDS).max(rested)) {
