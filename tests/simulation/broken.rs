@@ -102,6 +102,7 @@ const CAUGHT_IN: &[(Mutant, What)] = &[
     (Mutant::LimitIgnored, What::Scene("all-silent")),
     (Mutant::RoomIgnored, What::Seed(29)),
     (Mutant::LoopsWithoutEnd, What::Scene("refused")),
+    (Mutant::SilentIsOff, What::Scene("two-silent-nodes")),
     (Mutant::KeepIgnored, What::Scene("kept")),
     (Mutant::TaintLeft, What::Scene("drain-given-up")),
     (Mutant::PolicyUnchecked, What::Scene("misplaced")),

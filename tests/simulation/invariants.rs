@@ -11,7 +11,8 @@ use kproxide_simulator::pve::{AuditEntry, Birth};
 use serde_json::Value;
 
 use crate::history::{AT_ONCE, Notice, Notices, OUR_TOKEN, is_machine, is_of_host};
-use crate::object::{CLAIMS, drain_reason, is_bad, is_tainted, is_voluntary, name, text};
+use crate::nodes::{goes_at_our_will, machine_runs, most_are_bad};
+use crate::object::{CLAIMS, drain_reason, is_out_of_service, is_tainted, name, text};
 use crate::scenario::Scenario;
 
 const NODES: &str = "nodes";
@@ -43,6 +44,8 @@ pub(crate) struct Watch {
     claims: BTreeMap<String, Claim>,
     /// When our taint came to a Node, by its name.
     tainted: BTreeMap<String, Timestamp>,
+    /// Nodes of which Kubernetes was told that nothing runs there any more.
+    out_of_service: BTreeSet<String>,
     leaving: BTreeSet<String>,
     /// Who held the Lease from when on; nobody is "".
     leases: Vec<(Timestamp, String)>,
@@ -92,6 +95,7 @@ impl Watch {
             notices: Notices::new(lab, &[CLAIMS, NODES, PODS, LEASES]),
             claims: BTreeMap::new(),
             tainted: BTreeMap::new(),
+            out_of_service: BTreeSet::new(),
             leaving: BTreeSet::new(),
             leases: Vec::new(),
             terms: Vec::new(),
@@ -270,25 +274,32 @@ impl Watch {
         let name = name(object).to_owned();
         if kind == ChangeKind::Deleted {
             self.tainted.remove(&name);
-            let uuid = text(&object["status"]["nodeInfo"]["systemUUID"]);
-            let snapshot = lab.pve.snapshot();
-            let runs = snapshot.vms.iter().any(|vm| {
-                let its = vm.smbios_uuid.as_deref().unwrap_or_default();
-                vm.running && its.eq_ignore_ascii_case(uuid)
-            });
-            if runs {
-                self.suspicions.push(Suspicion {
-                    verb: Verb::Delete,
-                    resource: NODES,
-                    name: name.clone(),
-                    at: now,
-                    what: format!("S8: Node {name} is deleted while its machine runs"),
-                });
-            }
-        } else if is_tainted(object) {
+            self.out_of_service.remove(&name);
+            self.suspect_if_it_runs(lab, object, Verb::Delete, "S8", "deleted");
+            return;
+        }
+        if is_out_of_service(object) && self.out_of_service.insert(name.clone()) {
+            self.suspect_if_it_runs(lab, object, Verb::Patch, "S25", "tainted out-of-service");
+        } else if !is_out_of_service(object) {
+            self.out_of_service.remove(&name);
+        }
+        if is_tainted(object) {
             self.tainted.entry(name).or_insert(now);
         } else {
             self.tainted.remove(&name);
+        }
+    }
+
+    fn suspect_if_it_runs(&mut self, lab: &Lab, node: &Value, verb: Verb, law: &str, done: &str) {
+        let name = name(node);
+        if machine_runs(lab, node) {
+            self.suspicions.push(Suspicion {
+                verb,
+                resource: NODES,
+                name: name.to_owned(),
+                at: lab.clock.now(),
+                what: format!("{law}: Node {name} is {done} while its machine runs"),
+            });
         }
     }
 
@@ -570,31 +581,4 @@ fn op(entry: &AuditEntry) -> Option<(u32, &'static str)> {
         (_, _) => return None,
     };
     Some((vmid.parse().ok()?, op))
-}
-
-/// More than half of the Nodes of machines in service, and more than a few, have not been Ready for a minute.
-fn most_are_bad(lab: &Lab, now: Timestamp) -> bool {
-    let claims = lab.kube.list(CLAIMS);
-    let in_service: BTreeSet<&str> = claims
-        .iter()
-        .filter(|claim| ["Initialized", "Draining"].contains(&text(&claim["status"]["phase"])))
-        .filter_map(|claim| claim["status"]["nodeName"].as_str())
-        .collect();
-    let nodes = lab.kube.list(NODES);
-    let bad = nodes
-        .iter()
-        .filter(|node| in_service.contains(name(node)) && is_bad(node, now));
-    let bad = bad.count();
-    bad > 3 && bad * 2 > in_service.len()
-}
-
-/// The Node's claim goes because we would rather be without it, and not yet at anybody's word.
-fn goes_at_our_will(lab: &Lab, node: &str) -> bool {
-    let claims = lab.kube.list(CLAIMS);
-    let claim = claims
-        .iter()
-        .find(|claim| claim["status"]["nodeName"] == node);
-    claim.is_some_and(|claim| {
-        !claim["metadata"]["deletionTimestamp"].is_string() && is_voluntary(claim)
-    })
 }

@@ -23,6 +23,7 @@
     )
 )]
 
+mod nodes;
 mod object;
 mod pace;
 

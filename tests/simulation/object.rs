@@ -5,6 +5,8 @@ use serde_json::Value;
 
 pub(crate) const CLAIMS: &str = "nodeclaims.kproxide.dev";
 const TAINT: &str = "kproxide.dev/draining";
+/// Kubernetes' own: nothing runs on this Node any more.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 pub(crate) fn name(object: &Value) -> &str {
     text(&object["metadata"]["name"])
@@ -49,9 +51,18 @@ pub(crate) fn is_bad(node: &Value, now: Timestamp) -> bool {
 
 /// The Node carries our taint.
 pub(crate) fn is_tainted(node: &Value) -> bool {
+    has_taint(node, TAINT)
+}
+
+/// Kubernetes was told that nothing runs on this Node any more.
+pub(crate) fn is_out_of_service(node: &Value) -> bool {
+    has_taint(node, OUT_OF_SERVICE)
+}
+
+fn has_taint(node: &Value, key: &str) -> bool {
     let taints = node["spec"]["taints"].as_array();
     taints
         .into_iter()
         .flatten()
-        .any(|taint| taint["key"] == TAINT)
+        .any(|taint| taint["key"] == key)
 }

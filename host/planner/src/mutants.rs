@@ -81,6 +81,8 @@ mutants! {
     UnreachableIsGone = "unreachable-is-gone",
     /// What a cluster without quorum says is proof.
     QuorumIgnored = "quorum-ignored",
+    /// A machine whose kubelet is silent is off.
+    SilentIsOff = "silent-is-off",
 
     // The Ledger.
     /// What is reserved is kept in memory and not written.
@@ -139,6 +141,10 @@ mutants! {
     KeepIgnored = "keep-ignored",
     /// Machines are made without end for pods that do not use them.
     LoopsWithoutEnd = "loops-without-end",
+
+    // What is told.
+    /// Conditions count something, and are written each time.
+    ConditionsCount = "conditions-count",
 
     // Orphans.
     /// A machine without a claim is removed without grace.

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::facts::{ClassFacts, LearnedNode};
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kproxide_planner::learned;
+use kproxide_planner::mutants::{Mutant, broken};
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -204,7 +205,10 @@ impl StatusWriter {
                 message,
                 passes: _,
             } = judged.into_owned();
-            let message = truncated(&message, 4000);
+            let message = match broken(Mutant::ConditionsCount) {
+                true => now.to_string(),
+                false => truncated(&message, 4000),
+            };
             let stays = old.filter(|old| old.status == status);
             let since = stays.map(|old| old.last_transition_time.clone());
             let says_so = stays.is_some_and(|old| old.reason == reason && old.message == message);
@@ -213,7 +217,8 @@ impl StatusWriter {
                     Some(_) => MOST_CHANGES / 2,
                     None => MOST_CHANGES,
                 };
-                if self.changes_lately(key, kind, now) >= most {
+                let lately = self.changes_lately(key, kind, now);
+                if lately >= most && !broken(Mutant::ConditionsCount) {
                     continue;
                 }
                 turns.push(Turn {

@@ -39,6 +39,8 @@ pub(super) const fn laws(mutant: Mutant) -> &'static [&'static str] {
         Mutant::PolicyMisnamed => &["S13"],
         Mutant::PodsFitNowhere => &["S15"],
         Mutant::LoopsWithoutEnd => &["S23"],
+        Mutant::ConditionsCount => &["S24"],
+        Mutant::SilentIsOff => &["S25"],
         Mutant::DestroyByVmid
         | Mutant::TrustTags
         | Mutant::StaleProof
@@ -60,9 +62,9 @@ pub(super) const fn laws(mutant: Mutant) -> &'static [&'static str] {
 }
 
 /// How violations that do name their law begin.
-const NAMED: [&str; 21] = [
+const NAMED: [&str; 22] = [
     "S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S16", "S20", "S21",
-    "S22", "S23", "S24", "L4", "L6", "L8", "L13",
+    "S22", "S23", "S24", "S25", "L4", "L6", "L8", "L13",
 ];
 
 /// Words of violations that do not.

@@ -13,6 +13,7 @@ use super::step::{StatusChange, Step};
 use super::subject::Subject;
 use crate::facts::NodeFacts;
 use crate::ids::NodeName;
+use crate::mutants::{Mutant, broken};
 use crate::plan::RemovalReason;
 use crate::time::later;
 
@@ -102,7 +103,7 @@ fn dead<'o>(
 /// nothing, unless a person says that it is off.
 pub(super) fn is_proven_off(subject: &Subject<'_>, observed: &Observed) -> bool {
     let is_off = |machine: &Machine| {
-        machine.power == Power::Off
+        (machine.power == Power::Off || broken(Mutant::SilentIsOff))
             && machine.lock.is_none()
             && prove(subject, machine, Made::Configured).is_ok()
     };
