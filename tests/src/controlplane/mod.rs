@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use tokio::sync::Mutex;
 
 pub use api::{Api, ApiError, Changes};
-pub use programs::{Availability, CommandError, Programs, require_controlplane};
+pub use programs::{CommandError, Programs, require_controlplane};
 pub use server::ServerError;
 
 pub(crate) use kubeconfig::kubeconfig;

@@ -1,0 +1,42 @@
+//! `cargo image`: the container image of this state of the sources, and how to bring it to a cluster.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use kproxide_testkit::{release_binary, require_release_tool};
+
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command for people"
+)]
+fn main() -> ExitCode {
+    if std::env::args_os().len() > 1 {
+        eprintln!(
+            "usage: cargo image\nIt writes an archive for this computer's architecture to target/image."
+        );
+        return ExitCode::from(2);
+    }
+    let executable = std::env::current_exe().expect("a process has an executable");
+    // <target>/<profile>/image
+    let target = executable.ancestors().nth(2).unwrap_or(Path::new("target"));
+    let Some(tool) = require_release_tool() else {
+        return ExitCode::FAILURE;
+    };
+    let binary = release_binary(
+        target,
+        &["--package=kproxide", "--no-default-features"],
+        "kproxide",
+        "KPROXIDE_E2E_BINARY",
+    );
+    match tool.image(&binary, &target.join("image")) {
+        Ok(image) => {
+            println!("{image}");
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            eprintln!("{}", reason.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
