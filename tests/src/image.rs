@@ -12,16 +12,16 @@ use serde_json::Value;
 use crate::go::GoProgram;
 
 const SOURCES: [(&str, &str); 5] = [
-    ("go.mod", include_str!("../release/go.mod")),
-    ("go.sum", include_str!("../release/go.sum")),
-    ("main.go", include_str!("../release/main.go")),
-    ("files.go", include_str!("../release/files.go")),
-    ("image.go", include_str!("../release/image.go")),
+    ("go.mod", include_str!("../packaging/go.mod")),
+    ("go.sum", include_str!("../packaging/go.sum")),
+    ("main.go", include_str!("../packaging/main.go")),
+    ("files.go", include_str!("../packaging/files.go")),
+    ("image.go", include_str!("../packaging/image.go")),
 ];
 
 /// What makes images and checks workflows: a Go program of this package.
 #[derive(Clone, Debug)]
-pub struct ReleaseTool {
+pub struct Packager {
     path: PathBuf,
 }
 
@@ -30,12 +30,12 @@ pub struct ReleaseTool {
 /// # Panics
 ///
 /// When the build fails. Without Go with `CI=true`, where skipping would hide that nothing was tested.
-pub fn require_release_tool() -> Option<ReleaseTool> {
-    static TOOL: LazyLock<GoProgram> = LazyLock::new(|| {
-        let called = "the program that makes the image";
-        GoProgram::new("release", called, &SOURCES, "-s -w".to_owned())
+pub fn require_packager() -> Option<Packager> {
+    static PACKAGER: LazyLock<GoProgram> = LazyLock::new(|| {
+        let called = "the program that makes images";
+        GoProgram::new("packaging", called, &SOURCES, "-s -w".to_owned())
     });
-    TOOL.require().map(|path| ReleaseTool { path })
+    PACKAGER.require().map(|path| Packager { path })
 }
 
 /// An image that was made.
@@ -62,7 +62,7 @@ struct Wanted {
     version: String,
 }
 
-impl ReleaseTool {
+impl Packager {
     /// Where the executable is. It is linked statically.
     pub fn path(&self) -> &Path {
         &self.path

@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`release_binary`] builds what is shipped, [`ReleaseTool`] the image of it. [`oracle::Scheduler`] says what kube-scheduler's filters say.
+//! [`release_binary`] builds what is shipped, [`Packager`] the image of it. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
@@ -28,7 +28,7 @@ pub mod oracle;
 
 pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
 pub use eventually::{Probe, eventually};
-pub use image::{Image, ReleaseTool, require_release_tool};
+pub use image::{Image, Packager, require_packager};
 pub use kubelet::{PodLauncher, RunningPod};
 pub use release::release_binary;
 

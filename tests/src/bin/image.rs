@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use kproxide_testkit::{release_binary, require_release_tool};
+use kproxide_testkit::{release_binary, require_packager};
 
 #[expect(
     clippy::print_stdout,
@@ -13,14 +13,14 @@ use kproxide_testkit::{release_binary, require_release_tool};
 fn main() -> ExitCode {
     if std::env::args_os().len() > 1 {
         eprintln!(
-            "usage: cargo image\nIt writes an archive for this computer's architecture to target/image."
+            "usage: cargo image\nIt writes an archive for this computer's architecture to target."
         );
         return ExitCode::from(2);
     }
     let executable = std::env::current_exe().expect("a process has an executable");
     // <target>/<profile>/image
     let target = executable.ancestors().nth(2).unwrap_or(Path::new("target"));
-    let Some(tool) = require_release_tool() else {
+    let Some(packager) = require_packager() else {
         return ExitCode::FAILURE;
     };
     let binary = release_binary(
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         "kproxide",
         "KPROXIDE_E2E_BINARY",
     );
-    match tool.image(&binary, &target.join("image")) {
+    match packager.image(&binary, target) {
         Ok(image) => {
             println!("{image}");
             ExitCode::SUCCESS

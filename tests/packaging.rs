@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use kproxide_testkit::require_release_tool;
+use kproxide_testkit::require_packager;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -19,17 +19,17 @@ use sha2::{Digest as _, Sha256};
 
 #[test]
 fn the_same_program_gives_the_same_archive_and_another_one_another() {
-    let Some(tool) = require_release_tool() else {
+    let Some(packager) = require_packager() else {
         return;
     };
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let other = folders[2].path().join("other");
-    let mut program = fs::read(tool.path()).unwrap();
+    let mut program = fs::read(packager.path()).unwrap();
     program.push(0);
     fs::write(&other, program).unwrap();
-    let [one, again] =
-        [&folders[0], &folders[1]].map(|folder| tool.image(tool.path(), folder.path()).unwrap());
-    let other = tool.image(&other, folders[2].path()).unwrap();
+    let [one, again] = [&folders[0], &folders[1]]
+        .map(|folder| packager.image(packager.path(), folder.path()).unwrap());
+    let other = packager.image(&other, folders[2].path()).unwrap();
 
     assert_eq!(one.digest, again.digest);
     assert!(fs::read(&one.archive).unwrap() == fs::read(&again.archive).unwrap());
@@ -39,11 +39,11 @@ fn the_same_program_gives_the_same_archive_and_another_one_another() {
 
 #[test]
 fn the_archive_is_an_image_to_oci_and_to_docker_by_the_charts_name() {
-    let Some(tool) = require_release_tool() else {
+    let Some(packager) = require_packager() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let image = tool.image(tool.path(), folder.path()).unwrap();
+    let image = packager.image(packager.path(), folder.path()).unwrap();
     let unpacked = folder.path().join("unpacked");
     let config = image.unpack(&unpacked, &folder.path().join("root"));
     let read = |path: &str| fs::read(unpacked.join(path)).unwrap();
@@ -115,11 +115,11 @@ fn the_archive_is_an_image_to_oci_and_to_docker_by_the_charts_name() {
 
 #[test]
 fn the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else() {
-    let Some(tool) = require_release_tool() else {
+    let Some(packager) = require_packager() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let image = tool.image(tool.path(), folder.path()).unwrap();
+    let image = packager.image(packager.path(), folder.path()).unwrap();
     let root = folder.path().join("root");
     let config = image.unpack(&folder.path().join("unpacked"), &root);
 
@@ -135,7 +135,7 @@ fn the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else() {
         "-rwxr-xr-x 0/0 kproxide",
     ];
     assert_eq!(entries, expected);
-    assert!(fs::read(root.join("kproxide")).unwrap() == fs::read(tool.path()).unwrap());
+    assert!(fs::read(root.join("kproxide")).unwrap() == fs::read(packager.path()).unwrap());
     let users = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert_eq!(users, "kproxide:x:65532:65532:kproxide:/:/sbin/nologin\n");
 
@@ -158,13 +158,13 @@ fn the_image_holds_the_program_the_authorities_and_its_user_and_nothing_else() {
 
 #[test]
 fn a_program_that_the_image_could_not_start_is_refused_with_the_way_out() {
-    let Some(tool) = require_release_tool() else {
+    let Some(packager) = require_packager() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     // Cargo links tests dynamically.
     let dynamic = std::env::current_exe().unwrap();
-    let refused = tool.image(&dynamic, folder.path()).unwrap_err();
+    let refused = packager.image(&dynamic, folder.path()).unwrap_err();
     assert!(
         refused.contains("-C target-feature=+crt-static"),
         "{refused}"
@@ -173,7 +173,7 @@ fn a_program_that_the_image_could_not_start_is_refused_with_the_way_out() {
     let program = folder.path().join("program");
     let image = |machine: u16, alignment: u64| {
         fs::write(&program, elf(machine, alignment)).unwrap();
-        tool.image(&program, folder.path())
+        packager.image(&program, folder.path())
     };
     const X86_64: u16 = 62;
     const AARCH64: u16 = 183;
@@ -187,7 +187,7 @@ fn a_program_that_the_image_could_not_start_is_refused_with_the_way_out() {
     assert!(refused.contains("x86-64 and arm64"), "{refused}");
 
     fs::write(&program, "#!/bin/sh\n").unwrap();
-    let refused = tool.image(&program, folder.path()).unwrap_err();
+    let refused = packager.image(&program, folder.path()).unwrap_err();
     assert!(refused.contains("program"), "{refused}");
 }
 

@@ -1,9 +1,9 @@
-// Command release makes and checks what a release consists of, on machines that have
+// Command packaging makes and checks what a release consists of, on machines that have
 // no container engine. The first argument says what to do:
 //
-//	release image -binary kproxide -name ghcr.io/kproxide/kproxide:0.1.0 -version 0.1.0 -output kproxide.tar
-//	release files FOLDER
-//	release actionlint .github/workflows/ci.yml
+//	packaging image -binary kproxide -name ghcr.io/kproxide/kproxide:0.1.0 -version 0.1.0 -output kproxide.tar
+//	packaging files FOLDER
+//	packaging actionlint .github/workflows/ci.yml
 //
 // go.mod pins everything that it is made of, the certificates of public authorities too.
 package main
@@ -41,6 +41,6 @@ func main() {
 }
 
 func fail(err error) {
-	fmt.Fprintln(os.Stderr, "release:", err)
+	fmt.Fprintln(os.Stderr, "packaging:", err)
 	os.Exit(1)
 }

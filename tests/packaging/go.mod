@@ -1,4 +1,4 @@
-module kproxide.dev/tests/release
+module kproxide.dev/tests/packaging
 
 go 1.26.0
 
