@@ -11,6 +11,7 @@ use crate::render::{chart, render, required_values, values, values_file};
 const NAMESPACE: &str = "autoscaling";
 const NODES: &str = "/api/v1/nodes";
 const CLAIM: &str = "kproxide.dev/claim";
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// The API server takes a new policy up within a second or two.
 const SOON: Duration = Duration::from_secs(120);
@@ -208,6 +209,16 @@ async fn takes_nothing_away(thief: &Thief) {
         "spec": { "taints": [theirs, { "key": "gpu", "effect": "NoExecute" }] },
     });
     thief.patch("joined", &marked).await.unwrap();
+
+    // kproxide's own value of this label may go, and nobody else's.
+    let excluded = |value: Value| json!({ "metadata": { "labels": { EXCLUDED: value } } });
+    for value in [json!("kproxide"), Value::Null, json!("true")] {
+        thief.patch("joined", &excluded(value)).await.unwrap();
+    }
+    refused(thief.patch("joined", &excluded(Value::Null)).await, why);
+    let changed = thief.patch("joined", &excluded(json!("kproxide"))).await;
+    let why = "kproxide may not change the value of the label node.kubernetes.io/exclude-from";
+    refused(changed, why);
 }
 
 /// RBAC lets it change NodePools, NodeClasses and ProxmoxClusters.

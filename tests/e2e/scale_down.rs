@@ -65,6 +65,7 @@ fn when_load_falls_nodes_go_one_by_one_and_no_pod_is_lost() {
         stage.until_nothing_is_left().await;
         // Empty ones too.
         assert_eq!(witness.most_leaving().await, 1);
+        assert_eq!(witness.most_leaving_in_load_balancers().await, 0);
         assert_eq!(stage.born(), at_first, "a removal caused a launch");
         stage.end().await;
     });

@@ -16,6 +16,8 @@ const NODES: &str = "/api/v1/nodes?labelSelector=kproxide.dev%2Fclaim";
 pub(crate) struct Witness {
     pods: Following,
     nodes: Following,
+    /// Nodes that are being drained, and that load balancers still use.
+    balanced: Following,
     _tasks: JoinSet<()>,
 }
 
@@ -27,6 +29,14 @@ impl Witness {
             pods: Following::start(api, pods, is_ready, usize::min, &mut tasks).await,
             nodes: Following::start(api, NODES.to_owned(), is_leaving, usize::max, &mut tasks)
                 .await,
+            balanced: Following::start(
+                api,
+                NODES.to_owned(),
+                |node| is_leaving(node) && !is_excluded(node),
+                usize::max,
+                &mut tasks,
+            )
+            .await,
             _tasks: tasks,
         }
     }
@@ -39,6 +49,11 @@ impl Witness {
     /// The most Nodes that were being taken away at one moment until now.
     pub(crate) async fn most_leaving(&self) -> usize {
         self.nodes.worst().await
+    }
+
+    /// The most Nodes that were being drained at one moment until now, and to which load balancers sent connections.
+    pub(crate) async fn most_leaving_in_load_balancers(&self) -> usize {
+        self.balanced.worst().await
     }
 }
 
@@ -54,6 +69,10 @@ fn is_leaving(node: &Value) -> bool {
             .any(|taint| taint["key"] == "kproxide.dev/draining")
     });
     draining || node["spec"]["unschedulable"] == true
+}
+
+fn is_excluded(node: &Value) -> bool {
+    !node["metadata"]["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"].is_null()
 }
 
 /// One list, and the worst number of its objects that `counts` was true of.

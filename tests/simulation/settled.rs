@@ -34,6 +34,9 @@ const BACKOFF_MEMORY: SignedDuration = SignedDuration::from_hours(3);
 const IN_VAIN_MEMORY: SignedDuration = SignedDuration::from_hours(1);
 const TRIES_MEMORY: SignedDuration = SignedDuration::from_hours(24);
 
+/// On a Node that is being drained.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
 /// Size of the drive that cloud-init reads.
 const CLOUD_INIT: u64 = 4 << 20;
 
@@ -281,13 +284,15 @@ fn check_claim(
         }
     }
     if node["spec"]["unschedulable"] == true
+        || !node["metadata"]["labels"][EXCLUDED].is_null()
         || node["spec"]["taints"].as_array().is_some_and(|taints| {
             taints
                 .iter()
                 .any(|taint| taint["effect"] != "PreferNoSchedule")
         })
     {
-        wrong(format!("its Node is closed: {}", node["spec"]));
+        let labels = &node["metadata"]["labels"];
+        wrong(format!("its Node is closed: {labels} {}", node["spec"]));
     }
 }
 

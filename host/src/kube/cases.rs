@@ -320,6 +320,8 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     );
     let facts = nodes::get(client, &node.name).await.unwrap().unwrap();
     assert!(facts.unschedulable && tainted(&facts, keys::DRAINING_TAINT));
+    let excluded = facts.labels.get(keys::EXCLUDE_FROM_LOAD_BALANCERS);
+    assert_eq!(excluded.map(String::as_str), Some(keys::EXCLUDED_BY_US));
     assert_eq!(
         nodes::uncordon(client, &node, &claim).await.unwrap(),
         NodeWrite::Written
@@ -328,6 +330,7 @@ pub(super) async fn f57_a_node_is_marked_cordoned_and_deleted_by_uid(client: &Cl
     assert!(
         !facts.unschedulable
             && !tainted(&facts, keys::DRAINING_TAINT)
+            && !facts.labels.contains_key(keys::EXCLUDE_FROM_LOAD_BALANCERS)
             && tainted(&facts, "dedicated")
     );
 

@@ -12,8 +12,8 @@ use kproxide_planner::claim::{NodePatch, NodeRef};
 use kproxide_planner::facts::{NodeFacts, Taint, TaintEffect};
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::keys::{
-    self, CORDONED_BY_US, DRAINING_TAINT, OUT_OF_SERVICE_TAINT, UNINITIALIZED_TAINT,
-    UNNEEDED_TAINT, UNREGISTERED_TAINT,
+    self, CORDONED_BY_US, DRAINING_TAINT, EXCLUDE_FROM_LOAD_BALANCERS, EXCLUDED_BY_US,
+    OUT_OF_SERVICE_TAINT, UNINITIALIZED_TAINT, UNNEEDED_TAINT, UNREGISTERED_TAINT,
 };
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ pub async fn mark(
     change(client, node, claim, |view| marks_patch(view, marks)).await
 }
 
-/// Marks the Node unschedulable and taints it [`DRAINING_TAINT`]; repeatable.
+/// Marks the Node unschedulable, taints it [`DRAINING_TAINT`], and takes it out of external load balancers; repeatable.
 pub async fn cordon(
     client: &Client,
     node: &NodeRef,
@@ -82,7 +82,8 @@ pub async fn cordon(
     change(client, node, claim, cordon_patch).await
 }
 
-/// Undoes [`cordon`] and [`out_of_service`]. Can be repeated. A Node that a user had cordoned before stays unschedulable.
+/// Undoes [`cordon`] and [`out_of_service`]. Can be repeated. What a user had done to the Node before stays: it is
+/// unschedulable, or out of load balancers, as it was.
 pub async fn uncordon(
     client: &Client,
     node: &NodeRef,
@@ -237,12 +238,16 @@ fn is_tainted(node: &NodeView, key: &str) -> bool {
 fn cordon_patch(node: &NodeView) -> Option<Value> {
     let cordoned = node.spec.unschedulable == Some(true);
     let tainted = is_tainted(node, DRAINING_TAINT);
-    if cordoned && tainted {
+    let excluded = excluded_by(node).is_some();
+    if cordoned && tainted && excluded {
         return None;
     }
     let mut patch = json!({ "spec": { "unschedulable": true } });
     if !cordoned {
         patch["metadata"]["annotations"][CORDONED_BY_US] = json!("true");
+    }
+    if !excluded {
+        patch["metadata"]["labels"][EXCLUDE_FROM_LOAD_BALANCERS] = json!(EXCLUDED_BY_US);
     }
     if !tainted {
         let mut taints = node.spec.taints.clone();
@@ -254,6 +259,12 @@ fn cordon_patch(node: &NodeView) -> Option<Value> {
         patch["spec"]["taints"] = json!(taints);
     }
     Some(patch)
+}
+
+/// The value of the label that keeps the Node out of load balancers.
+fn excluded_by(node: &NodeView) -> Option<&str> {
+    let labels = node.metadata.labels.as_ref()?;
+    Some(labels.get(EXCLUDE_FROM_LOAD_BALANCERS)?)
 }
 
 fn unneeded_patch(node: &NodeView, is_unneeded: bool) -> Option<Value> {
@@ -275,10 +286,14 @@ fn uncordon_patch(node: &NodeView) -> Option<Value> {
     let annotations = node.metadata.annotations.as_ref();
     let by_us = annotations.is_some_and(|all| all.contains_key(CORDONED_BY_US));
     let tainted = is_tainted(node, DRAINING_TAINT) || is_tainted(node, OUT_OF_SERVICE_TAINT);
-    if !by_us && !tainted {
+    let excluded = excluded_by(node) == Some(EXCLUDED_BY_US);
+    if !by_us && !tainted && !excluded {
         return None;
     }
     let mut patch = json!({});
+    if excluded {
+        patch["metadata"]["labels"][EXCLUDE_FROM_LOAD_BALANCERS] = Value::Null;
+    }
     if by_us {
         patch["metadata"]["annotations"][CORDONED_BY_US] = Value::Null;
         patch["spec"]["unschedulable"] = Value::Null;
@@ -374,13 +389,39 @@ mod tests {
             json!("true")
         );
 
-        let drained = node(patch["spec"].clone(), json!({CORDONED_BY_US: "true"}));
+        assert_eq!(
+            patch["metadata"]["labels"],
+            json!({EXCLUDE_FROM_LOAD_BALANCERS: EXCLUDED_BY_US})
+        );
+
+        let mut drained = node(patch["spec"].clone(), json!({CORDONED_BY_US: "true"}));
+        drained.metadata.labels = Some(excluded(EXCLUDED_BY_US));
         assert_eq!(cordon_patch(&drained), None);
         assert_eq!(
             uncordon_patch(&drained).unwrap(),
-            json!({"metadata": {"annotations": {CORDONED_BY_US: null}}, "spec": {"unschedulable": null, "taints": []}})
+            json!({
+                "metadata": {"annotations": {CORDONED_BY_US: null}, "labels": {EXCLUDE_FROM_LOAD_BALANCERS: null}},
+                "spec": {"unschedulable": null, "taints": []},
+            })
         );
         assert_eq!(uncordon_patch(&node(json!({}), json!({}))), None);
+    }
+
+    fn excluded(value: &str) -> BTreeMap<String, String> {
+        [(EXCLUDE_FROM_LOAD_BALANCERS.to_owned(), value.to_owned())].into()
+    }
+
+    #[test]
+    fn a_node_that_somebody_else_took_out_of_load_balancers_stays_out_of_them() {
+        for theirs in ["", "true"] {
+            let mut node = node(json!({}), json!({}));
+            node.metadata.labels = Some(excluded(theirs));
+            let patch = cordon_patch(&node).unwrap();
+            assert_eq!(patch.pointer("/metadata/labels"), None);
+            node.spec = serde_json::from_value(patch["spec"].clone()).unwrap();
+            let back = uncordon_patch(&node).unwrap();
+            assert_eq!(back.pointer("/metadata/labels"), None);
+        }
     }
 
     #[test]

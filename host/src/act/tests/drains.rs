@@ -6,7 +6,7 @@ use http::Method;
 use jiff::Timestamp;
 use kproxide_planner::claim::Phase;
 use kproxide_planner::hold::Hold;
-use kproxide_planner::keys::DRAINING_TAINT;
+use kproxide_planner::keys::{DRAINING_TAINT, EXCLUDE_FROM_LOAD_BALANCERS, EXCLUDED_BY_US};
 use kproxide_planner::plan::{RemovalReason, Verdict};
 use kproxide_simulator::faults::Fault;
 use kproxide_simulator::matcher::Matcher;
@@ -160,6 +160,38 @@ async fn b15_a_node_whose_removal_is_no_longer_wanted_takes_pods_again() {
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, back).await);
     assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
     assert!(lab.kube.get("pods", "default", "web").is_some());
+}
+
+/// Load balancers send no new connections to a Node that goes. An operator's own label is not kproxide's to take off.
+#[tokio::test(start_paused = true)]
+async fn a_node_leaves_load_balancers_before_its_first_pod_leaves_and_comes_back_if_it_stays() {
+    let down = Verdict::Remove(RemovalReason::Underutilized);
+    for (theirs, in_drain, after) in [
+        (None, Some(EXCLUDED_BY_US), None),
+        (Some(""), Some(""), Some("")),
+        (Some("true"), Some("true"), Some("true")),
+    ] {
+        let (mut lab, mut host) = with_a_kept_pod().await;
+        if let Some(theirs) = theirs {
+            let label = json!({"metadata": {"labels": {EXCLUDE_FROM_LOAD_BALANCERS: theirs}}});
+            lab.kube.patch("nodes", "", "", CLAIM, label).unwrap();
+        }
+        let asked = async |lab: &Lab| !evictions(lab).is_empty();
+        assert!(turn(&mut lab, &mut host, &down, asked).await);
+        assert_eq!(excluded(&lab).await.as_deref(), in_drain);
+        let audit = lab.kube.audit();
+        let eviction = audit.iter().position(|it| it.subresource == "eviction");
+        let write = audit.iter().rposition(|it| it.resource == "nodes");
+        assert!(write < eviction, "the Node was written after an eviction");
+
+        assert!(turn(&mut lab, &mut host, &Verdict::Keep, in_service).await);
+        assert_eq!(excluded(&lab).await.as_deref(), after);
+    }
+}
+
+async fn excluded(lab: &Lab) -> Option<String> {
+    let node = lab.node().await.expect("it stays");
+    node.labels.get(EXCLUDE_FROM_LOAD_BALANCERS).cloned()
 }
 
 /// What Proxmox does is seen at the VM as well.
