@@ -10,6 +10,7 @@ mod render;
 mod admission;
 mod examples;
 mod install;
+mod join;
 mod objects;
 mod pod;
 mod rbac;
