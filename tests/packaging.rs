@@ -5,6 +5,8 @@
     reason = "helpers of tests are tests too: they panic where a set-up fails"
 )]
 
+mod containerfile;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

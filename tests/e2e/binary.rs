@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use kproxide_testkit::release_binary;
+use kproxide_testkit::kproxide_binary;
 
 /// The release binary as the image has it: without the simulator, linked statically.
 pub(crate) fn kproxide() -> PathBuf {
@@ -15,12 +15,7 @@ pub(crate) fn kproxide() -> PathBuf {
                 .ancestors()
                 .nth(2)
                 .expect("cargo puts binaries two folders below the target folder");
-            release_binary(
-                target,
-                &["--package=kproxide", "--no-default-features"],
-                "kproxide",
-                "KPROXIDE_E2E_BINARY",
-            )
+            kproxide_binary(target)
         })
         .clone()
 }

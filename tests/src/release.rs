@@ -4,6 +4,26 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What an optimized build is made with, besides cargo's arguments: variables of its environment.
+pub const RELEASE_ENVIRONMENT: [(&str, &str); 2] = [
+    // Going over all units of a crate once more takes a fifth longer to build than it saves the tests in speed.
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    // Clippy looks at the build with all features; that this one has no warnings either, only this says. The alias `cargo sim` has the same flags.
+    ("RUSTFLAGS", "-C target-feature=+crt-static -D warnings"),
+];
+
+/// What is built of kproxide for the image: no simulator.
+pub const KPROXIDE: [&str; 2] = ["--package=kproxide", "--no-default-features"];
+
+/// The release binary of kproxide as the image has it, or the one that `KPROXIDE_E2E_BINARY` names: see [`release_binary`].
+///
+/// # Panics
+///
+/// When it cannot be built.
+pub fn kproxide_binary(target: &Path) -> PathBuf {
+    release_binary(target, &KPROXIDE, "kproxide", "KPROXIDE_E2E_BINARY")
+}
+
 /// The executable `name` from an optimized build, linked statically, in `target` (the target folder that the tests are built in); `arguments` are those
 /// of `cargo build` that say what is built, such as `--package=kproxide`. Cargo does nothing when it is up to date. The environment variable `given`
 /// names another executable, for trying a change without an optimized build.
@@ -26,10 +46,7 @@ pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str
         .arg(format!("--target={triple}"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .env("CARGO_TARGET_DIR", target)
-        // Going over all units of a crate once more takes a fifth longer to build than it saves the tests in speed.
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        // Clippy looks at the build with all features; that this one has no warnings either, only this says. The alias `cargo sim` has the same flags.
-        .env("RUSTFLAGS", "-C target-feature=+crt-static -D warnings");
+        .envs(RELEASE_ENVIRONMENT);
     // What clippy and the outer cargo leave behind would make this another build.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();

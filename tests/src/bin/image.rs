@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use kproxide_testkit::{release_binary, require_packager};
+use kproxide_testkit::{kproxide_binary, require_packager};
 
 #[expect(
     clippy::print_stdout,
@@ -23,12 +23,7 @@ fn main() -> ExitCode {
     let Some(packager) = require_packager() else {
         return ExitCode::FAILURE;
     };
-    let binary = release_binary(
-        target,
-        &["--package=kproxide", "--no-default-features"],
-        "kproxide",
-        "KPROXIDE_E2E_BINARY",
-    );
+    let binary = kproxide_binary(target);
     match packager.image(&binary, target) {
         Ok(image) => {
             println!("{image}");
