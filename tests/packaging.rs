@@ -6,6 +6,7 @@
 )]
 
 mod containerfile;
+mod workflows;
 
 use std::collections::BTreeMap;
 use std::fs;
