@@ -17,6 +17,8 @@ use crate::stage::{CLAIMS, NAMESPACE, RELEASE, SOON};
 pub(crate) const DEFINITION: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeclaims.kproxide.dev";
 
+pub(crate) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
+
 /// Control planes, of which as many run as there are cases at one time. Cases mostly wait.
 const CLUSTERS: usize = 4;
 /// Alive as long as a case runs or waits for its turn.
@@ -175,6 +177,9 @@ impl Bench {
             let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
             api.delete(&events).await.unwrap();
         }
+        // Their attacher went with the last case.
+        self.free_all(ATTACHMENTS).await;
+        self.delete_all(ATTACHMENTS, "").await;
         // Claims are protected while a pod uses them, and volumes while a claim does.
         for storage in [
             "/api/v1/namespaces/default/persistentvolumeclaims",

@@ -23,6 +23,7 @@ mod witness;
 mod chaos;
 mod charts;
 mod crashes;
+mod dead;
 mod deletion;
 mod foreign;
 mod from_zero;

@@ -21,20 +21,26 @@ pub(crate) const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefu
 pub(crate) struct Driver {
     pub(crate) class: &'static str,
     pub(crate) name: &'static str,
-    /// Its volumes can be reached from Nodes with the same value of this label.
-    key: &'static str,
+    /// Its volumes can be reached from Nodes with the same value of this label. `None`: from all.
+    key: Option<&'static str>,
 }
 
 /// As k3s has it.
 pub(crate) const LOCAL_PATH: Driver = Driver {
     class: "local-path",
     name: "rancher.io/local-path",
-    key: HOST,
+    key: Some(HOST),
 };
 pub(crate) const PROXMOX: Driver = Driver {
     class: "proxmox",
     name: "csi.proxmox.sinextra.dev",
-    key: ZONE,
+    key: Some(ZONE),
+};
+/// A storage in the network.
+pub(crate) const SHARED: Driver = Driver {
+    class: "shared",
+    name: "shared.example",
+    key: None,
 };
 
 impl Driver {
@@ -74,9 +80,8 @@ impl Driver {
                 let _ = api.merge(&format!("{CLAIMS}/{claim}"), &again).await;
                 continue;
             };
-            let value = &node["metadata"]["labels"][self.key];
             let source = match self.key {
-                HOST => json!({"local": {"path": "/opt/local-path"}}),
+                Some(HOST) => json!({"local": {"path": "/opt/local-path"}}),
                 _ => json!({"csi": {"driver": self.name, "volumeHandle": name}}),
             };
             let mut volume = json!({
@@ -89,11 +94,14 @@ impl Driver {
                         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default",
                         "name": claim["metadata"]["name"], "uid": claim["metadata"]["uid"],
                     },
-                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                        {"key": self.key, "operator": "In", "values": [value]},
-                    ]}]}},
                 },
             });
+            if let Some(key) = self.key {
+                let value = &node["metadata"]["labels"][key];
+                volume["spec"]["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]},
+                ]}});
+            }
             let spec = volume["spec"].as_object_mut().unwrap();
             spec.extend(source.as_object().unwrap().clone());
             api.create(VOLUMES, &volume).await.unwrap();
@@ -130,7 +138,7 @@ impl Driver {
 }
 
 /// Each replica has a claim, and keeps the others away from its Node.
-fn stateful_set(name: &str, replicas: u32, class: &str) -> Value {
+pub(crate) fn stateful_set(name: &str, replicas: u32, class: &str) -> Value {
     let labels = json!({"app": name});
     let selector = json!({"matchLabels": labels});
     json!({
