@@ -78,11 +78,9 @@ async fn answer(path: &str, request: reqwest::RequestBuilder) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-#[tokio::test]
-async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out").display().to_string();
-    let mut simulation = kproxide(&["simulate", "serve", "--instant", "--out", &out])
+/// A simulation whose connection files are in this folder.
+async fn served(out: &str) -> tokio::process::Child {
+    let mut simulation = kproxide(&["simulate", "serve", "--instant", "--out", out])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -96,6 +94,94 @@ async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
         panic!("it ended");
     };
     tokio::time::timeout(SOON, served).await.unwrap();
+    simulation
+}
+
+#[tokio::test]
+async fn doctor_says_by_its_exit_code_what_it_has_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let mut simulation = served(&out).await;
+    let (kubeconfig, credentials) = (format!("{out}/kubeconfig"), format!("{out}/credentials"));
+    let doctor = async |kubeconfig: &str, more: &[&str]| {
+        let first = [
+            "doctor",
+            "--kubeconfig",
+            kubeconfig,
+            "--proxmox-credentials",
+            &credentials,
+        ];
+        let ended = kproxide(&[&first[..], more].concat()).output();
+        let ended = tokio::time::timeout(SOON, ended).await.unwrap().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            ended.status.code().unwrap(),
+            text(ended.stdout),
+            text(ended.stderr),
+        )
+    };
+    let api = Api::of(Path::new(&kubeconfig));
+    let connection = fs::read_to_string(format!("{out}/pve.json")).unwrap();
+    create_objects(&api, &serde_json::from_str(&connection).unwrap()).await;
+
+    // There is no Deployment, and the token of a simulation may do everything.
+    let (code, told, _) = doctor(&kubeconfig, &["-o", "json"]).await;
+    let report: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (code, &report["summary"]["errors"]),
+        (10, &json!(0)),
+        "{told}"
+    );
+    let findings = report["findings"].as_array().unwrap();
+    let of = |reason: &str| findings.iter().find(|it| it["reason"] == reason);
+    assert_eq!(
+        of("NotInstalled").unwrap()["object"],
+        "Deployment/kproxide/kproxide"
+    );
+    assert_eq!(of("TokenOverPrivileged").unwrap()["level"], "warning");
+    let seen = findings
+        .iter()
+        .filter(|it| it["seenFrom"] == "this computer");
+    assert_eq!(seen.count(), 1, "{told}");
+    assert_eq!(doctor(&kubeconfig, &["--fail-on", "error"]).await.0, 0);
+
+    let pool = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": { "name": "wrong" },
+        "spec": { "nodeClass": "nobody" },
+    });
+    api.create("/apis/kproxide.dev/v1alpha1/nodepools", &pool)
+        .await;
+    let (code, told, _) = doctor(&kubeconfig, &[]).await;
+    assert_eq!(code, 20, "{told}");
+    let line = "  error    NodePool/wrong: spec.nodeClass: there is no NodeClass nobody";
+    assert!(told.contains(line), "{told}");
+    assert!(told.ends_with(", errors 1\n"), "{told}");
+    assert_eq!(doctor(&kubeconfig, &["--fail-on", "never"]).await.0, 0);
+
+    // An address that no DNS server knows, by the name that stands for such names.
+    let cluster = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "ProxmoxCluster", "metadata": { "name": "away" },
+        "spec": { "endpoints": ["https://pve.invalid:8006"], "tls": { "insecureSkipVerify": true }, "credentials": "proxmox", "pool": "k8s",
+            "vmidRange": { "first": 600, "last": 699 } },
+    });
+    api.create("/apis/kproxide.dev/v1alpha1/proxmoxclusters", &cluster)
+        .await;
+    let (_, told, _) = doctor(&kubeconfig, &["-o", "yaml"]).await;
+    assert!(told.contains("NameUnknown"), "{told}");
+
+    let missing = format!("{out}/nowhere");
+    assert_eq!(doctor(&missing, &[]).await.0, 2);
+    simulation.kill().await.unwrap();
+    let (code, _, said) = doctor(&kubeconfig, &[]).await;
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("Kubernetes does not answer"), "{said}");
+}
+
+#[tokio::test]
+async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let _simulation = served(&out).await;
 
     let kubeconfig = format!("{out}/kubeconfig");
     let api = Api::of(Path::new(&kubeconfig));

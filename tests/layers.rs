@@ -53,6 +53,7 @@ const HOST: Rows = &[
     &["autoscaler"],
     &["config"],
     &["app"],
+    &["doctor"],
     &["lab"],
     &["cli"],
     &["main"],

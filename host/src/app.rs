@@ -330,4 +330,4 @@ fn text(random: &Random, bytes: usize) -> String {
 }
 
 #[cfg(all(test, feature = "simulator"))]
-mod tests;
+pub(crate) mod tests;

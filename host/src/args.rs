@@ -51,6 +51,11 @@ pub enum Command {
     /// through the API server with your rights. If none leads or none answers, it computes the answer as
     /// `kproxide plan --from-cluster` does, and says so. The answer is in the first line.
     Explain(Box<ExplainArgs>),
+    /// Say what keeps kproxide from making machines, with the line that mends it; it writes nothing
+    ///
+    /// It looks at your objects, at Proxmox, at the join scripts and at the Nodes, with your rights. In the pod of the
+    /// controller it looks with those of the controller.
+    Doctor(Box<DoctorArgs>),
     /// Print the CustomResourceDefinitions as YAML
     Crds {
         /// Print the JSON Schema of the Helm chart's values instead
@@ -237,6 +242,52 @@ pub struct ExplainArgs {
     /// Format of the output: JSON and YAML have `answer`, `rules` and `next`
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub output: Format,
+}
+
+const DOCTOR_HELP: &str = "\
+Exit codes: 0 all is well; 2 bad input; 3 Kubernetes is not reachable, or refuses you; 10 there are warnings; 20 there are
+errors; 1 anything else. With --fail-on error warnings give 0, with --fail-on never errors too.";
+
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Namespace of the controller
+    #[arg(
+        short,
+        long,
+        env = "POD_NAMESPACE",
+        default_value = "kproxide",
+        value_name = "NAME"
+    )]
+    pub namespace: String,
+    /// Name of the controller's Deployment, as `--name` of `kproxide run`
+    #[arg(long, default_value = "kproxide", value_name = "NAME")]
+    pub name: String,
+    /// Folder with the credentials of Proxmox, as --credentials-dir of `kproxide run`; default: in the pod
+    /// /etc/kproxide/credentials
+    #[arg(long, value_name = "DIR")]
+    pub proxmox_credentials: Option<PathBuf>,
+    /// Folder with join scripts, as of `kproxide run`; default: in the pod /etc/kproxide/join
+    #[arg(long, value_name = "DIR")]
+    pub join_dir: Option<PathBuf>,
+    /// Folder with your policies, as of `kproxide run`. May be given several times
+    #[arg(long, value_name = "DIR")]
+    pub policy_dir: Vec<PathBuf>,
+    /// Exit with 10 or 20 from this on
+    #[arg(long, value_enum, default_value_t = FailOn::Warning, value_name = "LEVEL")]
+    pub fail_on: FailOn,
+    /// Format of the output: JSON and YAML have `summary` and `findings`
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    Warning,
+    Error,
+    Never,
 }
 
 const PLAN_HELP: &str = "\

@@ -244,7 +244,7 @@ fn definitions() -> &'static [Value] {
 }
 
 /// A library of its own for each host, on one engine, which compiles each policy once.
-fn policies() -> Result<Library, AppError> {
+pub(crate) fn policies() -> Result<Library, AppError> {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
     if let Some(engine) = ENGINE.get() {
         return Ok(Library::new(engine.clone()));

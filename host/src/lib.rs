@@ -32,6 +32,8 @@ pub mod policy;
 
 pub mod whatif;
 
+pub mod doctor;
+
 pub mod admin;
 pub mod clock;
 pub mod decisions;

@@ -3,11 +3,11 @@
 //!
 //! Reason words are Cluster Autoscaler's where it has one, because people search for them.
 
-mod credentials;
+pub(crate) mod credentials;
 mod gauges;
-mod judging;
-mod policies;
-mod reasons;
+pub(crate) mod judging;
+pub(crate) mod policies;
+pub(crate) mod reasons;
 mod reload;
 mod statuses;
 mod turns;

@@ -115,7 +115,10 @@ impl Actor {
 
 /// Scripts come from one folder only. Otherwise a user who may write a NodeClass could have any file of kproxide (a
 /// token, say) sent into a machine.
-fn read_script(folder: &Path, file: &Path) -> Result<String, String> {
+///
+/// # Errors
+/// Why it cannot be read, in one sentence.
+pub(crate) fn read_script(folder: &Path, file: &Path) -> Result<String, String> {
     let io = |error: std::io::Error| error.to_string();
     let folder = folder
         .canonicalize()

@@ -68,6 +68,7 @@ pub use anchors::RefusedAnchor;
 use clone_turn::CloneTurn;
 pub use context::{ClaimNote, Context, Fence, Identity, Nonces, Rules};
 use drive::{Drive, News};
+pub(crate) use join::read_script;
 use leftovers::Asked;
 pub use leftovers::Leftover;
 use orphans::OrphanLooks;

@@ -43,7 +43,7 @@ fn lab() -> Lab {
 }
 
 /// A world with one object of each kind, these fields in place of the class's and the pool's own.
-fn furnished(setting: Setting, class: Value, pool: Value) -> Lab {
+pub(crate) fn furnished(setting: Setting, class: Value, pool: Value) -> Lab {
     let lab = Lab::new(setting);
     let cluster = json!({
         "endpoints": ["https://pve1:8006"], "tls": { "insecureSkipVerify": true }, "credentials": "home",

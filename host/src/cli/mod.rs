@@ -2,6 +2,7 @@
 
 #[cfg(feature = "simulator")]
 mod demo;
+mod doctor;
 mod plan;
 pub mod policy;
 mod run;
@@ -37,6 +38,7 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         Command::Simulate(Simulate::Serve(args)) => return simulate::serve(&args, &mut out),
         Command::Plan(args) => return plan::run(&args, &mut out),
         Command::Explain(args) => return plan::explain(&args, &mut out),
+        Command::Doctor(args) => return doctor::run(&args, &mut out),
         Command::Crds {
             values_schema: false,
         } => write!(out, "{}", crate::kube::crd::crds_yaml())?,

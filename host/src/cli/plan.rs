@@ -27,7 +27,7 @@ use crate::whatif::{
 };
 
 /// The input cannot be read, or a flag names what it does not have.
-const BAD_INPUT: u8 = 2;
+pub(super) const BAD_INPUT: u8 = 2;
 /// With `--exit-code`.
 const SOMETHING_TO_DO: u8 = 10;
 const NO_HELP: u8 = 20;
@@ -99,7 +99,7 @@ fn set_off(text: &str, is_bold: bool) -> String {
     }
 }
 
-fn print(
+pub(super) fn print(
     out: &mut impl Write,
     format: Format,
     data: &impl Serialize,

@@ -1,7 +1,7 @@
 //! `kproxide run`: the autoscaler in production. The operating system's clock, randomness, signals, files and sockets come in here.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::kube::client::Client;
 use crate::kube::convert::TrustSettings;
 use crate::observe::Connect;
 use crate::policy::{CrashMarks, Engine, Execution, Library, watch_directories};
-use crate::pve::auth::mounted;
+use crate::pve::auth::{CredentialSource, mounted};
 use crate::pve::client::Client as PveClient;
 use crate::pve::tls::Trust;
 
@@ -150,10 +150,21 @@ async fn outdated(clock: Clock, system: Clock, kube: Client) -> String {
 }
 
 pub(super) fn connect(credentials: PathBuf) -> Connect {
+    connect_by(
+        move |folder| mounted(credentials.join(folder)),
+        |path| Trust::CaFile(path.to_owned()),
+    )
+}
+
+/// With credentials by the name of their folder, and CA certificates by the path of their file.
+pub(super) fn connect_by(
+    credentials: impl Fn(&str) -> CredentialSource + Send + Sync + 'static,
+    ca: impl Fn(&Path) -> Trust + Send + Sync + 'static,
+) -> Connect {
     Arc::new(move |connection, concurrency| {
         let trust = match &connection.trust {
             TrustSettings::System => Trust::System,
-            TrustSettings::CaFile(path) => Trust::CaFile(path.clone()),
+            TrustSettings::CaFile(path) => ca(path),
             TrustSettings::InsecureSkipVerify => {
                 tracing::warn!(
                     endpoints = ?connection.endpoints,
@@ -172,7 +183,7 @@ pub(super) fn connect(credentials: PathBuf) -> Connect {
         PveClient::https(
             &connection.endpoints,
             &trust,
-            mounted(credentials.join(&connection.credentials)),
+            credentials(&connection.credentials),
             concurrency,
         )
         .map_err(|error| crate::chain::chain(&error))

@@ -16,6 +16,8 @@ pub(crate) mod view;
 
 pub mod error;
 
+pub mod access;
+
 pub mod client;
 
 mod freshness;

@@ -134,7 +134,7 @@ impl Credentials {
     /// # Errors
     /// A file is missing, unreadable or malformed. No error shows a secret.
     pub fn read_folder(folder: &Path) -> Result<Credentials, CredentialsError> {
-        let read = |name: &str| -> Result<Option<String>, CredentialsError> {
+        Self::of_files(&folder.display().to_string(), |name| {
             let path = folder.join(name);
             match std::fs::read_to_string(&path) {
                 Ok(text) => Ok(Some(text)),
@@ -144,7 +144,17 @@ impl Credentials {
                     problem: error.to_string(),
                 }),
             }
-        };
+        })
+    }
+
+    /// As [`Self::read_folder`], with files from elsewhere. `folder` is for messages.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_files(
+        folder: &str,
+        read: impl Fn(&str) -> Result<Option<String>, CredentialsError>,
+    ) -> Result<Credentials, CredentialsError> {
         let names = ["token-id", "token-secret", "username", "password"];
         let [id, secret, username, password] = names.map(read);
         match (id?, secret?, username?, password?) {
@@ -159,7 +169,7 @@ impl Credentials {
                     .filter_map(|(file, name)| file.as_ref().map(|_| name))
                     .collect();
                 Err(CredentialsError::Incomplete {
-                    folder: folder.display().to_string(),
+                    folder: folder.to_owned(),
                     found: match there.as_slice() {
                         [] => "; none of them is there".to_owned(),
                         some => format!("; there is {}", some.join(", ")),

@@ -22,6 +22,8 @@ pub enum Trust {
     System,
     /// Certificates signed by a CA in this PEM file.
     CaFile(PathBuf),
+    /// The same, and what is in that file.
+    Ca(PathBuf, Vec<u8>),
     /// Certificates with one of these fingerprints, of any issuer and for any name.
     Fingerprints(Vec<Fingerprint>),
     /// Any certificate. This is insecure: a server in between can read the token and take over the cluster.
@@ -180,10 +182,15 @@ impl Trust {
                 return Ok(None);
             }
             Trust::CaFile(path) => {
+                let roots = read_ca(path)?;
                 return Ok(Some(
-                    builder
-                        .with_root_certificates(read_ca(path)?)
-                        .with_no_client_auth(),
+                    builder.with_root_certificates(roots).with_no_client_auth(),
+                ));
+            }
+            Trust::Ca(path, pem) => {
+                let roots = ca_of(path, pem)?;
+                return Ok(Some(
+                    builder.with_root_certificates(roots).with_no_client_auth(),
                 ));
             }
             Trust::Fingerprints(expected) if expected.is_empty() => {
@@ -213,13 +220,20 @@ impl Trust {
 }
 
 fn read_ca(path: &Path) -> Result<RootCertStore, TlsError> {
+    let pem = std::fs::read(path).map_err(|error| TlsError::CaFile {
+        path: path.to_owned(),
+        source: error.into(),
+    })?;
+    ca_of(path, &pem)
+}
+
+fn ca_of(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
     let unreadable = |source: Box<dyn std::error::Error + Send + Sync>| TlsError::CaFile {
         path: path.to_owned(),
         source,
     };
-    let pem = std::fs::read(path).map_err(|error| unreadable(error.into()))?;
     let mut store = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
+    for certificate in CertificateDer::pem_slice_iter(pem) {
         let certificate = certificate.map_err(|error| unreadable(error.to_string().into()))?;
         store
             .add(certificate)

@@ -61,7 +61,7 @@ impl Reporter {
     }
 }
 
-fn in_full(excess: &str) -> String {
+pub(crate) fn in_full(excess: &str) -> String {
     format!(
         "the credentials may do more than kproxide needs ({excess}). Give the user and the token only the roles that examples/proxmox/create-token.sh gives"
     )

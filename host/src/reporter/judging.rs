@@ -1,12 +1,21 @@
 //! What is true of our objects, as conditions: nothing here writes or remembers.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kproxide_planner::claim::failing_pools;
 use kproxide_planner::facts::PoolFacts;
-use kproxide_planner::ids::{ClassName, ClusterName};
+use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
+use kproxide_planner::planning::clones;
+use kproxide_planner::report::AnchorReport;
 use kproxide_planner::world::World;
+
+use super::policies::Failures;
 
 use super::reasons::{self, Reason};
 use crate::kube::crd::ConditionStatus;
 use crate::kube::status::{Judgement, READY};
+use crate::policy::Refusal;
 
 pub(super) mod class;
 pub(super) mod cluster;
@@ -20,6 +29,62 @@ pub(super) const LIMIT_REACHED: &str = "LimitReached";
 pub(super) const DEGRADED: &str = "Degraded";
 /// The credentials of a Proxmox cluster may do no more than kproxide needs.
 pub(super) const TOKEN_FITS: &str = "TokenFits";
+
+/// What is known beside the world.
+pub(crate) struct Known<'a> {
+    /// Why kproxide can sign no marker.
+    pub(crate) key_problem: Option<&'a String>,
+    /// Privileges that the credentials of a Proxmox cluster do not have.
+    pub(crate) lacking: &'a BTreeMap<ClusterName, String>,
+    /// Why files of join scripts cannot be read, by their paths.
+    pub(crate) join_problems: &'a BTreeMap<Arc<str>, String>,
+    pub(crate) refusals: &'a BTreeMap<Arc<str>, Refusal>,
+    pub(crate) failures: &'a Failures,
+    pub(crate) frozen: Option<&'a str>,
+    pub(crate) anchors: &'a [&'a AnchorReport],
+}
+
+/// The conditions of all our objects.
+pub(crate) struct Judged {
+    pub(crate) clusters: BTreeMap<ClusterName, Judgement>,
+    pub(crate) classes: BTreeMap<ClassName, Judgement>,
+    pub(crate) pools: BTreeMap<PoolName, Vec<Judgement>>,
+}
+
+/// What is true of each ProxmoxCluster, NodeClass and NodePool.
+pub(crate) fn judged(world: &World, known: &Known<'_>) -> Judged {
+    let clusters = world.clusters().iter().map(|(name, facts)| {
+        let lacking = known.lacking.get(name);
+        let ready = cluster::ready_of(name, facts, world, known.key_problem, lacking);
+        (name.clone(), ready)
+    });
+    let clusters = clusters.collect();
+    let clones = clones(world);
+    let classes = world.classes().iter().map(|(name, facts)| {
+        let ready = class::ready_of(name, facts, world, &clones, known.join_problems);
+        (name.clone(), ready)
+    });
+    let classes = classes.collect();
+    let around = pool::Around {
+        world,
+        classes: &classes,
+        clusters: &clusters,
+        refusals: known.refusals,
+        failures: known.failures,
+        failing: &failing_pools(world),
+        frozen: known.frozen,
+        anchors: known.anchors,
+    };
+    let pools = world.pools().iter();
+    let pools =
+        pools.map(|(name, facts)| (name.clone(), pool::conditions_of(name, facts, &around)));
+    let pools = pools.collect();
+    Judged {
+        clusters,
+        classes,
+        pools,
+    }
+}
 
 /// The condition says so.
 pub(super) fn holds(
@@ -82,7 +147,7 @@ pub(super) fn together(texts: impl IntoIterator<Item = String>) -> String {
 }
 
 /// The first few names.
-pub(super) fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 5;
     match names.len() {
         0 => "none".to_owned(),

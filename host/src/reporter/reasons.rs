@@ -5,16 +5,16 @@ use crate::kube::status::NOT_JUDGED;
 
 /// A reason of a condition.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reason {
-    pub(super) word: &'static str,
+pub(crate) struct Reason {
+    pub(crate) word: &'static str,
     /// Kinds of objects and the condition, for people.
-    pub(super) of: &'static str,
-    pub(super) means: &'static str,
+    pub(crate) of: &'static str,
+    pub(crate) means: &'static str,
     /// It may pass by itself, so kproxide waits for a minute before it says so.
-    pub(super) passes: bool,
+    pub(crate) passes: bool,
 }
 
-const fn lasting(word: &'static str, of: &'static str, means: &'static str) -> Reason {
+pub(crate) const fn lasting(word: &'static str, of: &'static str, means: &'static str) -> Reason {
     Reason {
         word,
         of,
@@ -37,210 +37,260 @@ const POOL: &str = "Ready of NodePool";
 const CLASS: &str = "Ready of NodeClass";
 const CLUSTER: &str = "Ready of ProxmoxCluster";
 
-pub(super) const READY: Reason = lasting("Ready", ANY, "It can be used.");
-pub(super) const UNKNOWN: Reason = lasting(
+pub(crate) const READY: Reason = lasting("Ready", ANY, "It can be used.");
+pub(crate) const UNKNOWN: Reason = lasting(
     NOT_JUDGED,
     ANY,
     "kproxide has not looked yet, or something is wrong since less than 60 s. If it stays, look at the ProxmoxClusters.",
 );
-pub(super) const INVALID_SETTINGS: Reason = lasting(
+pub(crate) const INVALID_SETTINGS: Reason = lasting(
     "InvalidSettings",
     ANY,
     "A field of the spec cannot be used. The message names the field and what to write.",
 );
 
 // NodePool.
-pub(super) const CLAIMS_UNDEFINED: Reason = lasting(
+pub(crate) const CLAIMS_UNDEFINED: Reason = lasting(
     "ClaimsUndefined",
     POOL,
     "A CustomResourceDefinition of kproxide is missing or is being deleted. Apply charts/kproxide/crds again.",
 );
-pub(super) const BEING_DELETED: Reason = lasting(
+pub(crate) const BEING_DELETED: Reason = lasting(
     "BeingDeleted",
     POOL,
     "Somebody deletes the NodePool. The message says which machines are left.",
 );
-pub(super) const CLASS_MISSING: Reason = lasting(
+pub(crate) const CLASS_MISSING: Reason = lasting(
     "ClassMissing",
     POOL,
     "There is no NodeClass of that name. Create it, or correct spec.nodeClass.",
 );
-pub(super) const CLASS_NOT_READY: Reason = lasting(
+pub(crate) const CLASS_NOT_READY: Reason = lasting(
     "ClassNotReady",
     POOL,
     "Its NodeClass is not Ready. The message repeats why.",
 );
-pub(super) const CLUSTER_MISSING: Reason = lasting(
+pub(crate) const CLUSTER_MISSING: Reason = lasting(
     "ClusterMissing",
     POOL,
     "There is no ProxmoxCluster of that name, or none at all. Create it, or correct spec.clusters.",
 );
-pub(super) const NO_USABLE_CLUSTER: Reason = lasting(
+pub(crate) const NO_USABLE_CLUSTER: Reason = lasting(
     "NoUsableCluster",
     POOL,
     "None of its ProxmoxClusters is Ready. The message repeats why.",
 );
-pub(super) const POLICY_MISSING: Reason = lasting(
+pub(crate) const POLICY_MISSING: Reason = lasting(
     "PolicyMissing",
     POOL,
     "There is no policy of that name. Mount its file, or correct spec.policies.",
 );
-pub(super) const POLICY_REFUSED: Reason = lasting(
+pub(crate) const POLICY_REFUSED: Reason = lasting(
     "PolicyRefused",
     POOL,
     "The file of a policy cannot be used. The message says why. Mount a file that works.",
 );
-pub(super) const POLICY_FAILED: Reason = lasting(
+pub(crate) const POLICY_FAILED: Reason = lasting(
     "PolicyFailed",
     POOL,
     "A policy gives no usable answer. Correct its settings or its file.",
 );
-pub(super) const LAUNCHES_FAIL: Reason = lasting(
+pub(crate) const LAUNCHES_FAIL: Reason = lasting(
     "LaunchesFail",
     POOL,
     "The last 3 launches of the pool failed. The message has the last failure. It ends when a machine comes into service.",
 );
-pub(super) const FROZEN: Reason = lasting(
+pub(crate) const FROZEN: Reason = lasting(
     "Frozen",
     POOL,
     "Too many machines went bad at once, so kproxide removes nothing. The message has the command that goes on.",
 );
-pub(super) const ANCHOR_FOREIGN: Reason = lasting(
+pub(crate) const ANCHOR_FOREIGN: Reason = lasting(
     "AnchorForeign",
     POOL,
     "A copy of this Kubernetes cluster may be at work, so kproxide does nothing in that Proxmox cluster. See the README.",
 );
-pub(super) const ANCHOR_UNPROVEN: Reason = lasting(
+pub(crate) const ANCHOR_UNPROVEN: Reason = lasting(
     "AnchorUnproven",
     POOL,
     "kproxide watches the anchor of a Proxmox cluster for 12 minutes, and removes nothing there. It then goes on.",
 );
-pub(super) const PAUSED: Reason = lasting(
+pub(crate) const PAUSED: Reason = lasting(
     "Paused",
     "Paused of NodePool",
     "Somebody has paused it. Set spec.paused to false, or take the annotation kproxide.dev/pause off.",
 );
-pub(super) const NOT_PAUSED: Reason =
+pub(crate) const NOT_PAUSED: Reason =
     lasting("NotPaused", "Paused of NodePool", "It is not paused.");
-pub(super) const MAX_NODES: Reason = lasting(
+pub(crate) const MAX_NODES: Reason = lasting(
     "MaxNodes",
     "LimitReached of NodePool",
     "It has as many machines as limits.maxNodes allows. If pods wait, set it higher.",
 );
-pub(super) const CPU_CORES: Reason = lasting(
+pub(crate) const CPU_CORES: Reason = lasting(
     "CpuCores",
     "LimitReached of NodePool",
     "One more machine would have more cores than limits.cpuCores allows. If pods wait, set it higher.",
 );
-pub(super) const MEMORY: Reason = lasting(
+pub(crate) const MEMORY: Reason = lasting(
     "Memory",
     "LimitReached of NodePool",
     "One more machine would have more memory than limits.memoryMiB allows. If pods wait, set it higher.",
 );
-pub(super) const ADDRESSES: Reason = lasting(
+pub(crate) const ADDRESSES: Reason = lasting(
     "AddressesUsedUp",
     "LimitReached of NodePool",
     "The ipPool of its NodeClass has no free address. Add a range, or wait until addresses have rested.",
 );
-pub(super) const BELOW_LIMITS: Reason = lasting(
+pub(crate) const BELOW_LIMITS: Reason = lasting(
     "BelowLimits",
     "LimitReached of NodePool",
     "One more machine would be within its limits.",
 );
-pub(super) const CLUSTER_NOT_READY: Reason = lasting(
+pub(crate) const CLUSTER_NOT_READY: Reason = lasting(
     "ClusterNotReady",
     "Degraded of NodePool",
     "One of its ProxmoxClusters is not Ready. The message repeats why. kproxide uses the others.",
 );
-pub(super) const CLUSTERS_READY: Reason = lasting(
+pub(crate) const CLUSTERS_READY: Reason = lasting(
     "ClustersReady",
     "Degraded of NodePool",
     "It has one ProxmoxCluster only, or each of them is Ready.",
 );
 
 // NodeClass.
-pub(super) const TEMPLATE_MISSING: Reason = lasting(
+pub(crate) const TEMPLATE_MISSING: Reason = lasting(
     "TemplateMissing",
     CLASS,
     "No Proxmox cluster has a template of that name, or the credentials may not see it. Create it with create-template.sh.",
 );
-pub(super) const TEMPLATE_UNUSABLE: Reason = passing(
+pub(crate) const TEMPLATE_UNUSABLE: Reason = passing(
     "TemplateUnusable",
     CLASS,
     "There is a VM of that name, but it cannot be cloned. The message says why.",
 );
-pub(super) const CLONE_IMPOSSIBLE: Reason = passing(
+pub(crate) const CLONE_IMPOSSIBLE: Reason = passing(
     "CloneImpossible",
     CLASS,
     "The template is there, but on no server can it be cloned as spec.template asks. The message says why.",
 );
-pub(super) const JOIN_FILE_MISSING: Reason = lasting(
+pub(crate) const JOIN_FILE_MISSING: Reason = lasting(
     "JoinFileMissing",
     CLASS,
     "The file of join.guestExec cannot be read. Mount the Secret with the script, or correct commandSecretFile.",
 );
 
 // ProxmoxCluster.
-pub(super) const KEY_UNUSABLE: Reason = lasting(
+pub(crate) const KEY_UNUSABLE: Reason = lasting(
     "OwnershipKeyUnusable",
     CLUSTER,
     "The Secret with the ownership key is missing or was replaced. Restore the Secret that the message names.",
 );
-pub(super) const UNREACHABLE: Reason = passing(
+pub(crate) const UNREACHABLE: Reason = passing(
     "Unreachable",
     CLUSTER,
     "No endpoint answers, or not as Proxmox does. The message has the error.",
 );
-pub(super) const CREDENTIALS_REFUSED: Reason = lasting(
+pub(crate) const CREDENTIALS_REFUSED: Reason = lasting(
     "CredentialsRefused",
     CLUSTER,
     "Proxmox refuses the credentials, or the Secret cannot be read. Correct the Secret; kproxide picks it up.",
 );
-pub(super) const CERTIFICATE_UNTRUSTED: Reason = lasting(
+pub(crate) const CERTIFICATE_UNTRUSTED: Reason = lasting(
     "CertificateUntrusted",
     CLUSTER,
     "The certificate of an endpoint is not the one that spec.tls names. Correct the fingerprint or the CA file.",
 );
-pub(super) const NO_QUORUM: Reason = passing(
+pub(crate) const NO_QUORUM: Reason = passing(
     "NoQuorum",
     CLUSTER,
     "The Proxmox cluster has no quorum. Start its servers, or mend its network.",
 );
-pub(super) const UNKNOWN_HYPERVISOR: Reason = lasting(
+pub(crate) const UNKNOWN_HYPERVISOR: Reason = lasting(
     "UnknownHypervisor",
     CLUSTER,
     "spec.hypervisors names a server that the Proxmox cluster does not have. Correct the name.",
 );
-pub(super) const POOL_MISSING: Reason = lasting(
+pub(crate) const POOL_MISSING: Reason = lasting(
     "PoolMissing",
     CLUSTER,
     "The Proxmox pool of spec.pool is not there, or the credentials may not see it. Create it, or correct the name.",
 );
-pub(super) const PRIVILEGES_MISSING: Reason = lasting(
+pub(crate) const PRIVILEGES_MISSING: Reason = lasting(
     "PrivilegesMissing",
     CLUSTER,
     "The credentials lack a privilege that machines need. The message has the pveum command.",
 );
-pub(super) const STORAGE_MISSING: Reason = lasting(
+pub(crate) const STORAGE_MISSING: Reason = lasting(
     "StorageMissing",
     CLUSTER,
     "No server has the storage that a NodeClass names. Correct template.storage, or make the storage.",
 );
-pub(super) const VMIDS_USED_UP: Reason = lasting(
+pub(crate) const VMIDS_USED_UP: Reason = lasting(
     "VmidsUsedUp",
     CLUSTER,
     "Each VMID of spec.vmidRange is in use or rests. Make the range larger, or wait until VMIDs have rested.",
 );
-pub(super) const TOKEN_FITS: Reason = lasting(
+pub(crate) const TOKEN_FITS: Reason = lasting(
     "Fits",
     "TokenFits of ProxmoxCluster",
     "The credentials may do what kproxide needs, and no more.",
 );
-pub(super) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
+pub(crate) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
     "TokenOverPrivileged",
     "TokenFits of ProxmoxCluster",
     "The credentials may do more than kproxide needs. Give only the roles of create-token.sh.",
 );
+
+/// In the order of the list for people.
+const LISTED: [&Reason; 41] = [
+    &READY,
+    &UNKNOWN,
+    &INVALID_SETTINGS,
+    &CLAIMS_UNDEFINED,
+    &BEING_DELETED,
+    &CLASS_MISSING,
+    &CLASS_NOT_READY,
+    &CLUSTER_MISSING,
+    &NO_USABLE_CLUSTER,
+    &POLICY_MISSING,
+    &POLICY_REFUSED,
+    &POLICY_FAILED,
+    &LAUNCHES_FAIL,
+    &FROZEN,
+    &ANCHOR_FOREIGN,
+    &ANCHOR_UNPROVEN,
+    &PAUSED,
+    &NOT_PAUSED,
+    &MAX_NODES,
+    &CPU_CORES,
+    &MEMORY,
+    &ADDRESSES,
+    &BELOW_LIMITS,
+    &CLUSTER_NOT_READY,
+    &CLUSTERS_READY,
+    &TEMPLATE_MISSING,
+    &TEMPLATE_UNUSABLE,
+    &CLONE_IMPOSSIBLE,
+    &JOIN_FILE_MISSING,
+    &KEY_UNUSABLE,
+    &UNREACHABLE,
+    &CREDENTIALS_REFUSED,
+    &CERTIFICATE_UNTRUSTED,
+    &NO_QUORUM,
+    &UNKNOWN_HYPERVISOR,
+    &POOL_MISSING,
+    &PRIVILEGES_MISSING,
+    &STORAGE_MISSING,
+    &VMIDS_USED_UP,
+    &TOKEN_FITS,
+    &TOKEN_OVER_PRIVILEGED,
+];
+
+/// The reason of this word.
+pub(crate) fn of(word: &str) -> Option<&'static Reason> {
+    LISTED.into_iter().find(|reason| reason.word == word)
+}
 
 #[cfg(test)]
 mod tests {
@@ -248,51 +298,6 @@ mod tests {
     use kproxide_planner::reasons::REMOVABLE_REASONS;
 
     use super::*;
-
-    /// In the order of the list for people.
-    const LISTED: [&Reason; 41] = [
-        &READY,
-        &UNKNOWN,
-        &INVALID_SETTINGS,
-        &CLAIMS_UNDEFINED,
-        &BEING_DELETED,
-        &CLASS_MISSING,
-        &CLASS_NOT_READY,
-        &CLUSTER_MISSING,
-        &NO_USABLE_CLUSTER,
-        &POLICY_MISSING,
-        &POLICY_REFUSED,
-        &POLICY_FAILED,
-        &LAUNCHES_FAIL,
-        &FROZEN,
-        &ANCHOR_FOREIGN,
-        &ANCHOR_UNPROVEN,
-        &PAUSED,
-        &NOT_PAUSED,
-        &MAX_NODES,
-        &CPU_CORES,
-        &MEMORY,
-        &ADDRESSES,
-        &BELOW_LIMITS,
-        &CLUSTER_NOT_READY,
-        &CLUSTERS_READY,
-        &TEMPLATE_MISSING,
-        &TEMPLATE_UNUSABLE,
-        &CLONE_IMPOSSIBLE,
-        &JOIN_FILE_MISSING,
-        &KEY_UNUSABLE,
-        &UNREACHABLE,
-        &CREDENTIALS_REFUSED,
-        &CERTIFICATE_UNTRUSTED,
-        &NO_QUORUM,
-        &UNKNOWN_HYPERVISOR,
-        &POOL_MISSING,
-        &PRIVILEGES_MISSING,
-        &STORAGE_MISSING,
-        &VMIDS_USED_UP,
-        &TOKEN_FITS,
-        &TOKEN_OVER_PRIVILEGED,
-    ];
 
     fn root(path: &str) -> std::path::PathBuf {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -325,7 +330,7 @@ mod tests {
             of,
             means,
             passes,
-        } in LISTED
+        } in LISTED.into_iter().chain(crate::doctor::reasons::LISTED)
         {
             let waits = match passes {
                 true => " kproxide says so after 60 s.",

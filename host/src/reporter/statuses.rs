@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::claim::failing_pools;
 use kproxide_planner::facts::{ClassFacts, Delta, Existence, InventoryFacts};
-use kproxide_planner::ids::{ClassName, ClusterName};
+use kproxide_planner::ids::ClassName;
 use kproxide_planner::learned;
-use kproxide_planner::planning::clones;
 use kproxide_planner::report::AnchorReport;
 use kproxide_planner::world::World;
 
 use super::Reporter;
-use super::judging::{class, cluster, pool};
+use super::judging::{Judged, Known, judged};
 use super::policies::Failures;
 use crate::chain::chain;
 use crate::kube::client::Client;
@@ -55,35 +53,29 @@ impl Reporter {
         world: &World,
         now: Timestamp,
     ) {
-        let judged = world.clusters().iter().map(|(name, facts)| {
-            let (key, lacking) = (self.key_problem.as_ref(), self.lacking.get(name));
-            let ready = cluster::ready_of(name, facts, world, key, lacking);
-            (name.clone(), ready)
-        });
-        let clusters: BTreeMap<ClusterName, Judgement> = judged.collect();
-        let clones = clones(world);
-        let judged = world.classes().iter().map(|(name, facts)| {
-            let ready = class::ready_of(name, facts, world, &clones, &self.join_problems);
-            (name.clone(), ready)
-        });
-        let classes: BTreeMap<ClassName, Judgement> = judged.collect();
         let refusals = self.refusals.clone();
-        let around = pool::Around {
+        let Judged {
+            clusters,
+            classes,
+            pools,
+        } = judged(
             world,
-            classes: &classes,
-            clusters: &clusters,
-            refusals: &refusals,
-            failures,
-            failing: &failing_pools(world),
-            frozen,
-            anchors,
-        };
+            &Known {
+                key_problem: self.key_problem.as_ref(),
+                lacking: &self.lacking,
+                join_problems: &self.join_problems,
+                refusals: &refusals,
+                failures,
+                frozen,
+                anchors,
+            },
+        );
         for (name, facts) in world.pools() {
             let of_pool = world.claims().values();
             let nodes = of_pool.filter(|claim| claim.spec.pool == *name).count();
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-            let judgements = pool::conditions_of(name, facts, &around);
-            let found = of(&facts.existence, &judgements);
+            let judgements = pools.get(name).map_or(&[][..], Vec::as_slice);
+            let found = of(&facts.existence, judgements);
             let turns = self.statuses.pool(kube, name, nodes, found, now).await;
             self.turned(About::pool(name, &facts.existence.uid), turns);
         }

@@ -55,7 +55,7 @@ pub use self::pools::limit_reached;
 pub use self::registering::registering;
 pub use self::returning::ends_with_machine;
 pub use self::room::{addresses_used_up, vmids_used_up};
-pub use self::sites::{Clones, clones};
+pub use self::sites::{Clones, Offer, clones, offers};
 use crate::check;
 use crate::claim::backoff_with_open_claims;
 use crate::facts::{Backoff, LedgerFacts, PolicyRef};

@@ -102,6 +102,44 @@ pub fn clones(world: &World) -> Clones<'_> {
         .collect()
 }
 
+/// One more machine of a class and a size on a hypervisor: whether it could be made now.
+pub struct Offer<'w> {
+    pub class: &'w ClassName,
+    pub size: &'w InstanceType,
+    pub hypervisor: HypervisorId,
+    pub refusal: Option<Refusal>,
+}
+
+/// All of them, by class, size and hypervisor. Back-off after failures does not count: it passes.
+pub fn offers(world: &World, now: jiff::Timestamp) -> Vec<Offer<'_>> {
+    let nothing = LedgerFacts::default();
+    let ledger = world.ledger().unwrap_or(&nothing);
+    let survey = Hypervisors::survey(world, ledger);
+    let room = survey.room(world, ledger);
+    let mut offers = Vec::new();
+    for (name, class) in world.classes() {
+        for size in &class.instance_types {
+            let asked = Size {
+                milli_cores: u64::from(size.cores) * 1000,
+                memory_bytes: size.memory_bytes,
+            };
+            for (index, hypervisor) in survey.all.iter().enumerate() {
+                let refusal = match survey.site(index, name, class, size, &[], now) {
+                    Ok(site) => room.refusal(&survey, &site, asked),
+                    Err(refusal) => Some(refusal),
+                };
+                offers.push(Offer {
+                    class: name,
+                    size,
+                    hypervisor: hypervisor.id.clone(),
+                    refusal,
+                });
+            }
+        }
+    }
+    offers
+}
+
 fn is_excluded(include: &[Arc<str>], exclude: &[Arc<str>], name: &Arc<str>) -> bool {
     exclude.contains(name) || (!include.is_empty() && !include.contains(name))
 }

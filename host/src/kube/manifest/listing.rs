@@ -1,8 +1,13 @@
 //! All objects of a running cluster that a plan may depend on. It only lists.
 
+use std::time::Duration;
+
+use futures::future::join_all;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::Object;
+use crate::chain::chain;
 use crate::kube::client::Client;
 use crate::kube::watch::Kind;
 
@@ -49,6 +54,46 @@ pub async fn everything(client: &Client) -> Result<(Vec<Object>, Vec<String>), L
         }
     }
     Ok((objects, unseen))
+}
+
+/// Why one kind was not listed.
+#[derive(Debug)]
+pub enum NotListed {
+    /// The caller may not; says who may not do what.
+    Forbidden(String),
+    /// The cluster does not serve that kind.
+    Undefined,
+    /// No answer in time, or a failure.
+    Failed(String),
+}
+
+/// All objects of these resources, such as `nodepools`, each list within this time. They are listed side by side, so that
+/// one that hangs takes nothing from the others.
+pub async fn each(
+    client: &Client,
+    resources: &[&'static str],
+    within: Duration,
+) -> Vec<(&'static str, Result<Vec<Object>, NotListed>)> {
+    let lists = resources.iter().map(async |resource| {
+        let kind = Kind::ALL.into_iter().find(|it| it.resource() == *resource);
+        let Some(kind) = kind else {
+            return (*resource, Err(NotListed::Undefined));
+        };
+        let listed = match timeout(within, all(client, &kind.path())).await {
+            Ok(Ok(objects)) => Ok(objects),
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                Err(NotListed::Forbidden(status.message))
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(NotListed::Undefined),
+            Ok(Err(error)) => Err(NotListed::Failed(chain(&error))),
+            Err(_) => Err(NotListed::Failed(format!(
+                "no answer within {} s",
+                within.as_secs()
+            ))),
+        };
+        (*resource, listed)
+    });
+    join_all(lists).await
 }
 
 async fn all(client: &Client, path: &str) -> Result<Vec<Object>, kube::Error> {

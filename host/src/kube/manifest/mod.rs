@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use admission::Admission;
-pub use listing::{ListError, everything};
+pub use listing::{ListError, NotListed, each, everything};
 pub use read::{BadInput, Object, documents};
 pub use status::{settle, settle_budget};
 pub use strict::refuse;

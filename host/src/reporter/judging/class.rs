@@ -74,6 +74,15 @@ pub(in crate::reporter) fn ready_of(
             "no NodePool uses this NodeClass, so kproxide has not looked at its template",
         );
     }
+    // A VM of that name that is no template is on no server's list of templates.
+    let inventories = clusters
+        .iter()
+        .filter_map(|name| world.inventories().get(*name));
+    let templates = inventories.filter_map(|it| it.templates.get(template));
+    let mut unreadable = templates.flatten().filter(|it| it.vmid.0 == 0);
+    if let Some(problem) = unreadable.find_map(|it| it.problem.clone()) {
+        return not_ready(&reasons::TEMPLATE_UNUSABLE, problem);
+    }
     let texts = sites.iter().filter_map(|(id, site)| {
         let refusal = site.as_ref().err()?;
         Some((id, refusal))

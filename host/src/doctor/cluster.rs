@@ -1,0 +1,163 @@
+//! What Kubernetes says: its objects as a world of the planner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kproxide_planner::facts::{Delta, HostFacts};
+use kproxide_planner::ids::ClusterName;
+use kproxide_planner::world::World;
+use tokio::time::timeout;
+
+use super::finding::{Finding, Group};
+use super::{Sources, named, reasons};
+use crate::autoscaler::clock_off;
+use crate::chain::chain;
+use crate::kube::client::Client;
+use crate::kube::convert::ClusterConnection;
+use crate::kube::manifest::{NotListed, Object, changes, each};
+use crate::kube::watch::Change;
+use crate::reporter::reasons::INVALID_SETTINGS;
+
+/// For one answer of Kubernetes.
+pub(super) const KUBERNETES_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What checks depend on. Pods are left out: there may be many, and none of them keeps kproxide from working.
+const LISTED: [&str; 8] = [
+    "proxmoxclusters",
+    "nodeclasses",
+    "nodepools",
+    "nodeclaims",
+    "ledgers",
+    "nodes",
+    "csidrivers",
+    "csinodes",
+];
+
+/// Why there is nothing to check.
+#[derive(Debug, thiserror::Error)]
+pub enum NoKubernetes {
+    #[error("Kubernetes does not answer: {0}")]
+    Unreachable(String),
+    #[error("Kubernetes refuses the credentials: {0}")]
+    Refused(String),
+}
+
+/// What Kubernetes says beyond the planner's world.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Each Node with its `status.nodeInfo.machineID`, if it has one.
+    pub(super) machine_ids: BTreeMap<String, String>,
+    /// Names of the CSIDrivers.
+    pub(super) drivers: BTreeSet<String>,
+}
+
+/// What was read.
+pub(super) struct Read {
+    pub(super) world: World,
+    pub(super) seen: Seen,
+    pub(super) connections: BTreeMap<ClusterName, ClusterConnection>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// # Errors
+/// The API server cannot be reached, or lets the caller see nothing.
+pub(super) async fn read(sources: &Sources) -> Result<Read, NoKubernetes> {
+    reach(&sources.kube).await?;
+    let lists = each(&sources.kube, &LISTED, KUBERNETES_DEADLINE).await;
+    let refused = lists.iter().filter_map(|(_, list)| match list {
+        Err(NotListed::Forbidden(why)) => Some(why),
+        Err(NotListed::Undefined | NotListed::Failed(_)) | Ok(_) => None,
+    });
+    if let (Some(why), true) = (refused.clone().next(), refused.count() == LISTED.len()) {
+        return Err(NoKubernetes::Refused(why.clone()));
+    }
+    let mut read = Read {
+        world: World::default(),
+        seen: Seen::default(),
+        connections: BTreeMap::new(),
+        findings: Vec::new(),
+    };
+    read.world.apply(Delta::Host(HostFacts {
+        cluster_id: "doctor".to_owned(),
+        armed_at: Some(Timestamp::UNIX_EPOCH),
+        dry_run: true,
+        key_known: true,
+        ..HostFacts::default()
+    }));
+    let ahead = sources.kube.server_time();
+    let ahead = ahead.map(|server| sources.clock.now().duration_since(server));
+    if let Some(off) = ahead.and_then(clock_off) {
+        let finding = Finding::error(Group::Kubernetes, "Clock", &reasons::CLOCK_OFF, off);
+        read.findings.push(finding.seen_from(&sources.place));
+    }
+    for (policy, facts) in sources.policies.facts() {
+        read.world.apply(Delta::Policy(policy, Some(facts)));
+    }
+    for (resource, list) in lists {
+        match list {
+            Ok(objects) => read.take(objects),
+            // Each definition has a finding of its own.
+            Err(NotListed::Undefined) => {}
+            Err(NotListed::Forbidden(why) | NotListed::Failed(why)) => {
+                let group = Group::Kubernetes;
+                let finding = Finding::error(group, resource, &reasons::NOT_LISTED, why);
+                read.findings.push(finding);
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// Whether there is an API server, and it knows the caller. Everybody that it knows may ask for its version.
+async fn reach(kube: &Client) -> Result<(), NoKubernetes> {
+    let asked = timeout(KUBERNETES_DEADLINE, kube.ask("/version")).await;
+    match asked {
+        Ok(Ok((401, message))) => Err(NoKubernetes::Refused(
+            message.as_str().unwrap_or("Unauthorized").to_owned(),
+        )),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(NoKubernetes::Unreachable(chain(&error))),
+        Err(_) => Err(NoKubernetes::Unreachable(format!(
+            "no answer within {} s",
+            KUBERNETES_DEADLINE.as_secs()
+        ))),
+    }
+}
+
+impl Read {
+    fn take(&mut self, objects: Vec<Object>) {
+        for object in objects {
+            self.seen.note(&object);
+            match changes(&object) {
+                Ok(changes) => changes.into_iter().for_each(|change| match change {
+                    Change::Delta(delta) => self.world.apply(delta),
+                    Change::Connection(cluster, Some(connection)) => {
+                        self.connections.insert(cluster, connection);
+                    }
+                    Change::Connection(_, None) | Change::Unreadable(_) => {}
+                }),
+                Err(bad) => self.findings.push(Finding::error(
+                    Group::Configuration,
+                    named(object.kind(), object.name()),
+                    &INVALID_SETTINGS,
+                    bad.problem,
+                )),
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn note(&mut self, object: &Object) {
+        let name = object.name().to_owned();
+        if object.kind() == "CSIDriver" {
+            self.drivers.insert(name);
+        } else if object.kind() == "Node"
+            && let Some(id) = object.value["status"]["nodeInfo"]["machineID"].as_str()
+            && !id.is_empty()
+        {
+            self.machine_ids.insert(name, id.to_owned());
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The controller's Deployment, seen from outside: its account, its pods, and the Secrets and ConfigMaps that it mounts.
+//! They are read with the caller's rights, and stay in memory.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::cluster::KUBERNETES_DEADLINE;
+use super::finding::{Finding, Group};
+use super::{named, reasons};
+use crate::kube::access::Account;
+use crate::kube::client::Client;
+
+/// Files by their paths in the pod.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// What is known of it.
+#[derive(Default)]
+pub struct Installation {
+    /// Whose rights the controller has.
+    pub account: Option<Account>,
+    /// The mounted files that the caller may read.
+    pub files: Files,
+    /// The flag `--NAME=VALUE` of the container, by NAME.
+    flags: BTreeMap<String, String>,
+    pub findings: Vec<Finding>,
+}
+
+impl Installation {
+    /// Reads it.
+    pub async fn read(kube: &Client, namespace: &str, name: &str) -> Self {
+        let object = named("Deployment", format!("{namespace}/{name}"));
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+        let mut found = Self::default();
+        let deployment = match get(kube, &path).await {
+            Some((200, deployment)) => deployment,
+            Some((404, _)) => {
+                let text = "there is none of that name";
+                let reason = &reasons::NOT_INSTALLED;
+                found
+                    .findings
+                    .push(Finding::warning(Group::Kubernetes, object, reason, text));
+                return found;
+            }
+            Some((_, why)) => {
+                let text = why.as_str().unwrap_or("it cannot be read").to_owned();
+                let reason = &reasons::NOT_LISTED;
+                found
+                    .findings
+                    .push(Finding::warning(Group::Kubernetes, object, reason, text));
+                return found;
+            }
+            None => return found,
+        };
+        let pod = &deployment["spec"]["template"]["spec"];
+        let account = pod["serviceAccountName"].as_str().unwrap_or("default");
+        found.account = Some(Account::Service {
+            namespace: namespace.to_owned(),
+            name: account.to_owned(),
+        });
+        let container = &pod["containers"][0];
+        for flag in container["args"].as_array().into_iter().flatten() {
+            let flag = flag.as_str().and_then(|flag| flag.strip_prefix("--"));
+            if let Some((name, value)) = flag.and_then(|flag| flag.split_once('=')) {
+                found.flags.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        found.read_mounts(kube, namespace, pod, container).await;
+        found.look_at_pods(kube, namespace, &deployment).await;
+        if found.findings.is_empty() {
+            found
+                .findings
+                .push(Finding::ok(Group::Kubernetes, object, ""));
+        }
+        found
+    }
+
+    /// The value of a flag of the container.
+    pub fn flag<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
+        self.flags.get(name).map_or(default, String::as_str)
+    }
+
+    async fn read_mounts(
+        &mut self,
+        kube: &Client,
+        namespace: &str,
+        pod: &Value,
+        container: &Value,
+    ) {
+        for volume in pod["volumes"].as_array().into_iter().flatten() {
+            let mounts = container["volumeMounts"].as_array();
+            let mut mounts = mounts.into_iter().flatten();
+            let Some(mount) = mounts.find(|mount| mount["name"] == volume["name"]) else {
+                continue;
+            };
+            let folder = mount["mountPath"].as_str().unwrap_or_default();
+            let projected = volume["projected"]["sources"].as_array();
+            let sources = projected.into_iter().flatten().chain([volume]);
+            for source in sources {
+                for (kind, resource) in [("secret", "secrets"), ("configMap", "configmaps")] {
+                    let part = &source[kind];
+                    let name = part["name"].as_str().or(part["secretName"].as_str());
+                    if let Some(name) = name {
+                        let from = format!("/api/v1/namespaces/{namespace}/{resource}/{name}");
+                        self.read_source(kube, &from, part, folder).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read_source(&mut self, kube: &Client, path: &str, part: &Value, folder: &str) {
+        let is_optional = part["optional"] == true;
+        let mut words = path.rsplit('/');
+        let name = words.next().unwrap_or_default();
+        let kind = match words.next() {
+            Some("secrets") => "Secret",
+            Some(_) | None => "ConfigMap",
+        };
+        let object = named(kind, name);
+        let group = Group::Kubernetes;
+        let found = match get(kube, path).await {
+            Some((200, found)) => found,
+            Some((404, _)) if !is_optional => {
+                let text = "there is none, and the pod of the controller mounts it";
+                let reason = &reasons::SECRET_MISSING;
+                self.findings
+                    .push(Finding::error(group, object, reason, text));
+                return;
+            }
+            Some((403, _)) => {
+                let text = "you may not read it, so what is in it was not looked at";
+                let reason = &reasons::NOT_LISTED;
+                self.findings
+                    .push(Finding::warning(group, object, reason, text));
+                return;
+            }
+            Some(_) | None => return,
+        };
+        let read = |key: &str| -> Option<Vec<u8>> {
+            let encoded = found["data"][key].as_str();
+            match kind {
+                "Secret" => STANDARD.decode(encoded?).ok(),
+                _ => encoded.map(|text| text.as_bytes().to_vec()),
+            }
+        };
+        let items = part["items"].as_array().into_iter().flatten();
+        let mut items: Vec<(String, String)> = items
+            .filter_map(|item| {
+                let text = |field: &str| item[field].as_str().map(str::to_owned);
+                Some((text("key")?, text("path")?))
+            })
+            .collect();
+        if items.is_empty() {
+            let keys = found["data"].as_object().into_iter().flatten();
+            items = keys.map(|(key, _)| (key.clone(), key.clone())).collect();
+        }
+        for (key, path) in items {
+            match read(&key) {
+                Some(bytes) => {
+                    self.files.insert(format!("{folder}/{path}"), bytes);
+                }
+                None if !is_optional => {
+                    let text =
+                        format!("it has no key {key}, and the pod of the controller mounts it");
+                    let reason = &reasons::SECRET_MISSING;
+                    let finding = Finding::error(group, object.clone(), reason, text);
+                    self.findings.push(finding);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Why a pod of the controller has no Node, in the scheduler's words.
+    async fn look_at_pods(&mut self, kube: &Client, namespace: &str, deployment: &Value) {
+        let labels = deployment["spec"]["selector"]["matchLabels"].as_object();
+        let labels = labels.into_iter().flatten();
+        let labels: Vec<String> = labels
+            .filter_map(|(key, value)| Some(format!("{key}%3D{}", value.as_str()?)))
+            .collect();
+        let selector = labels.join(",");
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
+        let Some((200, pods)) = get(kube, &path).await else {
+            return;
+        };
+        for pod in pods["items"].as_array().into_iter().flatten() {
+            let conditions = pod["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            let refused =
+                conditions.find(|it| it["type"] == "PodScheduled" && it["status"] == "False");
+            if let Some(refused) = refused {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let text = refused["message"].as_str().unwrap_or_default();
+                let object = named("Pod", format!("{namespace}/{name}"));
+                let reason = &reasons::POD_UNSCHEDULABLE;
+                let finding = Finding::error(Group::Kubernetes, object, reason, text);
+                self.findings.push(finding);
+            }
+        }
+    }
+}
+
+/// Status and answer. `None`: no answer in time, which other checks say.
+async fn get(kube: &Client, path: &str) -> Option<(u16, Value)> {
+    timeout(KUBERNETES_DEADLINE, kube.ask(path))
+        .await
+        .ok()?
+        .ok()
+}

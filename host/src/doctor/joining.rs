@@ -1,0 +1,353 @@
+//! The join scripts: read as a person would who looks for the usual mistakes. Nothing of them is run.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kproxide_planner::keys::UNREGISTERED_TAINT;
+use kproxide_planner::world::World;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::cluster::KUBERNETES_DEADLINE;
+use super::finding::{Finding, Group};
+use super::installation::Files;
+use super::{Sources, named, reasons};
+use crate::act::read_script;
+use crate::kube::client::Client;
+
+/// For the server that a script names, and for the shell that reads it.
+const JOIN_DEADLINE: Duration = Duration::from_secs(4);
+const SHELL: &str = "/bin/sh";
+
+/// Where join scripts are.
+pub enum Scripts {
+    /// In a folder, as the pod has it.
+    Folder(PathBuf),
+    /// In Secrets that were read.
+    Mounted { folder: String, files: Files },
+    /// Doctor does not see them from here.
+    Unseen,
+}
+
+impl Scripts {
+    /// The script of a class, or why it cannot be read. `None`: it is not known.
+    pub(super) fn read(&self, file: &str) -> Option<Result<String, String>> {
+        match self {
+            Self::Folder(folder) => Some(read_script(folder, Path::new(file))),
+            Self::Mounted { folder, files } => {
+                let path = Path::new(folder).join(file);
+                let found = files.get(&path.display().to_string());
+                let text = found.and_then(|bytes| String::from_utf8(bytes.clone()).ok());
+                Some(text.ok_or_else(|| format!("the pod has no file {}", path.display())))
+            }
+            Self::Unseen => None,
+        }
+    }
+}
+
+pub(super) async fn check(sources: &Sources, world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, class) in world.classes() {
+        let Some(file) = &class.join_script else {
+            continue;
+        };
+        // That it cannot be read is the class's own finding.
+        let Some(Ok(script)) = sources.scripts.read(file) else {
+            continue;
+        };
+        let script = Script {
+            object: named("NodeClass", name),
+            file,
+            text: &script,
+        };
+        findings.extend(script.check(sources).await);
+    }
+    findings
+}
+
+struct Script<'s> {
+    object: String,
+    file: &'s str,
+    text: &'s str,
+}
+
+impl Script<'_> {
+    async fn check(&self, sources: &Sources) -> Vec<Finding> {
+        let error = |reason, text: String| {
+            let text = format!("join script {}: {text}", self.file);
+            Finding::error(Group::Joining, self.object.clone(), reason, text)
+        };
+        if let Some(problem) = syntax(self.text).await {
+            return vec![error(&reasons::JOIN_SYNTAX, problem)];
+        }
+        if let Some((line, text)) = placeholder(self.text) {
+            // Its other values mean nothing yet.
+            let text = format!("line {line} is still to be edited: {text}");
+            return vec![error(&reasons::JOIN_PLACEHOLDER, text)];
+        }
+        let mut findings = Vec::new();
+        if !lines(self.text).any(|(_, line)| line.contains(UNREGISTERED_TAINT)) {
+            let text =
+                format!("it does not give the Node the taint {UNREGISTERED_TAINT}=:NoExecute");
+            findings.push(error(&reasons::JOIN_TAINT, text));
+        }
+        if let Some((host, port)) = server(self.text)
+            && let Some(problem) = silence(&host, port).await
+        {
+            let text = format!("the server {host}:{port} does not answer: {problem}");
+            findings.push(error(&reasons::JOIN_SERVER, text).seen_from(&sources.place));
+        }
+        if let Some(installs) = version(self.text)
+            && let Some(serves) = served(&sources.kube).await
+            && minor(&installs) > minor(&serves)
+        {
+            let text = format!("it installs {installs}, and the API server is {serves}");
+            findings.push(error(&reasons::JOIN_VERSION, text));
+        }
+        if let Some(token) = bootstrap_token(self.text)
+            && let Some(problem) = expired(&sources.kube, &token, sources.clock.now()).await
+        {
+            let text = format!("{problem}. Make another one: `kubeadm token create --ttl 0`");
+            findings.push(error(&reasons::JOIN_TOKEN, text));
+        }
+        if findings.is_empty() {
+            let text = format!("join script {}", self.file);
+            findings.push(Finding::ok(Group::Joining, self.object.clone(), text));
+        }
+        findings
+    }
+}
+
+/// Lines with their numbers, without comments.
+fn lines(script: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = (1..).zip(script.lines().map(str::trim));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// The first line with a value that stands for one: `...`, `<TOKEN>`, or a host of the names that are for examples. A
+/// script may compare with these.
+fn placeholder(script: &str) -> Option<(usize, &str)> {
+    let mut lines = lines(script).filter(|(_, line)| !line.starts_with('['));
+    lines.find(|(_, line)| {
+        let words = line.split(|letter: char| letter.is_whitespace() || "=\"':/".contains(letter));
+        let mut words = words.filter(|word| !word.is_empty());
+        words.any(|word| {
+            let is_named = word
+                .strip_prefix('<')
+                .and_then(|word| word.strip_suffix('>'))
+                .is_some_and(|name| name.len() > 1);
+            matches!(word, "..." | "…" | "CHANGEME" | "EDIT")
+                || is_named
+                || word.ends_with(".example")
+                || word.ends_with(".example.com")
+        })
+    })
+}
+
+/// The words that follow one of these on its line, without quotes.
+fn after<'s>(script: &'s str, keys: &'static [&'static str]) -> impl Iterator<Item = &'s str> {
+    let lines = lines(script).filter(|(_, line)| !line.starts_with('['));
+    let rests = lines.flat_map(move |(_, line)| {
+        keys.iter()
+            .filter_map(move |key| Some(line.split_once(key)?.1))
+    });
+    let end = |letter: char| letter.is_whitespace() || "\"';".contains(letter);
+    rests.flat_map(move |rest| rest.split(end).filter(|word| !word.is_empty()))
+}
+
+/// The words of a shell that cannot read it. `None`: it can, or there is no shell here.
+async fn syntax(script: &str) -> Option<String> {
+    let mut command = Command::new(SHELL);
+    command
+        .arg("-n")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    let mut child = command
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .ok()?;
+    let mut input = child.stdin.take()?;
+    let said = async {
+        let _ = input.write_all(script.as_bytes()).await;
+        drop(input);
+        child.wait_with_output().await
+    };
+    let output = timeout(JOIN_DEADLINE, said).await.ok()?.ok()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    (!output.status.success()).then(|| said.trim().to_owned())
+}
+
+/// The server of k3s and RKE2 (an URL), or of `kubeadm join HOST:PORT`.
+fn server(script: &str) -> Option<(String, u16)> {
+    const KEYS: &[&str] = &[
+        "K3S_URL=",
+        "RKE2_URL=",
+        "server=",
+        "server:",
+        "--server",
+        "kubeadm join",
+    ];
+    after(script, KEYS).find_map(|word| {
+        let written = word.trim_start_matches("https://").trim_end_matches('/');
+        let (host, port) = written.rsplit_once(':')?;
+        let host = host.trim_matches(['[', ']']);
+        let port = port.parse().ok()?;
+        (!host.is_empty()).then(|| (host.to_owned(), port))
+    })
+}
+
+async fn silence(host: &str, port: u16) -> Option<String> {
+    match timeout(JOIN_DEADLINE, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!(
+            "no connection within {} s",
+            JOIN_DEADLINE.as_secs()
+        )),
+    }
+}
+
+/// The version of Kubernetes that is installed, such as `v1.33.4+k3s1`.
+fn version(script: &str) -> Option<String> {
+    const KEYS: &[&str] = &["INSTALL_K3S_VERSION=", "INSTALL_RKE2_VERSION=", "version="];
+    let mut words = after(script, KEYS);
+    let found = words.find(|word| word.starts_with('v') && minor(word).is_some());
+    found.map(str::to_owned)
+}
+
+async fn served(kube: &Client) -> Option<String> {
+    let (_, version) = timeout(KUBERNETES_DEADLINE, kube.ask("/version"))
+        .await
+        .ok()?
+        .ok()?;
+    version["gitVersion"].as_str().map(str::to_owned)
+}
+
+/// Major and minor of `v1.33.4+k3s1`.
+fn minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// `abcdef.0123456789abcdef`, without its secret half.
+fn bootstrap_token(script: &str) -> Option<String> {
+    const KEYS: &[&str] = &["--token=", "--token ", "token="];
+    let is_of = |text: &str, length| {
+        text.len() == length
+            && text
+                .bytes()
+                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
+    };
+    after(script, KEYS).find_map(|word| {
+        let (id, secret) = word.split_once('.')?;
+        (is_of(id, 6) && is_of(secret, 16)).then(|| id.to_owned())
+    })
+}
+
+/// What is wrong with it. `None`: nothing, or the caller may not read it.
+async fn expired(kube: &Client, id: &str, now: Timestamp) -> Option<String> {
+    let path = format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{id}");
+    let (code, secret) = timeout(KUBERNETES_DEADLINE, kube.ask(&path))
+        .await
+        .ok()?
+        .ok()?;
+    match code {
+        404 => Some(format!(
+            "there is no bootstrap token {id}, or it has expired"
+        )),
+        200 => {
+            let until: Timestamp = decoded(&secret["data"]["expiration"])?.parse().ok()?;
+            (until <= now).then(|| format!("the bootstrap token {id} has expired at {until}"))
+        }
+        _ => None,
+    }
+}
+
+fn decoded(field: &Value) -> Option<String> {
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(field.as_str()?);
+    String::from_utf8(bytes.ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Edited as a person would, the shipped scripts have nothing left to edit, and are understood.
+    #[tokio::test]
+    async fn the_shipped_scripts_are_still_to_be_edited() {
+        let token = "token=abcdef.0123456789abcdef";
+        for (script, host, port, installs) in [
+            (
+                include_str!("../../../examples/join/k3s-agent.sh"),
+                "k3s.example",
+                6443,
+                "v1.33.4+k3s1",
+            ),
+            (
+                include_str!("../../../examples/join/rke2-agent.sh"),
+                "rke2.example",
+                9345,
+                "v1.33.4+rke2r1",
+            ),
+            (
+                include_str!("../../../examples/join/kubeadm.sh"),
+                "kubernetes.example",
+                6443,
+                "v1.33",
+            ),
+        ] {
+            let (line, text) = placeholder(script).unwrap();
+            assert!(text.contains(host), "{line}: {text}");
+            let assigned = |value: &str| script.replacen(&format!("server={value}"), "server=", 1);
+            let edited = assigned(&format!("https://{host}:{port}"));
+            let edited = edited.replacen(&format!("server={host}:{port}"), "server=", 1);
+            let edited =
+                edited.replacen("server=\n", &format!("server=https://10.0.0.1:{port}\n"), 1);
+            assert!(
+                placeholder(&edited).unwrap().1.contains("token=..."),
+                "{edited}"
+            );
+            let edited = edited.replacen("token=...", token, 1).replacen(
+                "hash=sha256:...",
+                "hash=sha256:ab",
+                1,
+            );
+            assert_eq!(placeholder(&edited), None);
+            assert_eq!(server(&edited), Some(("10.0.0.1".to_owned(), port)));
+            assert_eq!(version(&edited).as_deref(), Some(installs));
+            assert_eq!(bootstrap_token(&edited).as_deref(), Some("abcdef"));
+            assert!(edited.contains(UNREGISTERED_TAINT));
+            assert_eq!(syntax(&edited).await, None);
+        }
+        assert!(minor("v1.33.4+k3s1") > minor("v1.32.9"));
+    }
+
+    #[test]
+    fn the_server_and_the_token_are_found_where_they_stand_in_a_line() {
+        let kubeadm = "kubeadm join [fd00::1]:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:0";
+        assert_eq!(server(kubeadm), Some(("fd00::1".to_owned(), 6443)));
+        assert_eq!(bootstrap_token(kubeadm).as_deref(), Some("abcdef"));
+        let rke2 = "# server: https://wrong:1\necho 'server: https://rke2.lan:9345' >/etc/rancher/rke2/config.yaml";
+        assert_eq!(server(rke2), Some(("rke2.lan".to_owned(), 9345)));
+        assert_eq!(
+            placeholder("kubeadm join <SERVER>:6443").map(|it| it.0),
+            Some(1)
+        );
+        assert_eq!(placeholder("cat <<EOF >/x\nif [ 1 < 2 ]; then b; fi"), None);
+        assert_eq!(bootstrap_token("export K3S_TOKEN=K10abc::server:xyz"), None);
+    }
+
+    #[tokio::test]
+    async fn a_script_that_the_shell_cannot_read_is_told_with_the_shells_words() {
+        assert_eq!(syntax("set -eu\nexport A=1\n").await, None);
+        let said = syntax("if true; then\n").await.unwrap();
+        assert!(said.contains("end of file"), "{said}");
+    }
+}

@@ -1,0 +1,132 @@
+//! What the controller would write into conditions, as findings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kproxide_planner::planning::{Limits, Planning};
+use kproxide_planner::world::World;
+
+use super::finding::{Finding, Group, Level};
+use super::proxmox::Look;
+use super::{Sources, named};
+use crate::kube::crd::ConditionStatus;
+use crate::kube::status::{Judgement, READY};
+use crate::reporter::credentials::in_full;
+use crate::reporter::judging::{Judged, Known, judged};
+use crate::reporter::reasons;
+
+/// Of another object, which has a finding of its own.
+const FOLLOWS: [&str; 3] = [
+    reasons::CLASS_NOT_READY.word,
+    reasons::NO_USABLE_CLUSTER.word,
+    reasons::CLUSTER_NOT_READY.word,
+];
+/// What an endpoint's own finding says already.
+const OF_ENDPOINTS: [&str; 2] = [
+    reasons::UNREACHABLE.word,
+    reasons::CERTIFICATE_UNTRUSTED.word,
+];
+
+pub(super) fn judge(sources: &Sources, world: &World, looks: &[Look]) -> Vec<Finding> {
+    // No policy is asked: what they would answer keeps nobody from making machines.
+    let plan = Planning::new(world, sources.clock.now(), Limits::default()).finish();
+    let lacking = looks.iter();
+    let lacking = lacking.filter_map(|look| Some((look.name.clone(), look.lacking.clone()?)));
+    let anchors: Vec<_> = plan.report.anchors.iter().collect();
+    let Judged {
+        clusters,
+        classes,
+        pools,
+    } = judged(
+        world,
+        &Known {
+            key_problem: None,
+            lacking: &lacking.collect(),
+            join_problems: &join_problems(sources, world),
+            refusals: &sources.policies.refusals(),
+            failures: &BTreeMap::new(),
+            frozen: plan.report.frozen.as_deref(),
+            anchors: &anchors,
+        },
+    );
+    let mut findings = Vec::new();
+    let mut all = clusters.values();
+    let lacks_storage = all.any(|it| it.reason == reasons::STORAGE_MISSING.word);
+    for (name, judgement) in clusters {
+        let look = looks.iter().find(|look| look.name == name);
+        let is_said = look.is_some_and(|look| look.endpoints_fail)
+            && OF_ENDPOINTS.contains(&judgement.reason);
+        if !is_said {
+            findings.extend(finding(
+                Group::Proxmox,
+                named("ProxmoxCluster", &name),
+                &judgement,
+            ));
+        }
+    }
+    for look in looks {
+        if let Some(excess) = look.excess.as_ref().filter(|excess| !excess.is_empty()) {
+            let object = named("ProxmoxCluster", &look.name);
+            let reason = &reasons::TOKEN_OVER_PRIVILEGED;
+            findings.push(Finding::warning(
+                Group::Proxmox,
+                object,
+                reason,
+                in_full(excess),
+            ));
+        }
+    }
+    for (name, judgement) in classes {
+        // The Proxmox cluster says so.
+        if lacks_storage && judgement.reason == reasons::CLONE_IMPOSSIBLE.word {
+            continue;
+        }
+        let object = named("NodeClass", &name);
+        findings.extend(finding(Group::Configuration, object, &judgement));
+    }
+    for (name, judgements) in pools {
+        let object = named("NodePool", &name);
+        let found = judgements.iter();
+        findings.extend(found.filter_map(|it| finding(Group::Configuration, object.clone(), it)));
+    }
+    findings
+}
+
+/// What a condition says of an object. `None`: nothing that a person has to know.
+fn finding(group: Group, object: String, judgement: &Judgement) -> Option<Finding> {
+    let Judgement {
+        kind,
+        status,
+        reason,
+        message,
+        ..
+    } = judgement;
+    if FOLLOWS.contains(reason) {
+        return None;
+    }
+    let is_ready = *kind == READY;
+    let reason = reasons::of(reason)?;
+    let found = |level| Finding {
+        level,
+        ..Finding::error(group, object.clone(), reason, message)
+    };
+    match (is_ready, status) {
+        (true, ConditionStatus::True) => Some(Finding::ok(group, object, message)),
+        (true, ConditionStatus::False) => Some(found(Level::Error)),
+        // Something else has to be mended first, and says so.
+        (true, ConditionStatus::Unknown) => None,
+        (false, ConditionStatus::True) => Some(found(Level::Warning)),
+        (false, ConditionStatus::False | ConditionStatus::Unknown) => None,
+    }
+}
+
+/// Why join scripts cannot be read, if they can be looked for here.
+fn join_problems(sources: &Sources, world: &World) -> BTreeMap<Arc<str>, String> {
+    let files = world.classes().values();
+    let files = files.filter_map(|class| class.join_script.clone());
+    let problem = |file: Arc<str>| {
+        let read = sources.scripts.read(&file)?;
+        Some((file, read.err()?))
+    };
+    files.filter_map(problem).collect()
+}

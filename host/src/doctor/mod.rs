@@ -1,0 +1,90 @@
+//! `kproxide doctor`: what keeps kproxide from making machines, found before the first launch. It only reads.
+//!
+//! Most checks are the functions that judge conditions ([`crate::reporter::judging`]), on a world that is read once. The
+//! others ask what the controller learns only when it is too late, or never. They run side by side, each with a deadline.
+
+mod cluster;
+mod definitions;
+mod finding;
+mod installation;
+mod joining;
+mod judged;
+mod nodes;
+mod proxmox;
+pub(crate) mod reasons;
+mod report;
+mod rights;
+mod room;
+mod templates;
+#[cfg(test)]
+mod tests;
+
+use futures::join;
+
+use crate::clock::Clock;
+use crate::kube::access::Account;
+use crate::kube::client::Client;
+use crate::observe::Connect;
+use crate::policy::Library;
+
+pub use cluster::NoKubernetes;
+pub use finding::{Finding, Group, Level};
+pub use installation::{Files, Installation};
+pub use joining::Scripts;
+pub use report::{Report, Summary};
+
+/// What doctor looks at, and from where.
+pub struct Sources {
+    pub kube: Client,
+    pub connect: Connect,
+    /// With the files of the policy folders.
+    pub policies: Library,
+    pub scripts: Scripts,
+    /// Namespace and name of the controller.
+    pub namespace: String,
+    pub name: String,
+    /// Whose rights the controller has. `None`: it is not known.
+    pub account: Option<Account>,
+    pub clock: Clock,
+    /// Where network findings are seen from, such as `this computer`.
+    pub place: String,
+}
+
+/// Makes all checks. `findings`: what was found before.
+///
+/// # Errors
+/// Kubernetes cannot be asked at all.
+pub async fn examine(
+    sources: &Sources,
+    mut findings: Vec<Finding>,
+) -> Result<Report, NoKubernetes> {
+    let cluster::Read {
+        mut world,
+        seen,
+        connections,
+        findings: read,
+    } = cluster::read(sources).await?;
+    findings.extend(read);
+    let (looks, scripts, definitions, rights) = join!(
+        proxmox::look(sources, &world, &connections),
+        joining::check(sources, &world),
+        definitions::check(sources),
+        rights::check(sources, sources.account.as_ref()),
+    );
+    for look in &looks {
+        world.apply(look.delta());
+    }
+    findings.extend(judged::judge(sources, &world, &looks));
+    findings.extend(room::check(&world, sources.clock.now()));
+    findings.extend(nodes::check(&world, &seen));
+    findings.extend(looks.into_iter().flat_map(|look| look.findings));
+    findings.extend(scripts);
+    findings.extend(definitions);
+    findings.extend(rights);
+    Ok(Report::of(findings))
+}
+
+/// Objects are named as kubectl takes them.
+fn named(kind: &str, name: impl std::fmt::Display) -> String {
+    format!("{kind}/{name}")
+}

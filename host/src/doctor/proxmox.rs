@@ -1,0 +1,209 @@
+//! What Proxmox says: each cluster as the controller sees it, and each of its endpoints alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::join;
+use kproxide_planner::facts::{Delta, InventoryFacts};
+use kproxide_planner::ids::ClusterName;
+use kproxide_planner::world::World;
+use tokio::time::timeout;
+
+use super::finding::{Finding, Group, Level};
+use super::{Sources, named, reasons, templates};
+use crate::kube::convert::ClusterConnection;
+use crate::observe::{Clusters, wanted_templates};
+use crate::pve::error::{Error, Meaning};
+use crate::pve::limits::Concurrency;
+use crate::reporter::reasons::{CERTIFICATE_UNTRUSTED, UNREACHABLE};
+
+/// For everything that one Proxmox cluster is asked.
+const CLUSTER_DEADLINE: Duration = Duration::from_secs(10);
+/// For the configurations of templates, after that.
+const TEMPLATES_DEADLINE: Duration = Duration::from_secs(4);
+/// For one endpoint. Longer than the three seconds by which Proxmox delays a refusal.
+const ENDPOINT_DEADLINE: Duration = Duration::from_secs(6);
+
+/// The oldest release whose API kproxide knows.
+const OLDEST: u32 = 8;
+/// How hyper begins when a name has no address.
+const DNS: &str = "dns error";
+
+/// One Proxmox cluster.
+pub(super) struct Look {
+    pub(super) name: ClusterName,
+    pub(super) facts: InventoryFacts,
+    /// What the credentials lack, with the commands that grant it.
+    pub(super) lacking: Option<String>,
+    /// What they may do without need.
+    pub(super) excess: Option<String>,
+    /// Some endpoint has a finding of its own.
+    pub(super) endpoints_fail: bool,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Look {
+    pub(super) fn delta(&self) -> Delta {
+        Delta::Inventory(self.name.clone(), Some(Box::new(self.facts.clone())))
+    }
+}
+
+/// All clusters, side by side.
+pub(super) async fn look(
+    sources: &Sources,
+    world: &World,
+    connections: &BTreeMap<ClusterName, ClusterConnection>,
+) -> Vec<Look> {
+    let wanted = wanted_templates(world);
+    let looks = connections.iter().map(|(name, connection)| {
+        let wanted = wanted.get(name).cloned().unwrap_or_default();
+        async move {
+            let (seen, mut findings) = join!(
+                inventory(sources, name, connection, wanted),
+                endpoints(sources, name, connection)
+            );
+            let (facts, mut lacking, excess) = seen;
+            let endpoints_fail = findings.iter().any(|it| it.level != Level::Ok);
+            // Other releases have other privileges.
+            let is_old = findings
+                .iter()
+                .any(|it| it.reason == reasons::VERSION_OLD.word);
+            lacking = lacking.filter(|_| !is_old);
+            if facts.reachable && !is_old {
+                let client = (sources.connect)(connection, Concurrency::default());
+                let asked = client.map(|client| templates::check(client, world, name, &facts));
+                if let Ok(asked) = asked
+                    && let Ok(told) = timeout(TEMPLATES_DEADLINE, asked).await
+                {
+                    findings.extend(told.findings);
+                    // It knows how machines join.
+                    lacking = told.lacking.or(lacking);
+                }
+            }
+            Look {
+                name: name.clone(),
+                facts,
+                lacking,
+                excess,
+                endpoints_fail,
+                findings,
+            }
+        }
+    });
+    join_all(looks).await
+}
+
+type Wanted = BTreeSet<(Arc<str>, bool)>;
+
+/// As the controller looks at it.
+async fn inventory(
+    sources: &Sources,
+    name: &ClusterName,
+    connection: &ClusterConnection,
+    wanted: Wanted,
+) -> (InventoryFacts, Option<String>, Option<String>) {
+    // One for each, so that a cluster that hangs takes its own time only.
+    let clusters = Clusters::new(sources.connect.clone());
+    clusters.configure(name, Some(connection.clone()));
+    let wanted = BTreeMap::from([(name.clone(), wanted)]);
+    let asked = clusters.refresh(Duration::ZERO, wanted, &sources.clock);
+    let facts = match timeout(CLUSTER_DEADLINE, asked).await {
+        Ok(deltas) => deltas.into_iter().find_map(|delta| {
+            let Delta::Inventory(_, facts) = delta else {
+                return None;
+            };
+            facts.map(|facts| *facts)
+        }),
+        Err(_) => None,
+    };
+    let facts = facts.unwrap_or_else(|| InventoryFacts {
+        problem: Some(format!("no answer within {} s", CLUSTER_DEADLINE.as_secs())),
+        ..InventoryFacts::default()
+    });
+    let (lacking, excess) = (clusters.lacking(), clusters.excess());
+    (facts, lacking.get(name).cloned(), excess.get(name).cloned())
+}
+
+/// Each address by itself: kproxide uses the next one if one fails, so that nobody notices.
+async fn endpoints(
+    sources: &Sources,
+    name: &ClusterName,
+    connection: &ClusterConnection,
+) -> Vec<Finding> {
+    let asked = connection.endpoints.iter().map(async |url| {
+        let alone = ClusterConnection {
+            endpoints: vec![url.clone()],
+            ..connection.clone()
+        };
+        let client = match (sources.connect)(&alone, Concurrency::default()) {
+            Ok(client) => client,
+            Err(problem) => return Err(problem),
+        };
+        match timeout(ENDPOINT_DEADLINE, client.version()).await {
+            Ok(Ok(version)) => Ok(Ok(version.version)),
+            Ok(Err(error)) if is_of_endpoint(&error) => Ok(Err(error)),
+            // The endpoint is sound; what it says is said of the whole cluster.
+            Ok(Err(_)) => Ok(Ok(String::new())),
+            Err(_) => Err(format!(
+                "no answer within {} s",
+                ENDPOINT_DEADLINE.as_secs()
+            )),
+        }
+    });
+    let answers = join_all(asked).await;
+    let all_fail = !answers.iter().any(|it| matches!(it, Ok(Ok(_))));
+    let told = connection.endpoints.iter().zip(answers);
+    told.map(|(url, answer)| {
+        let object = named("ProxmoxCluster", name);
+        let (reason, text) = match answer {
+            Ok(Ok(version)) if major(&version).is_some_and(|major| major < OLDEST) => {
+                let text = format!("endpoint {url} runs Proxmox VE {version}");
+                return Finding::error(Group::Proxmox, object, &reasons::VERSION_OLD, text);
+            }
+            Ok(Ok(version)) => {
+                let version = match version.is_empty() {
+                    true => "answers".to_owned(),
+                    false => format!("answers, Proxmox VE {version}"),
+                };
+                return Finding::ok(Group::Proxmox, object, format!("endpoint {url} {version}"))
+                    .seen_from(&sources.place);
+            }
+            Ok(Err(error)) if error.meaning == Meaning::Untrusted => {
+                (&CERTIFICATE_UNTRUSTED, error.chain())
+            }
+            Ok(Err(error)) if error.chain().contains(DNS) => {
+                (&reasons::NAME_UNKNOWN, error.chain())
+            }
+            Ok(Err(error)) => (&UNREACHABLE, error.chain()),
+            Err(problem) => (&UNREACHABLE, problem),
+        };
+        let text = format!("endpoint {url}: {text}");
+        let finding = match all_fail {
+            true => Finding::error(Group::Proxmox, object, reason, text),
+            false if *reason == UNREACHABLE => {
+                Finding::warning(Group::Proxmox, object, &reasons::ENDPOINT_DOWN, text)
+            }
+            false => Finding::warning(Group::Proxmox, object, reason, text),
+        };
+        finding.seen_from(&sources.place)
+    })
+    .collect()
+}
+
+/// Of `8.4.1`.
+fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+fn is_of_endpoint(error: &Error) -> bool {
+    matches!(
+        error.meaning,
+        Meaning::Untrusted
+            | Meaning::Unreachable
+            | Meaning::AnswerLost
+            | Meaning::EndpointDown
+            | Meaning::Undecodable
+    )
+}

@@ -1,0 +1,160 @@
+//! Reasons that only doctor gives. The others are those of the conditions ([`crate::reporter::reasons`]), with which
+//! `charts/kproxide/CONDITIONS.md` lists them.
+
+use crate::reporter::reasons::{Reason, lasting};
+
+const fn reason(word: &'static str, means: &'static str) -> Reason {
+    lasting(word, "doctor", means)
+}
+
+// Kubernetes.
+pub(super) const NOT_LISTED: Reason = reason(
+    "NotListed",
+    "Kubernetes does not list objects that doctor has to see. Ask as somebody who may read them, or in the pod.",
+);
+pub(super) const DEFINITION_MISSING: Reason = reason(
+    "DefinitionMissing",
+    "A CustomResourceDefinition of kproxide is missing or is being deleted. Apply it: kproxide crds | kubectl apply -f -",
+);
+pub(super) const DEFINITION_OLD: Reason = reason(
+    "DefinitionOld",
+    "A CustomResourceDefinition lacks a field that this kproxide knows. Apply it: kproxide crds | kubectl apply -f -",
+);
+pub(super) const NOT_INSTALLED: Reason = reason(
+    "NotInstalled",
+    "There is no Deployment of the controller. Install the chart, or give --namespace and --name.",
+);
+pub(super) const RIGHT_MISSING: Reason = reason(
+    "RightMissing",
+    "The controller may not do what it needs in Kubernetes. Install the ClusterRole and Role of the chart again.",
+);
+pub(super) const SECRET_MISSING: Reason = reason(
+    "SecretMissing",
+    "A Secret or ConfigMap that the controller mounts is missing, or a key in it. Make it with that key.",
+);
+pub(super) const POD_UNSCHEDULABLE: Reason = reason(
+    "PodUnschedulable",
+    "No Node takes the controller's pod. It runs on no Node that kproxide made, so make room on another one.",
+);
+pub(super) const CLOCK_OFF: Reason = reason(
+    "ClockOff",
+    "The clock here and that of the API server differ, so kproxide would remove nothing. Set the clock by NTP.",
+);
+
+// Proxmox.
+pub(super) const ENDPOINT_DOWN: Reason = reason(
+    "EndpointDown",
+    "One address of spec.endpoints does not answer as it must. Correct or mend it; kproxide uses the others meanwhile.",
+);
+pub(super) const NAME_UNKNOWN: Reason = reason(
+    "NameUnknown",
+    "DNS does not know the host of an endpoint. Correct spec.endpoints, or use an address, or set hostAliases.",
+);
+pub(super) const VERSION_OLD: Reason =
+    reason("VersionOld", "Proxmox VE is older than 8. Upgrade it.");
+pub(super) const NOT_EVERYWHERE: Reason = reason(
+    "NotEverywhere",
+    "The template cannot be cloned on a server that machines may be on. Mend it there, or exclude the server.",
+);
+pub(super) const NO_AGENT: Reason = reason(
+    "NoAgent",
+    "The template has no guest agent, by which the join script is run. Enable it, and install qemu-guest-agent in it.",
+);
+pub(super) const NO_CLOUD_INIT: Reason = reason(
+    "NoCloudInit",
+    "The template has no cloud-init drive, so its machines get no name and no address. Add the drive.",
+);
+pub(super) const DISK_LARGER: Reason = reason(
+    "DiskLarger",
+    "The template's disk is larger than an instance type asks, so machines get the larger one. Set diskGiB higher.",
+);
+pub(super) const NO_ROOM: Reason = reason(
+    "NoRoom",
+    "No server has room for one machine of a size. Make room, or offer a smaller size.",
+);
+pub(super) const STORAGE_FULL: Reason = reason(
+    "StorageFull",
+    "The storages have too little space for one machine of a size. Free some, or name another storage.",
+);
+pub(super) const VMIDS_TAKEN: Reason = reason(
+    "VmidsTaken",
+    "VMs that are not kproxide's have numbers of spec.vmidRange. Use a range of which nobody takes numbers.",
+);
+
+pub(super) const POOL_SHARED: Reason = reason(
+    "PoolShared",
+    "The Proxmox pool has VMs that are not in this cluster's books. Give each Kubernetes cluster a pool of its own.",
+);
+
+// Joining.
+pub(super) const JOIN_PLACEHOLDER: Reason = reason(
+    "JoinPlaceholder",
+    "The join script still has a placeholder. Edit the script, and make the Secret again.",
+);
+pub(super) const JOIN_TAINT: Reason = reason(
+    "JoinTaintMissing",
+    "The join script does not register the Node with the taint that keeps pods away until kproxide knows it. Add it.",
+);
+pub(super) const JOIN_SYNTAX: Reason = reason(
+    "JoinSyntax",
+    "The shell cannot read the join script. Correct it, and make the Secret again.",
+);
+pub(super) const JOIN_SERVER: Reason = reason(
+    "JoinServerSilent",
+    "The server that the join script names does not answer. Correct its address, or open the port.",
+);
+pub(super) const JOIN_VERSION: Reason = reason(
+    "JoinVersionNewer",
+    "The join script installs a Kubernetes that is newer than the API server. Install that of the server.",
+);
+pub(super) const JOIN_TOKEN: Reason = reason(
+    "JoinTokenExpired",
+    "The bootstrap token of the join script is unknown or has expired. Make one that does not expire.",
+);
+
+// Nodes.
+pub(super) const MACHINE_ID_TWICE: Reason = reason(
+    "MachineIdTwice",
+    "Two Nodes have one machine ID: their template was not cleaned. Empty /etc/machine-id in the template.",
+);
+pub(super) const NODE_WITHOUT_CLAIM: Reason = reason(
+    "NodeWithoutClaim",
+    "A Node looks like a machine of kproxide, and no NodeClaim has it. Delete the Node if its machine is gone.",
+);
+pub(super) const CSI_DRIVER_MISSING: Reason = reason(
+    "CsiDriverMissing",
+    "spec.csi of a NodeClass names a driver that the cluster does not have. Correct the name, or install the driver.",
+);
+
+/// In the order of the list for people.
+#[cfg(test)]
+pub(crate) const LISTED: [&Reason; 28] = [
+    &NOT_LISTED,
+    &DEFINITION_MISSING,
+    &DEFINITION_OLD,
+    &NOT_INSTALLED,
+    &RIGHT_MISSING,
+    &SECRET_MISSING,
+    &POD_UNSCHEDULABLE,
+    &CLOCK_OFF,
+    &ENDPOINT_DOWN,
+    &NAME_UNKNOWN,
+    &VERSION_OLD,
+    &NOT_EVERYWHERE,
+    &NO_AGENT,
+    &NO_CLOUD_INIT,
+    &DISK_LARGER,
+    &NO_ROOM,
+    &STORAGE_FULL,
+    &VMIDS_TAKEN,
+    &POOL_SHARED,
+    &JOIN_PLACEHOLDER,
+    &JOIN_TAINT,
+    &JOIN_SYNTAX,
+    &JOIN_SERVER,
+    &JOIN_VERSION,
+    &JOIN_TOKEN,
+    &MACHINE_ID_TWICE,
+    &NODE_WITHOUT_CLAIM,
+    &CSI_DRIVER_MISSING,
+];

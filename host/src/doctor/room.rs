@@ -1,0 +1,237 @@
+//! Whether one machine of each size could be made now, and on which servers none can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use kproxide_planner::facts::TemplateFacts;
+use kproxide_planner::planning::{Offer, offers, vmids_used_up};
+use kproxide_planner::refusal::Refusal;
+use kproxide_planner::world::World;
+
+use super::finding::{Finding, Group, Level};
+use super::{named, reasons};
+use crate::reporter::judging::listed;
+
+pub(super) fn check(world: &World, now: Timestamp) -> Vec<Finding> {
+    let all = offers(world, now);
+    let mut by_size: BTreeMap<_, Vec<&Offer<'_>>> = BTreeMap::new();
+    for offer in &all {
+        by_size
+            .entry((offer.class, &offer.size.name))
+            .or_default()
+            .push(offer);
+    }
+    let mut findings = Vec::new();
+    let fits_somewhere = |class| {
+        all.iter()
+            .any(|it| it.class == class && it.refusal.is_none())
+    };
+    for ((class, size), offers) in by_size {
+        let open: Vec<&&Offer<'_>> = offers.iter().filter(|it| is_open(it)).collect();
+        if open.is_empty() || open.iter().any(|it| !lacks_room(it)) {
+            continue;
+        }
+        let texts: Vec<String> = open.iter().filter_map(|it| text(it)).collect();
+        let is_storage = open.iter().any(|it| is_storage(it));
+        let reason = match is_storage {
+            true => &reasons::STORAGE_FULL,
+            false => &reasons::NO_ROOM,
+        };
+        let text = format!(
+            "no machine of the size {size} can be made: {}",
+            texts.join("; ")
+        );
+        let finding = Finding::error(
+            Group::Configuration,
+            named("NodeClass", class),
+            reason,
+            text,
+        );
+        let level = match fits_somewhere(class) {
+            true => Level::Warning,
+            false => Level::Error,
+        };
+        findings.push(Finding { level, ..finding });
+    }
+    findings.extend(not_everywhere(&all));
+    findings.extend(larger_disks(world));
+    findings.extend(taken_numbers(world));
+    findings.extend(strangers(world));
+    findings
+}
+
+/// Machines may be made on that server.
+fn is_open(offer: &Offer<'_>) -> bool {
+    !matches!(
+        offer.refusal,
+        Some(Refusal::Excluded | Refusal::Offline | Refusal::Maintenance)
+    )
+}
+
+fn lacks_room(offer: &Offer<'_>) -> bool {
+    is_storage(offer)
+        || matches!(
+            offer.refusal,
+            Some(
+                Refusal::Lacks { .. }
+                    | Refusal::FewThreads { .. }
+                    | Refusal::LittleFreeMemory { .. }
+                    | Refusal::FewIdleCores { .. }
+            )
+        )
+}
+
+fn is_storage(offer: &Offer<'_>) -> bool {
+    matches!(
+        offer.refusal,
+        Some(Refusal::StorageFull { .. } | Refusal::StorageNearlyFull { .. })
+    )
+}
+
+fn text(offer: &Offer<'_>) -> Option<String> {
+    let refusal = offer.refusal.as_ref()?;
+    Some(format!("{}: {refusal}", offer.hypervisor.name))
+}
+
+/// Servers on which a class's machines can never be, while they can be on others.
+fn not_everywhere(all: &[Offer<'_>]) -> Vec<Finding> {
+    let is_never = |offer: &&Offer<'_>| {
+        matches!(
+            offer.refusal,
+            Some(
+                Refusal::NoTemplate { .. }
+                    | Refusal::TemplateStays(_)
+                    | Refusal::NoStorage(_)
+                    | Refusal::StorageInactive(_)
+                    | Refusal::StorageLocal { .. }
+                    | Refusal::NotLinkable { .. }
+                    | Refusal::NotBase { .. }
+                    | Refusal::Silent(_)
+            )
+        )
+    };
+    let never = all.iter().filter(is_never);
+    let never = never.filter(|offer| {
+        let mut others = all.iter().filter(|other| other.class == offer.class);
+        others.any(|other| is_open(other) && !is_never(&other))
+    });
+    let mut texts: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for offer in never {
+        let of_class = texts.entry(offer.class).or_default();
+        of_class.extend(text(offer).filter(|text| !of_class.contains(text)));
+    }
+    texts
+        .into_iter()
+        .map(|(class, texts)| {
+            let object = named("NodeClass", class);
+            let reason = &reasons::NOT_EVERYWHERE;
+            Finding::warning(Group::Configuration, object, reason, texts.join("; "))
+        })
+        .collect()
+}
+
+/// Proxmox shrinks no disk.
+fn larger_disks(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, class) in world.classes() {
+        let inventories = world.inventories().values();
+        let templates = inventories.filter_map(|it| it.templates.get(&class.template));
+        let largest = templates.flatten().map(TemplateFacts::boot_bytes).max();
+        for size in &class.instance_types {
+            let (Some(asked), Some(largest)) = (size.disk_bytes, largest) else {
+                continue;
+            };
+            if asked < largest {
+                let text = format!(
+                    "the size {} asks for a disk of {} GiB, and template {} has one of {} GiB",
+                    size.name,
+                    asked >> 30,
+                    class.template,
+                    largest.div_ceil(1 << 30)
+                );
+                let object = named("NodeClass", name);
+                let reason = &reasons::DISK_LARGER;
+                findings.push(Finding::warning(Group::Configuration, object, reason, text));
+            }
+        }
+    }
+    findings
+}
+
+/// VMs in our range that are in no row of our books and not in our Proxmox pool.
+fn taken_numbers(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, cluster) in world.clusters() {
+        let Some(inventory) = world.inventories().get(name) else {
+            continue;
+        };
+        // Said as an error.
+        if vmids_used_up(world, name) {
+            continue;
+        }
+        let range = cluster.vmid_first..=cluster.vmid_last;
+        let foreign = inventory.guests.range(range);
+        let foreign = foreign.filter(|(_, guest)| guest.pool.as_ref() != Some(&cluster.pool));
+        let texts: Vec<String> = foreign
+            .map(|(vmid, guest)| {
+                let of = guest.name.as_deref().unwrap_or("without a name");
+                format!("{vmid} ({of}) on {}", guest.hypervisor)
+            })
+            .collect();
+        if texts.is_empty() {
+            continue;
+        }
+        let shown: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let text = format!("other people's VMs in spec.vmidRange: {}", listed(&shown));
+        let object = named("ProxmoxCluster", name);
+        findings.push(Finding::warning(
+            Group::Proxmox,
+            object,
+            &reasons::VMIDS_TAKEN,
+            text,
+        ));
+    }
+    findings
+}
+
+/// VMs of our Proxmox pool that no claim and no row of our books has: mostly those of another installation.
+fn strangers(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, cluster) in world.clusters() {
+        let Some(inventory) = world.inventories().get(name) else {
+            continue;
+        };
+        let rows = world.ledger().into_iter();
+        let rows = rows.flat_map(|ledger| {
+            let machines = ledger.entries.iter().filter(|row| row.cluster == *name);
+            let anchors = ledger.anchors.iter().filter(|row| row.cluster == *name);
+            let machines = machines.map(|row| row.vmid);
+            machines.chain(anchors.map(|row| row.vmid))
+        });
+        let claims = world.claims().values();
+        let claims = claims.filter(|claim| claim.spec.cluster == *name);
+        let known: BTreeSet<_> = rows.chain(claims.map(|claim| claim.spec.vmid)).collect();
+        let of_pool = inventory.guests.iter().filter(|(vmid, guest)| {
+            guest.pool.as_ref() == Some(&cluster.pool) && !guest.template && !known.contains(vmid)
+        });
+        let texts: Vec<String> = of_pool
+            .map(|(vmid, guest)| {
+                let of = guest.name.as_deref().unwrap_or("without a name");
+                format!("{vmid} ({of}) on {}", guest.hypervisor)
+            })
+            .collect();
+        if texts.is_empty() {
+            continue;
+        }
+        let shown: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let text = format!(
+            "VMs of the Proxmox pool {} that this cluster's books do not know: {}",
+            cluster.pool,
+            listed(&shown)
+        );
+        let object = named("ProxmoxCluster", name);
+        let reason = &reasons::POOL_SHARED;
+        findings.push(Finding::warning(Group::Proxmox, object, reason, text));
+    }
+    findings
+}

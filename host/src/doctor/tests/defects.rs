@@ -1,0 +1,295 @@
+//! The table of defects. A remedy that is a command is run as it is printed; any other is stood for by a change of the
+//! world.
+
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep};
+
+use super::ward::{Ward, ailments};
+use crate::clock::Clock;
+use crate::doctor::Level;
+use crate::lab::EPOCH;
+use crate::policy::PolicyFiles;
+
+/// One defect: how it comes about, what doctor says, and what mends it.
+struct Defect {
+    name: &'static str,
+    inject: fn(&Ward),
+    level: Level,
+    object: &'static str,
+    reason: &'static str,
+    words: &'static str,
+    mend: Mend,
+}
+
+enum Mend {
+    /// Doctor's own lines, as they stand there.
+    Commands,
+    ByHand(fn(&Ward)),
+}
+use Level::{Error, Warning};
+use Mend::{ByHand, Commands};
+
+const BROADCAST: Duration = Duration::from_secs(30);
+
+const HOME: &str = "ProxmoxCluster/home";
+const DEBIAN: &str = "NodeClass/debian";
+const WORKERS: &str = "NodePool/workers";
+
+#[rustfmt::skip]
+const DEFECTS: &[Defect] = &[
+    Defect { name: "a pool names a class that is not there", level: Error, object: WORKERS, reason: "ClassMissing",
+        words: "there is no NodeClass debain", inject: |w| w.edit("nodepools/workers", json!({"nodeClass": "debain"})),
+        mend: ByHand(|w| w.edit("nodepools/workers", json!({"nodeClass": "debian"}))) },
+    Defect { name: "a pool names a cluster that is not there", level: Error, object: WORKERS, reason: "ClusterMissing",
+        words: "there is no ProxmoxCluster hame", inject: |w| w.edit("nodepools/workers", json!({"clusters": ["hame"]})),
+        mend: ByHand(|w| w.edit("nodepools/workers", json!({"clusters": null}))) },
+    Defect { name: "a pool names a policy that is not there", level: Error, object: WORKERS, reason: "PolicyMissing",
+        words: "mount mine.wasm",
+        inject: |w| w.edit("nodepools/workers", json!({"policies": {"hostSelection": {"use": "mine"}}})),
+        mend: ByHand(|w| w.edit("nodepools/workers", json!({"policies": null}))) },
+    Defect { name: "a pool wants more machines than it may have", level: Error, object: WORKERS, reason: "InvalidSettings",
+        words: "minNodes 5 is larger than maxNodes 3",
+        inject: |w| w.edit("nodepools/workers", json!({"limits": {"minNodes": 5}})),
+        mend: ByHand(|w| w.edit("nodepools/workers", json!({"limits": {"minNodes": 1}}))) },
+    Defect { name: "a pool may have no machine", level: Warning, object: WORKERS, reason: "MaxNodes",
+        words: "set it higher", inject: |w| w.edit("nodepools/workers", json!({"limits": {"minNodes": 0, "maxNodes": 0}})),
+        mend: ByHand(|w| w.edit("nodepools/workers", json!({"limits": {"maxNodes": 3}}))) },
+    Defect { name: "a pool is paused", level: Warning, object: WORKERS, reason: "Paused",
+        words: "set spec.paused to false", inject: |w| w.edit("nodepools/workers", json!({"paused": true})),
+        mend: ByHand(|w| w.edit("nodepools/workers", json!({"paused": false}))) },
+    Defect { name: "a range of numbers is empty", level: Error, object: HOME, reason: "InvalidSettings",
+        words: "700-599 is empty", inject: |w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 700}})),
+        mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 500}}))) },
+    Defect { name: "there is no template of that name", level: Error, object: DEBIAN, reason: "TemplateMissing",
+        words: "there is no template k8s-nod", inject: |w| w.edit("nodeclasses/debian", json!({"template": {"name": "k8s-nod"}})),
+        mend: ByHand(template_is_right) },
+    Defect { name: "the template is a VM", level: Error, object: DEBIAN, reason: "TemplateUnusable",
+        words: "convert it with `qm template 9100`", inject: |w| w.edit("nodeclasses/debian", json!({"template": {"name": "plain"}})),
+        mend: ByHand(template_is_right) },
+    Defect { name: "the template's storage holds no linked clones", level: Error, object: DEBIAN, reason: "CloneImpossible",
+        words: "which cannot hold linked clones",
+        inject: |w| w.edit("nodeclasses/debian", json!({"template": {"name": "fat", "clone": "linked"}})),
+        mend: ByHand(template_is_right) },
+    Defect { name: "the template is on one of two servers", level: Warning, object: DEBIAN, reason: "NotEverywhere",
+        words: "pve2: there is no template only-one on it",
+        inject: |w| w.edit("nodeclasses/debian", json!({"template": {"name": "only-one"}})),
+        mend: ByHand(template_is_right) },
+    Defect { name: "a template has no guest agent", level: Error, object: DEBIAN, reason: "NoAgent",
+        words: "template 9002 on pve2", inject: |w| w.lab.pve.human_sets(9002, "agent", Some("0")).unwrap(),
+        mend: Commands },
+    Defect { name: "a template has no cloud-init drive", level: Error, object: DEBIAN, reason: "NoCloudInit",
+        words: "template 9001 on pve1", inject: |w| w.lab.pve.human_sets(9001, "ide2", None).unwrap(),
+        mend: ByHand(|w| w.lab.pve.human_sets(9001, "ide2", Some("local-lvm:vm-9001-cloudinit,media=cdrom")).unwrap()) },
+    Defect { name: "the template's disk is larger than asked", level: Warning, object: DEBIAN, reason: "DiskLarger",
+        words: "asks for a disk of 5 GiB, and template k8s-node has one of 10 GiB",
+        inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 5}]})),
+        mend: ByHand(size_is_right) },
+    Defect { name: "no server has the memory of a size", level: Error, object: DEBIAN, reason: "NoRoom",
+        words: "no machine of the size medium",
+        inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 81920}]})),
+        mend: ByHand(size_is_right) },
+    Defect { name: "no server has the cores of one of two sizes", level: Warning, object: DEBIAN, reason: "NoRoom",
+        words: "no machine of the size huge",
+        inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192},
+            {"name": "huge", "cores": 32, "memoryMiB": 8192}]})),
+        mend: ByHand(size_is_right) },
+    Defect { name: "the storage is full", level: Error, object: DEBIAN, reason: "StorageFull",
+        words: "storage local-lvm is nearly full", inject: |w| w.lab.pve.fill_storage("local-lvm", 1 << 30),
+        mend: ByHand(|w| w.lab.pve.fill_storage("local-lvm", 300 << 30)) },
+    Defect { name: "a storage is not there", level: Error, object: HOME, reason: "StorageMissing",
+        words: "asks for storage cef",
+        inject: |w| w.edit("nodeclasses/debian", json!({"template": {"storage": "cef", "clone": "full"}})),
+        mend: ByHand(|w| w.edit("nodeclasses/debian", json!({"template": {"storage": null, "clone": null}}))) },
+    Defect { name: "the Proxmox pool is not there", level: Error, object: HOME, reason: "PoolMissing",
+        words: "pveum pool add k9s", inject: |w| w.edit("proxmoxclusters/home", json!({"pool": "k9s"})),
+        mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"pool": "k8s"}))) },
+    Defect { name: "a server is named that is not there", level: Error, object: HOME, reason: "UnknownHypervisor",
+        words: "has no server pve9", inject: |w| w.edit("proxmoxclusters/home", json!({"hypervisors": {"exclude": ["pve9"]}})),
+        mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"hypervisors": null}))) },
+    Defect { name: "every number is taken", level: Error, object: HOME, reason: "VmidsUsedUp",
+        words: "each VMID from 9001 to 9002",
+        inject: |w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 9001, "last": 9002}})),
+        mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 500, "last": 599}}))) },
+    Defect { name: "a stranger's VM has a number of the range", level: Warning, object: HOME, reason: "VmidsTaken",
+        words: "9100 (plain) on pve1",
+        inject: |w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 9050, "last": 9150}})),
+        mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 500, "last": 599}}))) },
+    Defect { name: "another installation uses the Proxmox pool", level: Warning, object: HOME, reason: "PoolShared",
+        words: "300 (theirs) on pve1", inject: |w| {
+            w.lab.pve.human_clones_vm(9100, 300, "theirs").unwrap();
+            w.lab.pve.human_sets_pool(300, Some("k8s")).unwrap();
+        },
+        mend: ByHand(|w| w.lab.pve.human_destroys(300).unwrap()) },
+    Defect { name: "there is no quorum", level: Error, object: HOME, reason: "NoQuorum",
+        words: "has no quorum", inject: |w| w.lab.pve.set_quorate(false),
+        mend: ByHand(|w| w.lab.pve.set_quorate(true)) },
+    Defect { name: "the template may not be cloned", level: Error, object: HOME, reason: "PrivilegesMissing",
+        words: "/vms/9002: VM.Clone is missing", inject: |w| w.grant("/vms/9002", &["VM.Audit"]), mend: Commands },
+    Defect { name: "machines may not be connected", level: Error, object: HOME, reason: "PrivilegesMissing",
+        words: "/sdn/zones/localnetwork/vmbr0: SDN.Use is missing",
+        inject: |w| w.grant("/sdn/zones/localnetwork/vmbr0", &[]), mend: Commands },
+    Defect { name: "machines may not be started", level: Error, object: HOME, reason: "PrivilegesMissing",
+        words: "VM.PowerMgmt is missing", inject: |w| w.grant("/pool/k8s", &["Pool.Audit", "VM.Allocate", "VM.Audit",
+            "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk", "VM.Config.Memory", "VM.Config.Network",
+            "VM.Config.Options", "VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"]), mend: Commands },
+    Defect { name: "the token may do too much", level: Warning, object: HOME, reason: "TokenOverPrivileged",
+        words: "/access: Permissions.Modify", inject: |w| w.grant("/access", &["Permissions.Modify"]),
+        mend: ByHand(|w| w.grant("/access", &[])) },
+    Defect { name: "the token's secret is wrong", level: Error, object: HOME, reason: "CredentialsRefused",
+        words: "check token-id", inject: |w| w.wires(|wires| wires.secret = Some("other".to_owned())),
+        mend: ByHand(|w| w.wires(|wires| wires.secret = None)) },
+    Defect { name: "one of two endpoints is dead", level: Warning, object: HOME, reason: "EndpointDown",
+        words: "endpoint https://pve2:8006", inject: |w| w.wires(|wires| { wires.dead.insert("https://pve2:8006".to_owned()); }),
+        mend: ByHand(|w| w.wires(|wires| wires.dead.clear())) },
+    Defect { name: "one of two endpoints has another certificate", level: Warning, object: HOME, reason: "CertificateUntrusted",
+        words: "has the fingerprint 11:50:7A", inject: |w| w.wires(|wires| { wires.renewed.insert("https://pve1:8006".to_owned()); }),
+        mend: ByHand(|w| w.wires(|wires| wires.renewed.clear())) },
+    Defect { name: "Proxmox is older than 8", level: Error, object: HOME, reason: "VersionOld",
+        words: "endpoint https://pve1:8006 runs Proxmox VE 7.4", inject: |w| {
+            w.edit("proxmoxclusters/home", json!({"endpoints": ["https://pve1:8006"]}));
+            w.wires(|wires| wires.version = Some("7.4-20".to_owned()));
+        },
+        mend: ByHand(|w| w.wires(|wires| wires.version = None)) },
+    Defect { name: "the join script is not mounted", level: Error, object: DEBIAN, reason: "JoinFileMissing",
+        words: "join.guestExec.commandSecretFile debian", inject: |w| std::fs::remove_file(w.join.path().join("debian")).unwrap(),
+        mend: ByHand(|w| w.script("--node-taint kproxide.dev/unregistered=:NoExecute\n")) },
+    Defect { name: "two Nodes have one machine ID", level: Warning, object: "Node/a", reason: "MachineIdTwice",
+        words: "the Nodes a, b have the machine ID 77", inject: |w| { node(w, "a", json!({}), "77"); node(w, "b", json!({}), "77"); },
+        mend: ByHand(|w| w.lab.kube.delete("nodes", "", "b").unwrap()) },
+    Defect { name: "a Node has the label of a claim that is gone", level: Warning, object: "Node/a", reason: "NodeWithoutClaim",
+        words: "has the label kproxide.dev/claim", inject: |w| node(w, "a", json!({"kproxide.dev/claim": "gone"}), ""),
+        mend: Commands },
+    Defect { name: "a driver of a class is not there", level: Warning, object: DEBIAN, reason: "CsiDriverMissing",
+        words: "there is no CSIDriver topolvm.io",
+        inject: |w| w.edit("nodeclasses/debian", json!({"csi": [{"driver": "topolvm.io"}]})),
+        mend: ByHand(|w| { w.lab.kube.create("csidrivers.storage.k8s.io", json!({"apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver", "metadata": {"name": "topolvm.io"}, "spec": {}})).unwrap(); }) },
+    Defect { name: "the controller may not evict pods", level: Error, object: "ServiceAccount", reason: "RightMissing",
+        words: "it may not create pods/eviction", inject: |w| w.wires(|wires| { wires.denied.insert("create pods".to_owned()); }),
+        mend: ByHand(|w| w.wires(|wires| wires.denied.clear())) },
+    Defect { name: "a definition is missing", level: Error, object: "CustomResourceDefinition/ledgers.kproxide.dev",
+        reason: "DefinitionMissing", words: "there is none",
+        inject: |w| w.lab.kube.delete("customresourcedefinitions.apiextensions.k8s.io", "", "ledgers.kproxide.dev").unwrap(),
+        mend: ByHand(|w| { w.lab.kube.create("customresourcedefinitions.apiextensions.k8s.io", definition("ledgers.kproxide.dev")).unwrap(); }) },
+    Defect { name: "a definition is older than the program", level: Error, object: "CustomResourceDefinition/nodepools.kproxide.dev",
+        reason: "DefinitionOld", words: "it does not know the field spec.weight", inject: |w| {
+            let mut old = definition("nodepools.kproxide.dev");
+            let fields = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+            let fields = old.pointer_mut(fields).unwrap().as_object_mut().unwrap();
+            fields.remove("weight").unwrap();
+            replace(w, old);
+        },
+        mend: ByHand(|w| replace(w, definition("nodepools.kproxide.dev"))) },
+];
+
+fn template_is_right(ward: &Ward) {
+    let template = json!({ "name": "k8s-node", "clone": null });
+    ward.edit("nodeclasses/debian", json!({ "template": template }));
+}
+
+fn size_is_right(ward: &Ward) {
+    let types = json!([{ "name": "medium", "cores": 4, "memoryMiB": 8192 }]);
+    ward.edit("nodeclasses/debian", json!({ "instanceTypes": types }));
+}
+
+fn node(ward: &Ward, name: &str, labels: Value, machine_id: &str) {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
+        "spec": {}, "status": { "nodeInfo": { "machineID": machine_id } },
+    });
+    kproxide_simulator::kube::fixtures::add_node(&ward.lab.kube, node).unwrap();
+}
+
+fn definition(name: &str) -> Value {
+    let all = crate::kube::crd::crds().into_iter();
+    let mut all = all.map(|crd| serde_json::to_value(crd).unwrap());
+    all.find(|crd| crd["metadata"]["name"] == name).unwrap()
+}
+
+fn replace(ward: &Ward, definition: Value) {
+    let name = definition["metadata"]["name"].as_str().unwrap();
+    let resource = "customresourcedefinitions.apiextensions.k8s.io";
+    let mut stands = ward.lab.kube.get(resource, "", name).unwrap();
+    stands["spec"] = definition["spec"].clone();
+    ward.lab.kube.update(resource, "", stands).unwrap();
+}
+
+async fn is_well(ward: &Ward, when: &str) {
+    let report = ward.examined().await;
+    assert_eq!(ailments(&report), [], "{when}:\n{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_world_has_no_finding() {
+    let ward = Ward::new();
+    is_well(&ward, "healthy").await;
+    let report = ward.examined().await;
+    // Both endpoints, the cluster, the class, the pool, the script and five definitions.
+    assert!(report.summary.ok >= 10, "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_defect_is_found_alone_and_mended_by_its_remedy() {
+    let mut wrong = Vec::new();
+    for defect in DEFECTS {
+        let ward = Ward::new();
+        (defect.inject)(&ward);
+        // Proxmox tells numbers every ten seconds.
+        sleep(BROADCAST).await;
+        let report = ward.examined().await;
+        let expected = [(defect.level, defect.object, defect.reason)];
+        let found = report.findings.iter().find(|it| it.reason == defect.reason);
+        let says = found.is_some_and(|it| it.message.contains(defect.words));
+        if ailments(&report) != expected || !says {
+            wrong.push(format!("{}:\n{report}", defect.name));
+            continue;
+        }
+        let found = found.unwrap();
+        assert!(!found.remedy.is_empty(), "{}", defect.name);
+        match defect.mend {
+            ByHand(mend) => mend(&ward),
+            Commands => {
+                assert!(!found.commands.is_empty(), "{}: {report}", defect.name);
+                found.commands.iter().for_each(|line| ward.run(line));
+            }
+        }
+        sleep(BROADCAST).await;
+        let report = ward.examined().await;
+        if !ailments(&report).is_empty() {
+            wrong.push(format!("{}, mended:\n{report}", defect.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(DEFECTS.len() >= 25);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_file_that_cannot_be_used_is_told() {
+    let ward = Ward::new();
+    let text: std::sync::Arc<[u8]> = b"no WebAssembly"[..].into();
+    let files = [("mine".into(), Ok(text))];
+    ward.policies.sync(files.into()).await;
+    let uses = json!({ "policies": { "hostSelection": { "use": "mine" } } });
+    ward.edit("nodepools/workers", uses);
+    let report = ward.examined().await;
+    let expected = [(Error, WORKERS, "PolicyRefused")];
+    assert_eq!(ailments(&report), expected, "{report}");
+    ward.policies.sync(PolicyFiles::new()).await;
+    ward.edit("nodepools/workers", json!({ "policies": null }));
+    is_well(&ward, "without the file").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_off_is_told() {
+    let ward = Ward::new();
+    let late: jiff::Timestamp = EPOCH.parse().unwrap();
+    let late = late + jiff::SignedDuration::from_mins(7);
+    *ward.clock.lock().unwrap() = Clock::starting_at(late);
+    let report = ward.examined().await;
+    assert_eq!(
+        ailments(&report),
+        [(Error, "Clock", "ClockOff")],
+        "{report}"
+    );
+    assert!(report.to_string().contains("seen from a test"), "{report}");
+}

@@ -1,0 +1,124 @@
+//! The controller's Deployment, with what it mounts and where it runs.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kproxide_simulator::kube::fixtures;
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep};
+
+use super::ward::Ward;
+use crate::doctor::{Finding, Installation, Level};
+use crate::kube::access::Account;
+
+/// As the chart makes it, in its least form.
+fn deployment() -> Value {
+    let item = |key: &str| json!({ "key": key, "path": format!("home/{key}") });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "scaler", "namespace": "ops" },
+        "spec": {
+            "replicas": 1, "selector": { "matchLabels": { "app": "scaler" } },
+            "template": {
+                "metadata": { "labels": { "app": "scaler" } },
+                "spec": {
+                    "serviceAccountName": "acts",
+                    "containers": [{
+                        "name": "kproxide", "image": "kproxide", "args": ["run", "--join-dir=/join"],
+                        "volumeMounts": [{ "name": "credentials", "mountPath": "/credentials" },
+                            { "name": "join", "mountPath": "/join" }, { "name": "policies", "mountPath": "/policies" }],
+                    }],
+                    "volumes": [
+                        { "name": "credentials", "projected": { "sources": [
+                            { "secret": { "name": "proxmox", "items": [item("token-id"), item("token-secret")] } }] } },
+                        { "name": "join", "secret": { "secretName": "join", "items": [{ "key": "command", "path": "debian" }] } },
+                        { "name": "policies", "projected": { "sources": [{ "configMap": { "name": "own", "optional": true } }] } },
+                    ],
+                },
+            },
+        },
+    })
+}
+
+fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+    let data = data
+        .iter()
+        .map(|(key, value)| (key.to_string(), json!(STANDARD.encode(value))));
+    let data: serde_json::Map<_, _> = data.collect();
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "ops" }, "data": data })
+}
+
+const TOKEN: [(&str, &str); 2] = [("token-id", "kproxide@pve!ci"), ("token-secret", "s3cret")];
+
+async fn read(ward: &Ward) -> Installation {
+    Installation::read(&ward.kube(), "ops", "scaler").await
+}
+
+fn ill(findings: &[Finding]) -> Vec<(&str, &str, &str)> {
+    let ill = findings.iter().filter(|it| it.level != Level::Ok);
+    ill.map(|it| (it.object.as_str(), it.reason, it.message.as_str()))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_controllers_pod_lacks_is_found_and_what_it_mounts_is_read() {
+    let ward = Ward::new();
+    let kube = &ward.lab.kube;
+    let found = read(&ward).await;
+    let none = (
+        "Deployment/ops/scaler",
+        "NotInstalled",
+        "there is none of that name",
+    );
+    assert_eq!(ill(&found.findings), [none]);
+    assert_eq!(found.account, None);
+
+    kube.create("namespaces", fixtures::namespace("ops"))
+        .unwrap();
+    kube.create("deployments.apps", deployment()).unwrap();
+    kube.create("secrets", secret("join", &[("command", "set -eu\n")]))
+        .unwrap();
+    // The scheduler and the controllers of the simulated cluster have their say.
+    sleep(Duration::from_secs(30)).await;
+    let found = read(&ward).await;
+    let mut told = ill(&found.findings);
+    told.sort();
+    let [(pod, "PodUnschedulable", words), missing] = told[..] else {
+        panic!("{told:?}");
+    };
+    assert!(pod.starts_with("Pod/ops/scaler-"), "{pod}");
+    assert!(words.contains("no nodes available"), "{words}");
+    let text = "there is none, and the pod of the controller mounts it";
+    assert_eq!(missing, ("Secret/proxmox", "SecretMissing", text));
+
+    fixtures::add_node(kube, fixtures::node("server-1", "4", "8Gi")).unwrap();
+    kube.create("secrets", secret("proxmox", &TOKEN[..1]))
+        .unwrap();
+    sleep(Duration::from_secs(30)).await;
+    let found = read(&ward).await;
+    let text = "it has no key token-secret, and the pod of the controller mounts it";
+    assert_eq!(
+        ill(&found.findings),
+        [("Secret/proxmox", "SecretMissing", text)]
+    );
+
+    kube.delete("secrets", "ops", "proxmox").unwrap();
+    kube.create("secrets", secret("proxmox", &TOKEN)).unwrap();
+    let found = read(&ward).await;
+    assert_eq!(ill(&found.findings), []);
+    let account = Account::Service {
+        namespace: "ops".to_owned(),
+        name: "acts".to_owned(),
+    };
+    assert_eq!(found.account, Some(account));
+    assert_eq!(found.flag("join-dir", "/etc"), "/join");
+    let files: Vec<(&str, &[u8])> = found
+        .files
+        .iter()
+        .map(|(path, it)| (&**path, &**it))
+        .collect();
+    let expected: [(&str, &[u8]); 3] = [
+        ("/credentials/home/token-id", b"kproxide@pve!ci"),
+        ("/credentials/home/token-secret", b"s3cret"),
+        ("/join/debian", b"set -eu\n"),
+    ];
+    assert_eq!(files, expected);
+}
