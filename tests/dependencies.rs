@@ -63,6 +63,31 @@ fn what_is_shipped_holds_no_simulator() {
     );
 }
 
+/// An allocator such as jemalloc is built for one size of pages, that of the computer which builds it. A Raspberry Pi 5 has pages of 16 KiB.
+#[test]
+fn what_is_shipped_allocates_by_its_c_library() {
+    let tree = cargo(&[
+        "tree",
+        "--package=kproxide",
+        "--edges=normal",
+        "--target=all",
+        "--prefix=none",
+        "--format={p}",
+    ]);
+    let names: BTreeSet<&str> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(names.contains("wasmtime"), "{names:?}");
+    for allocator in ["jemalloc", "mimalloc", "snmalloc", "tcmalloc", "rpmalloc"] {
+        let found: Vec<_> = names
+            .iter()
+            .filter(|name| name.contains(allocator))
+            .collect();
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
+
 /// What `cargo tree` says of our packages that the host is built of, and the features that they are built with.
 fn features(of: &str) -> Vec<String> {
     let tree = cargo(&[

@@ -12,6 +12,7 @@ mod examples;
 mod install;
 mod join;
 mod objects;
+mod outside;
 mod pod;
 mod rbac;
 mod values;
