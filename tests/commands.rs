@@ -1,5 +1,5 @@
 //! Commands as processes: `kproxide simulate serve`, and `kproxide plan` and `kproxide run`, which know of it by the files
-//! that it writes; and `kproxide demo`.
+//! that it writes; `kproxide demo`; and `kproxide doctor`.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kproxide_simulator::kube::fixtures;
-use kproxide_testkit::{eventually, free_port};
+use kproxide_testkit::{ControlPlane, Options, eventually, free_port, require_controlplane};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -175,6 +175,137 @@ async fn doctor_says_by_its_exit_code_what_it_has_found() {
     let (code, _, said) = doctor(&kubeconfig, &[]).await;
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("Kubernetes does not answer"), "{said}");
+}
+
+/// The controller as the chart installs it, as far as its rights are concerned, and a person who may do everything.
+fn installed() -> String {
+    let rules = include_str!("../charts/kproxide/templates/rbac.yaml");
+    let named = [
+        ("{{ include \"kproxide.fullname\" . }}", "kproxide"),
+        (
+            "{{ include \"kproxide.serviceAccountName\" . }}",
+            "kproxide",
+        ),
+        ("{{ .Release.Namespace }}", "kproxide"),
+    ];
+    let rules = named
+        .iter()
+        .fold(rules.to_owned(), |rules, (template, name)| {
+            rules.replace(template, name)
+        });
+    let rules = rules.lines().filter(|line| !line.contains("{{"));
+    let rules = rules.collect::<Vec<_>>().join("\n");
+    format!(
+        "
+apiVersion: v1
+kind: Namespace
+metadata: {{name: kproxide}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: kproxide, namespace: kproxide}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: boss, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: boss}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
+subjects: [{{kind: ServiceAccount, name: boss, namespace: default}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: kproxide, namespace: kproxide}}
+spec:
+  selector: {{matchLabels: {{app: kproxide}}}}
+  template:
+    metadata: {{labels: {{app: kproxide}}}}
+    spec: {{serviceAccountName: kproxide, containers: [{{name: kproxide, image: kproxide}}]}}
+---
+{rules}"
+    )
+}
+
+#[tokio::test]
+async fn doctor_asks_a_real_api_server_what_the_controllers_account_may_do() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let options = Options {
+        kwok: false,
+        ..Options::default()
+    };
+    let cluster = ControlPlane::start(&programs, options).await.unwrap();
+    let apply = ["apply", "--server-side", "-f", "-"];
+    let definitions = printed(&["crds"]).await;
+    cluster
+        .kubectl_with_input(&apply, &definitions)
+        .await
+        .unwrap();
+    let wait = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=60s",
+        "crd",
+        "--all",
+    ];
+    cluster.kubectl(&wait).await.unwrap();
+    cluster
+        .kubectl_with_input(&apply, &installed())
+        .await
+        .unwrap();
+    let token = cluster.token_for("default", "boss", None).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig").display().to_string();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        "clusters": [{ "name": "c", "cluster": {
+            "server": cluster.url(), "certificate-authority-data": STANDARD.encode(cluster.ca_pem()),
+        } }],
+        "users": [{ "name": "u", "user": { "token": token } }],
+    });
+    fs::write(&kubeconfig, config.to_string()).unwrap();
+    // What is said of the account, once it is so.
+    let says = async |level: &str, words: &str| {
+        eventually(SOON, words, async || {
+            let arguments = [
+                "doctor",
+                "--kubeconfig",
+                &kubeconfig,
+                "--fail-on",
+                "never",
+                "-o",
+                "json",
+            ];
+            let told = printed(&arguments).await;
+            let report: Value = serde_json::from_str(&told).unwrap();
+            let mut findings = report["findings"].as_array().unwrap().iter();
+            let of_account = findings.find(|it| it["object"] == "ServiceAccount/kproxide/kproxide");
+            let is_so = of_account.is_some_and(|it| {
+                it["level"] == level && it["message"].as_str().unwrap().contains(words)
+            });
+            let definitions = told.matches("\"CustomResourceDefinition/").count();
+            match is_so && definitions == 5 && !told.contains("DefinitionOld") {
+                true => Ok(()),
+                false => Err(told),
+            }
+        })
+        .await;
+    };
+    says("ok", "it may do what the controller does").await;
+    cluster
+        .kubectl(&["delete", "clusterrolebinding", "kproxide"])
+        .await
+        .unwrap();
+    says("error", "create pods/eviction").await;
+    cluster
+        .kubectl_with_input(&apply, &installed())
+        .await
+        .unwrap();
+    says("ok", "it may do what the controller does").await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! `main` injects what comes from the operating system: certificates, randomness, signals, sockets, files. The demo and
 //! the simulation inject their own, and run the same program.
 
-mod ownership;
+pub(crate) mod ownership;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -65,14 +65,38 @@ async fn identify_once(
     })
 }
 
-async fn ownership(kube: &Client, config: &Config, random: &Random) -> Result<Ownership, Error> {
-    let (namespace, secret) = (&config.namespace, secret(config));
+/// Why machines could not be marked, as far as can be seen without writing anything. `name`: the controller's.
+///
+/// # Errors
+/// Kubernetes does not answer, or the caller may not read.
+pub(crate) async fn problem_of(
+    kube: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<String>, Error> {
+    let secret = format!("{name}-ownership-key");
+    Ok(look(kube, namespace, &secret).await?.1)
+}
+
+/// The key, and why it cannot be used.
+async fn look(
+    kube: &Client,
+    namespace: &str,
+    secret: &str,
+) -> Result<(Option<Key>, Option<String>), Error> {
     // Before the key: what another replica has made by now was made with a key that is found below.
     let dependents = identity::dependents(kube).await?;
-    let found = identity::ownership_key(kube, namespace, &secret).await?;
+    let found = identity::ownership_key(kube, namespace, secret).await?;
     let found = found.as_ref().map(proving);
     let place = format!("{namespace}/{secret}");
-    if let Some(problem) = problem(&place, found.as_ref(), &dependents) {
+    let problem = problem(&place, found.as_ref(), &dependents);
+    Ok((found, problem))
+}
+
+async fn ownership(kube: &Client, config: &Config, random: &Random) -> Result<Ownership, Error> {
+    let (namespace, secret) = (&config.namespace, secret(config));
+    let (found, problem) = look(kube, namespace, &secret).await?;
+    if let Some(problem) = problem {
         return Ok(Ownership::ReadOnly(problem));
     }
     if let Some(key) = found {

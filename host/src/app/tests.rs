@@ -35,7 +35,7 @@ mod unrest;
 mod versions;
 
 /// Enough for a machine from nothing to its Node.
-const MACHINE: Duration = Duration::from_secs(10 * 60);
+pub(crate) const MACHINE: Duration = Duration::from_secs(10 * 60);
 
 /// Two hypervisors and a pool that wants one machine.
 fn lab() -> Lab {
@@ -86,7 +86,7 @@ async fn run(lab: &Lab, time: Duration) {
     run_with(lab, config("kproxide-0"), time).await;
 }
 
-async fn run_with(lab: &Lab, config: Config, time: Duration) {
+pub(crate) async fn run_with(lab: &Lab, config: Config, time: Duration) {
     let (app, host) = lab.host("kproxide-0", config).expect("policies run here");
     let stop = async {
         sleep(time).await;

@@ -11,7 +11,7 @@ use super::run::{connect, connect_by};
 use crate::args::{DoctorArgs, FailOn, Format};
 use crate::chain::chain;
 use crate::clock::Clock;
-use crate::doctor::{Installation, Level, Scripts, Sources, examine};
+use crate::doctor::{Files, Finding, Installation, Level, Scripts, Sources, Values, examine};
 use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
 use crate::observe::Connect;
@@ -40,30 +40,63 @@ pub(super) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<ExitCode, B
 }
 
 async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    let is_pod = is_pod(args);
-    let kube = match connected(args, is_pod).await {
-        Ok(kube) => kube,
-        Err(error) => {
-            eprintln!("kproxide: {}", chain(&error));
-            return Ok(ExitCode::from(BAD_INPUT));
-        }
-    };
-    let mut findings = Vec::new();
-    let installation = match is_pod {
-        true => Installation::default(),
-        false => Installation::read(&kube, &args.namespace, &args.name).await,
-    };
-    findings.extend(installation.findings.iter().cloned());
     let policies = Library::new(Engine::new(Execution::Blocking)?);
     policies
         .sync(Directories::new(&args.policy_dir).read())
         .await;
+    let sources = match &args.values {
+        Some(file) => of_values(args, file, policies),
+        None => of_cluster(args, policies).await,
+    };
+    let (sources, findings) = match sources {
+        Ok(sources) => sources,
+        Err(problem) => {
+            eprintln!("kproxide: {problem}");
+            return Ok(ExitCode::from(BAD_INPUT));
+        }
+    };
+    let report = match examine(&sources, findings).await {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!("kproxide: {}", chain(&error));
+            return Ok(ExitCode::from(NO_KUBERNETES));
+        }
+    };
+    match args.output {
+        Format::Text => write!(out, "{report}")?,
+        format @ (Format::Json | Format::Yaml) => print(out, format, &report)?,
+    }
+    Ok(match (report.worst(), args.fail_on) {
+        (Level::Error, FailOn::Warning | FailOn::Error) => ExitCode::from(ERRORS),
+        (Level::Warning, FailOn::Warning) => ExitCode::from(WARNINGS),
+        (Level::Ok | Level::Warning | Level::Error, _) => ExitCode::SUCCESS,
+    })
+}
+
+/// A cluster in which kproxide is installed, or will be.
+async fn of_cluster(
+    args: &DoctorArgs,
+    policies: Library,
+) -> Result<(Sources, Vec<Finding>), String> {
+    let is_pod = is_pod(args);
+    let kube = connected(args, is_pod)
+        .await
+        .map_err(|error| chain(&error))?;
+    let installation = match is_pod {
+        true => Installation::default(),
+        false => Installation::read(&kube, &args.namespace, &args.name).await,
+    };
+    let findings = installation.findings.clone();
     let sources = Sources {
-        kube,
+        kube: Some(kube),
+        objects: Vec::new(),
         connect: match (&args.proxmox_credentials, is_pod) {
             (Some(folder), _) => connect(folder.clone()),
             (None, true) => connect(PathBuf::from(CREDENTIALS)),
-            (None, false) => connect_as(&installation),
+            (None, false) => {
+                let folder = installation.flag("credentials-dir", CREDENTIALS);
+                connect_with(folder.to_owned(), installation.files.clone())
+            }
         },
         policies,
         scripts: match (&args.join_dir, is_pod) {
@@ -87,28 +120,52 @@ async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<ExitCode, B
             false => "this computer".to_owned(),
         },
     };
-    let report = match examine(&sources, findings).await {
-        Ok(report) => report,
-        Err(error) => {
-            eprintln!("kproxide: {}", chain(&error));
-            return Ok(ExitCode::from(NO_KUBERNETES));
-        }
-    };
-    match args.output {
-        Format::Text => write!(out, "{report}")?,
-        format @ (Format::Json | Format::Yaml) => print(out, format, &report)?,
-    }
-    Ok(match (report.worst(), args.fail_on) {
-        (Level::Error, FailOn::Warning | FailOn::Error) => ExitCode::from(ERRORS),
-        (Level::Warning, FailOn::Warning) => ExitCode::from(WARNINGS),
-        (Level::Ok | Level::Warning | Level::Error, _) => ExitCode::SUCCESS,
-    })
+    Ok((sources, findings))
 }
 
-/// With the credentials that the controller's pod has.
-fn connect_as(installation: &Installation) -> Connect {
-    let folder = installation.flag("credentials-dir", CREDENTIALS).to_owned();
-    let (files, certificates) = (installation.files.clone(), installation.files.clone());
+/// The chart's values, before anything is installed.
+fn of_values(
+    args: &DoctorArgs,
+    file: &Path,
+    policies: Library,
+) -> Result<(Sources, Vec<Finding>), String> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
+    let values = Values::read(&name, &text).map_err(|bad| bad.to_string())?;
+    let connect = match &args.proxmox_credentials {
+        Some(folder) => connect(folder.clone()),
+        None if values.hides_credentials => {
+            return Err(format!(
+                "{name}: credentials are in a Secret: give --proxmox-credentials DIR, with a folder of the name of each entry of clusters, and in it the files token-id and token-secret"
+            ));
+        }
+        None => connect_with(CREDENTIALS.to_owned(), values.files.clone()),
+    };
+    let sources = Sources {
+        kube: None,
+        objects: values.objects,
+        connect,
+        policies,
+        scripts: match &args.join_dir {
+            Some(folder) => Scripts::Folder(folder.clone()),
+            None if values.hides_scripts => Scripts::Unseen,
+            None => Scripts::Mounted {
+                folder: JOIN.to_owned(),
+                files: values.files,
+            },
+        },
+        namespace: args.namespace.clone(),
+        name: args.name.clone(),
+        account: None,
+        clock: Clock::starting_at(Clock::System.now()),
+        place: "this computer".to_owned(),
+    };
+    Ok((sources, Vec::new()))
+}
+
+/// With the credentials and certificates that the controller's pod has at their paths.
+fn connect_with(folder: String, files: Files) -> Connect {
+    let certificates = files.clone();
     connect_by(
         move |name| {
             let folder = format!("{folder}/{name}");

@@ -15,7 +15,7 @@ use crate::autoscaler::clock_off;
 use crate::chain::chain;
 use crate::kube::client::Client;
 use crate::kube::convert::ClusterConnection;
-use crate::kube::manifest::{NotListed, Object, changes, each};
+use crate::kube::manifest::{NotListed, Object, changes, each, refuse};
 use crate::kube::watch::Change;
 use crate::reporter::reasons::INVALID_SETTINGS;
 
@@ -63,15 +63,10 @@ pub(super) struct Read {
 /// # Errors
 /// The API server cannot be reached, or lets the caller see nothing.
 pub(super) async fn read(sources: &Sources) -> Result<Read, NoKubernetes> {
-    reach(&sources.kube).await?;
-    let lists = each(&sources.kube, &LISTED, KUBERNETES_DEADLINE).await;
-    let refused = lists.iter().filter_map(|(_, list)| match list {
-        Err(NotListed::Forbidden(why)) => Some(why),
-        Err(NotListed::Undefined | NotListed::Failed(_)) | Ok(_) => None,
-    });
-    if let (Some(why), true) = (refused.clone().next(), refused.count() == LISTED.len()) {
-        return Err(NoKubernetes::Refused(why.clone()));
-    }
+    let lists = match &sources.kube {
+        Some(kube) => listed(kube).await?,
+        None => Vec::new(),
+    };
     let mut read = Read {
         world: World::default(),
         seen: Seen::default(),
@@ -85,14 +80,21 @@ pub(super) async fn read(sources: &Sources) -> Result<Read, NoKubernetes> {
         key_known: true,
         ..HostFacts::default()
     }));
-    let ahead = sources.kube.server_time();
-    let ahead = ahead.map(|server| sources.clock.now().duration_since(server));
+    let server = sources.kube.as_ref().and_then(Client::server_time);
+    let ahead = server.map(|server| sources.clock.now().duration_since(server));
     if let Some(off) = ahead.and_then(clock_off) {
         let finding = Finding::error(Group::Kubernetes, "Clock", &reasons::CLOCK_OFF, off);
         read.findings.push(finding.seen_from(&sources.place));
     }
     for (policy, facts) in sources.policies.facts() {
         read.world.apply(Delta::Policy(policy, Some(facts)));
+    }
+    for object in &sources.objects {
+        // Helm and the API server would refuse these.
+        match refuse(object) {
+            Ok(()) => read.take(vec![object.clone()]),
+            Err(bad) => read.cannot_be_used(object, bad.problem),
+        }
     }
     for (resource, list) in lists {
         match list {
@@ -107,6 +109,21 @@ pub(super) async fn read(sources: &Sources) -> Result<Read, NoKubernetes> {
         }
     }
     Ok(read)
+}
+
+type List = (&'static str, Result<Vec<Object>, NotListed>);
+
+async fn listed(kube: &Client) -> Result<Vec<List>, NoKubernetes> {
+    reach(kube).await?;
+    let lists = each(kube, &LISTED, KUBERNETES_DEADLINE).await;
+    let refused = lists.iter().filter_map(|(_, list)| match list {
+        Err(NotListed::Forbidden(why)) => Some(why),
+        Err(NotListed::Undefined | NotListed::Failed(_)) | Ok(_) => None,
+    });
+    match (refused.clone().next(), refused.count() == LISTED.len()) {
+        (Some(why), true) => Err(NoKubernetes::Refused(why.clone())),
+        (Some(_) | None, _) => Ok(lists),
+    }
 }
 
 /// Whether there is an API server, and it knows the caller. Everybody that it knows may ask for its version.
@@ -137,14 +154,15 @@ impl Read {
                     }
                     Change::Connection(_, None) | Change::Unreadable(_) => {}
                 }),
-                Err(bad) => self.findings.push(Finding::error(
-                    Group::Configuration,
-                    named(object.kind(), object.name()),
-                    &INVALID_SETTINGS,
-                    bad.problem,
-                )),
+                Err(bad) => self.cannot_be_used(&object, bad.problem),
             }
         }
+    }
+
+    fn cannot_be_used(&mut self, object: &Object, problem: String) {
+        let (group, object) = (Group::Configuration, named(object.kind(), object.name()));
+        let finding = Finding::error(group, object, &INVALID_SETTINGS, problem);
+        self.findings.push(finding);
     }
 }
 

@@ -13,12 +13,15 @@ use crate::kube::crd::crds;
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 pub(super) async fn check(sources: &Sources) -> Vec<Finding> {
+    let Some(kube) = &sources.kube else {
+        return Vec::new();
+    };
     let ours = crds();
     let looks = ours.iter().map(async |crd| {
         let name = crd.name_any();
         let object = named("CustomResourceDefinition", &name);
         let path = format!("{PATH}/{name}");
-        let asked = timeout(KUBERNETES_DEADLINE, sources.kube.ask(&path)).await;
+        let asked = timeout(KUBERNETES_DEADLINE, kube.ask(&path)).await;
         let group = Group::Kubernetes;
         match asked {
             Ok(Ok((200, found))) if found["metadata"]["deletionTimestamp"].is_string() => {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use kproxide_planner::keys::UNREGISTERED_TAINT;
 use kproxide_planner::world::World;
@@ -51,23 +52,22 @@ impl Scripts {
 }
 
 pub(super) async fn check(sources: &Sources, world: &World) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (name, class) in world.classes() {
+    let checks = world.classes().iter().map(async |(name, class)| {
         let Some(file) = &class.join_script else {
-            continue;
+            return Vec::new();
         };
         // That it cannot be read is the class's own finding.
         let Some(Ok(script)) = sources.scripts.read(file) else {
-            continue;
+            return Vec::new();
         };
         let script = Script {
             object: named("NodeClass", name),
             file,
             text: &script,
         };
-        findings.extend(script.check(sources).await);
-    }
-    findings
+        script.check(sources).await
+    });
+    join_all(checks).await.concat()
 }
 
 struct Script<'s> {
@@ -103,14 +103,14 @@ impl Script<'_> {
             findings.push(error(&reasons::JOIN_SERVER, text).seen_from(&sources.place));
         }
         if let Some(installs) = version(self.text)
-            && let Some(serves) = served(&sources.kube).await
+            && let Some(serves) = served(sources.kube.as_ref()).await
             && minor(&installs) > minor(&serves)
         {
             let text = format!("it installs {installs}, and the API server is {serves}");
             findings.push(error(&reasons::JOIN_VERSION, text));
         }
         if let Some(token) = bootstrap_token(self.text)
-            && let Some(problem) = expired(&sources.kube, &token, sources.clock.now()).await
+            && let Some(problem) = expired(sources.kube.as_ref(), &token, sources.clock.now()).await
         {
             let text = format!("{problem}. Make another one: `kubeadm token create --ttl 0`");
             findings.push(error(&reasons::JOIN_TOKEN, text));
@@ -221,7 +221,8 @@ fn version(script: &str) -> Option<String> {
     found.map(str::to_owned)
 }
 
-async fn served(kube: &Client) -> Option<String> {
+async fn served(kube: Option<&Client>) -> Option<String> {
+    let kube = kube?;
     let (_, version) = timeout(KUBERNETES_DEADLINE, kube.ask("/version"))
         .await
         .ok()?
@@ -251,7 +252,8 @@ fn bootstrap_token(script: &str) -> Option<String> {
 }
 
 /// What is wrong with it. `None`: nothing, or the caller may not read it.
-async fn expired(kube: &Client, id: &str, now: Timestamp) -> Option<String> {
+async fn expired(kube: Option<&Client>, id: &str, now: Timestamp) -> Option<String> {
+    let kube = kube?;
     let path = format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{id}");
     let (code, secret) = timeout(KUBERNETES_DEADLINE, kube.ask(&path))
         .await

@@ -27,7 +27,12 @@ const OF_ENDPOINTS: [&str; 2] = [
     reasons::CERTIFICATE_UNTRUSTED.word,
 ];
 
-pub(super) fn judge(sources: &Sources, world: &World, looks: &[Look]) -> Vec<Finding> {
+pub(super) fn judge(
+    sources: &Sources,
+    world: &World,
+    looks: &[Look],
+    key_problem: Option<&String>,
+) -> Vec<Finding> {
     // No policy is asked: what they would answer keeps nobody from making machines.
     let plan = Planning::new(world, sources.clock.now(), Limits::default()).finish();
     let lacking = looks.iter();
@@ -40,7 +45,7 @@ pub(super) fn judge(sources: &Sources, world: &World, looks: &[Look]) -> Vec<Fin
     } = judged(
         world,
         &Known {
-            key_problem: None,
+            key_problem,
             lacking: &lacking.collect(),
             join_problems: &join_problems(sources, world),
             refusals: &sources.policies.refusals(),

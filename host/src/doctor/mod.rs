@@ -18,12 +18,17 @@ mod room;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod values;
 
+use cluster::KUBERNETES_DEADLINE;
 use futures::join;
+use tokio::time::timeout;
 
+use crate::app::ownership::problem_of;
 use crate::clock::Clock;
 use crate::kube::access::Account;
 use crate::kube::client::Client;
+use crate::kube::manifest::Object;
 use crate::observe::Connect;
 use crate::policy::Library;
 
@@ -32,10 +37,13 @@ pub use finding::{Finding, Group, Level};
 pub use installation::{Files, Installation};
 pub use joining::Scripts;
 pub use report::{Report, Summary};
+pub use values::Values;
 
 /// What doctor looks at, and from where.
 pub struct Sources {
-    pub kube: Client,
+    /// `None`: nothing is installed yet, and `objects` are those of the chart's values.
+    pub kube: Option<Client>,
+    pub objects: Vec<Object>,
     pub connect: Connect,
     /// With the files of the policy folders.
     pub policies: Library,
@@ -65,7 +73,8 @@ pub async fn examine(
         findings: read,
     } = cluster::read(sources).await?;
     findings.extend(read);
-    let (looks, scripts, definitions, rights) = join!(
+    let (key, looks, scripts, definitions, rights) = join!(
+        key_problem(sources),
         proxmox::look(sources, &world, &connections),
         joining::check(sources, &world),
         definitions::check(sources),
@@ -74,7 +83,7 @@ pub async fn examine(
     for look in &looks {
         world.apply(look.delta());
     }
-    findings.extend(judged::judge(sources, &world, &looks));
+    findings.extend(judged::judge(sources, &world, &looks, key.as_ref()));
     findings.extend(room::check(&world, sources.clock.now()));
     findings.extend(nodes::check(&world, &seen));
     findings.extend(looks.into_iter().flat_map(|look| look.findings));
@@ -82,6 +91,13 @@ pub async fn examine(
     findings.extend(definitions);
     findings.extend(rights);
     Ok(Report::of(findings))
+}
+
+/// Why kproxide could not mark its machines. `None`: it can, or it is not known.
+async fn key_problem(sources: &Sources) -> Option<String> {
+    let kube = sources.kube.as_ref()?;
+    let asked = problem_of(kube, &sources.namespace, &sources.name);
+    timeout(KUBERNETES_DEADLINE, asked).await.ok()?.ok()?
 }
 
 /// Objects are named as kubectl takes them.

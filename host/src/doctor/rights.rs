@@ -20,12 +20,12 @@ const AT_ONCE: usize = 16;
 
 /// `account`: of the controller. `None`: it is not known.
 pub(super) async fn check(sources: &Sources, account: Option<&Account>) -> Vec<Finding> {
-    let Some(account) = account else {
+    let (Some(account), Some(kube)) = (account, &sources.kube) else {
         return Vec::new();
     };
     let needed = needed(&sources.namespace, &sources.name);
     let asked = stream::iter(needed.into_iter().map(async |permission| {
-        let asked = may(&sources.kube, account, &permission);
+        let asked = may(kube, account, &permission);
         (timeout(KUBERNETES_DEADLINE, asked).await, permission)
     }));
     let answers: Vec<_> = asked.buffer_unordered(AT_ONCE).collect().await;

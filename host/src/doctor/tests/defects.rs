@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::ward::{Ward, ailments};
+use crate::app::tests::{MACHINE, run_with};
 use crate::clock::Clock;
-use crate::doctor::Level;
-use crate::lab::EPOCH;
+use crate::config::Config;
+use crate::doctor::{Level, Values, examine};
+use crate::lab::{EPOCH, config};
 use crate::policy::PolicyFiles;
 
 /// One defect: how it comes about, what doctor says, and what mends it.
@@ -100,6 +102,12 @@ const DEFECTS: &[Defect] = &[
         words: "asks for storage cef",
         inject: |w| w.edit("nodeclasses/debian", json!({"template": {"storage": "cef", "clone": "full"}})),
         mend: ByHand(|w| w.edit("nodeclasses/debian", json!({"template": {"storage": null, "clone": null}}))) },
+    Defect { name: "the key that marks machines is gone", level: Error, object: HOME, reason: "OwnershipKeyUnusable",
+        words: "Secret kproxide/kproxide-ownership-key is gone", inject: |w| {
+            let patch = json!({"status": {"keyFingerprint": "11:22"}});
+            w.lab.kube.patch("proxmoxclusters.kproxide.dev", "status", "", "home", patch).unwrap();
+        },
+        mend: Commands },
     Defect { name: "the Proxmox pool is not there", level: Error, object: HOME, reason: "PoolMissing",
         words: "pveum pool add k9s", inject: |w| w.edit("proxmoxclusters/home", json!({"pool": "k9s"})),
         mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"pool": "k8s"}))) },
@@ -261,6 +269,79 @@ async fn each_defect_is_found_alone_and_mended_by_its_remedy() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(DEFECTS.len() >= 25);
+}
+
+const VALUES: &str = "
+clusters:
+  home:
+    credentials: {existingSecret: proxmox}
+    spec: {endpoints: ['https://pve1:8006'], pool: k8s, tls: {insecureSkipVerify: true}}
+nodeClasses:
+  debian:
+    joinScript: {existingSecret: join}
+    spec: {template: {name: k8s-node, placement: local}}
+nodePools:
+  workers: {spec: {limits: {maxNodes: 3}}}
+";
+
+#[tokio::test(start_paused = true)]
+async fn values_are_examined_before_anything_is_installed() {
+    let ward = Ward::new();
+    let examined = async |text: &str| {
+        let mut sources = ward.sources();
+        sources.kube = None;
+        sources.account = None;
+        sources.objects = Values::read("values.yaml", text).unwrap().objects;
+        examine(&sources, Vec::new()).await.unwrap()
+    };
+    let report = examined(VALUES).await;
+    assert_eq!(ailments(&report), [], "{report}");
+    assert!(report.summary.ok >= 4, "{report}");
+    for (right, wrong, object, reason) in [
+        ("name: k8s-node", "name: k8s-nod", DEBIAN, "TemplateMissing"),
+        ("pool: k8s", "pool: k9s", HOME, "PoolMissing"),
+        ("maxNodes: 3", "maxNodes: many", WORKERS, "InvalidSettings"),
+        ("limits:", "limit:", WORKERS, "InvalidSettings"),
+    ] {
+        let report = examined(&VALUES.replace(right, wrong)).await;
+        let expected = [(Error, object, reason)];
+        assert_eq!(ailments(&report), expected, "{report}");
+    }
+}
+
+/// What the controller makes is no finding: its machine, the Node, the books, the anchor.
+#[tokio::test(start_paused = true)]
+async fn a_world_in_which_kproxide_runs_machines_has_no_finding() {
+    let ward = Ward::new();
+    let joins = json!({ "template": {}, "guestExec": null });
+    ward.edit("nodeclasses/debian", json!({ "join": joins }));
+    let config = Config {
+        anchor: true,
+        ..config("kproxide-0")
+    };
+    run_with(&ward.lab, config, MACHINE).await;
+    assert_eq!(ward.lab.kube.list("nodeclaims.kproxide.dev").len(), 1);
+    assert_eq!(ward.lab.kube.list("nodes").len(), 1);
+    let mut sources = ward.sources();
+    sources.namespace = "kube-system".to_owned();
+    let report = examine(&sources, Vec::new()).await.unwrap();
+    assert_eq!(ailments(&report), [], "{report}");
+    // Somebody else's books, so to speak.
+    let claim = &ward.lab.kube.list("nodeclaims.kproxide.dev")[0];
+    let name = claim["metadata"]["name"].as_str().unwrap();
+    let patch = json!({ "metadata": { "finalizers": null } });
+    let kube = &ward.lab.kube;
+    kube.patch("nodeclaims.kproxide.dev", "", "", name, patch)
+        .unwrap();
+    kube.delete("nodeclaims.kproxide.dev", "", name).unwrap();
+    kube.delete("ledgers.kproxide.dev", "", "kproxide").unwrap();
+    let report = examine(&sources, Vec::new()).await.unwrap();
+    let node = format!("Node/{name}");
+    let expected = [
+        (Warning, HOME, "PoolShared"),
+        (Warning, &*node, "NodeWithoutClaim"),
+    ];
+    assert_eq!(ailments(&report), expected, "{report}");
 }
 
 #[tokio::test(start_paused = true)]

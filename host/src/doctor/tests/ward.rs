@@ -169,6 +169,28 @@ impl Ward {
                 let value = value.replace(":cloudinit", ":cloudinit,media=cdrom");
                 self.lab.pve.human_sets(vmid, key, Some(&value)).unwrap();
             }
+            ["kubectl", "delete", "ledgers.kproxide.dev", "--all"] => {
+                for ledger in self.lab.kube.list("ledgers.kproxide.dev") {
+                    let name = ledger["metadata"]["name"].as_str().unwrap();
+                    self.lab.kube.delete(words[2], "", name).unwrap();
+                }
+            }
+            [
+                "kubectl",
+                "patch",
+                kind,
+                name,
+                "--subresource=status",
+                "--type=merge",
+                "-p",
+                patch,
+            ] => {
+                let (resource, patch) =
+                    (format!("{kind}.kproxide.dev"), serde_json::from_str(patch));
+                let kube = &self.lab.kube;
+                kube.patch(&resource, "status", "", name, patch.unwrap())
+                    .unwrap();
+            }
             ["kubectl", "delete", "node", name] => {
                 self.lab.kube.delete("nodes", "", name).unwrap();
             }
@@ -178,7 +200,8 @@ impl Ward {
 
     pub(super) fn sources(&self) -> Sources {
         Sources {
-            kube: self.kube(),
+            kube: Some(self.kube()),
+            objects: Vec::new(),
             connect: self.connect(),
             policies: self.policies.clone(),
             scripts: Scripts::Folder(self.join.path().to_owned()),
