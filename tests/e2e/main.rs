@@ -27,6 +27,7 @@ mod dead;
 mod deletion;
 mod foreign;
 mod from_zero;
+mod image;
 mod labels;
 mod neighbours;
 mod placement;

@@ -1,5 +1,6 @@
 //! One case's world: simulated hypervisors, kproxide installed and running, and the questions that cases ask.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
@@ -11,6 +12,7 @@ use kproxide_simulator::serve::{Cluster, Served, Setting};
 use kproxide_testkit::controlplane::{Api, condition};
 use kproxide_testkit::{ControlPlane, PodLauncher, RunningPod, eventually};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::bench::Bench;
 use crate::front::Front;
@@ -47,6 +49,10 @@ pub(crate) struct Scene {
     pub(crate) values: Value,
     /// Whether kproxide reaches the API server through a [`Front`].
     pub(crate) fronted: bool,
+    /// What runs in place of the binary.
+    pub(crate) program: Option<PathBuf>,
+    /// Where Proxmox serves; 0 is any free port.
+    pub(crate) pve_port: u16,
 }
 
 impl Default for Scene {
@@ -60,6 +66,8 @@ impl Default for Scene {
             },
             values: json!({}),
             fronted: false,
+            program: None,
+            pve_port: 0,
         }
     }
 }
@@ -85,6 +93,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) served: Served,
     pub(crate) pod: RunningPod,
     pub(crate) front: Option<Front>,
+    /// From the moment when the pod was to be started, its volumes included.
+    pub(crate) ready_after: Duration,
     admin_port: u64,
     launcher: PodLauncher,
 }
@@ -103,7 +113,7 @@ impl<'a> Stage<'a> {
                 lease_interval: Duration::from_secs(3),
                 ..Pace::INSTANT
             },
-            pve_port: 0,
+            pve_port: scene.pve_port,
             cluster: Cluster::Real(remote::connect(cluster.admin_kubeconfig_path()).unwrap()),
         })
         .await
@@ -112,12 +122,14 @@ impl<'a> Stage<'a> {
         merge(&mut values, scene.values);
         let admin_port = values["admin"]["port"].as_u64().unwrap();
         install(cluster, &values).await;
-        let mut launcher = PodLauncher::new(cluster, &bench.binary);
+        let program = scene.program.as_ref().unwrap_or(&bench.binary);
+        let mut launcher = PodLauncher::new(cluster, program);
         let mut front = None;
         if scene.fronted {
             let between = front.insert(Front::before(cluster).await);
             launcher = launcher.through(&between.url(), between.ca_pem());
         }
+        let begun = Instant::now();
         let mut pod = launcher.launch(NAMESPACE, SELECTOR).await.unwrap();
         pod.ready(SOON).await.unwrap();
         Self {
@@ -125,6 +137,7 @@ impl<'a> Stage<'a> {
             served,
             pod,
             front,
+            ready_after: begun.elapsed(),
             admin_port,
             launcher,
         }
@@ -146,6 +159,7 @@ impl<'a> Stage<'a> {
         cluster.helm(&uninstall).await.unwrap();
         let values = values(&served);
         install(cluster, &values).await;
+        let begun = Instant::now();
         let mut pod = launcher.launch(NAMESPACE, SELECTOR).await.unwrap();
         pod.ready(SOON).await.unwrap();
         Self {
@@ -153,6 +167,7 @@ impl<'a> Stage<'a> {
             served,
             pod,
             front,
+            ready_after: begun.elapsed(),
             admin_port: values["admin"]["port"].as_u64().unwrap(),
             launcher,
         }

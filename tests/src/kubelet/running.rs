@@ -57,6 +57,16 @@ impl RunningPod {
         &self.log
     }
 
+    /// What Linux says of the process: its `/proc/PID/file`. A process that has ended has none.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading the file.
+    pub fn process_file(&self, file: &str) -> std::io::Result<String> {
+        let pid = self.process.pid().ok_or(std::io::ErrorKind::NotFound)?;
+        std::fs::read_to_string(format!("/proc/{pid}/{file}"))
+    }
+
     /// The last lines of the log.
     pub fn log_tail(&self, lines: usize) -> String {
         crate::controlplane::tail(&self.log, lines)
