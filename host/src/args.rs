@@ -65,6 +65,12 @@ pub enum Command {
     /// List the built-in policies, or write them to a folder
     #[command(subcommand)]
     Policy(Policy),
+    /// Say which kproxide this is, for bug reports and scripts
+    Version {
+        /// Format of the output: JSON and YAML have `version`, `commit`, `target` and `wasmtime`
+        #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+        output: Format,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -552,5 +558,18 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("more than a year"), "{error}");
+    }
+
+    #[test]
+    fn the_service_of_systemd_starts_kproxide_with_flags_that_there_are() {
+        let unit = include_str!("../../examples/systemd/kproxide.service");
+        let command = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        let words = command.unwrap().split(' ');
+        let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("{command:?}");
+        };
+        assert_eq!(run.admin_address.to_string(), "127.0.0.1:8080");
     }
 }

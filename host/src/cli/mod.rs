@@ -8,6 +8,7 @@ pub mod policy;
 mod run;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod version;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -47,6 +48,7 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         } => write!(out, "{}", crate::kube::crd::values_schema())?,
         Command::Policy(Policy::List) => policy::list(&mut out)?,
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
+        Command::Version { output } => version::print(output, &mut out)?,
     }
     Ok(ExitCode::SUCCESS)
 }
