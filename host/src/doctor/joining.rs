@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kproxide_planner::keys::UNREGISTERED_TAINT;
 use kproxide_planner::world::World;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -19,10 +20,13 @@ use super::finding::{Finding, Group};
 use super::installation::Files;
 use super::{Sources, named, reasons};
 use crate::act::read_script;
+use crate::hex::hex;
 use crate::kube::client::Client;
 
 /// For the server that a script names, and for the shell that reads it.
 const JOIN_DEADLINE: Duration = Duration::from_secs(4);
+/// Of a server's certificates.
+const AUTHORITIES_BYTES_MAX: usize = 1 << 20;
 const SHELL: &str = "/bin/sh";
 
 /// Where join scripts are.
@@ -96,11 +100,20 @@ impl Script<'_> {
                 format!("it does not give the Node the taint {UNREGISTERED_TAINT}=:NoExecute");
             findings.push(error(&reasons::JOIN_TAINT, text));
         }
-        if let Some((host, port)) = server(self.text)
-            && let Some(problem) = silence(&host, port).await
-        {
-            let text = format!("the server {host}:{port} does not answer: {problem}");
-            findings.push(error(&reasons::JOIN_SERVER, text).seen_from(&sources.place));
+        if let Some((host, port)) = server(self.text) {
+            let at = format!("the server {host}:{port}");
+            let finding = match silence(&host, port).await {
+                Some(problem) => {
+                    let text = format!("{at} does not answer: {problem}");
+                    Some(error(&reasons::JOIN_SERVER, text))
+                }
+                None if is_foreign(self.text, &host, port).await => {
+                    let text = format!("{at} has other certificates than those of the token");
+                    Some(error(&reasons::JOIN_AUTHORITY, text))
+                }
+                None => None,
+            };
+            findings.extend(finding.map(|it| it.seen_from(&sources.place)));
         }
         if let Some(installs) = version(self.text)
             && let Some(serves) = served(sources.kube.as_ref()).await
@@ -211,6 +224,46 @@ async fn silence(host: &str, port: u16) -> Option<String> {
             JOIN_DEADLINE.as_secs()
         )),
     }
+}
+
+/// A full token of k3s and RKE2 names the server's authorities by their hash, `K10HASH::`, and this server has others.
+async fn is_foreign(script: &str, host: &str, port: u16) -> bool {
+    const KEYS: &[&str] = &["K3S_TOKEN=", "RKE2_TOKEN=", "token=", "token:"];
+    let expected = after(script, KEYS).find_map(|word| {
+        let (hash, _) = word.strip_prefix("K10")?.split_once("::")?;
+        (hash.len() == 64).then(|| hash.to_owned())
+    });
+    let Some(expected) = expected else {
+        return false;
+    };
+    match timeout(JOIN_DEADLINE, authorities(host, port)).await {
+        Ok(Some(authorities)) => hex(&Sha256::digest(authorities)) != expected,
+        // What does not answer as k3s does says nothing.
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// As an agent asks for them, before it can trust anybody.
+async fn authorities(host: &str, port: u16) -> Option<Vec<u8>> {
+    let host = match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    };
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .tls_danger_accept_invalid_certs(true)
+        .build()
+        .ok()?;
+    let asked = http.get(format!("https://{host}:{port}/cacerts")).send();
+    let mut answer = asked.await.ok()?.error_for_status().ok()?;
+    let mut authorities = Vec::new();
+    while let Some(chunk) = answer.chunk().await.ok()? {
+        authorities.extend_from_slice(&chunk);
+        if authorities.len() > AUTHORITIES_BYTES_MAX {
+            return None;
+        }
+    }
+    Some(authorities)
 }
 
 /// The version of Kubernetes that is installed, such as `v1.33.4+k3s1`.

@@ -107,6 +107,10 @@ pub(super) const JOIN_VERSION: Reason = reason(
     "JoinVersionNewer",
     "The join script installs a Kubernetes that is newer than the API server. Install that of the server.",
 );
+pub(super) const JOIN_AUTHORITY: Reason = reason(
+    "JoinTokenForeign",
+    "The token of the join script belongs to another cluster than its server. Copy the token from that server.",
+);
 pub(super) const JOIN_TOKEN: Reason = reason(
     "JoinTokenExpired",
     "The bootstrap token of the join script is unknown or has expired. Make one that does not expire.",
@@ -128,7 +132,7 @@ pub(super) const CSI_DRIVER_MISSING: Reason = reason(
 
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 28] = [
+pub(crate) const LISTED: [&Reason; 29] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -153,6 +157,7 @@ pub(crate) const LISTED: [&Reason; 28] = [
     &JOIN_SYNTAX,
     &JOIN_SERVER,
     &JOIN_VERSION,
+    &JOIN_AUTHORITY,
     &JOIN_TOKEN,
     &MACHINE_ID_TWICE,
     &NODE_WITHOUT_CLAIM,

@@ -1,7 +1,17 @@
 //! Defects of join scripts. In real time, because a shell reads them and a socket is asked.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use serde_json::json;
+use sha2::Digest as _;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use super::ward::{Ward, ailments};
 use crate::doctor::Level;
@@ -71,6 +81,63 @@ async fn each_mistake_in_a_join_script_is_found_alone() {
     is_well(&ward, &right).await;
     drop(listener);
     finds(&ward, &right, "JoinServerSilent", "seen from a test").await;
+}
+
+/// A server that shows its authorities to everybody, as k3s does. The port, and their text.
+async fn k3s() -> (u16, &'static str, JoinSet<()>) {
+    const AUTHORITIES: &str = "-----BEGIN CERTIFICATE-----";
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut running = JoinSet::new();
+    running.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // Whoever only connects is no client of TLS.
+            let Ok(stream) = acceptor.accept(stream).await else {
+                continue;
+            };
+            let serve = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                assert_eq!(request.uri().path(), "/cacerts");
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(AUTHORITIES))))
+            });
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), serve)
+                .await;
+        }
+    });
+    (port, AUTHORITIES, running)
+}
+
+#[tokio::test]
+async fn a_token_of_another_k3s_cluster_is_told() {
+    // reqwest asks the process for its provider. Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let ward = Ward::new();
+    let (port, authorities, _running) = k3s().await;
+    let hash = crate::hex::hex(&sha2::Sha256::digest(authorities));
+    let script = |hash: &str| {
+        format!("server=https://127.0.0.1:{port}\ntoken=K10{hash}::server:x\necho {TAINT}\n")
+    };
+    is_well(&ward, &script(&hash)).await;
+    let other = crate::hex::hex(&sha2::Sha256::digest("another"));
+    finds(
+        &ward,
+        &script(&other),
+        "JoinTokenForeign",
+        "has other certificates",
+    )
+    .await;
+    // The short form of a token names no authorities.
+    is_well(&ward, &script("").replace("K10::server:", "")).await;
 }
 
 #[tokio::test]
