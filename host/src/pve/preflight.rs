@@ -415,7 +415,7 @@ mod tests {
         );
     }
 
-    /// The roles of `examples/proxmox/create-token.sh`, as Proxmox tells them of every path.
+    /// The roles of `examples/proxmox/setup.sh`, as Proxmox tells them of every path.
     #[test]
     fn the_roles_that_are_recommended_fit() {
         let machines = json!({"VM.Allocate":1,"VM.Audit":1,"VM.Config.CPU":1,"VM.Config.Cloudinit":1,"VM.Config.Disk":1,"VM.Config.Memory":1,

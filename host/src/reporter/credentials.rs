@@ -63,6 +63,6 @@ impl Reporter {
 
 pub(crate) fn in_full(excess: &str) -> String {
     format!(
-        "the credentials may do more than kproxide needs ({excess}). Give the user and the token only the roles that examples/proxmox/create-token.sh gives"
+        "the credentials may do more than kproxide needs ({excess}). Give the user and the token only the roles that examples/proxmox/setup.sh gives"
     )
 }

@@ -162,7 +162,7 @@ pub(crate) const CLUSTERS_READY: Reason = lasting(
 pub(crate) const TEMPLATE_MISSING: Reason = lasting(
     "TemplateMissing",
     CLASS,
-    "No Proxmox cluster has a template of that name, or the credentials may not see it. Create it with create-template.sh.",
+    "No Proxmox cluster has a template of that name, or the credentials may not see it. Create it with examples/proxmox/setup.sh.",
 );
 pub(crate) const TEMPLATE_UNUSABLE: Reason = passing(
     "TemplateUnusable",
@@ -239,7 +239,7 @@ pub(crate) const TOKEN_FITS: Reason = lasting(
 pub(crate) const TOKEN_OVER_PRIVILEGED: Reason = lasting(
     "TokenOverPrivileged",
     "TokenFits of ProxmoxCluster",
-    "The credentials may do more than kproxide needs. Give only the roles of create-token.sh.",
+    "The credentials may do more than kproxide needs. Give only the roles of examples/proxmox/setup.sh.",
 );
 
 /// In the order of the list for people.

@@ -230,6 +230,11 @@ impl Access {
             .is_some_and(|user| user.tokens.remove(token).is_some())
     }
 
+    /// Replaces all users and their tokens.
+    pub(crate) fn set_users(&mut self, users: Vec<UserSpec>) {
+        self.users = Access::new(users, Vec::new()).users;
+    }
+
     /// Replaces all grants.
     pub(crate) fn set_acl(&mut self, grants: Vec<AclSpec>) {
         self.acl = Access::new(Vec::new(), grants).acl;

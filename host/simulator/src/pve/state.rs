@@ -169,8 +169,8 @@ impl State {
         state
     }
 
-    /// A machine that was there before anything happened.
-    fn install(&mut self, spec: VmSpec, clock: &Clock) {
+    /// A machine that nobody asked for by the API.
+    pub(crate) fn install(&mut self, spec: VmSpec, clock: &Clock) {
         let VmSpec {
             vmid,
             name,
@@ -502,7 +502,7 @@ impl Node {
 }
 
 impl Pool {
-    fn new(spec: PoolSpec) -> Pool {
+    pub(crate) fn new(spec: PoolSpec) -> Pool {
         Pool {
             comment: spec.comment,
             vms: BTreeSet::new(),

@@ -249,7 +249,7 @@ impl Topology {
         }
     }
 
-    /// The same cluster, whose users may do what `examples/proxmox/create-token.sh --guest-exec` grants for its pools, templates and storages, and no more.
+    /// The same cluster, whose users may do what `examples/proxmox/setup.sh` grants for its pools, templates and storages, and no more.
     pub fn least_privileged(mut self) -> Topology {
         const MACHINES: [&str; 12] = [
             "Pool.Audit",

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::observe::MachineEvent;
-use super::state::{Presence, State};
+use super::state::{Pool, Presence, State};
 use super::storage::Volume;
-use super::topology::AclSpec;
+use super::topology::{AclSpec, PoolSpec, UserSpec, VmSpec};
 use super::vm::{CommandResult, Config, Vm};
 use super::{Pve, pause};
 
@@ -130,6 +130,32 @@ impl Pve {
     /// Replaces the whole access control list.
     pub fn set_acl(&self, acl: Vec<AclSpec>) {
         self.state().access.set_acl(acl);
+    }
+
+    /// Replaces all users, and with them the API tokens.
+    pub fn set_users(&self, users: Vec<UserSpec>) {
+        self.state().access.set_users(users);
+    }
+
+    /// Replaces the pools. Those of the same name keep their members.
+    pub fn set_pools(&self, pools: Vec<PoolSpec>) {
+        let mut state = self.state();
+        let mut before = std::mem::take(&mut state.pools);
+        let pools = pools.into_iter().map(|spec| {
+            let name = spec.name.clone();
+            let kept = before.remove(&name);
+            (name, kept.unwrap_or_else(|| Pool::new(spec)))
+        });
+        state.pools = pools.collect();
+    }
+
+    /// A person makes a machine or a template, with its disks.
+    ///
+    /// # Panics
+    /// The description contradicts the cluster, as in [`Pve::new`].
+    pub fn human_makes(&self, spec: VmSpec) {
+        let clock = self.clock();
+        self.state().install(spec, &clock);
     }
 
     /// A person clones a machine in the web interface: all configuration keys are copied, the description too.

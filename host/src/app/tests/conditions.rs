@@ -247,7 +247,7 @@ async fn a_class_says_whether_its_template_and_its_join_file_are_there() {
             "Ready",
             "False",
             "TemplateMissing",
-            "create-template.sh",
+            "examples/proxmox/setup.sh",
         );
         let ready = condition(&object(&lab, POOL), "Ready");
         let expected = "NodeClass debian: there is no template k8s-typo";

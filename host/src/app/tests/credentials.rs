@@ -48,7 +48,7 @@ async fn an_administrators_token_is_reported_once_with_what_is_too_much_and_the_
         (&json!("False"), &json!("TokenOverPrivileged"))
     );
     let message = fits["message"].as_str().unwrap();
-    for part in ["(/: Datastore.Allocate, ", "create-token.sh"] {
+    for part in ["(/: Datastore.Allocate, ", "examples/proxmox/setup.sh"] {
         assert!(message.contains(part), "{message}");
     }
     let told = told(&lab);

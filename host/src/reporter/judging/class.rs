@@ -63,7 +63,7 @@ pub(in crate::reporter) fn ready_of(
         return not_ready(
             &reasons::TEMPLATE_MISSING,
             format!(
-                "there is no template {template} in Proxmox cluster {}. Create it (examples/proxmox/create-template.sh), or correct spec.template.name. If it is there, the credentials may not see it: grant VM.Audit and VM.Clone on /vms/VMID",
+                "there is no template {template} in Proxmox cluster {}. Create it (examples/proxmox/setup.sh), or correct spec.template.name. If it is there, the credentials may not see it: grant VM.Audit and VM.Clone on /vms/VMID",
                 listed(&names)
             ),
         );
