@@ -33,7 +33,7 @@ pub enum Join {
     /// By itself at every boot: the template holds what it needs.
     #[default]
     OnBoot,
-    /// When a command that the guest agent was asked to run has ended well, unless it only asks how kproxide's join script stands; a machine that joined
+    /// When a command that the guest agent was asked to run has ended well, unless it only asks how the guest stands; a machine that joined
     /// once joins at its next boot by itself.
     OnExec,
 }
@@ -49,7 +49,7 @@ pub struct Guests {
     pub join_delay: Spread,
     /// From the creation of the Node to Ready.
     pub ready_delay: Spread,
-    /// How long a command of the guest agent runs. What asks for the state of a join script ends at once.
+    /// How long a command of the guest agent runs. What only asks how the guest stands ends at once.
     pub exec_delay: Spread,
     /// CPU that is not allocatable, in thousandths of a core.
     pub reserved_cpu_milli: u64,
@@ -121,6 +121,8 @@ pub struct Quirk {
     pub silent_agent: bool,
     /// The join command fails with this on standard error.
     pub exec_fails: Option<String>,
+    /// The end of its log of cloud-init.
+    pub log: Option<String>,
     /// What goes wrong after it became Ready.
     pub fault: Option<NodeFault>,
 }
@@ -356,6 +358,12 @@ impl Worker {
         };
         let (at_once, end) = match purpose {
             Purpose::JoinStatus => (Some(machine.join_script.status()), Moment::CommandEnds(pid)),
+            Purpose::Evidence => {
+                let log = machine.quirk.log.as_deref();
+                let log = log.unwrap_or("Cloud-init finished\n");
+                let said = format!("status: done\n\n--log\n/var/log/cloud-init-output.log\n{log}");
+                (Some(said), Moment::CommandEnds(pid))
+            }
             Purpose::Join => {
                 let repeated = !machine.join_script.begin();
                 (repeated.then(String::new), Moment::JoinScriptEnds(pid))

@@ -51,7 +51,7 @@ const SCRIPT_BYTES_MAX: u64 = 60 << 10;
 
 /// The status command answers at once, or the guest is in trouble.
 const STATUS_TRIES: u32 = 5;
-const STATUS_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const STATUS_PAUSE: Duration = Duration::from_millis(500);
 
 impl Drive {
     /// Begins the run. Only the guest shows that it began.

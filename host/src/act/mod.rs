@@ -49,6 +49,8 @@ mod launch;
 
 mod join;
 
+mod evidence;
+
 mod drain;
 
 mod terminate;

@@ -53,9 +53,13 @@ impl Drive {
         });
         if let (Some(NodeLook::Absent), Some(MachineLook::Visible(machine))) =
             (&seen.node, &seen.machine)
-            && looks.join
         {
-            seen.join = self.join_state(machine, &mut seen.unread).await;
+            if looks.join {
+                seen.join = self.join_state(machine, &mut seen.unread).await;
+            }
+            if looks.evidence {
+                seen.evidence = self.evidence(machine).await;
+            }
         }
         let epoch = self.context.fence.epoch();
         let intent = self.facts().status.intent.as_ref();

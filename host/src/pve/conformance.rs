@@ -242,6 +242,9 @@ async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
         "GET /nodes/{node}/qemu/{vmid}/agent/exec-status" => {
             shown!(client.agent_exec_status(hypervisor, vmid(), 4242))
         }
+        "GET /nodes/{node}/qemu/{vmid}/agent/network-get-interfaces" => {
+            shown!(client.agent_addresses(hypervisor, vmid()))
+        }
         "GET /nodes/{node}/tasks" => {
             // A list of tasks, and then the log of each: the logs are not this recording's.
             let (client, _) = recording.served(|path| path.ends_with("/log").then(|| json!([])));

@@ -4,6 +4,7 @@
 //! ([`Client::follow`]). A write that fails with [`super::error::Executed::Unknown`] must be looked for, not repeated.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use kproxide_planner::facts::CloneSpec;
@@ -322,6 +323,45 @@ impl Client {
         }
     }
 
+    /// The addresses of the guest's interfaces that are not of loopback or the link alone, each with its interface, as
+    /// the guest calls it.
+    pub async fn agent_addresses(
+        &self,
+        hypervisor: &str,
+        vmid: u32,
+    ) -> Result<Vec<(String, IpAddr)>, Error> {
+        #[derive(Deserialize)]
+        struct Interfaces {
+            result: Vec<Interface>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        struct Interface {
+            #[serde(default, deserialize_with = "types::text")]
+            name: Option<String>,
+            // Not there for an interface without any.
+            #[serde(default)]
+            ip_addresses: Vec<Address>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        struct Address {
+            #[serde(default, deserialize_with = "types::text")]
+            ip_address: Option<String>,
+        }
+        let vmid = vmid.to_string();
+        let path = vm(hypervisor, &vmid, &["agent", "network-get-interfaces"]);
+        let interfaces: Interfaces = self.fetch(Call::get(&path).protected()).await?;
+        let mut found = Vec::new();
+        for Interface { name, ip_addresses } in interfaces.result {
+            let name = name.unwrap_or_default();
+            let addresses = ip_addresses.into_iter().filter_map(|it| it.ip_address);
+            let addresses = addresses.filter_map(|it| it.parse().ok());
+            found.extend(addresses.filter(reaches_out).map(|it| (name.clone(), it)));
+        }
+        Ok(found)
+    }
+
     /// Starts a command in the guest, with `input` (at most 64 KiB) as its standard input. Returns its process ID.
     ///
     /// Not repeatable: what must happen once needs a lock in the guest.
@@ -378,4 +418,13 @@ impl Client {
             stderr: status.stderr.unwrap_or_default(),
         })
     }
+}
+
+/// Not of loopback, and not an IPv6 address that every interface gives itself.
+fn reaches_out(address: &IpAddr) -> bool {
+    let is_of_link = match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !address.is_loopback() && !is_of_link
 }

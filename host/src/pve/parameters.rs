@@ -53,6 +53,8 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
             data(json!([]))
         } else if path.ends_with("/agent/exec") {
             data(json!({"pid": 4242}))
+        } else if path.ends_with("/network-get-interfaces") {
+            data(json!({"result": []}))
         } else if request.method() == Method::GET {
             data(json!({"status": "running"}))
         } else {
@@ -109,6 +111,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
         .await
         .unwrap();
     client.agent_exec_status("pve1", 101, 4242).await.unwrap();
+    client.agent_addresses("pve1", 101).await.unwrap();
     let upid = upid.parse().unwrap();
     client.task_outcome(&upid).await.unwrap();
     client.task_log(&upid, 20).await.unwrap();

@@ -32,6 +32,8 @@ pub struct Looks {
     pub node: bool,
     /// The join command in the guest, if no Node is there.
     pub join: bool,
+    /// What the guest says of itself, if no Node is there.
+    pub evidence: bool,
     /// Every pod on that Node (or on the one recorded, if it has gone), by a fresh list, after the Node was read. None, if there never
     /// was a Node.
     pub pods: bool,
@@ -60,6 +62,7 @@ impl Looks {
             quorum: self.quorum.max(other.quorum),
             node: self.node || other.node,
             join: self.join || other.join,
+            evidence: self.evidence || other.evidence,
             pods: self.pods || other.pods,
             attachments: self.attachments || other.attachments,
         }
@@ -137,6 +140,10 @@ fn in_service(subject: &Subject<'_>) -> Looks {
     }
     if joins_by_guest {
         looks = looks.and(Op::Join.needs());
+    }
+    if status.phase == Phase::Launched && overdue::is_overdue(subject) {
+        looks = looks.and(machine());
+        looks.evidence = true;
     }
     if vm_is_suspect(subject) || unsettled || ownership_is_asked(subject) {
         looks = looks.and(Op::Start.needs());

@@ -47,6 +47,8 @@ mod adopt;
 
 mod register;
 
+mod evidence;
+
 mod overdue;
 
 mod service;
@@ -74,8 +76,8 @@ pub(crate) use ledger::{backoff_with_open_claims, is_over};
 pub use looks::{Looks, Need, looks};
 pub use next::next;
 pub use observed::{
-    Attempted, ClaimLook, EntryLook, Failure, JoinLook, Machine, MachineLook, Marker, NodeLook,
-    Observed, Outcome, PodOnNode, Power, Presence, Refusal,
+    Attempted, ClaimLook, EntryLook, Evidence, Failure, JoinLook, Machine, MachineLook, Marker,
+    NodeLook, Observed, Outcome, PodOnNode, Power, Presence, Refusal,
 };
 pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};

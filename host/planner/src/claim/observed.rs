@@ -31,6 +31,8 @@ pub struct Observed {
     /// Volumes attached to the Node, by name of the volume or else of the attachment.
     pub attachments: Option<Vec<String>>,
     pub join: Option<JoinLook>,
+    /// What the guest says of itself, if no Node is there.
+    pub evidence: Option<Evidence>,
     pub entry: Option<EntryLook>,
     /// The step before this observation, if there was one in this drive.
     pub last: Option<Attempted>,
@@ -319,6 +321,22 @@ pub enum JoinLook {
         /// Its last lines, for the user.
         output: String,
     },
+}
+
+/// What the guest of a machine says by its agent. The words are the guest's: whoever reads them makes one line of each,
+/// without control characters, and bounds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Each with the name of its interface; those of loopback are left out. `None`: not said.
+    pub addresses: Option<Vec<String>>,
+    /// What `cloud-init status --long` prints. Empty: nothing.
+    pub cloud_init: String,
+    /// The path of a log. Empty: there is none.
+    pub log: String,
+    /// Its last lines.
+    pub log_end: String,
+    /// Why the agent did not say everything.
+    pub unsaid: Option<String>,
 }
 
 /// The claim's entry in the Ledger.

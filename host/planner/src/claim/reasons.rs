@@ -21,6 +21,9 @@ pub(super) const START_FAILED: &str = "StartFailed";
 /// The reason of `Launched=True` while the join command could not be started.
 pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 
+/// The reason of `Registered=False` of a machine whose Node did not come in time.
+pub(super) const JOIN_TIMEOUT: &str = "JoinTimeout";
+
 /// The reasons of `Ready`, each with what it says to people.
 pub const READY_REASONS: [(&str, &str); 6] = [
     (

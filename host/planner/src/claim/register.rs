@@ -7,13 +7,13 @@ use super::answers::{SOON, failed, refuse, settled, several, soon, unread};
 use super::failing::fail;
 use super::observed::{Failure, JoinLook, MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
-use super::overdue::{NOT_READY, broken, is_broken, overdue};
+use super::overdue::{NOT_READY, broken, is_broken, is_overdue, overdue};
 use super::ownership::{Made, prove};
 use super::power::check_power;
-use super::reasons::JOIN_NOT_RUN;
+use super::reasons::{JOIN_NOT_RUN, JOIN_TIMEOUT};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
-use super::{Condition, Phase, service};
+use super::{Condition, Phase, evidence, service};
 use crate::facts::Join;
 use crate::taints::{delays_service, is_passing, untolerated};
 use crate::time::later;
@@ -28,11 +28,17 @@ const OUTPUT_TOLD: usize = 800;
 pub(super) fn launched(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if observed.node == Some(NodeLook::Absent) && now >= subject.join_deadline() {
         let message = format!(
-            "no Node joined within {:#} of its start (timeouts.join){}",
+            "no Node joined within {:#} of its start (timeouts.join)",
             subject.settings.timeouts.join,
-            joining(subject, observed)
         );
-        return fail(Condition::Registered, "JoinTimeout", message, now);
+        // Only after this record kproxide asks the guest, which takes a worker of Proxmox some seconds.
+        if !is_overdue(subject) {
+            return StatusChange::default()
+                .condition(Condition::Registered, false, JOIN_TIMEOUT, message, now)
+                .record();
+        }
+        let message = message + &evidence::of_guest(subject, observed);
+        return fail(Condition::Registered, JOIN_TIMEOUT, message, now);
     }
     if is_broken(subject, observed, now) {
         return broken(subject, Condition::Registered, now);
@@ -191,36 +197,6 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         None => change.say("Initialized", told),
     }
     .record()
-}
-
-/// What is known of a machine whose Node does not come.
-fn joining(subject: &Subject<'_>, observed: &Observed) -> String {
-    if subject.settings.join == Join::Template {
-        // With join.template kproxide asks the guest agent for nothing, and the VM is about to go.
-        return ". kproxide cannot see into the guest. Open the console of the next one in Proxmox while it joins: \
-                does /var/log/cloud-init-output.log end with an error, and does the kubelet reach the API server?"
-            .to_owned();
-    }
-    match &observed.join {
-        None => format!(
-            ". The guest agent could not be asked: {}",
-            observed.unread.join("; ")
-        ),
-        Some(JoinLook::AgentSilent(why)) => format!(". The guest agent does not answer: {why}"),
-        Some(JoinLook::Refused(why)) => format!(". {why}"),
-        Some(JoinLook::Booting) => ". cloud-init has not finished in the guest".to_owned(),
-        Some(JoinLook::NotRun) => match subject.status().join_error() {
-            Some(error) => format!(". The join command could not be started: {error}"),
-            None => ". The join command has not run".to_owned(),
-        },
-        Some(JoinLook::Running) => ". The join command is still running".to_owned(),
-        Some(JoinLook::Succeeded) => {
-            ". The join command has succeeded: look at the kubelet in the guest".to_owned()
-        }
-        Some(JoinLook::Failed { exit_code, .. }) => {
-            format!(". The join command failed with exit code {exit_code}")
-        }
-    }
 }
 
 /// Proxmox or the guest will never do it, however often kproxide asks.

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::evidence::lasting;
 use super::op::Op;
 use super::reasons::{CLONED, JOIN_NOT_RUN, OUTDATED, START_FAILED, VMID_TAKEN};
 use crate::facts::{
@@ -123,7 +124,7 @@ impl ClaimStatus {
             .find(|c| is_of_launch(c.kind) && !c.status && !is_of_nobody(&c.reason))
             .map(|c| LaunchFailure {
                 class: c.reason.as_str().into(),
-                message: c.message.clone(),
+                message: lasting(&c.message),
             })
     }
 

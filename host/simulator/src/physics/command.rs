@@ -12,6 +12,8 @@ pub(super) enum Purpose {
     Join,
     /// To ask how that script stands.
     JoinStatus,
+    /// To say why it has not joined.
+    Evidence,
     /// Whatever else: it runs as often as it is sent.
     Other,
 }
@@ -22,6 +24,7 @@ impl Purpose {
         match command.get(3).map(String::as_str) {
             Some("kproxide-join") => Self::Join,
             Some("kproxide-join-status") => Self::JoinStatus,
+            Some("kproxide-evidence") => Self::Evidence,
             Some(_) | None => Self::Other,
         }
     }

@@ -29,6 +29,8 @@ impl Guest {
         agent.spawn(async move {
             while let Some(event) = events.recv().await {
                 if let MachineEvent::Started { vmid, .. } = &event {
+                    let addresses = ["10.0.0.7", "fd00::7"].map(str::to_owned);
+                    pve.set_guest(*vmid, "guest", &addresses).unwrap();
                     pve.set_agent_ready(*vmid, true).unwrap();
                 }
                 if let MachineEvent::AgentExec {
@@ -73,14 +75,23 @@ fn shell(disk: &Path, command: &[String], input: &str) -> CommandResult {
         panic!("an empty command");
     };
     let inside = |text: &String| {
-        text.replace(
-            "/var/lib/kproxide",
-            &disk.join("kproxide").display().to_string(),
-        )
+        ["/var/lib/kproxide", "/var/log"]
+            .iter()
+            .fold(text.clone(), |text, folder| {
+                let inside = format!("{}{folder}", disk.display());
+                text.replace(folder, &inside)
+            })
     };
+    // What a test puts there is what the guest has installed.
+    let programs = format!(
+        "{}:{}",
+        disk.join("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
     let mut child = Command::new(program)
         .args(arguments.iter().map(inside))
         .current_dir(disk)
+        .env("PATH", programs)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use http::Method;
 use kproxide_planner::plan::Verdict;
 use kproxide_simulator::faults::{CrashPoint, Fault, Moment};
 use kproxide_simulator::matcher::Matcher;
+use kproxide_simulator::pve::Topology;
+use kproxide_simulator::pve::topology::Version;
 
 use super::guest::Guest;
-use super::lab::{Lab, VMID, turn};
-use super::lives::in_service;
+use super::lab::{Host, Lab, VMID, turn};
+use super::lives::{closed, in_service};
 
 /// What the script has written by now, a line for each run.
 fn runs(lab: &Lab) -> String {
@@ -139,4 +142,91 @@ async fn a_script_that_fails_closes_the_claim_with_its_output() {
             .any(|text| text.contains("exit code 7: no route to the server")),
         "{said:?}"
     );
+}
+
+/// What kproxide says of the machine that did not join.
+async fn told_of_failure(lab: &mut Lab, host: &mut Host) -> String {
+    assert!(turn(lab, host, &Verdict::Keep, closed).await);
+    let mut notes = std::iter::from_fn(|| host.notes.try_recv().ok());
+    let failed = notes.find(|note| note.note.reason == "FailedToScaleUpGroup");
+    let note = failed.unwrap().note;
+    assert!(note.warning && note.message.len() <= 1024, "{note:?}");
+    note.message
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_does_not_join_is_asked_why_and_its_secrets_stay_there() {
+    const SECRET: &str = "K10abcdef0123456789::server:4711";
+    let mut lab = lab(&format!(
+        "seq 1000; echo \"joining as {SECRET}\"; printf '\\033[31mx509: unknown authority\\007\\n'"
+    ))
+    .await;
+    let programs = lab.guest.as_ref().unwrap().disk().join("bin");
+    fs::create_dir(&programs).unwrap();
+    let cloud_init = programs.join("cloud-init");
+    fs::write(&cloud_init, "#!/bin/sh\necho 'status: degraded'; echo").unwrap();
+    fs::set_permissions(&cloud_init, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut host = lab.host(1).await;
+    let told = told_of_failure(&mut lab, &mut host).await;
+    for part in [
+        "no Node joined within 10m",
+        "The join command has succeeded",
+        "10.0.0.7 (eth0), fd00::7 (eth0)",
+        "cloud-init: status: degraded",
+        "999 | 1000 | joining as [hidden] | x509: unknown authority",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(!told.contains(SECRET) && !told.contains('\u{7}'), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_of_cloud_init_is_shown_where_no_join_script_runs() {
+    for (log, part) in [
+        (
+            "fetching\nno route to host\n",
+            "fetching | no route to host",
+        ),
+        ("token: 4711\n", "token: [hidden]"),
+    ] {
+        let mut lab = lab("").await;
+        let guest = lab.guest.as_ref().unwrap();
+        let logs = guest.disk().join("var/log");
+        fs::create_dir_all(&logs).unwrap();
+        fs::write(logs.join("cloud-init-output.log"), log).unwrap();
+        // The script runs without any output.
+        let mut host = lab.host(1).await;
+        let told = told_of_failure(&mut lab, &mut host).await;
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_guest_may_not_be_asked_is_said_with_where_to_look() {
+    let mut topology = Topology::of(3);
+    topology.version = Version::V9;
+    let mut topology = topology.least_privileged();
+    for grant in &mut topology.acl {
+        let may = &mut grant.privileges;
+        may.retain(|privilege| privilege != "VM.GuestAgent.Unrestricted");
+    }
+    let mut lab = Lab::with(topology).await;
+    lab.joins = false;
+    let mut host = lab.host(1).await;
+    let started = async |lab: &Lab| {
+        let vms = lab.pve.snapshot().vms;
+        vms.iter().any(|vm| vm.vmid == VMID && vm.running)
+    };
+    assert!(turn(&mut lab, &mut host, &Verdict::Keep, started).await);
+    let addresses = ["10.0.0.7".to_owned()];
+    lab.pve.set_guest(VMID, "guest", &addresses).unwrap();
+    lab.pve.set_agent_ready(VMID, true).unwrap();
+    let told = told_of_failure(&mut lab, &mut host).await;
+    for part in [
+        "its addresses are 10.0.0.7 (eth0)",
+        "VM.GuestAgent.Unrestricted",
+        "Open the console",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
 }

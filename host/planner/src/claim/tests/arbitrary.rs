@@ -67,6 +67,7 @@ fn is_looked_for(case: &Case) {
     seen.quorate = seen.quorate.filter(|_| wanted.quorum != Need::No);
     seen.node = seen.node.take().filter(|_| wanted.node);
     seen.join = seen.join.take().filter(|_| wanted.join);
+    seen.evidence = seen.evidence.take().filter(|_| wanted.evidence);
     seen.pods = seen.pods.take().filter(|_| wanted.pods);
     seen.attachments = seen.attachments.take().filter(|_| wanted.attachments);
     let Step::Do(effect) = case.next() else {
@@ -259,6 +260,13 @@ fn observed(draw: &mut Draw<'_>, case: &mut Case) {
     });
     observed.attachments = optional(draw, |draw| vec!["volume".to_owned(); draw.below(3)]);
     observed.join = optional(draw, join_look);
+    observed.evidence = optional(draw, |draw| Evidence {
+        addresses: optional(draw, |draw| vec![draw.text(10); draw.below(3)]),
+        cloud_init: draw.text(10),
+        log: draw.text(10),
+        log_end: draw.text(10),
+        unsaid: optional(draw, |draw| draw.text(10)),
+    });
     observed.entry = optional(draw, |draw| {
         *draw.pick(&[EntryLook::Ours, EntryLook::Quarantined, EntryLook::Missing])
     });

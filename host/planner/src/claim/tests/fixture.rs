@@ -89,6 +89,13 @@ impl Case {
         next(&self.subject(), &self.observed, self.now)
     }
 
+    /// The claim says that its Node is late: from now on its guest is asked.
+    pub(in crate::claim) fn late(mut self) -> Self {
+        self.claim.status = self.recorded();
+        assert_eq!(self.claim.status.phase, Phase::Launched);
+        self
+    }
+
     /// The status after the step, if it is a record.
     pub(in crate::claim) fn recorded(&self) -> ClaimStatus {
         let Step::Record { change, .. } = self.next() else {

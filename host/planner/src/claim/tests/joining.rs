@@ -221,7 +221,10 @@ fn b2_a_node_that_never_comes_or_never_gets_ready_is_replaced_with_the_reason() 
             panic!("{:?}", case.next());
         };
         assert_eq!(until, Some(at(600)));
-        let case = case.with(|case| case.now = at(600));
+        let mut case = case.with(|case| case.now = at(600));
+        if case.claim.status.phase == Phase::Launched {
+            case = case.late();
+        }
         let Step::Record { change, .. } = case.next() else {
             panic!("{:?}", case.next());
         };
@@ -310,7 +313,7 @@ fn b2_a_join_command_that_hangs_ends_with_the_deadline_of_the_join() {
         case.next()
     );
     let case = hangs.with(|case| case.now = at(600));
-    assert_eq!(case.recorded().phase, Phase::Draining);
+    assert_eq!(case.late().recorded().phase, Phase::Draining);
 }
 
 #[test]
@@ -323,7 +326,7 @@ fn an_agent_that_falls_silent_while_the_join_command_runs_is_waited_for() {
         case.next()
     );
     let case = silent.with(|case| case.now = at(600));
-    assert_eq!(case.recorded().phase, Phase::Draining);
+    assert_eq!(case.late().recorded().phase, Phase::Draining);
 }
 
 #[test]
@@ -512,4 +515,84 @@ fn r4_a_node_is_in_service_when_passing_taints_are_gone_and_names_others() {
         note.message
     );
     assert!(note.message.contains("spec.startupTaints"));
+}
+
+/// A started machine whose Node has not come in time.
+fn never_joined(join: Join) -> Case {
+    Case::new(Phase::Launched).with(|case| {
+        case.settings.join = join;
+        case.claim.status.node_uid = None;
+        case.observed.node = Some(NodeLook::Absent);
+        case.observed.machine = visible(|_| {});
+        case.observed.join = Some(JoinLook::Running);
+        case.now = at(600);
+    })
+}
+
+fn told(case: &Case) -> String {
+    let Step::Record { change, .. } = case.next() else {
+        panic!("{:?}", case.next());
+    };
+    change.note.unwrap().message
+}
+
+#[test]
+fn a_guest_is_asked_only_once_its_node_is_late_and_its_machine_goes_after_that() {
+    for join in [Join::Template, Join::GuestExec] {
+        let mut case = never_joined(join);
+        assert!(!looks(&case.subject(), None).evidence);
+        case = case.late();
+        let wanted = looks(&case.subject(), None);
+        assert!(wanted.evidence && wanted.machine == Need::Always);
+        let mut joined = case.clone();
+        joined.observed.node = node(|_| {});
+        assert_eq!(joined.recorded().phase, Phase::Registered, "after all");
+
+        // Whatever it says, and if it cannot be asked.
+        case.observed.machine = Some(MachineLook::Unreachable("off".to_owned()));
+        let failed = case.recorded();
+        assert_eq!(failed.phase, Phase::Draining);
+        let mut conditions = failed.conditions.iter();
+        let registered = conditions.find(|c| c.kind == Condition::Registered);
+        assert_eq!(registered.unwrap().message, told(&case));
+        assert!(told(&case).contains("Open the console"), "{}", told(&case));
+    }
+}
+
+#[test]
+fn what_the_guest_says_is_told_of_the_failure() {
+    let failed = |evidence: Evidence| {
+        let mut case = never_joined(Join::Template).late();
+        case.observed.evidence = Some(evidence);
+        case
+    };
+    let case = |evidence| told(&failed(evidence));
+    let two = vec!["10.0.0.7 (eth0)".to_owned(), "fd00::7 (eth1)".to_owned()];
+    let said = case(Evidence {
+        addresses: Some(two),
+        cloud_init: "status: error".to_owned(),
+        log: "/var/log/x.log".to_owned(),
+        log_end: "no route".to_owned(),
+        unsaid: None,
+    });
+    let all = "its addresses are 10.0.0.7 (eth0), fd00::7 (eth1); cloud-init: status: error; the end of /var/log/x.log: no route";
+    assert!(said.ends_with(all), "{said}");
+    let nothing = case(Evidence {
+        addresses: Some(vec![]),
+        unsaid: Some("refused".to_owned()),
+        ..Evidence::default()
+    });
+    for part in ["no address", "refused", "Open the console"] {
+        assert!(nothing.contains(part), "{nothing}");
+    }
+    // The Ledger's text is the same for each of them.
+    let of = |address: &str| {
+        let failed = failed(Evidence {
+            addresses: Some(vec![address.to_owned()]),
+            ..Evidence::default()
+        });
+        failed.recorded().launch_failure().unwrap().message
+    };
+    assert_eq!(of("10.0.0.7 (eth0)"), of("10.0.0.8 (eth0)"));
+    assert!(!of("10.0.0.7 (eth0)").contains("10.0.0.7"));
 }

@@ -227,6 +227,7 @@ impl World {
             pods: looks.pods.then(|| self.pods.clone()),
             attachments: looks.attachments.then(Vec::new),
             join: None,
+            evidence: None,
             entry: looks.entry.then_some(self.entry),
             last,
             leftovers: Vec::new(),

@@ -87,7 +87,7 @@ fn a_machine_that_never_stays_up_while_it_joins_is_not_waited_for_for_ever() {
     });
     assert!(matches!(case.next(), Step::BackOff { .. }));
     let case = case.with(|case| case.now = at(1200));
-    assert_eq!(case.recorded().phase, Phase::Draining);
+    assert_eq!(case.late().recorded().phase, Phase::Draining);
 }
 
 #[test]
