@@ -487,3 +487,58 @@ async fn the_demo_runs_on_the_policy_that_it_is_given() {
         "{told}"
     );
 }
+
+/// The chart refuses other flags, by a list that the program makes.
+#[tokio::test]
+async fn the_chart_knows_the_flags_that_run_shows_in_its_help() {
+    let output = kproxide(&["run", "--help"]).output().await.unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let flags = help.lines().filter_map(|line| {
+        let words = line.trim_start();
+        let words = words.strip_prefix("-h, ").unwrap_or(words);
+        let flag = words.split([' ', '=']).next()?;
+        flag.starts_with("--").then(|| flag.to_owned())
+    });
+    let mut flags: Vec<String> = flags.filter(|flag| flag != "--help").collect();
+    flags.sort();
+    let known = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../charts/kproxide/program.yaml"
+    );
+    let known: Value = serde_saphyr::from_str(&fs::read_to_string(known).unwrap()).unwrap();
+    assert_eq!(json!(flags), known["flags"]);
+    assert!(flags.len() > 20, "{flags:?}");
+}
+
+#[tokio::test]
+async fn definitions_are_applied_to_a_cluster_that_answers_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let path = path.to_str().unwrap();
+    // Nobody listens on a port that was free a moment ago.
+    let server = format!("https://127.0.0.1:{}", free_port().unwrap());
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        "clusters": [{ "name": "a", "cluster": { "server": server } }],
+        "users": [{ "name": "a", "user": {} }],
+    });
+    for (text, code, said) in [
+        (
+            config.to_string(),
+            3,
+            "nothing was changed: get customresourcedefinitions",
+        ),
+        ("clusters: 3".to_owned(), 2, "kubeconfig"),
+    ] {
+        fs::write(path, text).unwrap();
+        let mut command = kproxide(&["crds", "--apply", "--kubeconfig", path]);
+        let output = command.output().await.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(said), "{error}");
+        assert!(output.stdout.is_empty());
+    }
+    let output = kproxide(&["crds", "--apply", "--values-schema"]).output();
+    assert_eq!(output.await.unwrap().status.code(), Some(2));
+}

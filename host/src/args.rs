@@ -56,12 +56,8 @@ pub enum Command {
     /// It looks at your objects, at Proxmox, at the join scripts and at the Nodes, with your rights. In the pod of the
     /// controller it looks with those of the controller.
     Doctor(Box<DoctorArgs>),
-    /// Print the CustomResourceDefinitions as YAML
-    Crds {
-        /// Print the JSON Schema of the Helm chart's values instead
-        #[arg(long)]
-        values_schema: bool,
-    },
+    /// Print the CustomResourceDefinitions as YAML, or apply them to a cluster
+    Crds(Crds),
     /// List the built-in policies, or write them to a folder
     #[command(subcommand)]
     Policy(Policy),
@@ -152,6 +148,22 @@ pub struct Run {
         value_name = "FILTER"
     )]
     pub log: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Crds {
+    /// Print the JSON Schema of the Helm chart's values instead
+    #[arg(long)]
+    pub values_schema: bool,
+    /// Apply them to the cluster, by server-side apply with force as field manager helm
+    ///
+    /// kproxide deletes none. It changes nothing if the API server refuses one of them, or if one is of a later kproxide.
+    #[arg(long, conflicts_with = "values_schema")]
+    pub apply: bool,
+    /// With --apply: file with the address of Kubernetes and credentials; default: those of the pod, or else
+    /// ~/.kube/config
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// How often, how soon, and how much at once.

@@ -6,7 +6,7 @@ use kproxide_testkit::controlplane::{Api, ApiError};
 use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
 use serde_json::{Value, json};
 
-use crate::render::{chart, render, required_values, values, values_file};
+use crate::render::{NO_HOOK, chart, render, required_values, values, values_file};
 
 const NAMESPACE: &str = "autoscaling";
 const NODES: &str = "/api/v1/nodes";
@@ -78,7 +78,7 @@ async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_
     let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let file = values_file(&required_values());
     let path = file.path().display().to_string();
-    let install = ["install", "kproxide", &chart(), "--values", &path];
+    let install = ["install", "kproxide", &chart(), NO_HOOK, "--values", &path];
     let there = ["--namespace", NAMESPACE, "--create-namespace"];
     cluster
         .helm(&[&install[..], &there].concat())

@@ -8,7 +8,9 @@ use kproxide_testkit::controlplane::{CONTROL_PLANE_NODE, condition};
 use kproxide_testkit::{ControlPlane, Options, PodLauncher, eventually, require_controlplane};
 use serde_json::{Value, json};
 
-use crate::render::{chart, commented_examples, repository, values, values_file};
+use crate::render::{
+    NO_HOOK, chart, commented_examples, names, repository, required_values, values, values_file,
+};
 
 const NAMESPACE: &str = "autoscaling";
 
@@ -21,7 +23,7 @@ async fn helm_installs_it_and_its_pod_runs_with_what_it_was_promised() {
         .await
         .unwrap();
     let mut given = values(json!({ "policies": { "configMaps": [{ "name": "mine" }] } }));
-    given["proxmox"]["credentials"] =
+    given["clusters"]["proxmox"]["credentials"] =
         json!({ "tokenId": "kproxide@pve!autoscaler", "tokenSecret": "s3cret" });
     let file = values_file(&given);
     let path = file.path().display().to_string();
@@ -33,6 +35,7 @@ async fn helm_installs_it_and_its_pod_runs_with_what_it_was_promised() {
             "--namespace",
             NAMESPACE,
             "--create-namespace",
+            NO_HOOK,
             "--values",
             &path,
         ])
@@ -237,7 +240,7 @@ async fn a_scaled_pool_survives_an_upgrade() {
         let file = values_file(&values(more));
         let path = file.path().display().to_string();
         cluster
-            .helm(&[verb, "kproxide", &chart(), "--values", &path])
+            .helm(&[verb, "kproxide", &chart(), NO_HOOK, "--values", &path])
             .await
             .unwrap()
     };
@@ -248,7 +251,7 @@ async fn a_scaled_pool_survives_an_upgrade() {
         .unwrap();
     helm(
         "upgrade",
-        json!({ "nodePool": { "spec": { "limits": { "maxNodes": 7 } } } }),
+        json!({ "nodePools": { "default": { "spec": { "limits": { "maxNodes": 7 } } } } }),
     )
     .await;
     let pool = cluster
@@ -260,6 +263,34 @@ async fn a_scaled_pool_survives_an_upgrade() {
         pool["spec"]["limits"],
         json!({ "minNodes": 2, "maxNodes": 7 })
     );
+}
+
+/// Every part of the pod that can be set, and every object but the ServiceMonitor, whose kind is not there.
+fn knobs() -> Value {
+    json!({
+        "replicas": 2,
+        "allowManagedNodes": true,
+        "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+            { "topologyKey": "zone", "labelSelector": { "matchLabels": { "a": "b" } } },
+        ] } },
+        "hostAliases": [{ "ip": "10.0.0.11", "hostnames": ["pve1.example"] }],
+        "dnsPolicy": "None",
+        "dnsConfig": { "nameservers": ["10.0.0.1"] },
+        "initContainers": [{ "name": "first", "image": "busybox", "command": ["true"] }],
+        "extraEnv": [{ "name": "TZ", "value": "Europe/Berlin" }],
+        "extraObjects": [{ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "mine" } }],
+        "imagePullSecrets": [{ "name": "registry" }],
+        "commonLabels": { "team": "platform" },
+        "commonAnnotations": { "owner": "me" },
+        "networkPolicy": {
+            "enabled": true,
+            "egress": {
+                "enabled": true,
+                "to": [{ "ipBlock": { "cidr": "10.0.0.0/24" } }],
+                "more": [{ "ports": [{ "port": 123, "protocol": "UDP" }] }],
+            },
+        },
+    })
 }
 
 /// kubectl asks for strict validation, so that a field which the API does not know, or does not like, is an error.
@@ -292,14 +323,16 @@ async fn the_api_server_accepts_each_example() {
     for entry in fs::read_dir(repository("examples/values")).unwrap() {
         files.push(entry.unwrap().path());
     }
-    let commented = values_file(&values(commented_examples()));
+    let commented = values_file(&commented_examples());
     files.push(commented.path().to_owned());
     // Helm might write them as 1e+08.
     let large = values_file(&values(json!({
-        "proxmox": { "spec": { "vmidRange": { "first": 100000000, "last": 100000999 } } },
-        "nodePool": { "spec": { "limits": { "memoryMiB": 1000000 } } },
+        "clusters": { "proxmox": { "spec": { "vmidRange": { "first": 100000000, "last": 100000999 } } } },
+        "nodePools": { "default": { "spec": { "limits": { "memoryMiB": 1000000 } } } },
     })));
     files.push(large.path().to_owned());
+    let knobs = values_file(&values(knobs()));
+    files.push(knobs.path().to_owned());
     for file in files {
         let path = file.display().to_string();
         let objects = cluster
@@ -311,4 +344,111 @@ async fn the_api_server_accepts_each_example() {
             .await
             .unwrap();
     }
+}
+
+/// What Helm keeps is told by it, with the commands; what others made is not.
+#[tokio::test]
+async fn the_notes_name_objects_that_the_values_no_longer_have_and_a_second_release_is_refused() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let options = Options {
+        kwok: false,
+        ..Options::default()
+    };
+    let cluster = ControlPlane::start(&programs, options).await.unwrap();
+    let helm = async |verb: &str, release: &str, namespace: &str, given: &Value| {
+        let file = values_file(given);
+        let path = file.path().display().to_string();
+        let there = ["--namespace", namespace, "--create-namespace"];
+        let args = [verb, release, &chart(), NO_HOOK, "--values", &path];
+        let args: &[&str] = match verb {
+            "install" => &[&args[..], &there[..]].concat(),
+            _ => &[&args[..], &there[..2]].concat(),
+        };
+        cluster.helm(args).await
+    };
+    let mut first = required_values();
+    first["nodePools"] = json!({ "old": { "spec": { "weight": 1 } }, "stays": {} });
+    first["clusters"]["lab"] = first["clusters"]["proxmox"].clone();
+    let notes = helm("install", "kproxide", NAMESPACE, &first)
+        .await
+        .unwrap();
+    assert!(notes.contains("NodePools:       old, stays"), "{notes}");
+    assert!(
+        notes.contains("kubectl scale nodepool old --replicas=1"),
+        "{notes}"
+    );
+    assert!(!notes.contains("\n  kubectl delete"), "{notes}");
+    let foreign = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool",
+        "metadata": { "name": "by-hand" }, "spec": { "nodeClass": "default" },
+    });
+    let pools = "/apis/kproxide.dev/v1alpha1/nodepools";
+    cluster.api().create(pools, &foreign).await.unwrap();
+
+    let mut second = first.clone();
+    second["nodePools"] = json!({ "stays": {}, "new": {} });
+    second["clusters"].as_object_mut().unwrap().remove("lab");
+    let notes = helm("upgrade", "kproxide", NAMESPACE, &second)
+        .await
+        .unwrap();
+    let commands: Vec<&str> = notes
+        .lines()
+        .filter_map(|line| line.strip_prefix("  kubectl delete "))
+        .collect();
+    assert_eq!(commands, ["nodepool old", "proxmoxcluster lab"], "{notes}");
+    let left = cluster.api().list(pools).await.unwrap();
+    assert_eq!(left.len(), 4, "{left:?}");
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').collect();
+        cluster
+            .kubectl(&[&["delete"], &words[..]].concat())
+            .await
+            .unwrap();
+    }
+    let notes = helm("upgrade", "kproxide", NAMESPACE, &second)
+        .await
+        .unwrap();
+    assert!(!notes.contains("no longer among its values"), "{notes}");
+
+    let mut other = required_values();
+    other["nodePools"] = json!({ "another": {} });
+    let refused = helm("install", "second", "elsewhere", &other).await;
+    let said = refused.unwrap_err().reason;
+    assert!(
+        said.contains("\"only-one-kproxide-in-a-cluster\"")
+            && said.contains("cannot be imported into the current release"),
+        "{said}"
+    );
+}
+
+/// A map entry without anything, as YAML has it for `name:`.
+#[tokio::test]
+async fn an_entry_that_is_empty_is_an_object_with_the_defaults_of_the_api() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("values.yaml");
+    let text = format!(
+        "clusters: {}\nnodeClasses: {}\nnodePools:\n  a:\n  b: {{}}\n",
+        required_values()["clusters"],
+        required_values()["nodeClasses"]
+    );
+    fs::write(&path, text).unwrap();
+    let path = path.display().to_string();
+    let rendered = programs
+        .helm(&[
+            "template",
+            "kproxide",
+            &chart(),
+            "--no-hooks",
+            "--values",
+            &path,
+        ])
+        .await
+        .unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
+    assert_eq!(names(&objects, "NodePool"), ["a", "b"]);
 }

@@ -7,6 +7,11 @@
 
 mod render;
 
+mod crds;
+mod forms;
+mod knobs;
+mod readme;
+
 mod admission;
 mod examples;
 mod install;

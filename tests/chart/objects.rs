@@ -1,7 +1,10 @@
 use kproxide_testkit::require_controlplane;
 use serde_json::{Value, json};
 
-use crate::render::{OBJECTS, commented_examples, render, required_values, the, values};
+use crate::render::{
+    OBJECTS, commented_examples, named, names, refusal, render, repository, required_values, the,
+    values,
+};
 
 #[tokio::test]
 async fn defaults_leave_the_decision_to_the_api() {
@@ -26,26 +29,182 @@ fn fields(spec: &Value) -> Vec<&String> {
     spec.as_object().unwrap().keys().collect()
 }
 
+/// A default stands in the API and nowhere else: the chart proposes a value only where the API has none.
+#[tokio::test]
+async fn no_default_of_the_api_is_repeated() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let objects = render(&programs, &required_values()).await.unwrap();
+    for (kind, plural) in [
+        ("ProxmoxCluster", "proxmoxclusters"),
+        ("NodeClass", "nodeclasses"),
+    ] {
+        let path = repository(&format!("charts/kproxide/crds/{plural}.yaml"));
+        let definition: Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let required = schema["properties"]["spec"]["required"].as_array().unwrap();
+        for field in fields(&the(&objects, kind)["spec"]) {
+            assert!(
+                required.contains(&json!(field)),
+                "{kind}: spec.{field} has a default"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_entry_is_an_object_with_its_own_files() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let given = json!({
+        "clusters": {
+            "home": {
+                "credentials": { "tokenId": "a@pve!t", "tokenSecret": "s" },
+                "caConfigMap": { "name": "home-ca" },
+                "spec": { "endpoints": ["https://home.example:8006"] },
+            },
+            "lab": {
+                "credentials": { "existingSecret": "lab-login", "kind": "password" },
+                "caConfigMap": { "name": "lab-ca", "key": "root.pem" },
+                "spec": { "endpoints": ["https://lab.example:8006"], "vmidRange": { "first": 100, "last": 199 } },
+            },
+        },
+        "nodeClasses": {
+            "amd": { "joinScript": { "command": "join amd" }, "spec": { "template": { "name": "a" } } },
+            "arm": {
+                "joinScript": { "existingSecret": "arm-join", "key": "script" },
+                "spec": { "template": { "name": "b" }, "arch": "arm64" },
+            },
+            "alone": { "spec": { "template": { "name": "c" } } },
+        },
+        "nodePools": {
+            "burst": { "spec": { "nodeClass": "amd", "weight": 3 } },
+            "edge": { "spec": { "nodeClass": "arm", "clusters": ["lab"] } },
+        },
+    });
+    let objects = render(&programs, &given).await.unwrap();
+    let spec = |kind: &str, name: &str| named(&objects, kind, name)["spec"].clone();
+    assert_eq!(names(&objects, "ProxmoxCluster"), ["home", "lab"]);
+    assert_eq!(names(&objects, "NodeClass"), ["alone", "amd", "arm"]);
+    assert_eq!(names(&objects, "NodePool"), ["burst", "edge"]);
+    for name in ["home", "lab"] {
+        let cluster = spec("ProxmoxCluster", name);
+        assert_eq!(cluster["credentials"], name);
+        assert_eq!(
+            cluster["tls"]["caFile"],
+            format!("/etc/kproxide/ca/{name}.pem")
+        );
+    }
+    assert_eq!(
+        spec("ProxmoxCluster", "lab")["vmidRange"],
+        json!({ "first": 100, "last": 199 })
+    );
+    for (name, file) in [
+        ("amd", json!("amd")),
+        ("arm", json!("arm")),
+        ("alone", Value::Null),
+    ] {
+        let join = &spec("NodeClass", name)["join"]["guestExec"]["commandSecretFile"];
+        assert_eq!(*join, file, "{name}");
+    }
+    assert_eq!(
+        spec("NodePool", "burst"),
+        json!({ "nodeClass": "amd", "clusters": ["home", "lab"], "weight": 3 })
+    );
+    assert_eq!(
+        spec("NodePool", "edge"),
+        json!({ "nodeClass": "arm", "clusters": ["lab"] })
+    );
+
+    let volumes = &the(&objects, "Deployment")["spec"]["template"]["spec"]["volumes"];
+    let file = |source: &str, name: &str, key: &str, path: &str| json!({ source: { "name": name, "items": [{ "key": key, "path": path }] } });
+    assert_eq!(
+        volumes[0]["projected"]["sources"],
+        json!([
+            { "secret": { "name": "kproxide-credentials", "items": [
+                { "key": "home.token-id", "path": "home/token-id" },
+                { "key": "home.token-secret", "path": "home/token-secret" },
+            ] } },
+            { "secret": { "name": "lab-login", "items": [
+                { "key": "password", "path": "lab/password" },
+                { "key": "username", "path": "lab/username" },
+            ] } },
+        ])
+    );
+    assert_eq!(
+        volumes[1]["projected"]["sources"],
+        json!([
+            file("configMap", "home-ca", "ca.crt", "home.pem"),
+            file("configMap", "lab-ca", "root.pem", "lab.pem"),
+        ])
+    );
+    assert_eq!(
+        volumes[2]["projected"]["sources"],
+        json!([
+            file("secret", "kproxide-join", "amd", "amd"),
+            file("secret", "arm-join", "script", "arm"),
+        ])
+    );
+    assert_eq!(
+        named(&objects, "Secret", "kproxide-credentials")["stringData"],
+        json!({ "home.token-id": "a@pve!t", "home.token-secret": "s" })
+    );
+    assert_eq!(
+        named(&objects, "Secret", "kproxide-join")["stringData"],
+        json!({ "amd": "join amd" })
+    );
+}
+
+/// Somebody else makes them: what the chart brings is the program and its rights.
+#[tokio::test]
+async fn without_objects_there_must_be_mounted_credentials() {
+    let Some(programs) = require_controlplane() else {
+        return;
+    };
+    let mount = |path: &str| {
+        let mount = json!({ "name": "lab", "mountPath": path, "readOnly": true });
+        let volume = json!({ "name": "lab", "secret": { "secretName": "lab" } });
+        json!({ "extraVolumes": [volume], "extraVolumeMounts": [mount] })
+    };
+    let objects = render(&programs, &mount("/etc/kproxide/credentials/lab"))
+        .await
+        .unwrap();
+    for (_, kind) in OBJECTS {
+        assert!(names(&objects, kind).is_empty(), "{kind}");
+    }
+    let pod = &the(&objects, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"].as_array().unwrap().len(), 1, "{pod}");
+    let reason = refusal(&programs, &mount("/etc/policies")).await;
+    assert!(reason.contains("clusters: at least one"), "{reason}");
+}
+
 /// Nothing is read into them, and nothing is lost.
 #[tokio::test]
 async fn specs_are_handed_through_as_they_are() {
     let Some(programs) = require_controlplane() else {
         return;
     };
-    let mut given = values(commented_examples());
-    given["nodePool"]["spec"]["limits"]["minNodes"] = json!(0);
-    given["nodePool"]["spec"]["paused"] = json!(false);
+    let mut given = commented_examples();
+    let pool = &mut given["nodePools"]["default"]["spec"];
+    pool["limits"]["minNodes"] = json!(0);
+    pool["paused"] = json!(false);
     let objects = render(&programs, &given).await.unwrap();
-    for (object, kind, _) in OBJECTS {
-        let mut spec = the(&objects, kind)["spec"].clone();
-        for reference in ["credentials", "nodeClass", "clusters"] {
-            spec.as_object_mut().unwrap().remove(reference);
+    for (map, kind) in OBJECTS {
+        let entries = given[map].as_object().unwrap();
+        for (name, entry) in entries {
+            let mut expected = entry["spec"].clone();
+            match kind {
+                "ProxmoxCluster" => expected["credentials"] = json!(name),
+                "NodeClass" => {
+                    expected["join"] = json!({ "guestExec": { "commandSecretFile": name } });
+                }
+                _ => {}
+            }
+            assert_eq!(named(&objects, kind, name)["spec"], expected, "{kind}");
         }
-        let mut expected = given[object]["spec"].clone();
-        if kind == "ProxmoxCluster" {
-            expected["vmidRange"] = json!({ "first": 20000, "last": 20999 });
-        }
-        assert_eq!(spec, expected, "{kind}");
     }
 }
 
@@ -55,7 +214,7 @@ async fn a_reference_that_is_given_wins_over_the_charts() {
         return;
     };
     for clusters in [json!([]), json!(["proxmox", "another"])] {
-        let more = json!({ "nodePool": { "spec": { "clusters": clusters } } });
+        let more = json!({ "nodePools": { "default": { "spec": { "clusters": clusters } } } });
         let objects = render(&programs, &values(more)).await.unwrap();
         let pool = &the(&objects, "NodePool")["spec"];
         assert_eq!(pool["clusters"], clusters);
@@ -69,7 +228,7 @@ async fn a_limit_of_zero_is_a_limit() {
         return;
     };
     let limits = json!({ "maxNodes": 5, "cpuCores": 0, "memoryMiB": 0 });
-    let more = json!({ "nodePool": { "spec": { "limits": limits, "repairAfter": "1h" } } });
+    let more = json!({ "nodePools": { "default": { "spec": { "limits": limits, "repairAfter": "1h" } } } });
     let objects = render(&programs, &values(more)).await.unwrap();
     let pool = &the(&objects, "NodePool")["spec"];
     assert_eq!(pool["limits"], limits);
@@ -111,7 +270,7 @@ async fn templates_for_labels_are_not_rendered_by_helm() {
         json!({ "zone": "{{ .TargetHost }}", "both": "{{ .Cluster }}-{{ .TargetHost }}" });
     let objects = render(
         &programs,
-        &values(json!({ "nodePool": { "spec": { "labelTemplates": templates } } })),
+        &values(json!({ "nodePools": { "default": { "spec": { "labelTemplates": templates } } } })),
     )
     .await
     .unwrap();
@@ -127,8 +286,11 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
         return;
     };
     let given = |credentials: Value| {
-        let mut values = values(json!({ "proxmox": { "name": "lab" } }));
-        values["proxmox"]["credentials"] = credentials;
+        let mut values = required_values();
+        values["clusters"] = json!({ "lab": {
+            "credentials": credentials,
+            "spec": { "endpoints": ["https://pve1.example:8006"] },
+        } });
         values
     };
     let cases = [
@@ -140,7 +302,7 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
         (
             json!({ "existingSecret": "mine", "kind": "password" }),
             "mine",
-            ["username", "password"],
+            ["password", "username"],
         ),
         (
             json!({ "tokenId": "a@pve!t", "tokenSecret": "s" }),
@@ -150,7 +312,7 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
         (
             json!({ "username": "a@pve", "password": "s" }),
             "kproxide-credentials",
-            ["username", "password"],
+            ["password", "username"],
         ),
     ];
     for (credentials, secret, keys) in cases {
@@ -159,9 +321,13 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
             .unwrap();
         let volume =
             &the(&objects, "Deployment")["spec"]["template"]["spec"]["volumes"][0]["projected"];
+        let inside = |key: &str| match secret {
+            "mine" => key.to_owned(),
+            _ => format!("lab.{key}"),
+        };
         let items: Vec<Value> = keys
             .iter()
-            .map(|key| json!({ "key": key, "path": format!("lab/{key}") }))
+            .map(|key| json!({ "key": inside(key), "path": format!("lab/{key}") }))
             .collect();
         assert_eq!(
             volume["sources"],
@@ -176,7 +342,7 @@ async fn credentials_are_made_only_when_given_and_mounted_as_one_folder_per_clus
         } else {
             let data = made[0]["stringData"].as_object().unwrap();
             assert!(
-                keys.iter().all(|&key| data.contains_key(key)) && data.len() == 2,
+                keys.iter().all(|key| data.contains_key(&inside(key))) && data.len() == 2,
                 "{data:?}"
             );
         }
@@ -189,9 +355,9 @@ async fn a_join_script_keeps_its_lines() {
         return;
     };
     let script = "#!/bin/sh\nset -e\necho \"$(hostname)\"\n";
-    let more = json!({ "nodeClass": { "joinScript": { "command": script } } });
+    let more = json!({ "nodeClasses": { "default": { "joinScript": { "command": script } } } });
     let objects = render(&programs, &values(more)).await.unwrap();
     let secret = the(&objects, "Secret");
     assert_eq!(secret["metadata"]["name"], "kproxide-join");
-    assert_eq!(secret["stringData"]["command"], script);
+    assert_eq!(secret["stringData"]["default"], script);
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use kproxide_testkit::{ControlPlane, Options, require_controlplane};
 use serde_json::{Value, json};
 
-use crate::render::{chart, repository, values, values_file};
+use crate::render::{NO_HOOK, chart, repository, values, values_file};
 
 const NAMESPACE: &str = "autoscaling";
 
@@ -21,7 +21,7 @@ async fn a_kubeconfig_for_outside_is_the_charts_service_account() {
         .unwrap();
     let file = values_file(&values(json!({})));
     let path = file.path().display().to_string();
-    let install = ["install", "kproxide", &chart(), "--values", &path];
+    let install = ["install", "kproxide", &chart(), NO_HOOK, "--values", &path];
     let there = ["--namespace", NAMESPACE, "--create-namespace"];
     cluster
         .helm(&[&install[..], &there].concat())

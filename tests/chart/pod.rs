@@ -54,7 +54,10 @@ async fn the_pod_keeps_off_the_nodes_that_it_makes() {
     let affinity = &pod["affinity"]["nodeAffinity"];
     assert_eq!(
         affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
-        json!([{ "matchExpressions": [{ "key": "kproxide.dev/claim", "operator": "DoesNotExist" }] }])
+        json!([{ "matchExpressions": [
+            { "key": "kproxide.dev/claim", "operator": "DoesNotExist" },
+            { "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"] },
+        ] }])
     );
     let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0]["preference"];
     assert_eq!(
@@ -70,6 +73,7 @@ async fn the_pod_keeps_off_the_nodes_that_it_makes() {
     let expected = [
         "node-role.kubernetes.io/control-plane",
         "node-role.kubernetes.io/master",
+        "node-role.kubernetes.io/etcd",
         "CriticalAddonsOnly",
         "mine",
     ];
@@ -100,8 +104,8 @@ async fn the_flags_and_mounts_follow_the_values() {
     assert_eq!(mounted(container), ["/etc/kproxide/credentials"]);
 
     let full = values(json!({
-        "proxmox": { "caConfigMap": { "name": "pve-ca" } },
-        "nodeClass": { "joinScript": { "existingSecret": "join" } },
+        "clusters": { "proxmox": { "caConfigMap": { "name": "pve-ca" } } },
+        "nodeClasses": { "default": { "joinScript": { "existingSecret": "join" } } },
         "policies": { "configMaps": [{ "name": "mine" }, { "name": "ours", "optional": false }] },
         "admin": { "address": "[::]", "port": 9090 },
         "dryRun": true,
@@ -146,8 +150,10 @@ async fn the_flags_and_mounts_follow_the_values() {
         "a file in --join-dir"
     );
     assert_eq!(
-        pod(&full)["volumes"][2]["secret"]["items"],
-        json!([{ "key": "command", "path": "default" }])
+        pod(&full)["volumes"][2]["projected"]["sources"],
+        json!([{ "secret": {
+            "name": "join", "items": [{ "key": "command", "path": "default" }],
+        } }])
     );
 }
 

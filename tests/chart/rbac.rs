@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use kproxide_testkit::require_controlplane;
 use serde_json::{Value, json};
 
-use crate::render::{render, required_values, the, values};
+use crate::render::{named, render, required_values, the, values};
 
 /// All that kproxide may do anywhere: a verb, an API group, a resource and, if there is only one, its name. A line more here is a decision.
 const EVERYWHERE: &str = "
@@ -87,7 +87,10 @@ async fn the_permissions_are_exactly_these() {
         return;
     };
     let objects = render(&programs, &required_values()).await.unwrap();
-    assert_eq!(granted(the(&objects, "ClusterRole")), listed(EVERYWHERE));
+    assert_eq!(
+        granted(named(&objects, "ClusterRole", "kproxide")),
+        listed(EVERYWHERE)
+    );
     let role = the(&objects, "Role");
     assert_eq!(granted(role), listed(AT_HOME));
     assert_eq!(role["metadata"]["namespace"], "autoscaling");

@@ -18,34 +18,40 @@ pub(crate) fn chart() -> String {
     repository("charts/kproxide").display().to_string()
 }
 
+/// For an installation in a cluster where nobody runs the hook's Job.
+pub(crate) const NO_HOOK: &str = "--set=crds.hook=false";
+
 /// The least that must be given.
 pub(crate) fn required_values() -> Value {
     json!({
-        "proxmox": {
+        "clusters": { "proxmox": {
             "credentials": { "existingSecret": "proxmox" },
             "spec": { "endpoints": ["https://pve1.example:8006"] },
-        },
-        "nodeClass": { "spec": { "template": { "name": "k8s-node" } } },
+        } },
+        "nodeClasses": { "default": { "spec": { "template": { "name": "k8s-node" } } } },
+        "nodePools": { "default": {} },
     })
 }
 
-/// The three objects in the values, with their kind and the file of its definition.
-pub(crate) const OBJECTS: [(&str, &str, &str); 3] = [
-    ("proxmox", "ProxmoxCluster", "proxmoxclusters"),
-    ("nodeClass", "NodeClass", "nodeclasses"),
-    ("nodePool", "NodePool", "nodepools"),
+/// The maps of objects in the values, with the objects' kind.
+pub(crate) const OBJECTS: [(&str, &str); 3] = [
+    ("clusters", "ProxmoxCluster"),
+    ("nodeClasses", "NodeClass"),
+    ("nodePools", "NodePool"),
 ];
 
-/// What the comments of `values.yaml` show as examples of the three specs.
+/// What the comments of `values.yaml` show as examples of the three maps, each with one entry.
 pub(crate) fn commented_examples() -> Value {
     let text = fs::read_to_string(repository("charts/kproxide/values.yaml")).unwrap();
     let mut examples = Map::new();
-    for (object, _, _) in OBJECTS {
-        let (_, after) = text.split_once(&format!("\n{object}:\n")).unwrap();
-        let (_, after) = after.split_once("  # Example:\n").unwrap();
-        let lines = after.lines().map_while(|line| line.strip_prefix("  #   "));
-        let spec: Value = serde_saphyr::from_str(&lines.collect::<Vec<_>>().join("\n")).unwrap();
-        examples.insert(object.to_owned(), json!({ "spec": spec }));
+    for (map, _) in OBJECTS {
+        let (before, _) = text.split_once(&format!("\n{map}: {{}}\n")).unwrap();
+        let (_, example) = before.rsplit_once("\n# Example:\n").unwrap();
+        let lines = example
+            .lines()
+            .map(|line| line.strip_prefix("#   ").unwrap());
+        let entries = serde_saphyr::from_str(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+        examples.insert(map.to_owned(), entries);
     }
     Value::Object(examples)
 }
@@ -82,11 +88,33 @@ pub(crate) async fn render(
             &chart(),
             "--namespace",
             "autoscaling",
+            "--no-hooks",
             "--values",
             &path,
         ])
         .await?;
     Ok(serde_saphyr::from_multiple(&rendered).expect("Helm renders YAML"))
+}
+
+/// What Helm makes before it installs anything else.
+pub(crate) async fn hooks(programs: &Programs, values: &Value) -> Vec<Value> {
+    let file = values_file(values);
+    let path = file.path().display().to_string();
+    let rendered = programs
+        .helm(&[
+            "template",
+            "kproxide",
+            &chart(),
+            "--namespace",
+            "autoscaling",
+            "--values",
+            &path,
+        ])
+        .await
+        .unwrap();
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
+    objects.retain(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_string());
+    objects
 }
 
 /// The sentence with which Helm refuses these values.
@@ -101,6 +129,24 @@ pub(crate) fn values_file(values: &Value) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(values.to_string().as_bytes()).unwrap();
     file
+}
+
+/// The names of all objects of a kind.
+pub(crate) fn names<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a str> {
+    let of_kind = objects.iter().filter(|object| object["kind"] == kind);
+    of_kind
+        .map(|object| object["metadata"]["name"].as_str().unwrap())
+        .collect()
+}
+
+/// The object of a kind and name.
+pub(crate) fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let mut found = objects
+        .iter()
+        .filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    found
+        .next()
+        .unwrap_or_else(|| panic!("no {kind} {name} but {:?}", names(objects, kind)))
 }
 
 /// The only object of a kind.

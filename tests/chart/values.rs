@@ -1,7 +1,7 @@
 use kproxide_testkit::require_controlplane;
 use serde_json::{Value, json};
 
-use crate::render::{OBJECTS, chart, refusal, render, repository, required_values, values};
+use crate::render::{chart, refusal, render, repository, required_values, values};
 
 #[tokio::test]
 async fn the_chart_lints_strictly_with_and_without_values() {
@@ -28,21 +28,29 @@ async fn everything_that_is_missing_is_named_at_once() {
     };
     let reason = refusal(&programs, &json!({})).await;
     for missing in [
-        "proxmox.spec.endpoints:",
-        "proxmox.credentials:",
-        "nodeClass.spec.template.name:",
+        "clusters: at least one",
+        "nodeClasses: at least one",
+        "nodePools: at least one",
     ] {
         assert!(reason.contains(missing), "{missing} is not in: {reason}");
     }
-    let reason = refusal(
-        &programs,
-        &json!({ "proxmox": required_values()["proxmox"] }),
-    )
-    .await;
-    assert!(
-        reason.contains("nodeClass.spec.template.name:") && !reason.contains("proxmox."),
-        "{reason}"
-    );
+    // Each of several entries, and no word of those that are complete.
+    let mut given = required_values();
+    given["clusters"]["lab"] = json!({});
+    given["nodeClasses"]["arm"] = json!({ "spec": {} });
+    given["nodePools"]["arm"] = json!({ "spec": { "nodeClass": "arm" } });
+    let reason = refusal(&programs, &given).await;
+    for missing in [
+        "clusters.lab.spec.endpoints:",
+        "clusters.lab.credentials:",
+        "nodeClasses.arm.spec.template.name:",
+        "nodePools.default.spec.nodeClass: the name of a NodeClass: one of arm, default",
+    ] {
+        assert!(reason.contains(missing), "{missing} is not in: {reason}");
+    }
+    for complete in ["clusters.proxmox", "nodeClasses.default", "nodePools.arm"] {
+        assert!(!reason.contains(complete), "{complete} is in: {reason}");
+    }
 }
 
 #[tokio::test]
@@ -54,27 +62,27 @@ async fn a_value_that_nobody_knows_is_refused_by_name() {
         ("kpNodeCores", json!({ "kpNodeCores": 2 })),
         (
             "endpoint",
-            json!({ "proxmox": { "spec": { "endpoint": "https://pve1.example:8006" } } }),
+            json!({ "clusters": { "proxmox": { "spec": { "endpoint": "https://pve1.example:8006" } } } }),
         ),
         (
             "insecure",
-            json!({ "proxmox": { "spec": { "tls": { "insecure": true } } } }),
+            json!({ "clusters": { "proxmox": { "spec": { "tls": { "insecure": true } } } } }),
         ),
         (
             "memory",
-            json!({ "nodeClass": { "spec": { "instanceTypes": [{ "name": "a", "cores": 1, "memoryMiB": 1024, "memory": 1 }] } } }),
+            json!({ "nodeClasses": { "default": { "spec": { "instanceTypes": [{ "name": "a", "cores": 1, "memoryMiB": 1024, "memory": 1 }] } } } }),
         ),
         (
             "maxKpNodes",
-            json!({ "nodePool": { "spec": { "limits": { "maxKpNodes": 3 } } } }),
+            json!({ "nodePools": { "default": { "spec": { "limits": { "maxKpNodes": 3 } } } } }),
         ),
         (
             "onError",
-            json!({ "nodePool": { "spec": { "policies": { "hostSelection": { "use": "spread", "onError": "fail" } } } } }),
+            json!({ "nodePools": { "default": { "spec": { "policies": { "hostSelection": { "use": "spread", "onError": "fail" } } } } } }),
         ),
         (
             "barePod",
-            json!({ "nodePool": { "spec": { "scaleDown": { "blockedBy": { "barePod": false } } } } }),
+            json!({ "nodePools": { "default": { "spec": { "scaleDown": { "blockedBy": { "barePod": false } } } } } }),
         ),
     ];
     for (name, more) in unknown {
@@ -86,36 +94,6 @@ async fn a_value_that_nobody_knows_is_refused_by_name() {
     }
 }
 
-/// As they stood beside `name` in an earlier chart.
-#[tokio::test]
-async fn a_key_at_its_old_place_is_refused_with_the_new_one() {
-    let Some(programs) = require_controlplane() else {
-        return;
-    };
-    let old = json!({
-        "proxmox": {
-            "endpoints": ["https://pve1.example:8006"],
-            "tls": { "caConfigMap": { "name": "pve-ca" } },
-            "extraSpec": { "pool": "k8s" },
-        },
-        "nodeClass": { "template": { "name": "k8s-node" }, "join": { "guestExec": { "command": "true" } } },
-        "nodePool": { "limits": { "maxNodes": 5 }, "scaleDown": {} },
-    });
-    let reason = refusal(&programs, &values(old)).await;
-    for expected in [
-        "proxmox.endpoints: not a key of this chart. Write proxmox.spec.endpoints",
-        "proxmox.tls: not a key of this chart. Write proxmox.spec.tls, and tls.caConfigMap is proxmox.caConfigMap",
-        "proxmox.extraSpec: not a key of this chart. Write proxmox.spec",
-        "nodeClass.template: not a key of this chart. Write nodeClass.spec.template",
-        "nodeClass.join: not a key of this chart. Write nodeClass.joinScript",
-        "nodePool.limits: not a key of this chart. Write nodePool.spec.limits",
-        "nodePool.scaleDown: not a key of this chart. Write nodePool.spec.scaleDown",
-    ] {
-        assert!(reason.contains(expected), "{expected} is not in: {reason}");
-    }
-    assert!(!reason.contains("proxmox.credentials"), "{reason}");
-}
-
 #[tokio::test]
 async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
     let Some(programs) = require_controlplane() else {
@@ -123,42 +101,44 @@ async fn a_value_of_the_wrong_shape_is_refused_with_its_path() {
     };
     let wrong = [
         (
-            "/proxmox/spec/endpoints/0",
-            json!({ "proxmox": { "spec": { "endpoints": ["https://pve1.example:8006/api2/json"] } } }),
+            "/clusters/proxmox/spec/endpoints/0",
+            json!({ "clusters": { "proxmox": { "spec": { "endpoints": ["https://pve1.example:8006/api2/json"] } } } }),
         ),
         (
-            "/proxmox/spec/endpoints/0",
-            json!({ "proxmox": { "spec": { "endpoints": ["http://pve1.example:8006"] } } }),
+            "/clusters/proxmox/spec/endpoints/0",
+            json!({ "clusters": { "proxmox": { "spec": { "endpoints": ["http://pve1.example:8006"] } } } }),
         ),
         (
-            "/proxmox/credentials/tokenId",
-            json!({ "proxmox": { "credentials": { "tokenId": "kproxide@pve" } } }),
+            "/clusters/proxmox/credentials/tokenId",
+            json!({ "clusters": { "proxmox": { "credentials": { "tokenId": "kproxide@pve" } } } }),
         ),
         (
-            "/proxmox/spec/tls/fingerprints/0",
-            json!({ "proxmox": { "spec": { "tls": { "fingerprints": ["AA:BB"] } } } }),
+            "/clusters/proxmox/spec/tls/fingerprints/0",
+            json!({ "clusters": { "proxmox": { "spec": { "tls": { "fingerprints": ["AA:BB"] } } } } }),
         ),
         (
-            "/nodeClass/spec/template/clone",
-            json!({ "nodeClass": { "spec": { "template": { "clone": "copy" } } } }),
+            "/nodeClasses/default/spec/template/clone",
+            json!({ "nodeClasses": { "default": { "spec": { "template": { "clone": "copy" } } } } }),
         ),
         (
-            "/nodePool/spec/limits/maxNodes",
-            json!({ "nodePool": { "spec": { "limits": { "maxNodes": "many" } } } }),
+            "/nodePools/default/spec/limits/maxNodes",
+            json!({ "nodePools": { "default": { "spec": { "limits": { "maxNodes": "many" } } } } }),
         ),
         (
-            "/nodePool/spec/drainTimeout",
-            json!({ "nodePool": { "spec": { "drainTimeout": 15 } } }),
+            "/nodePools/default/spec/drainTimeout",
+            json!({ "nodePools": { "default": { "spec": { "drainTimeout": 15 } } } }),
         ),
         (
-            "/nodePool/spec/repairAfter",
-            json!({ "nodePool": { "spec": { "repairAfter": "soon" } } }),
+            "/nodePools/default/spec/repairAfter",
+            json!({ "nodePools": { "default": { "spec": { "repairAfter": "soon" } } } }),
         ),
         // The API server takes a fraction as text only.
         (
-            "/nodePool/spec/headroom/cpu",
-            json!({ "nodePool": { "spec": { "headroom": { "cpu": 0.5 } } } }),
+            "/nodePools/default/spec/headroom/cpu",
+            json!({ "nodePools": { "default": { "spec": { "headroom": { "cpu": 0.5 } } } } }),
         ),
+        ("/log", json!({ "log": "inof" })),
+        ("Lab", json!({ "clusters": { "Lab": {} } })),
         (
             "/admin/address",
             json!({ "admin": { "address": "localhost" } }),
@@ -190,30 +170,30 @@ async fn values_that_contradict_each_other_are_refused() {
     // Instead of the Secret among the required values.
     let given = |mut credentials: Value| {
         credentials["existingSecret"] = json!("");
-        json!({ "proxmox": { "credentials": credentials } })
+        json!({ "clusters": { "proxmox": { "credentials": credentials } } })
     };
     let fingerprint = "00".repeat(32);
     let contradictions = [
         (
-            "proxmox.credentials: either existingSecret",
-            json!({ "proxmox": { "credentials": token } }),
+            "clusters.proxmox.credentials: either existingSecret",
+            json!({ "clusters": { "proxmox": { "credentials": token } } }),
         ),
         (
-            "proxmox.credentials: either existingSecret",
-            json!({ "proxmox": { "credentials": { "password": "s" } } }),
+            "clusters.proxmox.credentials: either existingSecret",
+            json!({ "clusters": { "proxmox": { "credentials": { "password": "s" } } } }),
         ),
         (
-            "proxmox.credentials: either tokenId",
+            "clusters.proxmox.credentials: either tokenId",
             given(
                 json!({ "tokenId": "kproxide@pve!autoscaler", "tokenSecret": "s", "password": "s" }),
             ),
         ),
         (
-            "proxmox.credentials: tokenId and tokenSecret, both",
+            "clusters.proxmox.credentials: tokenId and tokenSecret, both",
             given(json!({ "tokenId": "kproxide@pve!autoscaler" })),
         ),
         (
-            "proxmox.credentials: username and password, both",
+            "clusters.proxmox.credentials: username and password, both",
             given(json!({ "password": "s" })),
         ),
         (
@@ -233,16 +213,16 @@ async fn values_that_contradict_each_other_are_refused() {
             json!({ "extraArgs": ["--dry-run"] }),
         ),
         (
-            "proxmox: either caConfigMap or spec.tls",
-            json!({ "proxmox": { "caConfigMap": { "name": "ca" }, "spec": { "tls": { "fingerprints": [fingerprint] } } } }),
+            "clusters.proxmox: either caConfigMap or spec.tls",
+            json!({ "clusters": { "proxmox": { "caConfigMap": { "name": "ca" }, "spec": { "tls": { "fingerprints": [fingerprint] } } } } }),
         ),
         (
-            "nodeClass.joinScript: either",
-            json!({ "nodeClass": { "joinScript": { "existingSecret": "join", "command": "true" } } }),
+            "nodeClasses.default.joinScript: either",
+            json!({ "nodeClasses": { "default": { "joinScript": { "existingSecret": "join", "command": "true" } } } }),
         ),
         (
-            "nodeClass: either joinScript or spec.join",
-            json!({ "nodeClass": { "joinScript": { "command": "true" }, "spec": { "join": { "template": {} } } } }),
+            "nodeClasses.default: either joinScript or spec.join",
+            json!({ "nodeClasses": { "default": { "joinScript": { "command": "true" }, "spec": { "join": { "template": {} } } } } }),
         ),
     ];
     for (problem, more) in contradictions {
@@ -264,7 +244,12 @@ fn each_default_is_read_by_a_template() {
         .split(|letter: char| !letter.is_ascii_alphanumeric())
         .collect();
     // These are taken over with the object that holds them.
-    let whole = ["spec", "policies", "resources"];
+    let whole = [
+        "policies",
+        "resources",
+        "podSecurityContext",
+        "securityContext",
+    ];
     let mut unread = Vec::new();
     let mut keys = vec![(String::new(), &defaults)];
     while let Some((path, value)) = keys.pop() {
@@ -279,26 +264,6 @@ fn each_default_is_read_by_a_template() {
         }
     }
     assert!(unread.is_empty(), "no template reads {unread:?}");
-}
-
-/// A default stands in the API and nowhere else: the chart proposes a value only where the API has none.
-#[test]
-fn no_default_of_the_api_is_repeated() {
-    let text = std::fs::read_to_string(repository("charts/kproxide/values.yaml")).unwrap();
-    let values: Value = serde_saphyr::from_str(&text).unwrap();
-    for (object, _, plural) in OBJECTS {
-        let path = repository(&format!("charts/kproxide/crds/{plural}.yaml"));
-        let definition: Value =
-            serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let required = schema["properties"]["spec"]["required"].as_array().unwrap();
-        for field in values[object]["spec"].as_object().unwrap().keys() {
-            assert!(
-                required.contains(&json!(field)),
-                "{object}.spec.{field} has a default"
-            );
-        }
-    }
 }
 
 #[tokio::test]
@@ -316,6 +281,7 @@ async fn the_required_values_are_enough() {
     sorted.sort();
     let expected = [
         "ClusterRole",
+        "ClusterRole",
         "ClusterRoleBinding",
         "Deployment",
         "NodeClass",
@@ -323,6 +289,7 @@ async fn the_required_values_are_enough() {
         "ProxmoxCluster",
         "Role",
         "RoleBinding",
+        "Service",
         "ServiceAccount",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicy",

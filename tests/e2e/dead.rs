@@ -131,7 +131,7 @@ async fn until_not_proven_off(stage: &Stage<'_>, node: &Value) -> String {
 #[test]
 fn r24_pods_of_a_dead_server_run_elsewhere_and_a_volume_after_the_proof() {
     on_a_cluster(async |bench| {
-        let repair = json!({ "nodePool": { "spec": { "repairAfter": "10s" } } });
+        let repair = json!({ "nodePools": { "default": { "spec": { "repairAfter": "10s" } } } });
         let stage = Stage::set(bench, Scene::with(repair)).await;
         SHARED.install(stage.api()).await;
         let set = stateful_set("db", 2, SHARED.class);

@@ -9,7 +9,8 @@ use crate::stage::{SOON, Scene, Stage};
 #[test]
 fn a_copy_of_our_vm_is_never_touched() {
     on_a_cluster(async |bench| {
-        let tagged = json!({ "nodeClass": { "spec": { "tags": ["kproxide", "burst"] } } });
+        let tagged =
+            json!({ "nodeClasses": { "default": { "spec": { "tags": ["kproxide", "burst"] } } } });
         let mut stage = Stage::set(bench, Scene::with(tagged)).await;
         stage.deploy("web", 1, "3", "1Gi", json!({})).await;
         stage.until_running("web", 1).await;

@@ -24,7 +24,9 @@ fn machines_needed(reserved_cpu_milli: u64) -> usize {
 
 /// Nothing is removed, so that one machine too many would stay and be seen.
 fn scene() -> Scene {
-    Scene::with(json!({ "nodePool": { "spec": { "scaleDown": { "enabled": false } } } }))
+    Scene::with(
+        json!({ "nodePools": { "default": { "spec": { "scaleDown": { "enabled": false } } } } }),
+    )
 }
 
 async fn create(stage: &Stage<'_>) {
@@ -100,7 +102,7 @@ fn overhead_that_is_declared_is_counted_before_the_first_machine_shows_it() {
         let overhead = json!({ "cpu": format!("{OVERHEAD_CPU_MILLI}m") });
         merge(
             &mut scene.values,
-            json!({ "nodeClass": { "spec": { "overhead": overhead } } }),
+            json!({ "nodeClasses": { "default": { "spec": { "overhead": overhead } } } }),
         );
         let stage = Stage::set(bench, scene).await;
         for _ in 0..10 {
@@ -148,7 +150,7 @@ fn machines_that_join_by_a_script_run_it_once_each() {
         let script = json!({ "command": SCRIPT });
         merge(
             &mut scene.values,
-            json!({ "nodeClass": { "joinScript": script } }),
+            json!({ "nodeClasses": { "default": { "joinScript": script } } }),
         );
         let stage = Stage::set(bench, scene).await;
         // Each pod needs a machine of its own.

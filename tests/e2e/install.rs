@@ -13,25 +13,26 @@ use crate::stage::{CORES, MEMORY_MIB, NAMESPACE, OVERHEAD_MIB, RELEASE};
 pub(crate) fn values(served: &Served) -> Value {
     let token = served.token.as_ref().unwrap();
     json!({
-        "proxmox": {
-            "name": "lab",
+        "clusters": { "lab": {
             "credentials": { "tokenId": token.id, "tokenSecret": token.secret },
             "spec": {
                 "endpoints": [served.pve_wire.url()],
                 "tls": { "fingerprints": [served.pve_wire.fingerprint()] },
                 "pool": "k8s",
             },
-        },
-        "nodeClass": { "spec": {
+        }},
+        "nodeClasses": { "default": { "spec": {
             "template": { "name": "k8s-node", "placement": "local" },
             "instanceTypes": [{ "name": "medium", "cores": CORES, "memoryMiB": MEMORY_MIB }],
             "overhead": { "cpu": "0", "memory": format!("{OVERHEAD_MIB}Mi") },
-        }},
-        "nodePool": { "spec": {
+        }}},
+        "nodePools": { "default": { "spec": {
             "limits": { "maxNodes": 10 },
             "scaleDown": { "stabilization": "1s", "minNodeAge": "1s", "unneededTime": "1s" },
-        }},
+        }}},
         "admin": { "port": free_port().unwrap() },
+        // Nobody runs its Job here.
+        "crds": { "hook": false },
         "log": "info,kproxide=debug",
         "logFormat": "text",
         // Seconds where production has minutes.
@@ -59,9 +60,15 @@ pub(crate) fn without_anchor() -> Value {
     json!({ "extraArgs": flags })
 }
 
-pub(crate) async fn install(cluster: &ControlPlane, values: &Value) {
+/// A file of values for Helm.
+pub(crate) fn write(values: &Value) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(values.to_string().as_bytes()).unwrap();
+    file
+}
+
+pub(crate) async fn install(cluster: &ControlPlane, values: &Value) {
+    let file = write(values);
     let path = file.path().display().to_string();
     let chart = repository("charts/kproxide").display().to_string();
     let args = [

@@ -10,14 +10,14 @@ fn the_results_of_label_templates_are_on_the_nodes() {
     on_a_cluster(async |bench| {
         let stage = Stage::set(
             bench,
-            Scene::with(json!({ "nodePool": { "spec": {
+            Scene::with(json!({ "nodePools": { "default": { "spec": {
                 "labels": { "example.com/tier": "burst" },
                 "labelTemplates": {
                     "topology.kubernetes.io/zone": "{{ .TargetHost }}",
                     "example.com/size": "{{ .Cores }}x{{ .MemoryMiB }}",
                     "example.com/of": "{{ .Pool }}.{{ .InstanceType }}",
                 },
-            }}})),
+            }}}})),
         )
         .await;
         // Each pod needs a machine of its own, and `spread` takes another hypervisor each time.

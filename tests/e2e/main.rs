@@ -24,6 +24,7 @@ mod chaos;
 mod charts;
 mod crashes;
 mod dead;
+mod definitions;
 mod deletion;
 mod foreign;
 mod from_zero;

@@ -42,10 +42,10 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
             bench,
             Scene::with(json!({
                 "policies": { "configMaps": [{ "name": CONFIG_MAP }] },
-                "nodePool": { "spec": {
+                "nodePools": { "default": { "spec": {
                     "policies": { "hostSelection": { "use": "own" } },
                     "scaleDown": { "enabled": false },
-                }},
+                }}},
             })),
         )
         .await;

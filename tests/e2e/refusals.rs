@@ -32,8 +32,7 @@ fn a_pod_that_no_machine_would_help_is_told_why() {
 #[test]
 fn a_pod_that_selects_a_hypervisor_gets_its_machine_there_from_zero() {
     on_a_cluster(async |bench| {
-        let templates =
-            json!({ "nodePool": { "spec": { "labelTemplates": { ZONE: "{{ .TargetHost }}" } } } });
+        let templates = json!({ "nodePools": { "default": { "spec": { "labelTemplates": { ZONE: "{{ .TargetHost }}" } } } } });
         let stage = Stage::set(bench, Scene::with(templates)).await;
         let there = json!({ "nodeSelector": { ZONE: "pve2" } });
         stage.deploy("local", 1, "500m", "512Mi", there).await;

@@ -15,7 +15,8 @@ const SLACK: SignedDuration = SignedDuration::from_secs(90);
 #[test]
 fn a_machine_that_never_joins_is_replaced_and_the_reason_said() {
     on_a_cluster(async |bench| {
-        let timeouts = json!({ "nodeClass": { "spec": { "timeouts": { "join": "5s" } } } });
+        let timeouts =
+            json!({ "nodeClasses": { "default": { "spec": { "timeouts": { "join": "5s" } } } } });
         let stage = Stage::set(bench, Scene::with(timeouts)).await;
         stage.served.physics.quirk_of_next(Quirk {
             never_joins: true,

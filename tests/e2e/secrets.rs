@@ -42,7 +42,7 @@ fn no_password_or_ticket_leaves_the_process() {
         let login = json!({
             "tokenId": "", "tokenSecret": "", "username": "kproxide@pve", "password": GOOD,
         });
-        let values = json!({ "proxmox": { "credentials": login } });
+        let values = json!({ "clusters": { "lab": { "credentials": login } } });
         merge(&mut scene.values, values);
         let stage = Stage::set(bench, scene).await;
         live(stage, "password").await;
@@ -54,7 +54,7 @@ fn scene() -> Scene {
     let mut scene = Scene::with(json!({
         "log": "trace",
         "policies": { "configMaps": [{ "name": "mine" }] },
-        "nodeClass": { "joinScript": { "command": format!("k3s agent --token {JOIN}\n") } },
+        "nodeClasses": { "default": { "joinScript": { "command": format!("k3s agent --token {JOIN}\n") } } },
     }));
     scene.guests.join = Join::OnExec;
     scene
@@ -256,7 +256,7 @@ async fn told(stage: &Stage<'_>) -> String {
 
 /// Writes a credential into the Secret of the chart and lets it reach the mount.
 async fn give(stage: &Stage<'_>, field: &str, secret: &str) {
-    let patch = json!({ "stringData": { field: secret } });
+    let patch = json!({ "stringData": { format!("lab.{field}"): secret } });
     stage.api().merge(CREDENTIALS, &patch).await.unwrap();
     stage.pod.refresh_volumes().await.unwrap();
 }

@@ -70,8 +70,8 @@ fn drawn_worlds_get_the_machines_that_they_need_and_give_them_back() {
 
 fn scene() -> Scene {
     let values = json!({
-        "proxmox": {"spec": {"concurrency": {"perStorage": 32, "perHypervisor": 32}}},
-        "nodeClass": {"spec": {"csi": [{"driver": PROXMOX.name, "limit": ATTACH_LIMIT}]}},
+        "clusters": {"lab": {"spec": {"concurrency": {"perStorage": 32, "perHypervisor": 32}}}},
+        "nodeClasses": {"default": {"spec": {"csi": [{"driver": PROXMOX.name, "limit": ATTACH_LIMIT}]}}},
     });
     let mut scene = Scene::with(values);
     scene.guests.taints = vec![json!({"key": "kproxide.dev/unregistered", "effect": "NoExecute"})];

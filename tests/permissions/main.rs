@@ -35,9 +35,9 @@ fn permissions() -> Option<BTreeSet<Permission>> {
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/kproxide");
     let chart = chart.display().to_string();
     let given = [
-        "proxmox.spec.endpoints={https://pve1.example:8006}",
-        "proxmox.credentials.existingSecret=proxmox",
-        "nodeClass.spec.template.name=k8s-node",
+        "clusters.proxmox.spec.endpoints={https://pve1.example:8006}",
+        "clusters.proxmox.credentials.existingSecret=proxmox",
+        "nodeClasses.default.spec.template.name=k8s-node",
     ]
     .join(",");
     let args = [
@@ -46,6 +46,7 @@ fn permissions() -> Option<BTreeSet<Permission>> {
         &chart,
         "--namespace",
         HOME,
+        "--no-hooks",
         "--set",
         &given,
     ];

@@ -1,17 +1,20 @@
 //! The commands. Each builds what it needs and runs it to its end.
 
+mod crds;
 #[cfg(feature = "simulator")]
 mod demo;
 mod doctor;
 mod plan;
 pub mod policy;
+#[cfg(test)]
+mod program;
 mod run;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod version;
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 #[cfg(feature = "simulator")]
@@ -40,12 +43,7 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         Command::Plan(args) => return plan::run(&args, &mut out),
         Command::Explain(args) => return plan::explain(&args, &mut out),
         Command::Doctor(args) => return doctor::run(&args, &mut out),
-        Command::Crds {
-            values_schema: false,
-        } => write!(out, "{}", crate::kube::crd::crds_yaml())?,
-        Command::Crds {
-            values_schema: true,
-        } => write!(out, "{}", crate::kube::crd::values_schema())?,
+        Command::Crds(args) => return crds::run(&args, &mut out),
         Command::Policy(Policy::List) => policy::list(&mut out)?,
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
         Command::Version { output } => version::print(output, &mut out)?,

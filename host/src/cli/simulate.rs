@@ -21,7 +21,7 @@ use crate::args::{LogFormat, Serve};
 use crate::clock::Clock;
 use crate::kube::crd;
 
-/// The chart's default for `proxmox.name`, which is the folder of its credentials too.
+/// The cluster's name in `examples/values/minimal.yaml`, which is the folder of its credentials too.
 const CREDENTIALS: &str = "proxmox";
 /// The default of `kproxide run --namespace`.
 const NAMESPACE: &str = "kproxide";

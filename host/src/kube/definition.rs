@@ -30,11 +30,11 @@ impl Definition {
             Self::Stands => None,
             Self::BeingDeleted => Some(format!(
                 "the CustomResourceDefinition {name} is being deleted, and all {kind} with it: machines and Nodes stay as they are, and nothing is launched or removed; \
-                 this cannot be taken back: take the finalizers off the {kind}, and apply the chart's crds/{kind}.yaml again"
+                 this cannot be taken back: take the finalizers off the {kind}, and run `kproxide crds --apply`"
             )),
             Self::Gone => Some(format!(
-                "there is no CustomResourceDefinition {name}: machines and Nodes stay as they are, and nothing is launched or removed; apply the chart's \
-                 crds/{kind}.yaml again"
+                "there is no CustomResourceDefinition {name}: machines and Nodes stay as they are, and nothing is launched or removed; run \
+                 `kproxide crds --apply`"
             )),
         }
     }

@@ -28,6 +28,8 @@ pub mod definition;
 
 pub mod finalizers;
 
+pub mod install;
+
 pub mod ledger;
 
 pub mod nodes;

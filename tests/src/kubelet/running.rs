@@ -108,6 +108,48 @@ impl RunningPod {
         self.write_status(true).await
     }
 
+    /// Waits until the process has ended, and writes into the pod's status whether it succeeded: for a pod of a Job.
+    ///
+    /// # Errors
+    ///
+    /// When the deadline passes, or the process fails, with the end of the log.
+    pub async fn finish(&mut self, deadline: Duration) -> Result<(), LaunchError> {
+        let end = Instant::now() + deadline;
+        let status = loop {
+            if let Some(status) = self.process.ended() {
+                break status;
+            }
+            if Instant::now() >= end {
+                return Err(LaunchError::NotReady {
+                    deadline,
+                    probe: "it runs on".to_owned(),
+                    log: self.log_tail(40),
+                });
+            }
+            tokio::time::sleep(INTERVAL).await;
+        };
+        let phase = if status.success() {
+            "Succeeded"
+        } else {
+            "Failed"
+        };
+        let ended = json!({ "status": { "phase": phase, "containerStatuses": [{
+            "name": self.container["name"],
+            "image": self.container["image"],
+            "imageID": "",
+            "ready": false,
+            "restartCount": self.restarts,
+            "state": { "terminated": { "exitCode": status.code().unwrap_or(137) } },
+        }] } });
+        let path = format!("{}/status", self.path);
+        self.api.merge(&path, &ended).await?;
+        if status.success() {
+            return Ok(());
+        }
+        let log = self.log_tail(40);
+        Err(LaunchError::Ended { status, log })
+    }
+
     /// How the process ended, if it did.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended()

@@ -31,5 +31,7 @@ pub use values::values_schema;
 
 /// The only version so far.
 pub const VERSION: &str = "v1alpha1";
+/// The annotation of a definition with the version of kproxide that it is of.
+pub const VERSION_ANNOTATION: &str = "kproxide.dev/version";
 /// The one Ledger's name.
 pub const LEDGER_NAME: &str = "kproxide";

@@ -4,7 +4,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster};
+use super::{
+    LEDGER_NAME, Ledger, NodeClaim, NodeClass, NodePool, ProxmoxCluster, VERSION_ANNOTATION,
+};
 
 /// The five definitions, in a fixed order.
 pub fn crds() -> Vec<CustomResourceDefinition> {
@@ -53,6 +55,7 @@ pub(super) fn crd_yaml(crd: &CustomResourceDefinition) -> String {
 /// What the derive macros cannot say, and what the API server would warn about.
 fn tidied(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let mut value = serde_json::to_value(crd).expect("a definition is plain data");
+    value["metadata"]["annotations"] = json!({ VERSION_ANNOTATION: env!("CARGO_PKG_VERSION") });
     let is_ledger = value.pointer("/spec/names/kind") == Some(&json!("Ledger"));
     if let Some(schema) = value.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") {
         tidy_schema(schema);

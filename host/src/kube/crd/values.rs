@@ -7,11 +7,11 @@ use super::schema::spec_of;
 /// What the chart itself understands.
 const OWN: &str = include_str!("values.yaml");
 
-/// The values that become one object each, with the object's kind.
+/// The maps whose entries become one object each, with the objects' kind.
 const OBJECTS: [(&str, &str); 3] = [
-    ("proxmox", "ProxmoxCluster"),
-    ("nodeClass", "NodeClass"),
-    ("nodePool", "NodePool"),
+    ("clusters", "ProxmoxCluster"),
+    ("nodeClasses", "NodeClass"),
+    ("nodePools", "NodePool"),
 ];
 
 /// `values.schema.json` of the chart; the same text on every run.
@@ -23,7 +23,17 @@ pub fn values_schema() -> String {
             // The chart adds references, and its templates name all that is missing at once.
             fields.remove("required");
         }
-        schema["properties"][key]["properties"]["spec"] = spec;
+        schema["properties"][key]["additionalProperties"]["properties"]["spec"] = spec;
+    }
+    // A policy by its name alone: the chart's templates say what to write.
+    let policies =
+        "/properties/nodePools/additionalProperties/properties/spec/properties/policies/properties";
+    let policies = schema
+        .pointer_mut(policies)
+        .and_then(Value::as_object_mut)
+        .expect("a pool has policies");
+    for policy in policies.values_mut() {
+        policy["type"] = json!(["object", "string"]);
     }
     let text = serde_json::to_string_pretty(&schema).expect("a schema is plain data");
     format!("{text}\n")
