@@ -173,7 +173,7 @@ pub(crate) fn settings(world: &World, pool: &PoolName) -> Digest {
     digest(&hasher)
 }
 
-fn digest(hasher: &DefaultHasher) -> Digest {
+pub(crate) fn digest(hasher: &DefaultHasher) -> Digest {
     format!("{:016x}", hasher.finish()).into()
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::eviction::Blocker;
@@ -184,7 +184,7 @@ pub enum Kept {
     /// Its condition asks for a person. This is the condition's message.
     Refused(String),
     /// A drain of it was given up a short time ago.
-    Rests,
+    Rests(Rest),
     /// It is to be replaced, and its replacement comes first.
     Replacing(Replacing),
     /// It replaces this NodeClaim, whose machine still stands.
@@ -213,6 +213,37 @@ pub enum Kept {
     /// The scale-down policy of its pool has left it out.
     PolicyKeeps(Arc<str>),
     Policy(Arc<str>, NoAnswer),
+}
+
+/// The Node rests after a drain that was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    pub until: Timestamp,
+    /// Pods or volumes kept it: the rest may end before that.
+    pub is_blocked: bool,
+    /// Why the drain was given up. May be empty.
+    pub why: Arc<str>,
+}
+
+impl fmt::Display for Rest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            until,
+            is_blocked,
+            why,
+        } = self;
+        f.write_str("kproxide gave its drain up")?;
+        if !why.is_empty() {
+            write!(f, ": {}", why.trim_end_matches('.'))?;
+        }
+        write!(f, ". It tries again at {until:.0}")?;
+        match is_blocked {
+            true => f.write_str(
+                ", or once that has changed, or if you give the NodePool a new value of the annotation kproxide.dev/retry",
+            ),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Whether a reason holds now, or only after the removals of this tick.
@@ -246,7 +277,7 @@ impl Kept {
             Self::ScaleDownOff => "ScaleDownDisabled",
             Self::DoNotDisrupt | Self::ScaleDownDisabled => "ScaleDownDisabledAnnotation",
             Self::Refused(_) => "NeedsAPerson",
-            Self::Rests => "RecentlyUnremovable",
+            Self::Rests(_) => "RecentlyUnremovable",
             Self::Replacing(what) => what.event(),
             Self::Replaces(_) => "ReplacesAnother",
             Self::NotReady => "NotReady",
@@ -295,7 +326,7 @@ pub const REMOVABLE_REASONS: [(&str, &str); 25] = [
     ),
     (
         "RecentlyUnremovable",
-        "Its drain was given up a short time ago. kproxide tries again later.",
+        "Its drain was given up. The message says why, and when kproxide tries again.",
     ),
     (
         "AwaitsReplacement",
@@ -378,7 +409,7 @@ impl fmt::Display for Kept {
             ),
             Self::ScaleDownDisabled => write!(f, "its annotation {SCALE_DOWN_DISABLED} is set"),
             Self::Refused(message) => f.write_str(message),
-            Self::Rests => f.write_str("kproxide gave its drain up a short time ago, and tries again later"),
+            Self::Rests(rest) => rest.fmt(f),
             Self::Replacing(replacing) => replacing.fmt(f),
             Self::Replaces(old) => write!(f, "it replaces NodeClaim {old}, which is not gone yet"),
             Self::NotReady => f.write_str("it is not Ready. kproxide repairs it when repairAfter is over"),

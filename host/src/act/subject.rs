@@ -10,7 +10,7 @@ use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts,
 use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
-use kproxide_planner::planning::{ends_with_machine, registering};
+use kproxide_planner::planning::{ends_with_machine, keepers, registering};
 use kproxide_planner::world::World;
 
 use super::Context;
@@ -52,6 +52,7 @@ impl Surroundings {
                 .map(|node| registering(world, &claim.spec, &node))
                 .unwrap_or_default(),
             ends_with_it: ends_with_machine(world, claim),
+            keepers: keepers(world, claim),
             ..hint(claim, inventory)
         };
         surroundings.node = node.map(|node| node.name().clone());

@@ -19,6 +19,7 @@ mod credentials;
 mod dead;
 mod decisions;
 mod degraded;
+mod drains;
 mod dry_run;
 mod explained;
 mod learned;

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answers::{SOON, failed, proven_absent, several, soon, unread};
 use super::begin::{Obstacle, obstacle, warming_up};
-use super::empty::{empty, unfinished};
+use super::empty::{empty, leaving, unfinished};
 use super::node::{evicts, is_cordoned_by_us, is_ready, node_ref};
 use super::observed::{MachineLook, NodeLook, Observed};
 use super::op::{Effect, Op};
@@ -19,18 +19,23 @@ use super::step::{Change, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, GIVEN_UP};
 use crate::eviction::{Blocker, blocker};
+use crate::facts::BlockedDrains;
 use crate::hold::Hold;
-use crate::ids::PodKey;
+use crate::ids::{Digest, PodKey};
 use crate::plan::{RemovalReason, Verdict};
+use crate::planning::retry_digest;
 use crate::reasons::GiveUp;
 use crate::time::later;
+
+/// So many pods that keep a Node are remembered.
+const MOST_KEEPERS: usize = 16;
 
 pub(super) fn next(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Step {
     if let Some(NodeLook::Several(names)) = &observed.node {
         return several(subject, names, now);
     }
     match course(subject, observed, now) {
-        Course::Abandon(why) => abandon(subject, observed, &why.to_string(), now),
+        Course::Abandon(why) => abandon(subject, observed, &why, now),
         Course::Wait(step) => step,
         Course::GoOn(_) if !subject.armed(now) => warming_up(subject),
         Course::GoOn(reason) => empty(subject, observed, reason, now),
@@ -203,9 +208,51 @@ fn blocked(
     })
 }
 
+/// If something on the Node kept it, it rests ever longer. What the plan or a person has changed is no such thing.
+fn blocked_drains(
+    subject: &Subject<'_>,
+    observed: &Observed,
+    stays: &Stays,
+    now: Timestamp,
+) -> Option<BlockedDrains> {
+    let pods = match stays {
+        Stays::Late(..) => {
+            let pods = observed.pods.as_deref().unwrap_or_default();
+            let pods = leaving(subject, pods, now);
+            pods.into_iter().map(|pod| pod.key.clone()).collect()
+        }
+        Stays::Pod(pod, _) => vec![pod.clone()],
+        Stays::Planned(GiveUp::CameBack(back)) => vec![back.pod.clone()],
+        Stays::Refused(_) => Vec::new(),
+        Stays::Planned(_)
+        | Stays::Unwanted
+        | Stays::Recovered
+        | Stays::Came(_)
+        | Stays::Ready
+        | Stays::NotLost => return None,
+    };
+    let keepers = &subject.hint.keepers;
+    let mut digests: Vec<Digest> = pods
+        .iter()
+        .filter_map(|pod| keepers.get(pod).cloned())
+        .collect();
+    digests.sort();
+    digests.dedup();
+    digests.truncate(MOST_KEEPERS);
+    let status = subject.status();
+    Some(BlockedDrains::one_more(
+        status.blocked_drains.as_ref(),
+        status.draining_since.unwrap_or(now),
+        digests,
+        retry_digest(subject.pool.retry.as_ref()),
+        now,
+    ))
+}
+
 /// Uncordon the Node, then record that the drain was given up. What follows is decided by the next plan, because this
 /// one still wants the machine gone.
-fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp) -> Step {
+fn abandon(subject: &Subject<'_>, observed: &Observed, stays: &Stays, now: Timestamp) -> Step {
+    let why = &*stays.to_string();
     match &observed.node {
         None => return unread(observed, "the Node", now),
         Some(NodeLook::One(name, node)) if is_cordoned_by_us(node) => {
@@ -224,6 +271,7 @@ fn abandon(subject: &Subject<'_>, observed: &Observed, why: &str, now: Timestamp
         .condition(Condition::Unneeded, false, GIVEN_UP, "", now)
         .warn("ScaleDownFailed", message);
     change.draining_since = Change::Clear;
+    change.blocked_drains = blocked_drains(subject, observed, stays, now);
     if evicts(subject) {
         change.intent = Change::Clear;
     }

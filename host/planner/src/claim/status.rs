@@ -6,8 +6,10 @@ use super::evidence::lasting;
 use super::op::Op;
 use super::reasons::{CLONED, JOIN_NOT_RUN, OUTDATED, START_FAILED, VMID_TAKEN};
 use crate::facts::{
-    ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure, Phase, RemovalReason, Timeouts,
+    BlockedDrains, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure, Phase,
+    RemovalReason, Timeouts,
 };
+use crate::ids::Digest;
 use crate::time::later;
 
 impl ClaimFacts {
@@ -43,6 +45,42 @@ impl ClaimFacts {
     }
 }
 
+/// How long a Node rests after the first drain that pods or volumes kept from ending, and at most.
+const FIRST_REST: SignedDuration = SignedDuration::from_mins(10);
+const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
+
+impl BlockedDrains {
+    /// The next drain may begin then, if nothing changes before.
+    pub fn rests_until(&self) -> Timestamp {
+        let doublings = self.in_a_row.saturating_sub(1).min(10);
+        let rest = FIRST_REST.checked_mul(1 << doublings);
+        let rest = rest.unwrap_or(LONGEST_REST).min(LONGEST_REST);
+        later(self.at, rest)
+    }
+
+    /// After one more, which began at that moment. If it began before the rest was over, what had kept the Node had changed.
+    pub(super) fn one_more(
+        before: Option<&Self>,
+        began: Timestamp,
+        pods: Vec<Digest>,
+        retry: Digest,
+        now: Timestamp,
+    ) -> Self {
+        let is_same = |before: &&Self| {
+            let is_known = |pod| before.pods.contains(pod);
+            let by_same = pods.iter().any(is_known) || (pods.is_empty() && before.pods.is_empty());
+            by_same && began >= before.rests_until()
+        };
+        let so_far = before.filter(is_same).map_or(0, |before| before.in_a_row);
+        Self {
+            in_a_row: so_far.saturating_add(1),
+            at: now,
+            pods,
+            retry,
+        }
+    }
+}
+
 impl ClaimStatus {
     /// Why the last start of its VM failed.
     pub(super) fn start_error(&self) -> Option<&str> {
@@ -60,9 +98,10 @@ impl ClaimStatus {
         failed.map(|c| &*c.message)
     }
 
-    /// Its last drain was given up: when kproxide may try again. It waits as long as the drains have taken so far, at
-    /// least a minute and at most an hour.
-    pub fn rests_until(&self) -> Option<Timestamp> {
+    /// Its last drain was given up, because the plan or the load had changed: when kproxide may try again. It waits as
+    /// long as the drains have taken so far, at least a minute and at most an hour. One minute, if pods or volumes kept the
+    /// Node: after that [`BlockedDrains::rests_until`] says more.
+    pub fn pauses_until(&self) -> Option<Timestamp> {
         let given_up = |kind| {
             self.conditions
                 .iter()
@@ -71,10 +110,15 @@ impl ClaimStatus {
         let ended = given_up(Condition::Unneeded)?.since;
         // After several failed drains in a row, `since` is the time of the first.
         let began = given_up(Condition::Drained).map_or(ended, |drained| drained.since);
-        let pause = ended.duration_since(began);
+        let least = SignedDuration::from_mins(1);
+        let blocked = self.blocked_drains.as_ref();
+        let pause = match blocked.is_some_and(|blocked| blocked.at >= ended) {
+            true => least,
+            false => ended.duration_since(began),
+        };
         Some(later(
             ended,
-            pause.clamp(SignedDuration::from_mins(1), SignedDuration::from_hours(1)),
+            pause.clamp(least, SignedDuration::from_hours(1)),
         ))
     }
 

@@ -10,7 +10,7 @@ use super::reasons::{
     DRAINING, NODE_READY, NOT_IN_SERVICE, OUTDATED, REFUSED_EVERYWHERE, TERMINATING,
 };
 use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase};
-use crate::facts::{ClaimCondition, ClaimStatus, Labels, Taint};
+use crate::facts::{BlockedDrains, ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::plan::{Removable, Standing};
 
@@ -106,6 +106,7 @@ pub struct StatusChange {
     pub hypervisor: Option<Arc<str>>,
     pub started_at: Option<Timestamp>,
     pub draining_since: Change<Timestamp>,
+    pub blocked_drains: Option<BlockedDrains>,
     pub conditions: Vec<ClaimCondition>,
     pub note: Option<Note>,
 }
@@ -132,6 +133,7 @@ impl StatusChange {
             hypervisor,
             started_at,
             draining_since,
+            blocked_drains,
             conditions,
             note: _,
         } = self;
@@ -169,6 +171,9 @@ impl StatusChange {
         }
         if let Some(at) = started_at {
             status.started_at = Some(*at);
+        }
+        if let Some(drains) = blocked_drains {
+            status.blocked_drains = Some(drains.clone());
         }
         for condition in conditions {
             set_condition(&mut status.conditions, condition);

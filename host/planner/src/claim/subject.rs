@@ -1,6 +1,6 @@
 //! The claim whose next step is asked for, with everything about its surroundings that changes rarely.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use super::{Condition, Phase};
 use crate::facts::{
     ClaimFacts, ClaimStatus, GuestStatus, InventoryFacts, Join, PoolFacts, ProviderId, Timeouts,
 };
-use crate::ids::{ClaimName, Uid, Vmid};
+use crate::ids::{ClaimName, Digest, PodKey, Uid, Vmid};
 use crate::plan::Verdict;
 use crate::time::later;
 
@@ -64,6 +64,8 @@ pub struct Hint {
     pub registering: Registering,
     /// Pods that came back to its Node during its drain and may end with the machine.
     pub ends_with_it: BTreeSet<Uid>,
+    /// The pods on its Node during its drain, each with a digest of what may keep it there.
+    pub keepers: BTreeMap<PodKey, Digest>,
 }
 
 /// CSI drivers with a pod on the Node that have not registered there, and until when the taint `unregistered` waits for

@@ -21,6 +21,9 @@ mod removal;
 mod drains;
 
 #[cfg(test)]
+mod resting;
+
+#[cfg(test)]
 mod endings;
 
 #[cfg(test)]

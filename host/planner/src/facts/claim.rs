@@ -197,6 +197,9 @@ pub struct ClaimStatus {
     /// When the present drain began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Timestamp>,
+    /// Drains of its Node that something there kept from ending. It rests after them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_drains: Option<BlockedDrains>,
     /// What is true of the machine, and since when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(
@@ -204,6 +207,23 @@ pub struct ClaimStatus {
         schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))
     )]
     pub conditions: Vec<ClaimCondition>,
+}
+
+/// Drains of one Node that kproxide gave up one after the other, because the same pods or volumes kept it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BlockedDrains {
+    /// How many in a row. The Node rests for 10 minutes after the first. Each further one doubles that, up to 24 hours.
+    pub in_a_row: u32,
+    /// When kproxide gave the last one up.
+    pub at: Timestamp,
+    /// Digests of the pods that kept it, at most 16. Once none of them stands there, the rest is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16)))]
+    pub pods: Vec<Digest>,
+    /// Digest of the NodePool's annotation `kproxide.dev/retry`. With another value the rest is over.
+    pub retry: Digest,
 }
 
 impl ClaimFacts {

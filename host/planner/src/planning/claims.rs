@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 
+use super::resting::rests;
 use super::returning::returned_and_stays;
 use super::safety::{Removal, is_paused, may_remove, may_touch};
 use super::{Planning, Tick};
@@ -485,7 +486,7 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
     if is_protected(tick, row) || row.claim.status.refusal().is_some() {
         return None;
     }
-    let rests = rests(tick, row.claim);
+    let rests = rests(tick, row.claim).is_some();
     if row.pool.is_some_and(|pool| pool.going_since().is_some()) {
         return (!rests).then_some(RemovalReason::PoolDeleted);
     }
@@ -500,12 +501,6 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
     let expires = later(row.claim.created, row.pool?.expire_after?);
     let is_old = row.claim.status.phase == Phase::Initialized && tick.reached(expires);
     is_old.then_some(RemovalReason::Expired)
-}
-
-/// A drain that was given up rests before it is tried again. Until then other Nodes can use the pool's budget.
-pub(super) fn rests(tick: &mut Tick<'_>, claim: &ClaimFacts) -> bool {
-    let until = claim.status.rests_until();
-    until.is_some_and(|until| !tick.reached(until))
 }
 
 /// The claim has no finalizer: if it were deleted, kproxide would lose its machine.

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Planning;
-use super::claims::{ClaimState, Stage, rests};
+use super::claims::{ClaimState, Stage};
 use super::loops::{self, MadeFor};
 use super::packing::{self, Demand, Packing, weight};
 use super::pools::{self, Offer};
+use super::resting::rests;
 use super::room::Room;
 use super::scale_up::{Purpose, Wanted, never_fits};
 use super::snapshot::Moves;
@@ -130,7 +131,7 @@ impl<'w> Planning<'w> {
             };
             let name = row.claim.spec.pool.clone();
             let count = under_way.entry(name).or_default();
-            let is_resting = reason.is_voluntary() && rests(&mut self.tick, row.claim);
+            let is_resting = reason.is_voluntary() && rests(&mut self.tick, row.claim).is_some();
             if *count >= pool.scale_down.budget || is_resting || row.verdict != Verdict::Keep {
                 continue;
             }

@@ -26,6 +26,7 @@ mod properties;
 mod registering;
 mod removable;
 mod replacing;
+mod resting;
 mod scale_down;
 mod scale_up;
 mod served;

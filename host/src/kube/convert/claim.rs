@@ -74,7 +74,7 @@ pub(in crate::kube) mod tests {
     use jiff::Timestamp;
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
     use kproxide_planner::facts::{
-        Adopts, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec, Network, Taint,
+        Adopts, BlockedDrains, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec, Network, Taint,
         TaintEffect, VmOptions,
     };
     use kproxide_planner::ids::Vmid;
@@ -180,6 +180,12 @@ pub(in crate::kube) mod tests {
             hypervisor: Some("pve2".into()),
             started_at: Some(moment),
             draining_since: Some(moment),
+            blocked_drains: Some(BlockedDrains {
+                in_a_row: 3,
+                at: moment,
+                pods: vec!["d1".into()],
+                retry: "d2".into(),
+            }),
             conditions: CONDITIONS
                 .iter()
                 .map(|(kind, _)| ClaimCondition {

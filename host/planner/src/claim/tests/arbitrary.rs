@@ -5,10 +5,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::fixture::*;
 use super::rules::check;
 use crate::claim::*;
-use crate::facts::{ClaimCondition, Join, ProviderId, TaintEffect};
+use crate::facts::{BlockedDrains, ClaimCondition, Join, ProviderId, TaintEffect};
 use crate::fuzz::Draw;
 use crate::hold::Hold;
-use crate::ids::{Uid, Vmid};
+use crate::ids::{ObjectKey, Uid, Vmid};
 use crate::keys::{DRAINING_TAINT, UNREGISTERED_TAINT};
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
@@ -121,6 +121,11 @@ fn case(draw: &mut Draw<'_>) -> Case {
                 .map(Into::into)
                 .collect(),
             declared_off: draw.flag(),
+            keepers: ["a", "b"]
+                .into_iter()
+                .filter(|_| draw.flag())
+                .map(|pod| (ObjectKey::new("default", pod), pod.into()))
+                .collect(),
         };
         case.claim.has_finalizer = draw.flag();
         case.claim.spec.vmid = Vmid(*draw.pick(&[201, 199, 300, 0, u32::MAX]));
@@ -202,6 +207,12 @@ fn status(draw: &mut Draw<'_>, case: &mut Case) {
     status.hypervisor = optional(draw, |draw| draw.word(&["pve1", "pve2", ""]).into());
     status.started_at = optional(draw, moment);
     status.draining_since = optional(draw, moment);
+    status.blocked_drains = optional(draw, |draw| BlockedDrains {
+        in_a_row: *draw.pick(&[0, 1, 5, u32::MAX]),
+        at: moment(draw),
+        pods: vec![draw.word(&["a", "b"]).into()],
+        retry: "r".into(),
+    });
     for kind in CONDITIONS {
         if draw.byte().is_multiple_of(3) {
             status.conditions.retain(|condition| condition.kind != kind);

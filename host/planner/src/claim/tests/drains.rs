@@ -5,7 +5,7 @@ use crate::claim::*;
 use crate::plan::{RemovalReason, Verdict};
 use crate::reasons::GiveUp;
 
-fn draining() -> Case {
+pub(super) fn draining() -> Case {
     Case::new(Phase::Draining).with(|case| {
         case.verdict = Verdict::Remove(RemovalReason::Underutilized);
         case.observed.node = cordoned();
@@ -15,7 +15,7 @@ fn draining() -> Case {
     })
 }
 
-fn to_be_removed(reason: RemovalReason) -> Case {
+pub(super) fn to_be_removed(reason: RemovalReason) -> Case {
     Case::new(Phase::Initialized).with(|case| {
         case.verdict = Verdict::Remove(reason);
         case.observed.machine = visible(|_| {});
@@ -257,37 +257,6 @@ fn b15_an_abandoned_drain_uncordons_and_goes_back() {
             (Phase::Initialized, None)
         );
     }
-}
-
-#[test]
-fn f69_a_drain_that_was_given_up_rests_ever_longer() {
-    let given_up = |seconds| {
-        draining().with(|case| {
-            case.now = at(seconds);
-            case.observed.node = node(|_| {});
-            case.observed.pods = Some(vec![pod("a")]);
-        })
-    };
-    let mut status = given_up(901).recorded();
-    assert_eq!(status.rests_until(), Some(at(901 + 901)));
-    for (seconds, rest) in [(2700, 2700), (5400, 3600)] {
-        let mut again = to_be_removed(RemovalReason::Underutilized);
-        again.now = at(seconds - 900);
-        again.claim.status = status;
-        let begun = again.recorded();
-        assert_eq!(begun.rests_until(), None);
-        assert_eq!(begun.since(Condition::Unneeded), Some(again.now));
-        let case = given_up(seconds).with(|case| case.claim.status = begun);
-        status = case.recorded();
-        assert_eq!(status.rests_until(), Some(at(seconds + rest)));
-    }
-    // One that was given up as soon as it had begun rests for a minute.
-    let case = draining().with(|case| {
-        case.now = at(5);
-        case.verdict = Verdict::GiveUp(GiveUp::PoolGone);
-        case.observed.node = node(|_| {});
-    });
-    assert_eq!(case.recorded().rests_until(), Some(at(65)));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::super::Planning;
 use super::super::claims;
+use super::super::resting::rests;
 use super::super::safety::{Removal, may_remove, never_removed};
 use crate::claim::{BLOCKED_BY_POD, CORDONED, Condition, unneeded};
 use crate::facts::{PoolFacts, RemovalReason};
@@ -71,8 +72,8 @@ impl<'w> Planning<'w> {
         if claims::is_unguarded(row.claim) {
             return Some(Kept::Held(Hold::NoFinalizer));
         }
-        if claims::rests(&mut self.tick, row.claim) {
-            return Some(Kept::Rests);
+        if let Some(rest) = rests(&mut self.tick, row.claim) {
+            return Some(Kept::Rests(rest));
         }
         if let Some(replacing) = &row.replacing {
             return Some(Kept::Replacing(replacing.clone()));

@@ -1,0 +1,96 @@
+//! Drains that were given up: for how long their Node rests.
+
+use super::drains::{draining, to_be_removed};
+use super::fixture::*;
+use crate::claim::*;
+use crate::facts::ClaimStatus;
+use crate::ids::Digest;
+use crate::plan::{RemovalReason, Verdict};
+use crate::reasons::{CameBack, GiveUp, Keeps};
+
+#[test]
+fn f69_a_drain_that_was_given_up_rests_ever_longer() {
+    let given_up = |seconds, by: [&str; 2]| {
+        draining().with(|case| {
+            case.now = at(seconds);
+            case.observed.node = node(|_| {});
+            case.observed.pods = Some(by.map(pod).to_vec());
+            let digest = |name: &str| (pod(name).key, Digest::from(name));
+            case.hint.keepers = by.map(digest).into();
+        })
+    };
+    let rest = |status: &ClaimStatus| {
+        let blocked = status.blocked_drains.as_ref().unwrap();
+        blocked.rests_until().duration_since(blocked.at).as_mins()
+    };
+    let mut status = given_up(901, ["a", "b"]).recorded();
+    assert_eq!((rest(&status), status.pauses_until()), (10, Some(at(961))));
+    let mut begins = 901 + 600;
+    // As long as one of them is among those that keep it. Both times it could be tried, it was.
+    let again = |status: ClaimStatus, by, begins: i64| {
+        let mut again = to_be_removed(RemovalReason::Underutilized);
+        again.now = at(begins);
+        again.claim.status = status;
+        let begun = again.recorded();
+        assert_eq!(begun.pauses_until(), None);
+        assert_eq!(begun.since(Condition::Unneeded), Some(again.now));
+        let case = given_up(begins + 900, by).with(|case| case.claim.status = begun);
+        case.recorded()
+    };
+    for minutes in [20, 40, 80, 160, 320, 640, 1280, 1440, 1440] {
+        status = again(status, ["b", "c"], begins);
+        assert_eq!(rest(&status), minutes);
+        begins = begins + 900 + minutes * 60;
+    }
+    // Something else, and the same once more before its rest was over: then it had changed.
+    status = again(status, ["d", "e"], begins);
+    assert_eq!(rest(&status), 10);
+    begins = begins + 900 + 600;
+    status = again(status, ["d", "e"], begins);
+    assert_eq!(rest(&status), 20);
+    status = again(status, ["d", "e"], begins + 900 + 60);
+    assert_eq!(rest(&status), 10);
+
+    // One that was given up as soon as it had begun, because the pool is gone, rests for a minute.
+    let case = draining().with(|case| {
+        case.now = at(5);
+        case.verdict = Verdict::GiveUp(GiveUp::PoolGone);
+        case.observed.node = node(|_| {});
+    });
+    let status = case.recorded();
+    assert_eq!(status.pauses_until(), Some(at(65)));
+    assert_eq!(status.blocked_drains, None);
+}
+
+/// What a pod or its owner can change rests ever longer; the load that came back, and what a person has set, do not.
+#[test]
+fn only_what_stands_on_the_node_makes_it_rest_ever_longer() {
+    let blocked = |change: &dyn Fn(&mut Case)| {
+        let mut case = draining();
+        case.observed.node = node(|_| {});
+        case.observed.pods = Some(vec![pod("a")]);
+        case.hint.keepers = [(pod("a").key, "digest".into())].into();
+        change(&mut case);
+        case.recorded().blocked_drains.map(|blocked| blocked.pods)
+    };
+    let by_a = Some(vec![Digest::from("digest")]);
+    let precious = |case: &mut Case| case.observed.pods.as_mut().unwrap()[0].do_not_disrupt = true;
+    assert_eq!(blocked(&precious), by_a);
+    assert_eq!(blocked(&|case| case.now = at(901)), by_a);
+    let came_back = || {
+        GiveUp::CameBack(Box::new(CameBack {
+            pod: pod("a").key,
+            toleration: "op: Exists".to_owned(),
+            keeps: Keeps::Volume("data".into()),
+        }))
+    };
+    let verdict = |case: &mut Case| case.verdict = Verdict::GiveUp(came_back());
+    assert_eq!(blocked(&verdict), by_a);
+    for verdict in [
+        Verdict::Keep,
+        Verdict::GiveUp(GiveUp::ScaleDownOff),
+        Verdict::GiveUp(GiveUp::Pending(pod("a").key)),
+    ] {
+        assert_eq!(blocked(&|case| case.verdict = verdict.clone()), None);
+    }
+}
