@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use kproxide_planner::decision;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Planning;
 use kproxide_planner::question::{Answer, AnswerBody, Question, Rejected, Scored};
@@ -31,6 +32,9 @@ pub struct Decision {
     /// The machine that was placed, with `host-selection`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
+    /// Id of the launch that came of it, as in the log, on its Events and on the NodeClaim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision_id: Option<String>,
     /// The policy that was asked.
     pub policy: String,
     /// SHA-256 of the module that answered. Empty if none did.
@@ -103,6 +107,10 @@ impl Deciding {
             })
         };
         for decision in &mut self.made {
+            let mut launches = plan.launches.iter();
+            let its = launches.find(|it| decision.claim.as_deref() == Some(it.claim.as_str()));
+            let its = its.map(|it| decision::launch(&it.claim, &it.spec));
+            decision.decision_id = its.map(|id| id.to_string());
             if decision.kind == "scale-down" {
                 let chosen = decision.candidates.iter().filter(goes);
                 decision.chosen = chosen.map(|candidate| candidate.name.clone()).collect();
@@ -125,6 +133,7 @@ fn decision(at: Timestamp, question: &Question, answer: &Answer) -> Decision {
         pool: question.pool().to_string(),
         instance_type: machine.map(|machine| machine.instance_type.to_string()),
         claim: None,
+        decision_id: None,
         policy: policy.name.to_string(),
         digest: answer.digest.to_string(),
         fallback: answer.fallback.clone(),
@@ -263,6 +272,7 @@ mod tests {
             pool: pool.to_owned(),
             instance_type: None,
             claim: None,
+            decision_id: None,
             policy: "spread".to_owned(),
             digest: "d".to_owned(),
             fallback: None,

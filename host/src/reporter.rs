@@ -9,6 +9,7 @@ pub(crate) mod judging;
 pub(crate) mod policies;
 pub(crate) mod reasons;
 mod reload;
+mod scaling;
 mod statuses;
 mod turns;
 
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::decision;
 use kproxide_planner::facts::ClaimCondition;
-use kproxide_planner::ids::{ClaimName, ClusterName, PodKey, PoolName, Uid};
+use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
-    AnchorReport, AnchorTrouble, Finding, NodeOutcome, OrphanReport, PendingOutcome, PendingShape,
-    PlacementReport, RejectedHypervisor, Report, Severity, Unusable,
+    AnchorReport, AnchorTrouble, Finding, NodeOutcome, OrphanReport, Report, Severity, Unusable,
 };
 use kproxide_planner::world::World;
 
@@ -209,11 +210,15 @@ impl Reporter {
             orphans,
             findings,
         } = &plan.report;
+        let begun = plan.launches.iter();
+        let begun = begun.filter(|launch| launched.contains(&launch.claim));
+        let begun = begun.map(|it| (&it.claim, decision::launch(&it.claim, &it.spec)));
+        let begun: BTreeMap<_, _> = begun.collect();
         for shape in pending {
-            self.pending(shape, launched, world, now);
+            self.pending(shape, &begun, world, now);
         }
         for placement in placements {
-            self.placement(placement, launched, rejected, world, now);
+            self.placement(placement, &begun, rejected, world, now);
         }
         self.obstacles(world, now);
         let count = i64::try_from(orphans.len()).unwrap_or(i64::MAX);
@@ -248,13 +253,12 @@ impl Reporter {
             if let NodeOutcome::Removing(reason) = &node.outcome {
                 let about = About::node(&node.node);
                 if self.news(&about, reason.event(), reason.as_str(), now) {
-                    tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), "removing");
-                    self.events.say(Event::new(
-                        reason.is_trouble(),
-                        about,
-                        reason.event(),
-                        format!("kproxide removes the Node: {reason}"),
-                    ));
+                    let decision = world.claims().get(&node.claim).map(decision::removal);
+                    let decision_id = decision.as_ref().map(Digest::as_str);
+                    tracing::info!(node = %node.node, claim = %node.claim, reason = reason.as_str(), decision_id, "removing");
+                    let message = format!("kproxide removes the Node: {reason}");
+                    let event = Event::new(reason.is_trouble(), about, reason.event(), message);
+                    self.events.say(event.decided(decision));
                 }
             }
         }
@@ -311,12 +315,17 @@ impl Reporter {
     pub fn note(&mut self, note: &ClaimNote) {
         let about = About::claim(&note.claim, &note.uid);
         let (reason, message) = (note.note.reason, note.note.message.clone());
+        let decision_id = note.decision.as_ref().map(Digest::as_str);
         match note.note.warning {
-            true => tracing::warn!(claim = %note.claim, reason, text = message, "claim"),
-            false => tracing::info!(claim = %note.claim, reason, text = message, "claim"),
+            true => {
+                tracing::warn!(claim = %note.claim, reason, text = message, decision_id, "claim")
+            }
+            false => {
+                tracing::info!(claim = %note.claim, reason, text = message, decision_id, "claim")
+            }
         }
         let event = Event::new(note.note.warning, about, reason, message);
-        self.events.say(event);
+        self.events.say(event.decided(note.decision.clone()));
     }
 
     /// Volumes with the VMID of a machine that is gone. kproxide does not remove them, so it tells people.
@@ -337,7 +346,7 @@ impl Reporter {
             commands.join(", ")
         );
         self.metrics.findings.with_label_values(&["warning"]).inc();
-        tracing::warn!(%cluster, %vmid, message, "leftover volumes");
+        tracing::warn!(%cluster, %vmid, text = message, "leftover volumes");
         if let Some(facts) = world.pools().get(pool) {
             let about = About::pool(pool, &facts.existence.uid);
             self.events
@@ -359,9 +368,9 @@ impl Reporter {
             .with_label_values(&[&*reload.policy, result])
             .inc();
         if warning {
-            tracing::warn!(policy = %reload.policy, message, "policy file");
+            tracing::warn!(policy = %reload.policy, text = message, "policy file");
         } else {
-            tracing::info!(policy = %reload.policy, message, "policy file");
+            tracing::info!(policy = %reload.policy, text = message, "policy file");
         }
         let Some(reason) = reason else { return };
         for (name, pool) in world.pools() {
@@ -446,7 +455,7 @@ impl Reporter {
             return;
         }
         self.metrics.findings.with_label_values(&[severity]).inc();
-        tracing::warn!(%cluster, %vmid, message, "a machine without a claim");
+        tracing::warn!(%cluster, %vmid, text = message, "a machine without a claim");
         let pool = pool.as_ref().and_then(|name| {
             let facts = world.pools().get(name)?;
             Some(About::pool(name, &facts.existence.uid))
@@ -459,122 +468,10 @@ impl Reporter {
 
     fn warn(&mut self, about: About, reason: &'static str, message: &str, now: Timestamp) {
         if self.news(&about, reason, message, now) {
-            tracing::warn!(?about, reason, message, "obstacle");
+            tracing::warn!(?about, reason, text = message, "obstacle");
             self.events
                 .say(Event::warning(about, reason, message.to_owned()));
         }
-    }
-
-    fn pending(
-        &mut self,
-        shape: &PendingShape,
-        launched: &BTreeSet<ClaimName>,
-        world: &World,
-        now: Timestamp,
-    ) {
-        let (reason, message) = match &shape.outcome {
-            // The scheduler or a coming machine will help. This was reported before.
-            PendingOutcome::FitsNode(_) | PendingOutcome::FitsClaim(_) => return,
-            // The plan was not carried out. The next one will be reported.
-            PendingOutcome::Launching(claims)
-                if self.kube.is_some() && !claims.iter().any(|claim| launched.contains(claim)) =>
-            {
-                return;
-            }
-            PendingOutcome::Launching(claims) => {
-                let names: Vec<_> = claims.iter().map(|claim| claim.to_string()).collect();
-                (
-                    "TriggeredScaleUp",
-                    format!("pod triggered scale-up: {}", names.join(", ")),
-                )
-            }
-            PendingOutcome::Unhelped(reasons) => {
-                let reasons: Vec<_> = reasons
-                    .iter()
-                    .map(|(pool, why)| format!("pool {pool}: {why}"))
-                    .collect();
-                (
-                    "NotTriggerScaleUp",
-                    format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
-                )
-            }
-            PendingOutcome::Refused(_)
-            | PendingOutcome::NotSupported(_)
-            | PendingOutcome::Expendable { .. }
-            | PendingOutcome::OtherScheduler { .. }
-            | PendingOutcome::NoPool => (
-                "NotTriggerScaleUp",
-                format!("pod didn't trigger scale-up: {}", shape.outcome),
-            ),
-        };
-        // Such a pod may well be none of our business: said once, as long as it is remembered.
-        let is_of_others = matches!(shape.outcome, PendingOutcome::OtherScheduler { .. });
-        let repeats = match is_of_others {
-            true => SignedDuration::MAX,
-            false => REPEAT,
-        };
-        let subject = (About::shape(&shape.example), reason);
-        if self.said.is_news(subject, &message, repeats, now) {
-            tracing::info!(pod = %shape.example, pods = shape.count, reason, message, "pending");
-        }
-        for key in shape.pods.iter().take(PODS_TOLD_MAX) {
-            let Some(about) = pod(key, world) else {
-                continue;
-            };
-            let subject = (about.clone(), reason);
-            if self.said.is_news(subject, &message, repeats, now) {
-                self.events
-                    .say(Event::normal(about, reason, message.clone()));
-            }
-        }
-    }
-
-    fn placement(
-        &mut self,
-        placement: &PlacementReport,
-        launched: &BTreeSet<ClaimName>,
-        rejected: &[RejectedHypervisor],
-        world: &World,
-        now: Timestamp,
-    ) {
-        let PlacementReport {
-            claim,
-            pool,
-            hypervisor,
-            score,
-            reason,
-            fallback,
-            pods: _,
-        } = placement;
-        if launched.contains(claim) {
-            self.metrics
-                .launches
-                .with_label_values(&[pool.as_str(), &hypervisor.to_string()])
-                .inc();
-        } else if self.kube.is_some() {
-            return;
-        }
-        tracing::info!(%claim, %pool, %hypervisor, score, reason, "placed");
-        let Some(facts) = world.pools().get(pool) else {
-            return;
-        };
-        let about = About::pool(pool, &facts.existence.uid);
-        if let Some(fallback) = fallback
-            && self.news(&about, "PolicyFallback", fallback, now)
-        {
-            let message = format!("the built-in policy spread chose instead: {fallback}");
-            tracing::warn!(%pool, message, "policy fallback");
-            self.events
-                .say(Event::warning(about.clone(), "PolicyFallback", message));
-        }
-        self.events.say(Event::normal(
-            about,
-            "ScaledUpGroup",
-            format!(
-                "{claim} on {hypervisor}: {reason}{}",
-                not_on(pool, rejected)
-            ),
-        ));
     }
 
     /// True if this was not said about it lately.
@@ -582,18 +479,4 @@ impl Reporter {
         self.said
             .is_news((about.clone(), reason), message, REPEAT, now)
     }
-}
-
-/// Which hypervisors of the pool's clusters could not take a machine, and why.
-fn not_on(pool: &PoolName, rejected: &[RejectedHypervisor]) -> String {
-    rejected
-        .iter()
-        .filter(|rejected| rejected.pool == *pool)
-        .take(REJECTED_TOLD_MAX)
-        .map(|rejected| format!("; not on {}: {}", rejected.hypervisor, rejected.reason))
-        .collect()
-}
-
-fn pod(key: &PodKey, world: &World) -> Option<About> {
-    Some(About::pod(key, world.pod(key)?.uid()))
 }

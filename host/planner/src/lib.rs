@@ -42,6 +42,7 @@ pub mod plan;
 mod upkeep;
 
 pub mod check;
+pub mod decision;
 pub mod eviction;
 pub mod hold;
 pub mod reasons;

@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::Phase;
+use kproxide_planner::decision;
 use kproxide_planner::facts::LedgerFacts;
 use kproxide_planner::ids::{ClaimName, Uid};
 use kproxide_planner::plan::{FinalizerStep, Launch, Plan, RemovalReason, Verdict};
@@ -334,7 +335,8 @@ impl Actor {
             tracing::error!(claim = %launch.claim, "a claim of this name is being driven already");
             return false;
         }
-        tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, "launching");
+        let decision_id = decision::launch(&launch.claim, &launch.spec);
+        tracing::info!(claim = %launch.claim, hypervisor = %launch.spec.hypervisor, vmid = %launch.spec.vmid, reason = %launch.reason, decision_id = decision_id.as_str(), "launching");
         let context = self.context.clone();
         let launch = launch.clone();
         let term: Arc<str> = term.into();

@@ -1,6 +1,8 @@
 //! The claim's status: written by compare-and-set. Then the Event is sent.
 
-use kproxide_planner::claim::{Change, StatusChange};
+use kproxide_planner::claim::{Change, Phase, StatusChange};
+use kproxide_planner::decision;
+use kproxide_planner::ids::Digest;
 
 use super::ClaimNote;
 use super::drive::Drive;
@@ -30,13 +32,18 @@ impl Drive {
         } else {
             String::new()
         };
-        let mut status = self.facts().status.clone();
+        let facts = self.facts();
+        let before = decision::present(self.name(), facts);
+        let mut status = facts.status.clone();
         change.apply(&mut status, &epoch, &nonce);
+        if !decision::is_leaving(facts) && status.phase > Phase::Initialized {
+            status.removal_decision = Some(decision::removal(facts));
+        }
         self.acted();
         match claims::write_status(&self.context.kube, &self.claim, &status).await {
             Ok(Cas::Written(claim)) => {
                 self.claim = claim;
-                self.send_note(change);
+                self.send_note(change, before);
                 Recorded::Written
             }
             Ok(Cas::Conflict) => {
@@ -55,10 +62,12 @@ impl Drive {
 
     /// Sends the Event after the claim's condition is written. A crash in between loses the Event, but not the
     /// condition.
-    fn send_note(&self, change: &StatusChange) {
+    fn send_note(&self, change: &StatusChange, before: Option<Digest>) {
         let status = &self.facts().status;
+        let decision = before.or_else(|| decision::present(self.name(), self.facts()));
+        let decision_id = decision.as_ref().map(Digest::as_str);
         if let Some(phase) = change.phase {
-            tracing::info!(claim = %self.name(), ?phase, "phase");
+            tracing::info!(claim = %self.name(), ?phase, decision_id, "phase");
         }
         if let Change::Set((op, attempt)) = &change.intent {
             tracing::debug!(claim = %self.name(), ?op, attempt, phase = ?status.phase, "intent");
@@ -67,6 +76,7 @@ impl Drive {
             let note = ClaimNote {
                 claim: self.name().clone(),
                 uid: self.facts().uid.clone(),
+                decision,
                 note: note.clone(),
             };
             if self.context.notes.try_send(note).is_err() {

@@ -231,6 +231,8 @@ pub(crate) fn log_of<T>(act: impl FnOnce() -> T) -> (T, Vec<String>) {
         .without_time()
         .with_writer(move || writer.clone())
         .finish();
+    // With one subscriber alone, what another test's thread reaches first would be switched off for this thread too.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let result = tracing::subscriber::with_default(subscriber, act);
     let bytes = sink.0.lock().unwrap().clone();
     (

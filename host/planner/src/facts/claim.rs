@@ -197,6 +197,9 @@ pub struct ClaimStatus {
     /// When the present drain began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Timestamp>,
+    /// Id of the decision to remove it, as in the log and on Events. After a drain that was given up: of that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal_decision: Option<Digest>,
     /// Drains of its Node that something there kept from ending. It rests after them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_drains: Option<BlockedDrains>,

@@ -1,9 +1,12 @@
 //! What policies answered, as the admin endpoints show it.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use axum::body::{Body, to_bytes};
 use http::Request;
 use kproxide_simulator::kube::fixtures;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::ServiceExt as _;
 
@@ -12,6 +15,7 @@ use super::{MACHINE, furnished};
 use crate::admin;
 use crate::decisions::{Candidate, Decision, Shown};
 use crate::lab::{Lab, Setting, config};
+use crate::policy::fixtures::log_of;
 
 /// The decisions at the end of a run in which two pods come and, much later, go.
 async fn decided(lab: &Lab) -> Vec<Decision> {
@@ -78,6 +82,7 @@ async fn each_answer_is_shown_with_every_candidate_and_the_choice() {
     // The second machine is spread away from the first.
     assert_ne!(first.chosen, second.chosen);
     assert_ne!(first.claim, second.claim);
+    assert!(first.decision_id.is_some() && first.decision_id != second.decision_id);
 
     let labels = of("labels");
     assert_eq!(names(labels[0]), ["home/pve1", "home/pve2"]);
@@ -95,4 +100,98 @@ async fn each_answer_is_shown_with_every_candidate_and_the_choice() {
     assert_eq!(gone.len(), 2, "{removals:?}");
     assert!(placed.iter().all(|claim| gone.contains(claim)));
     assert!(removals[0].candidates.iter().all(|one| one.score.is_some()));
+}
+
+/// What says so, of one decision.
+#[derive(Debug, Default)]
+struct Traces {
+    log: Vec<String>,
+    events: Vec<String>,
+}
+
+/// Log lines and reasons of Events with this id.
+fn traces(id: &str, log: &[String], events: &[Value]) -> Traces {
+    let said = log.iter().filter(|line| line.contains(id));
+    let annotated = events.iter().filter(|event| {
+        let found = event["metadata"]["annotations"]["kproxide.dev/decision"].as_str();
+        found.is_some_and(|found| found.split(',').any(|one| one == id))
+    });
+    Traces {
+        log: said.cloned().collect(),
+        events: annotated
+            .map(|event| event["reason"].as_str().unwrap().to_owned())
+            .collect(),
+    }
+}
+
+/// The ids that each NodeClaim shows while it lasts: of its launch, and of its removal.
+async fn shown(lab: &Lab) -> BTreeMap<String, (String, String)> {
+    let (app, host) = lab.host("kproxide-0", config("kproxide-0")).unwrap();
+    let look = async {
+        for name in ["web-0", "web-1"] {
+            lab.apply([("pods", fixtures::pod(name, "3", "1Gi"))]);
+        }
+        sleep(MACHINE).await;
+        for name in ["web-0", "web-1"] {
+            lab.kube.delete("pods", "default", name).unwrap();
+        }
+        let mut shown = BTreeMap::new();
+        for _ in 0..HOUR.as_secs() {
+            for claim in lab.kube.list("nodeclaims.kproxide.dev") {
+                let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+                let meta = &claim["metadata"];
+                let ids = (
+                    text(&meta["annotations"]["kproxide.dev/decision"]),
+                    text(&claim["status"]["removalDecision"]),
+                );
+                shown.insert(text(&meta["name"]), ids);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        host.stop.cancel();
+        shown
+    };
+    let (shown, ended) = tokio::join!(look, app.run());
+    ended.unwrap();
+    shown
+}
+
+/// Two launches and two removals, each through the log, its Events and its NodeClaim.
+#[test]
+fn a_decision_has_one_id_in_the_log_on_its_events_and_on_its_claim() {
+    let life = async {
+        let pool = json!({ "limits": lively()["limits"], "scaleDown": lively()["scaleDown"] });
+        let lab = furnished(Setting::new(1, 2), json!({}), pool);
+        let shown = shown(&lab).await;
+        (shown, lab.kube.list("events.events.k8s.io"))
+    };
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    let ((shown, events), log) = log_of(|| runtime.block_on(life));
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    let mut ids = BTreeSet::new();
+    for (claim, (launch, removal)) in &shown {
+        let found = traces(launch, &log, &events);
+        for word in ["launching", "placed"] {
+            let is_it = |line: &&String| line.contains(word) && line.contains(claim.as_str());
+            assert!(
+                found.log.iter().any(|line| is_it(&line)),
+                "{word}: {found:?}"
+            );
+        }
+        for reason in ["TriggeredScaleUp", "ScaledUpGroup"] {
+            assert!(
+                found.events.iter().any(|it| it == reason),
+                "{reason}: {found:?}"
+            );
+        }
+        let found = traces(removal, &log, &events);
+        let is_it = |line: &&String| line.contains("removing") && line.contains(claim.as_str());
+        assert!(found.log.iter().any(|line| is_it(&line)), "{found:?}");
+        // On the Node and on the NodeClaim.
+        let told = found.events.iter().filter(|it| *it == "ScaleDownEmpty");
+        assert_eq!(told.count(), 2, "{found:?}");
+        ids.extend([launch, removal]);
+    }
+    assert_eq!(ids.len(), 4, "{ids:?}");
 }

@@ -1,6 +1,7 @@
 //! NodeClaim: our record of one machine. Its specification and status are the planner's own types. What is here stands in
 //! the object's metadata, or is bounded by the schema.
 
+use kproxide_planner::decision;
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{ClaimName, Uid};
 use kproxide_planner::keys;
@@ -33,6 +34,8 @@ pub(crate) fn claim_facts(claim: &CustomView<NodeClaim>) -> Result<ClaimFacts, U
 pub(crate) fn claim_object(claim: &ClaimName, spec: &ClaimSpec) -> CustomView<NodeClaim> {
     let mut object = CustomView::new(claim.as_str(), spec);
     object.metadata.finalizers = Some(vec![keys::FINALIZER.to_owned()]);
+    let decision = decision::launch(claim, spec).to_string();
+    object.metadata.annotations = Some([(keys::DECISION.to_owned(), decision)].into());
     object.metadata.labels = Some(
         [
             (keys::POOL, spec.pool.as_str()),
@@ -74,8 +77,8 @@ pub(in crate::kube) mod tests {
     use jiff::Timestamp;
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
     use kproxide_planner::facts::{
-        Adopts, BlockedDrains, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec, Network, Taint,
-        TaintEffect, VmOptions,
+        Adopts, BlockedDrains, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec,
+        Network, Taint, TaintEffect, VmOptions,
     };
     use kproxide_planner::ids::Vmid;
     use serde_json::json;
@@ -180,6 +183,7 @@ pub(in crate::kube) mod tests {
             hypervisor: Some("pve2".into()),
             started_at: Some(moment),
             draining_since: Some(moment),
+            removal_decision: Some("d0".into()),
             blocked_drains: Some(BlockedDrains {
                 in_a_row: 3,
                 at: moment,
@@ -226,6 +230,7 @@ pub(in crate::kube) mod tests {
                     "name": "workers-x7",
                     "finalizers": ["kproxide.dev/machine"],
                     "labels": {"kproxide.dev/pool": "workers", "kproxide.dev/class": "default"},
+                    "annotations": {"kproxide.dev/decision": decision::launch(&"workers-x7".into(), &full_spec())},
                 },
                 "spec": {
                     "pool": "workers", "class": "default", "cluster": "lab",

@@ -12,8 +12,10 @@ use std::borrow::Cow;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as EventObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kproxide_planner::ids::{ClaimName, ClassName, ClusterName, NodeName, PodKey, PoolName, Uid};
-use kproxide_planner::keys::GROUP;
+use kproxide_planner::ids::{
+    ClaimName, ClassName, ClusterName, Digest, NodeName, PodKey, PoolName, Uid,
+};
+use kproxide_planner::keys::{DECISION, GROUP};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -107,6 +109,7 @@ pub struct Event {
     warning: bool,
     reason: &'static str,
     note: String,
+    decision: Option<Digest>,
 }
 
 impl Event {
@@ -126,7 +129,13 @@ impl Event {
             warning,
             reason,
             note,
+            decision: None,
         }
+    }
+
+    /// It follows from this decision: the id stands on the Event ([`DECISION`]).
+    pub fn decided(self, decision: Option<Digest>) -> Self {
+        Self { decision, ..self }
     }
 }
 
@@ -225,6 +234,10 @@ fn object(reporter: &Reporter, name: &str, event: &Event, at: MicroTime) -> Even
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             namespace: Some(namespace(about).to_owned()),
+            annotations: event
+                .decision
+                .as_ref()
+                .map(|decision| [(DECISION.to_owned(), decision.to_string())].into()),
             ..ObjectMeta::default()
         },
         event_time: Some(at),
