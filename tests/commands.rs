@@ -86,14 +86,25 @@ async fn served(out: &str) -> tokio::process::Child {
         .unwrap();
     let mut lines = BufReader::new(simulation.stdout.take().unwrap()).lines();
     let served = async {
+        let mut before = Vec::new();
         while let Some(line) = lines.next_line().await.unwrap() {
             if line.starts_with("connection files: ") {
-                return;
+                return before;
             }
+            before.push(line);
         }
         panic!("it ended");
     };
-    tokio::time::timeout(SOON, served).await.unwrap();
+    let before = tokio::time::timeout(SOON, served).await.unwrap();
+    let kubectl = format!(
+        "  kubectl --kubeconfig {out}/kubeconfig apply --server-side --validate=false -f {out}/objects.json"
+    );
+    let run =
+        format!("  kproxide run --kubeconfig {out}/kubeconfig --credentials-dir {out}/credentials");
+    assert!(
+        before.contains(&kubectl) && before.contains(&run),
+        "{before:?}"
+    );
     simulation
 }
 
@@ -402,7 +413,6 @@ async fn create_objects(api: &Api, connection: &Value) {
                 "endpoints": [connection["url"]],
                 "tls": { "fingerprints": [connection["fingerprint"]] },
                 "credentials": "proxmox",
-                "pool": "k8s",
                 "vmidRange": { "first": 20_000, "last": 20_099 },
             }),
         ),

@@ -28,7 +28,7 @@ const PLANNER: Rows = &[
     &["world"],
     &["ledger", "numbers"],
     &["claim"],
-    &["guard", "learned", "loops"],
+    &["decision", "guard", "learned", "loops"],
     &["orphans"],
     &["check", "upkeep"],
     &["planning"],

@@ -89,7 +89,7 @@ pub struct Reporter {
     /// not known.
     excess: BTreeMap<ClusterName, String>,
     /// The pools that were told of it, and how.
-    excess_reported: BTreeSet<(About, String)>,
+    excess_reported: BTreeSet<(ClusterName, About, String)>,
     /// What the credentials of each Proxmox cluster lack. No entry: nothing is known to lack.
     lacking: BTreeMap<ClusterName, String>,
     /// Why files of join scripts cannot be read, by their paths.

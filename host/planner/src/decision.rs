@@ -4,8 +4,7 @@
 use std::hash::{DefaultHasher, Hash};
 
 use crate::facts::{ClaimFacts, ClaimSpec, Phase};
-use crate::ids::{ClaimName, Digest};
-use crate::loops::digest;
+use crate::ids::{ClaimName, Digest, digest};
 
 /// Of the launch, or of the adoption, that made this claim.
 pub fn launch(claim: &ClaimName, spec: &ClaimSpec) -> Digest {

@@ -155,6 +155,12 @@ impl fmt::Display for Wait {
             f,
             "waiting: kproxide {verb} {counted} {machines} in the last {} minutes, and the limit is {allowed}. The next may go at {until:.0}",
             WINDOW.as_mins()
-        )
+        )?;
+        match allowance {
+            Allowance::Repairs => {
+                f.write_str(". To have a machine removed at once, delete its NodeClaim")
+            }
+            Allowance::All => Ok(()),
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! All order by their text: ties in decisions are broken by name, never by creation order or by hash.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,11 @@ macro_rules! names {
         impl fmt::Debug for $name { fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { fmt::Debug::fmt(&self.0, f) } }
         impl std::borrow::Borrow<str> for $name { fn borrow(&self) -> &str { &self.0 } }
     )*};
+}
+
+/// What was hashed, as text.
+pub(crate) fn digest(hasher: &DefaultHasher) -> Digest {
+    format!("{:016x}", hasher.finish()).into()
 }
 
 names! {

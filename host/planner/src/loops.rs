@@ -8,7 +8,7 @@
 mod workload;
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use crate::facts::{
     ClaimFacts, ClassFacts, EntryState, Existence, InVain, LedgerEntry, LedgerFacts, PodPhase,
     PoolFacts, RemovalReason, Tried, Tries,
 };
-use crate::ids::{ClaimName, Digest, InstanceTypeName, PoolName};
+use crate::ids::{ClaimName, Digest, InstanceTypeName, PoolName, digest};
 use crate::keys::OF_POOL;
 use crate::time::later;
 use crate::world::{PodView, World};
@@ -171,10 +171,6 @@ pub(crate) fn settings(world: &World, pool: &PoolName) -> Digest {
         }
     }
     digest(&hasher)
-}
-
-pub(crate) fn digest(hasher: &DefaultHasher) -> Digest {
-    format!("{:016x}", hasher.finish()).into()
 }
 
 /// Finds out which machines were used and which were made in vain. Tells when time alone changes that.

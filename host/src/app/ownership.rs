@@ -153,8 +153,10 @@ fn problem(place: &str, found: Option<&Key>, dependents: &Dependents) -> Option<
         )
     });
     Some(format!(
-        "{happened}. So kproxide launches and destroys nothing. Restore the Secret from a backup and restart kproxide. If its key is lost for good: remove the \
-         machines and their NodeClaims by hand, then `kubectl delete ledgers.kproxide.dev --all`{forget}, and restart kproxide"
+        "{happened}. So kproxide launches and destroys nothing. Is there another release of kproxide in this Kubernetes cluster? Look with `helm list \
+         --all-namespaces`. If so, uninstall this one and delete nothing else: NodeClaims and Ledger are the other's. If not: Restore the Secret from a \
+         backup and restart kproxide. If its key is lost for good: remove the machines and their NodeClaims by hand, then the object of kind \
+         Ledger{forget}, and restart kproxide"
     ))
 }
 
@@ -182,6 +184,10 @@ mod tests {
                 let problem = problem.expect("it is accepted");
                 assert!(problem.contains(expected), "{problem}");
                 assert!(problem.contains("Restore the Secret"), "{problem}");
+                // Of two releases the second must not talk people into deleting the first one's books.
+                let words = ["helm list", "delete nothing else"];
+                assert!(words.iter().all(|it| problem.contains(it)), "{problem}");
+                assert!(!problem.contains("kubectl delete"), "{problem}");
             }
         }
     }

@@ -1,7 +1,9 @@
 //! `kproxide simulate serve`: serves the simulated APIs to another process, such as `kproxide run`.
 
 use std::error::Error;
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use kproxide_simulator::kube::fixtures;
@@ -11,7 +13,8 @@ use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::{HypervisorSpec, VmSpec};
 use kproxide_simulator::remote;
 use kproxide_simulator::serve::{Cluster, Served, Setting, SimulatedKube};
-use serde_json::json;
+use kproxide_simulator::wire::Wire;
+use serde_json::{Value, json};
 use thiserror::Error as ThisError;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,6 +28,9 @@ use crate::kube::crd;
 const CREDENTIALS: &str = "proxmox";
 /// The default of `kproxide run --namespace`.
 const NAMESPACE: &str = "kproxide";
+const TEMPLATE: &str = "k8s-node";
+/// The API's default for `spec.pool` of a ProxmoxCluster.
+const POOL: &str = "kproxide";
 const GIB: u64 = 1 << 30;
 
 /// # Errors
@@ -86,6 +92,15 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
         if let Some(simulated) = &served.kube {
             writeln!(out, "Kubernetes: {}", simulated.wire.url())?;
         }
+        let objects = folder.join("objects.json");
+        fs::write(&objects, format!("{:#}\n", self::objects(&served.pve_wire)))?;
+        let kubeconfig = args.kubeconfig.clone();
+        let kubeconfig = kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
+        write!(
+            out,
+            "{}",
+            next_steps(&folder, &kubeconfig, served.kube.is_some())
+        )?;
         writeln!(out, "connection files: {}", folder.display())?;
         out.flush()?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -97,6 +112,45 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// What kproxide needs of its own kinds to use this Proxmox: one object of each, as kubectl takes them.
+fn objects(proxmox: &Wire) -> Value {
+    let object = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "kproxide.dev/v1alpha1", "kind": kind, "metadata": { "name": "default" }, "spec": spec,
+        })
+    };
+    let cluster = json!({
+        "endpoints": [proxmox.url()], "tls": { "fingerprints": [proxmox.fingerprint()] },
+        "credentials": CREDENTIALS, "pool": POOL, "vmidRange": { "first": 20_000, "last": 20_099 },
+    });
+    let class = json!({
+        "template": { "name": TEMPLATE, "placement": "local" },
+        "instanceTypes": [{ "name": "large", "cores": 8, "memoryMiB": 16_384 }],
+    });
+    let pool = json!({ "nodeClass": "default", "limits": { "maxNodes": 3 } });
+    json!({
+        "apiVersion": "v1", "kind": "List",
+        "items": [object("ProxmoxCluster", cluster), object("NodeClass", class), object("NodePool", pool)],
+    })
+}
+
+/// For people: the commands that come next.
+fn next_steps(folder: &Path, kubeconfig: &Path, is_simulated: bool) -> String {
+    let (folder, kubeconfig) = (folder.display(), kubeconfig.display());
+    let crds = match is_simulated {
+        true => String::new(),
+        false => format!(
+            "  kproxide crds | kubectl --kubeconfig {kubeconfig} apply --server-side -f -\n"
+        ),
+    };
+    format!(
+        "next, in another terminal:
+{crds}  kubectl --kubeconfig {kubeconfig} apply --server-side --validate=false -f {folder}/objects.json
+  kproxide run --kubeconfig {kubeconfig} --credentials-dir {folder}/credentials
+"
+    )
 }
 
 /// A k3s-like cluster with our CRDs and the namespace of our Lease, so that `kproxide run` has everything but its own objects.
@@ -129,13 +183,17 @@ fn topology(hypervisors: Vec<HypervisorSpec>) -> Topology {
     let vms = (9001..)
         .zip(&hypervisors)
         .map(|(vmid, hypervisor)| {
-            VmSpec::template(vmid, "k8s-node", &hypervisor.name, "local-lvm", 10 * GIB)
+            VmSpec::template(vmid, TEMPLATE, &hypervisor.name, "local-lvm", 10 * GIB)
         })
         .collect();
+    let mut usual = Topology::of(1);
+    for pool in &mut usual.pools {
+        pool.name = POOL.into();
+    }
     Topology {
         hypervisors,
         vms,
-        ..Topology::of(1)
+        ..usual
     }
 }
 

@@ -1,7 +1,7 @@
 //! Credentials of Proxmox that may do more than kproxide needs. kproxide works with them, but a thief of them could do
 //! more, too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kproxide_planner::ids::ClusterName;
 use kproxide_planner::world::World;
@@ -26,7 +26,13 @@ impl Reporter {
 
     /// Once each pool that may use the cluster.
     pub(super) fn report_excess(&mut self, world: &World) {
-        let mut told = BTreeSet::new();
+        // After a change of a ProxmoxCluster nothing is known of its credentials for a moment. That is no news.
+        let unknown = |cluster: &ClusterName| {
+            world.clusters().contains_key(cluster) && !self.excess.contains_key(cluster)
+        };
+        let mut told = std::mem::take(&mut self.excess_reported);
+        let known = told.clone();
+        told.retain(|(cluster, ..)| unknown(cluster));
         for (cluster, excess) in self.excess.iter().filter(|(_, excess)| !excess.is_empty()) {
             for (name, pool) in world.pools() {
                 if !pool.clusters.is_empty() && !pool.clusters.contains(cluster) {
@@ -34,8 +40,8 @@ impl Reporter {
                 }
                 let about = About::pool(name, &pool.existence.uid);
                 let message = format!("ProxmoxCluster {cluster}: {}", in_full(excess));
-                let subject = (about.clone(), message.clone());
-                if !self.excess_reported.contains(&subject) {
+                let subject = (cluster.clone(), about.clone(), message.clone());
+                if !known.contains(&subject) {
                     tracing::warn!(%cluster, pool = %name, text = message, "credentials");
                     self.events
                         .say(Event::warning(about, OVER_PRIVILEGED, message));

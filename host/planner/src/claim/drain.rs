@@ -15,6 +15,7 @@ use super::op::{Effect, Op};
 use super::ownership::{Mismatch, is_another};
 use super::power::is_down;
 use super::reasons::drained_for;
+use super::status::retry_digest;
 use super::step::{Change, StatusChange, Step};
 use super::subject::{GuestHint, Subject};
 use super::{Condition, GIVEN_UP};
@@ -23,7 +24,6 @@ use crate::facts::BlockedDrains;
 use crate::hold::Hold;
 use crate::ids::{Digest, PodKey};
 use crate::plan::{RemovalReason, Verdict};
-use crate::planning::retry_digest;
 use crate::reasons::GiveUp;
 use crate::time::later;
 

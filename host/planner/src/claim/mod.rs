@@ -83,6 +83,7 @@ pub use op::{Effect, Op};
 pub use ownership::{Mismatch, Proven, is_proven, same_uuid};
 pub use reasons::{NODE_GONE, NODE_NOT_READY, NODE_READY, READY_REASONS};
 pub use service::ready_differs;
+pub(crate) use status::retry_digest;
 pub use step::{
     Change, NodePatch, NodeRef, Note, PodRef, StatusChange, Step, Then, removable, unneeded,
 };

@@ -1,5 +1,8 @@
 //! What follows from a claim's conditions.
 
+use std::hash::{DefaultHasher, Hash};
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::evidence::lasting;
@@ -9,7 +12,7 @@ use crate::facts::{
     BlockedDrains, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure, Phase,
     RemovalReason, Timeouts,
 };
-use crate::ids::Digest;
+use crate::ids::{Digest, digest};
 use crate::time::later;
 
 impl ClaimFacts {
@@ -48,6 +51,13 @@ impl ClaimFacts {
 /// How long a Node rests after the first drain that pods or volumes kept from ending, and at most.
 const FIRST_REST: SignedDuration = SignedDuration::from_mins(10);
 const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
+
+/// The annotation may be long.
+pub(crate) fn retry_digest(retry: Option<&Arc<str>>) -> Digest {
+    let mut hasher = DefaultHasher::new();
+    retry.hash(&mut hasher);
+    digest(&hasher)
+}
 
 impl BlockedDrains {
     /// The next drain may begin then, if nothing changes before.

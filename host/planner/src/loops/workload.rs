@@ -3,9 +3,8 @@
 use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
-use super::digest;
 use crate::facts::PodSpec;
-use crate::ids::Digest;
+use crate::ids::{Digest, digest};
 use crate::keys::POD_TEMPLATE_HASH;
 use crate::world::PodView;
 

@@ -55,7 +55,6 @@ use self::learned::Learned;
 pub use self::pools::limit_reached;
 pub use self::registering::registering;
 pub use self::resting::keepers;
-pub(crate) use self::resting::retry_digest;
 pub use self::returning::ends_with_machine;
 pub use self::room::{addresses_used_up, vmids_used_up};
 pub use self::sites::{Clones, Offer, clones, offers};

@@ -5,14 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash};
-use std::sync::Arc;
 
 use super::Tick;
 use super::blockers::budgets_of;
-use crate::claim::{Condition, GIVEN_UP};
+use crate::claim::{Condition, GIVEN_UP, retry_digest};
 use crate::facts::{ClaimFacts, Phase};
-use crate::ids::{Digest, PodKey};
-use crate::loops::{digest, pods_digest, workload};
+use crate::ids::{Digest, PodKey, digest};
+use crate::loops::{pods_digest, workload};
 use crate::reasons::Rest;
 use crate::world::{PodView, World};
 
@@ -72,11 +71,4 @@ fn has_changed(world: &World, claim: &ClaimFacts, pods: &[Digest], retried: &Dig
         return true;
     }
     !pods.is_empty() && !on_node(world, claim).any(|pod| pods.contains(&keeper(world, &pod)))
-}
-
-/// The annotation may be long.
-pub(crate) fn retry_digest(retry: Option<&Arc<str>>) -> Digest {
-    let mut hasher = DefaultHasher::new();
-    retry.hash(&mut hasher);
-    digest(&hasher)
 }

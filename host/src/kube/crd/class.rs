@@ -22,7 +22,7 @@ use super::common::{Amount, CpuAndMemory, Period, StatusCondition};
     doc = "What machines are made from: a VM template, the sizes on offer, and how a started VM becomes a Node.",
     printcolumn(name = "Template", type_ = "string", json_path = ".spec.template.name"),
     printcolumn(
-        name = "Types",
+        name = "First type",
         type_ = "string",
         json_path = ".spec.instanceTypes[*].name"
     ),

@@ -53,7 +53,7 @@ fn who_waits_is_told_for_how_long() {
     let wait = begin(&mut rows, 25, 2, RemovalReason::Repair, 200).unwrap_err();
     assert_eq!(
         wait.to_string(),
-        "waiting: kproxide repaired 2 machines in the last 10 minutes, and the limit is 2. The next may go at 1970-01-01T00:11:40Z"
+        "waiting: kproxide repaired 2 machines in the last 10 minutes, and the limit is 2. The next may go at 1970-01-01T00:11:40Z. To have a machine removed at once, delete its NodeClaim"
     );
     assert_eq!(wait.until, at(700));
     // Fewer machines, a smaller share: both rows have to go.

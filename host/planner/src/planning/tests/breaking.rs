@@ -45,7 +45,7 @@ fn f77_a_restart_does_not_refill_the_breaker() {
     let plan = plan_at(scene.tell_removable(), NOW);
     assert_eq!(removed(&plan), ["m00"]);
     let wait = format!(
-        "waiting: kproxide repaired 1 machine in the last 10 minutes, and the limit is 1. The next may go at {:.0}",
+        "waiting: kproxide repaired 1 machine in the last 10 minutes, and the limit is 1. The next may go at {:.0}. To have a machine removed at once, delete its NodeClaim",
         at(NOW + 600)
     );
     assert_eq!(kept(&plan, "m01").unwrap(), wait);

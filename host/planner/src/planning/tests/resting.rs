@@ -2,10 +2,10 @@
 
 use super::scale_down::idle;
 use super::*;
-use crate::claim::{Condition, GIVEN_UP, Phase};
+use crate::claim::{Condition, GIVEN_UP, Phase, retry_digest};
 use crate::facts::*;
 use crate::ids::{ObjectKey, PodKey};
-use crate::planning::{keepers, retry_digest};
+use crate::planning::keepers;
 
 /// The second drain in a row of that machine was given up a minute ago, because its pod stayed.
 fn gave_up(scene: &mut Scene, name: &str) {
