@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::process::Command;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::books::Books;
 use crate::repository;
@@ -49,7 +49,7 @@ pub(crate) struct Cluster {
     pub(crate) pve: Pve,
     pub(crate) books: Arc<Mutex<Books>>,
     pub(crate) folder: TempDir,
-    _answers: JoinHandle<()>,
+    _answers: JoinSet<()>,
 }
 
 /// How a script ended.
@@ -95,7 +95,8 @@ impl Cluster {
         let books = Books::new(pve.clone(), topology, path("pve"));
         let books = Arc::new(Mutex::new(books));
         let listener = UnixListener::bind(path("socket")).unwrap();
-        let answers = tokio::spawn(answer_all(listener, pve.clone(), Arc::clone(&books)));
+        let mut answers = JoinSet::new();
+        answers.spawn(answer_all(listener, pve.clone(), Arc::clone(&books)));
         let cluster = Cluster {
             pve,
             books,
@@ -199,10 +200,11 @@ pub(crate) fn words(call: &Call) -> String {
 
 async fn answer_all(listener: UnixListener, pve: Pve, books: Arc<Mutex<Books>>) {
     let rows = Arc::new(table::rows());
+    let mut calls = JoinSet::new();
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         let (pve, books, rows) = (pve.clone(), Arc::clone(&books), Arc::clone(&rows));
-        tokio::spawn(async move {
+        calls.spawn(async move {
             let mut text = String::new();
             stream.read_to_string(&mut text).await.unwrap();
             let asked: Asked = serde_json::from_str(&text).unwrap();

@@ -20,6 +20,14 @@ use crate::{LOCAL, bare, repository, succeeded, token};
 /// For what takes seconds on an idle computer, in a program that is not optimized.
 const SOON: Duration = Duration::from_secs(240);
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program in the other process has the computer's clock"
+)]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
 fn kproxide(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kproxide"));
     command
@@ -37,7 +45,7 @@ async fn kproxide_makes_a_machine_with_the_token_and_the_template_that_were_made
         let topology = bare(version);
         let served = Served::start(Setting {
             seed: 1,
-            now: Timestamp::now(),
+            now: now(),
             topology: topology.clone(),
             guests: Guests {
                 join: Join::OnExec,
