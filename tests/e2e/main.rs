@@ -6,6 +6,8 @@
 //!   └─ Stage: simulated Proxmox ◀──HTTPS── kproxide's pod ──(Front)──▶ API server ◀── the machines' kubelets
 //! ```
 //!
+//! The simulation is the first of the cases by its name, so that it computes while the others wait.
+//!
 //! A case takes the whole cluster for itself. Nothing sleeps; every wait is a condition with a deadline.
 
 #![expect(
@@ -13,6 +15,8 @@
     reason = "helpers of tests are tests too: they panic where a set-up fails"
 )]
 
+#[path = "../simulation.rs"]
+mod a_simulation;
 mod bench;
 mod binary;
 mod front;

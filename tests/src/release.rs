@@ -1,5 +1,6 @@
 //! Optimized builds of this workspace, made once and shared: what a release build of everybody's crates costs, tests pay one time.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +40,7 @@ pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str
     let lock = File::create(target.join("release.lock")).expect("the target folder takes files");
     lock.lock().expect("the target folder has locks");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = in_background(env!("CARGO"));
     cargo
         .args(["build", "--release"])
         .args(arguments)
@@ -58,4 +59,11 @@ pub fn release_binary(target: &Path, arguments: &[&str], name: &str, given: &str
     let built = cargo.status().expect("cargo starts");
     assert!(built.success(), "{cargo:?}: {built}");
     target.join(triple).join("release").join(name)
+}
+
+/// A command that computes for long, at the lowest priority: what waits for real servers has deadlines.
+pub fn in_background(program: impl AsRef<OsStr>) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(program);
+    nice
 }
