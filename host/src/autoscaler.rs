@@ -209,7 +209,7 @@ impl Autoscaler {
                     }
                 }
                 Event::Acted => schedule.nudge(),
-                Event::Note(note) => self.reporter.note(&note),
+                Event::Note(note) => self.reporter.note(&note, self.clock.now()),
                 Event::Debug(answer) => self.show(last_plan.as_ref(), answer),
                 Event::Due => {
                     schedule = Schedule {

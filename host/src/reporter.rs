@@ -9,6 +9,7 @@ pub(crate) mod judging;
 pub(crate) mod policies;
 pub(crate) mod reasons;
 mod reload;
+mod said;
 mod scaling;
 mod statuses;
 mod turns;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use kproxide_planner::claim::SCALE_DOWN_BLOCKED;
 use kproxide_planner::decision;
 use kproxide_planner::facts::ClaimCondition;
 use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
@@ -35,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Refusal, Reload};
 use judging::uses;
 use reload::ReloadNews;
+use said::Said;
 use turns::Turns;
 
 /// kproxide launches and destroys nothing: the ownership key is missing, or was replaced.
@@ -61,8 +64,6 @@ const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 const PODS_TOLD_MAX: usize = 10;
 /// Hypervisors that are named as rejected in one Event.
 const REJECTED_TOLD_MAX: usize = 5;
-/// For this many objects the reporter remembers what it said. With more, some Events are repeated.
-const SAID_MAX: usize = 10_000;
 /// For all status writes of one tick. The rest is written in the next one.
 const STATUS_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -116,44 +117,6 @@ fn is_known(anchor: &AnchorReport, world: &World) -> bool {
         || rows.any(|row| row.cluster == anchor.cluster && row.foreign.is_some())
 }
 
-/// What was last said of each subject, and when.
-struct Said<K>(BTreeMap<K, (String, Timestamp)>);
-
-impl<K: Ord> Said<K> {
-    /// True if this was not said of it for so long.
-    fn is_news(
-        &mut self,
-        subject: K,
-        message: &str,
-        repeats: SignedDuration,
-        now: Timestamp,
-    ) -> bool {
-        let Self(said) = self;
-        let lately = |at: &Timestamp| now.duration_since(*at) < REPEAT;
-        if said
-            .get(&subject)
-            .is_some_and(|(words, at)| words == message && now.duration_since(*at) < repeats)
-        {
-            return false;
-        }
-        if said.len() >= SAID_MAX {
-            said.retain(|_, (_, at)| lately(at));
-            if said.len() >= SAID_MAX {
-                said.clear();
-            }
-        }
-        said.insert(subject, (message.to_owned(), now));
-        true
-    }
-
-    /// Something was said of it within this time.
-    fn is_said(&self, subject: &K, within: SignedDuration, now: Timestamp) -> bool {
-        let Self(said) = self;
-        let last = said.get(subject);
-        last.is_some_and(|(_, at)| now.duration_since(*at) < within)
-    }
-}
-
 impl Reporter {
     pub fn new(
         events: Events,
@@ -169,8 +132,8 @@ impl Reporter {
             statuses: StatusWriter::default(),
             key_fingerprint,
             key_problem,
-            said: Said(BTreeMap::new()),
-            logged: Said(BTreeMap::new()),
+            said: Said::default(),
+            logged: Said::default(),
             counted: BTreeSet::new(),
             refusals: BTreeMap::new(),
             refusals_reported: BTreeSet::new(),
@@ -312,7 +275,7 @@ impl Reporter {
     }
 
     /// Passes on what a drive says about its claim.
-    pub fn note(&mut self, note: &ClaimNote) {
+    pub fn note(&mut self, note: &ClaimNote, now: Timestamp) {
         let about = About::claim(&note.claim, &note.uid);
         let (reason, message) = (note.note.reason, note.note.message.clone());
         let decision_id = note.decision.as_ref().map(Digest::as_str);
@@ -324,6 +287,13 @@ impl Reporter {
                 tracing::info!(claim = %note.claim, reason, text = message, decision_id, "claim")
             }
         }
+        // One short pod after the other may keep a Node. The condition has the present one.
+        let subject = (about.clone(), reason);
+        let is_said = self.said.is_said(&subject, turns::PAUSE, now);
+        if reason == SCALE_DOWN_BLOCKED && is_said {
+            return;
+        }
+        self.said.is_news(subject, &message, REPEAT, now);
         let event = Event::new(note.note.warning, about, reason, message);
         self.events.say(event.decided(note.decision.clone()));
     }

@@ -85,8 +85,22 @@ pub(crate) fn record_failed_launch(
 
 /// It becomes part of a sentence.
 fn in_one_line(message: &str) -> String {
-    let words: Vec<&str> = message.split_whitespace().collect();
-    words.join(" ").chars().take(MOST_MESSAGE_CHARS).collect()
+    let mut line = String::new();
+    for word in message.split_whitespace() {
+        let room = MOST_MESSAGE_CHARS.saturating_sub(line.chars().count() + 2);
+        if word.chars().count() > room {
+            if line.is_empty() {
+                line.extend(word.chars().take(room));
+            }
+            line.push('…');
+            break;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
 }
 
 /// Each failure doubles the pause, from 30 s to 30 min.

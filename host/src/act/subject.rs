@@ -10,7 +10,7 @@ use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClassFacts, InventoryFacts,
 use kproxide_planner::guard::anchor;
 use kproxide_planner::ids::{ClaimName, NodeName};
 use kproxide_planner::plan::Verdict;
-use kproxide_planner::planning::{ends_with_machine, keepers, registering};
+use kproxide_planner::planning::{ends_with_machine, keepers, promised_devices, registering};
 use kproxide_planner::world::World;
 
 use super::Context;
@@ -49,8 +49,9 @@ impl Surroundings {
             declared_off: is_declared && !answers,
             node_changed: is_another || differs,
             registering: joining
-                .map(|node| registering(world, &claim.spec, &node))
+                .map(|node| registering(world, &node))
                 .unwrap_or_default(),
+            devices: std::mem::take(&mut surroundings.hint.devices),
             ends_with_it: ends_with_machine(world, claim),
             keepers: keepers(world, claim),
             ..hint(claim, inventory)
@@ -97,7 +98,10 @@ impl Surroundings {
                 .get(&spec.pool)
                 .unwrap_or(&defaults::POOL)
                 .clone(),
-            hint: Hint::default(),
+            hint: Hint {
+                devices: promised_devices(world, spec),
+                ..Hint::default()
+            },
             node: None,
             class: class.cloned(),
         })

@@ -14,7 +14,7 @@ use crate::kube::events::{About, Event};
 use crate::kube::status::{READY, Turn};
 
 /// An object has at most one Event about a condition in this time.
-const PAUSE: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const PAUSE: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Default)]
 pub(super) struct Turns(BTreeMap<(About, &'static str), Told>);

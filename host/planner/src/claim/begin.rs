@@ -9,6 +9,7 @@ use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase};
 use crate::plan::{RemovalReason, Standing, Verdict};
+use crate::reasons::{Kept, REMOVING};
 
 /// Writes down that the removal begins. Before that kproxide changes nothing. It does not begin if it could not remove
 /// the machine in the end.
@@ -44,6 +45,13 @@ pub(super) fn begin_because(
     let mut change = StatusChange::default()
         .phase(Phase::Draining, now)
         .condition(Condition::Drained, false, reason.as_str(), why, now)
+        .condition(
+            Condition::Removable,
+            true,
+            REMOVING,
+            Kept::Removing(reason).to_string(),
+            now,
+        )
         .say(reason.event(), message);
     change.draining_since = Change::Set(now);
     if reason.is_voluntary() {

@@ -91,6 +91,8 @@ pub use subject::{GuestHint, Hint, Registering, Settings, Subject};
 
 pub use crate::facts::{Condition, GIVEN_UP, Intent, Phase};
 
+/// The Event that says what keeps a Node that could go.
+pub const SCALE_DOWN_BLOCKED: &str = "ScaleDownBlocked";
 /// The reason of `Unneeded=False` if only a pod keeps the Node.
 pub const BLOCKED_BY_POD: &str = "BlockedByPod";
 /// And of one that runs no pods and that a user has cordoned.

@@ -157,7 +157,10 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
         };
     }
     let registering = &subject.hint.registering;
-    if let Some(device) = registering.devices.first()
+    let shown = &node.allocatable.extended;
+    let mut missing = subject.hint.devices.clone();
+    missing.retain(|device| shown.get(device).is_none_or(|amount| *amount == 0));
+    if let Some(device) = missing.first()
         && !late
     {
         let why =
@@ -174,10 +177,10 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     let change = StatusChange::default()
         .phase(Phase::Initialized, now)
         .condition(Condition::Initialized, true, "Ready", "", now);
-    if !registering.devices.is_empty() {
+    if !missing.is_empty() {
         told += &format!(
             ". It still does not show what its instance type promises: {}. Look at the device plugin there, or set timeouts.join of the NodeClass higher",
-            registering.devices.join(", ")
+            missing.join(", ")
         );
         return change.warn("DevicesMissing", told).record();
     }

@@ -9,7 +9,7 @@ use super::op::{Effect, Op};
 use super::reasons::{
     DRAINING, NODE_READY, NOT_IN_SERVICE, OUTDATED, REFUSED_EVERYWHERE, TERMINATING,
 };
-use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase};
+use super::{BLOCKED_BY_POD, CORDONED, Condition, Intent, Phase, SCALE_DOWN_BLOCKED};
 use crate::facts::{BlockedDrains, ClaimCondition, ClaimStatus, Labels, Taint};
 use crate::ids::{NodeName, PodKey, Uid};
 use crate::plan::{Removable, Standing};
@@ -309,13 +309,13 @@ pub fn unneeded(standing: &Standing, now: Timestamp) -> StatusChange {
         Standing::Blocked(pod, by) => {
             let why = format!("pod {pod} {by}");
             let message = format!("kproxide could remove its Node, but {why}");
-            record(false, BLOCKED_BY_POD, &why).warn("ScaleDownBlocked", message)
+            record(false, BLOCKED_BY_POD, &why).warn(SCALE_DOWN_BLOCKED, message)
         }
         Standing::Cordoned(node) => {
             let why = format!(
                 "Node {node} is cordoned and runs no pods. It counts in maxNodes. To use it, run `kubectl uncordon {node}`. To remove it, delete this NodeClaim"
             );
-            record(false, CORDONED, &why).warn("ScaleDownBlocked", why)
+            record(false, CORDONED, &why).warn(SCALE_DOWN_BLOCKED, why)
         }
     }
 }

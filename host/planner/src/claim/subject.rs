@@ -62,6 +62,8 @@ pub struct Hint {
     pub declared_off: bool,
     /// CSI drivers that its Node still lacks.
     pub registering: Registering,
+    /// Devices that its instance type promises. Its Node comes into service once it shows them, or the join deadline is over.
+    pub devices: Vec<Arc<str>>,
     /// Pods that came back to its Node during its drain and may end with the machine.
     pub ends_with_it: BTreeSet<Uid>,
     /// The pods on its Node during its drain, each with a digest of what may keep it there.
@@ -73,9 +75,6 @@ pub struct Hint {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registering {
     pub drivers: Vec<Arc<str>>,
-    /// Devices of the machine's instance type that the Node does not show. It comes into service once they show, or the
-    /// join deadline is over.
-    pub devices: Vec<Arc<str>>,
     /// `None`: the Node is not Ready yet.
     pub until: Option<Timestamp>,
 }

@@ -53,7 +53,7 @@ use jiff::Timestamp;
 pub use self::filters::Filters;
 use self::learned::Learned;
 pub use self::pools::limit_reached;
-pub use self::registering::registering;
+pub use self::registering::{promised_devices, registering};
 pub use self::resting::keepers;
 pub use self::returning::ends_with_machine;
 pub use self::room::{addresses_used_up, vmids_used_up};

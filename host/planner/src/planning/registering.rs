@@ -1,5 +1,5 @@
-//! CSI drivers and device plugins that are about to register on a Node. Before a driver has, the scheduler knows no attach limit of its, and puts
-//! more pods there than the Node can hold volumes for.
+//! CSI drivers and device plugins that are about to register on a Node. Before a driver has, the scheduler knows no attach
+//! limit of its, and puts more pods there than the Node can hold volumes for.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,28 +17,19 @@ use crate::world::{NodeView, World};
 /// So long after the Node is Ready kproxide waits for them.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The drivers with a pod on the Node that have not registered, and the devices that device plugins have not.
-pub fn registering(world: &World, spec: &ClaimSpec, node: &NodeView<'_>) -> Registering {
-    Registering {
-        devices: missing_devices(world, spec, node),
-        ..drivers(world, node)
-    }
-}
-
-fn missing_devices(world: &World, spec: &ClaimSpec, node: &NodeView<'_>) -> Vec<Arc<str>> {
+/// The devices that the machine's instance type promises. Nothing about its Node: a drive may see that before the world does.
+pub fn promised_devices(world: &World, spec: &ClaimSpec) -> Vec<Arc<str>> {
     let class = world.classes().get(&spec.class);
     let types = class.into_iter().flat_map(|class| &class.instance_types);
     let promised = types
         .filter(|size| size.name == spec.instance_type)
         .flat_map(|size| &size.extended.extended);
-    let shown = &node.facts.allocatable.extended;
-    let missing = promised.filter(|(name, amount)| {
-        **amount > 0 && shown.get(*name).is_none_or(|amount| *amount == 0)
-    });
-    missing.map(|(name, _)| name.clone()).collect()
+    let promised = promised.filter(|(_, amount)| **amount > 0);
+    promised.map(|(name, _)| name.clone()).collect()
 }
 
-fn drivers(world: &World, node: &NodeView<'_>) -> Registering {
+/// The drivers with a pod on the Node that have not registered.
+pub fn registering(world: &World, node: &NodeView<'_>) -> Registering {
     let facts = node.facts;
     let sets = daemon_sets_on(world, node);
     // What does not tolerate the taint runs once it is gone. Perhaps the Node cannot be Ready without that.
@@ -54,7 +45,6 @@ fn drivers(world: &World, node: &NodeView<'_>) -> Registering {
     let missing = drivers.filter(|driver| world.knows_driver(driver) && !has_registered(driver));
     Registering {
         drivers: missing.cloned().collect(),
-        devices: Vec::new(),
         until: facts.ready.then(|| later(facts.ready_since, PATIENCE)),
     }
 }

@@ -130,16 +130,41 @@ async fn endless_a_static_pod_on_every_node_costs_five_machines() {
     two_hours(&lab, "static pod", 0).await;
 }
 
+const GPU: &str = "nvidia.com/gpu";
+
+/// Machines with a GPU, and a pod that asks for one.
+fn with_gpu(setting: Setting) -> Lab {
+    let class = json!({ "instanceTypes": [{
+        "name": "gpu", "cores": 2, "memoryMiB": 4096, "extendedResources": { GPU: 1 },
+    }] });
+    let lab = furnished(setting, class, hasty());
+    deployment(&lab, "web", "1", "1Gi", |template| {
+        template["spec"]["containers"][0]["resources"]["limits"] = json!({ GPU: "1" });
+        template["spec"]["containers"][0]["resources"]["requests"][GPU] = json!("1");
+    });
+    lab
+}
+
+/// All in one look at its claim, so that no plan has seen the Node.
+#[tokio::test(start_paused = true)]
+async fn r9_a_machine_that_joins_at_once_waits_for_its_devices_too() {
+    let setting = Setting::new(1, 3);
+    let lab = with_gpu(Setting {
+        guests: Guests {
+            extended_resources: [(GPU.to_owned(), "1".to_owned())].into(),
+            devices_after: Duration::from_secs(60),
+            ..Guests::instant()
+        },
+        topology: setting.topology.clone().instant(),
+        ..setting
+    });
+    run(&lab, HOUR).await;
+    assert_eq!((running(&lab, "web"), made(&lab)), (1, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn endless_a_device_that_never_shows_costs_five_machines() {
-    let class = json!({ "instanceTypes": [{
-        "name": "gpu", "cores": 2, "memoryMiB": 4096, "extendedResources": { "nvidia.com/gpu": 1 },
-    }] });
-    let lab = world(Guests::default(), class);
-    deployment(&lab, "web", "1", "1Gi", |template| {
-        template["spec"]["containers"][0]["resources"]["limits"] = json!({ "nvidia.com/gpu": "1" });
-        template["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = json!("1");
-    });
+    let lab = with_gpu(Setting::new(1, 3));
     run(&lab, HOUR).await;
     run(&lab, HOUR).await;
     assert!((1..=5).contains(&made(&lab)), "{}", made(&lab));

@@ -115,6 +115,11 @@ fn case(draw: &mut Draw<'_>) -> Case {
             hypervisor: optional(draw, |draw| draw.word(&["pve1", "pve2"]).into()),
             node_changed: draw.flag(),
             registering: registering(draw),
+            devices: draw
+                .flag()
+                .then(|| "a.example.com/gpu".into())
+                .into_iter()
+                .collect(),
             ends_with_it: ["a", "b"]
                 .into_iter()
                 .filter(|_| draw.flag())
@@ -430,11 +435,6 @@ fn registering(draw: &mut Draw) -> Registering {
     let drivers = ["a.example.com", "b.example.com"].map(Into::into);
     Registering {
         drivers: drivers.into_iter().filter(|_| draw.flag()).collect(),
-        devices: draw
-            .flag()
-            .then(|| "a.example.com/gpu".into())
-            .into_iter()
-            .collect(),
         until,
     }
 }

@@ -54,7 +54,6 @@ fn the_taint_waits_for_csi_drivers_until_60_s_after_ready() {
         case.hint.registering = Registering {
             drivers: vec!["a.example.com".into(), "b.example.com".into()],
             until: Some(at(60)),
-            devices: vec![],
         };
         case.now = at(now);
         case
@@ -77,31 +76,47 @@ fn the_taint_waits_for_csi_drivers_until_60_s_after_ready() {
 }
 
 #[test]
-fn r9_a_node_without_its_devices_comes_into_service_at_the_join_deadline() {
-    let at_second = |now: jiff::Timestamp| {
+fn r9_a_node_comes_into_service_when_it_shows_its_devices_or_at_the_join_deadline() {
+    let case = |shown: &[(&str, i64)], now: jiff::Timestamp| {
         let mut case = Case::new(Phase::Registered).with(|case| {
-            case.observed.node = node(|_| {});
+            case.observed.node = node(|node| {
+                for (device, amount) in shown {
+                    node.allocatable.set_extended((*device).into(), *amount);
+                }
+            });
         });
-        case.hint.registering.devices = vec!["example.com/gpu".into(), "example.com/nic".into()];
+        case.hint.devices = vec!["example.com/gpu".into(), "example.com/nic".into()];
         case.now = now;
         case
     };
-    let early = at_second(at(60)).next();
-    let Step::Wait {
-        until: Some(until),
-        why,
-    } = early
-    else {
-        panic!("{early:?}");
+    let late = |shown: &[(&str, i64)]| {
+        let early = case(shown, at(60)).next();
+        let Step::Wait {
+            until: Some(until),
+            why,
+        } = early
+        else {
+            panic!("{early:?}");
+        };
+        (until, why)
     };
+    let (until, why) = late(&[]);
     assert!(why.contains("example.com/gpu"), "{why}");
-    let late = at_second(until);
-    assert_eq!(late.recorded().phase, Phase::Initialized);
-    let step = format!("{:?}", late.next());
+    let one = [("example.com/gpu", 2), ("example.com/nic", 0)];
+    let (_, why) = late(&one);
+    assert!(why.contains("example.com/nic"), "{why}");
+    let overdue = case(&one, until);
+    assert_eq!(overdue.recorded().phase, Phase::Initialized);
+    let step = format!("{:?}", overdue.next());
     assert!(
         step.contains("DevicesMissing") && step.contains("example.com/nic"),
         "{step}"
     );
+
+    let both = case(&[("example.com/gpu", 2), ("example.com/nic", 1)], at(60));
+    assert_eq!(both.recorded().phase, Phase::Initialized);
+    let step = format!("{:?}", both.next());
+    assert!(!step.contains("DevicesMissing"), "{step}");
 }
 
 #[test]

@@ -41,8 +41,7 @@ fn scene(tolerates: [bool; 2]) -> Scene {
 
 fn registering(scene: &Scene) -> Registering {
     let world = scene.world();
-    let spec = &scene.claims["m"].spec;
-    super::super::registering(&world, spec, &world.node(&"m".into()).unwrap())
+    super::super::registering(&world, &world.node(&"m".into()).unwrap())
 }
 
 fn drivers(scene: &Scene) -> Vec<String> {
@@ -86,18 +85,18 @@ fn before_the_node_is_ready_drivers_are_awaited_where_nothing_waits_for_the_tain
 }
 
 #[test]
-fn r9_devices_of_the_type_are_awaited_until_the_node_shows_them() {
+fn r9_a_machine_promises_the_devices_of_its_type_before_it_has_a_node() {
     let mut scene = Scene::default();
-    let devices = spec("cpu=0 a.example.com/gpu=2 b.example.com/nic=1").requests;
-    scene.class.instance_types[0].extended.extended = devices.extended;
+    let devices = spec("cpu=0 a.example.com/gpu=2 b.example.com/nic=1 c.example.com/none=0");
+    scene.class.instance_types[0].extended.extended = devices.requests.extended;
     scene.machine("m", "alpha");
-    let missing = |scene: &Scene| registering(scene).devices.len();
-    assert_eq!(missing(&scene), 2);
-    let shown = &mut scene.nodes.get_mut("m").unwrap().allocatable;
-    shown.set_extended("a.example.com/gpu".into(), 2);
-    shown.set_extended("b.example.com/nic".into(), 0);
-    assert_eq!(registering(&scene).devices, ["b.example.com/nic".into()]);
-    let shown = &mut scene.nodes.get_mut("m").unwrap().allocatable;
-    shown.set_extended("b.example.com/nic".into(), 1);
-    assert_eq!(missing(&scene), 0);
+    let mut claim = scene.claims["m"].spec.clone();
+    let world = scene.world();
+    let promised = |claim: &ClaimSpec| super::super::promised_devices(&world, claim);
+    assert_eq!(
+        promised(&claim),
+        ["a.example.com/gpu".into(), "b.example.com/nic".into()]
+    );
+    claim.instance_type = "another".into();
+    assert_eq!(promised(&claim), []);
 }
