@@ -152,7 +152,8 @@ fn seeds() -> &'static [Value; 2] {
                 "upid": "UPID:pve1:0:0:0:qmclone:600:a@pam:", "nonce": "n",
                 "smbiosUUID": "0dc58eea-1b04-4b04-ba4f-c09d2b1c5a16",
                 "disks": ["ceph:vm-600-disk-0"], "nodeName": "workers-x7", "nodeUID": "u",
-                "hypervisor": "pve2", "startedAt": moment, "drainingSince": moment,
+                "hypervisor": "pve2", "startedAt": moment, "drainingSince": moment, "removalDecision": "ab",
+                "blockedDrains": {"inARow": 2, "at": moment, "pods": ["ab", "cd"], "retry": "ef"},
                 "conditions": [condition("Launched"), condition("Drained")],
             },
         });

@@ -189,7 +189,7 @@ fn whole_status(status: &ClaimStatus) -> Value {
     whole.into()
 }
 
-const STATUS_FIELDS: [&str; 12] = [
+const STATUS_FIELDS: [&str; 14] = [
     "phase",
     "intent",
     "upid",
@@ -201,6 +201,8 @@ const STATUS_FIELDS: [&str; 12] = [
     "hypervisor",
     "startedAt",
     "drainingSince",
+    "removalDecision",
+    "blockedDrains",
     "conditions",
 ];
 

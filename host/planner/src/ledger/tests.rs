@@ -42,7 +42,7 @@ fn f44_f100_failures_double_the_pause_up_to_half_an_hour() {
     }
     assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
     let kept = &ledger.backoff[0].message;
-    assert_eq!(*kept, format!("{}…", ["ü"; 99].join(" ")));
+    assert_eq!(*kept, format!("{}…", ["ü"; 100].join(" ")));
     let word = LaunchFailure {
         message: "ü".repeat(1000),
         ..failure("storage-full")

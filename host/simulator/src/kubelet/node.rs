@@ -235,7 +235,14 @@ impl NodeTask {
     async fn report(&mut self) {
         self.status_at = Instant::now() + self.pace.status_interval;
         let path = format!("/api/v1/nodes/{}/status", self.spec.name);
-        let patch = json!({"status": {"conditions": self.conditions()}});
+        let mut patch = json!({"status": {"conditions": self.conditions()}});
+        // What device plugins have registered since.
+        if self.shows_devices && !self.spec.extended_resources.is_empty() {
+            let status = self.status();
+            for field in ["capacity", "allocatable"] {
+                patch["status"][field] = status[field].clone();
+            }
+        }
         match self.api.patch(&path, &patch).await {
             // As a real kubelet, this one registers once: a Node that somebody deleted does not come back.
             Err(error) if error.is(404) => {}

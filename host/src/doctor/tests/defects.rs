@@ -107,7 +107,13 @@ const DEFECTS: &[Defect] = &[
             let patch = json!({"status": {"keyFingerprint": "11:22"}});
             w.lab.kube.patch("proxmoxclusters.kproxide.dev", "status", "", "home", patch).unwrap();
         },
-        mend: Commands },
+        mend: ByHand(|w| {
+            for ledger in w.lab.kube.list("ledgers.kproxide.dev") {
+                w.lab.kube.delete("ledgers.kproxide.dev", "", ledger["metadata"]["name"].as_str().unwrap()).unwrap();
+            }
+            let patch = json!({"status": {"keyFingerprint": null}});
+            w.lab.kube.patch("proxmoxclusters.kproxide.dev", "status", "", "home", patch).unwrap();
+        }) },
     Defect { name: "the Proxmox pool is not there", level: Error, object: HOME, reason: "PoolMissing",
         words: "pveum pool add k9s", inject: |w| w.edit("proxmoxclusters/home", json!({"pool": "k9s"})),
         mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"pool": "k8s"}))) },

@@ -169,28 +169,6 @@ impl Ward {
                 let value = value.replace(":cloudinit", ":cloudinit,media=cdrom");
                 self.lab.pve.human_sets(vmid, key, Some(&value)).unwrap();
             }
-            ["kubectl", "delete", "ledgers.kproxide.dev", "--all"] => {
-                for ledger in self.lab.kube.list("ledgers.kproxide.dev") {
-                    let name = ledger["metadata"]["name"].as_str().unwrap();
-                    self.lab.kube.delete(words[2], "", name).unwrap();
-                }
-            }
-            [
-                "kubectl",
-                "patch",
-                kind,
-                name,
-                "--subresource=status",
-                "--type=merge",
-                "-p",
-                patch,
-            ] => {
-                let (resource, patch) =
-                    (format!("{kind}.kproxide.dev"), serde_json::from_str(patch));
-                let kube = &self.lab.kube;
-                kube.patch(&resource, "status", "", name, patch.unwrap())
-                    .unwrap();
-            }
             ["kubectl", "delete", "node", name] => {
                 self.lab.kube.delete("nodes", "", name).unwrap();
             }
