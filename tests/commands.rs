@@ -198,6 +198,10 @@ fn installed() -> String {
             "kproxide",
         ),
         ("{{ .Release.Namespace }}", "kproxide"),
+        (
+            "{{- include \"kproxide.metadata\" (list . (include \"kproxide.fullname\" .) dict) | nindent 2 }}",
+            "name: kproxide",
+        ),
     ];
     let rules = named
         .iter()
@@ -218,13 +222,13 @@ metadata: {{name: kproxide, namespace: kproxide}}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {{name: boss, namespace: default}}
+metadata: {{name: boss, namespace: kproxide}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {{name: boss}}
 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}
-subjects: [{{kind: ServiceAccount, name: boss, namespace: default}}]
+subjects: [{{kind: ServiceAccount, name: boss, namespace: kproxide}}]
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -264,10 +268,20 @@ async fn doctor_asks_a_real_api_server_what_the_controllers_account_may_do() {
     ];
     cluster.kubectl(&wait).await.unwrap();
     cluster
-        .kubectl_with_input(&apply, &installed())
+        .kubectl_with_input(
+            &[
+                "apply",
+                "--server-side",
+                "--namespace",
+                "kproxide",
+                "-f",
+                "-",
+            ],
+            &installed(),
+        )
         .await
         .unwrap();
-    let token = cluster.token_for("default", "boss", None).await.unwrap();
+    let token = cluster.token_for("kproxide", "boss", None).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig").display().to_string();
     let config = json!({
