@@ -2,6 +2,7 @@
 
 use kproxide_planner::facts::{Reach, VolumeName, VolumeNeed, VolumeProblem, VolumeWait};
 use kproxide_planner::ids::PoolName;
+use kproxide_planner::refusal::{Refusal, Refused};
 use kproxide_planner::report::{Limit, Misfit, Unusable, Why};
 
 use super::Explanation;
@@ -17,10 +18,7 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         Why::Misfit(misfit) => for_misfit(pool, misfit),
         Why::Limit(Limit::Machines { .. }) => format!("raise limits.maxNodes of NodePool {pool}"),
         Why::Limit(_) => format!("raise that limit of NodePool {pool}"),
-        Why::NoHypervisor(_) => {
-            "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each"
-                .to_owned()
-        }
+        Why::NoHypervisor(refused) => for_hypervisors(refused),
         Why::Policy { .. } => format!("mend the policy or its settings in NodePool {pool}"),
         Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1),
         Why::Unusable(Unusable::Paused(_)) => {
@@ -37,6 +35,26 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         | Why::NextTick => "wait: kproxide tries again by itself".to_owned(),
     };
     explanation.next(step);
+}
+
+/// Every hypervisor has its reason: room helps against some of them alone.
+fn for_hypervisors(refused: &[Refused]) -> String {
+    let threads = |(_, refusal): &Refused| {
+        if let Refusal::FewThreads { threads, .. } = refusal {
+            Some(*threads)
+        } else {
+            None
+        }
+    };
+    let threads: Option<Vec<u64>> = refused.iter().map(threads).collect();
+    if let Some(most) = threads.and_then(|all| all.into_iter().max()) {
+        return format!("add an instance type of at most {most} cores to the NodeClass");
+    }
+    let failed = |(_, refusal): &Refused| matches!(refusal, Refusal::LeftAlone { .. });
+    if !refused.is_empty() && refused.iter().all(failed) {
+        return "mend what made the launches fail; kproxide then tries again by itself".to_owned();
+    }
+    "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each".to_owned()
 }
 
 /// No machine is large enough. `requested`: thousandths of a core, bytes, or a number of devices.
@@ -142,5 +160,32 @@ fn for_volume(need: &VolumeNeed) -> String {
         Some(Reach::Affinity(_) | Reach::Zone(_)) | None => format!(
             "let a NodePool make machines that reach {volume}, or bring back the Node that does"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kproxide_planner::ids::HypervisorId;
+
+    #[test]
+    fn what_helps_depends_on_why_each_hypervisor_was_refused() {
+        let few = |threads| Refusal::FewThreads { asked: 8, threads };
+        let left = || Refusal::LeftAlone {
+            until: jiff::Timestamp::UNIX_EPOCH,
+            failures: 2,
+            why: "no".to_owned(),
+        };
+        for (refusals, words) in [
+            ([few(2), few(4)], "at most 4 cores"),
+            ([left(), left()], "mend what made the launches fail"),
+            ([few(4), left()], "make room"),
+            ([Refusal::Offline, left()], "make room"),
+        ] {
+            let names = ["alpha", "beta"].map(|name| HypervisorId::new("pve", name));
+            let refused: Vec<Refused> = names.into_iter().zip(refusals).collect();
+            let step = for_hypervisors(&refused);
+            assert!(step.contains(words), "{step}");
+        }
     }
 }
