@@ -84,6 +84,15 @@ pub async fn examine(
         world.apply(look.delta());
     }
     findings.extend(judged::judge(sources, &world, &looks, key.as_ref()));
+    // One that cannot be used is not in the world either, and has its own finding.
+    if world.pools().is_empty() && !findings.iter().any(|it| it.object.starts_with("NodePool")) {
+        findings.push(Finding::error(
+            Group::Configuration,
+            "NodePool",
+            &reasons::NO_POOL,
+            "there is none, so kproxide makes no machine",
+        ));
+    }
     findings.extend(room::check(&world, sources.clock.now()));
     findings.extend(nodes::check(&world, &seen));
     findings.extend(looks.into_iter().flat_map(|look| look.findings));

@@ -41,6 +41,11 @@ pub(super) const CLOCK_OFF: Reason = reason(
     "The clock here and that of the API server differ, so kproxide would remove nothing. Set the clock by NTP.",
 );
 
+pub(super) const NO_POOL: Reason = reason(
+    "NoPool",
+    "There is no NodePool, so kproxide makes no machine. Give nodePools in the values of the chart, or apply one.",
+);
+
 // Proxmox.
 pub(super) const ENDPOINT_DOWN: Reason = reason(
     "EndpointDown",
@@ -132,7 +137,7 @@ pub(super) const CSI_DRIVER_MISSING: Reason = reason(
 
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 29] = [
+pub(crate) const LISTED: [&Reason; 30] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -141,6 +146,7 @@ pub(crate) const LISTED: [&Reason; 29] = [
     &SECRET_MISSING,
     &POD_UNSCHEDULABLE,
     &CLOCK_OFF,
+    &NO_POOL,
     &ENDPOINT_DOWN,
     &NAME_UNKNOWN,
     &VERSION_OLD,

@@ -59,6 +59,13 @@ const DEFECTS: &[Defect] = &[
     Defect { name: "a pool is paused", level: Warning, object: WORKERS, reason: "Paused",
         words: "set spec.paused to false", inject: |w| w.edit("nodepools/workers", json!({"paused": true})),
         mend: ByHand(|w| w.edit("nodepools/workers", json!({"paused": false}))) },
+    Defect { name: "there is no pool", level: Error, object: "NodePool", reason: "NoPool",
+        words: "makes no machine", inject: |w| w.lab.kube.delete("nodepools.kproxide.dev", "", "workers").unwrap(),
+        mend: ByHand(|w| {
+            let pool = json!({"apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "workers"},
+                "spec": {"nodeClass": "debian", "limits": {"maxNodes": 3}}});
+            w.lab.kube.create("nodepools.kproxide.dev", pool).unwrap();
+        }) },
     Defect { name: "a range of numbers is empty", level: Error, object: HOME, reason: "InvalidSettings",
         words: "700-599 is empty", inject: |w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 700}})),
         mend: ByHand(|w| w.edit("proxmoxclusters/home", json!({"vmidRange": {"first": 500}}))) },
