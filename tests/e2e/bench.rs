@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
-use kproxide_testkit::controlplane::{CONTROL_PLANE_NODE, Programs};
+use kproxide_testkit::controlplane::{ApiError, CONTROL_PLANE_NODE, Programs};
 use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -136,7 +136,11 @@ impl Bench {
         // The chart leaves what machines need.
         for kind in ["ledgers", "nodepools", "nodeclasses", "proxmoxclusters"] {
             let path = format!("/apis/kproxide.dev/v1alpha1/{kind}");
-            if api.find(&path).await.unwrap().is_some() {
+            let found = eventually(SOON, &format!("{kind} served"), async || {
+                api.find(&path).await.map_err(not_yet)
+            })
+            .await;
+            if found.is_some() {
                 self.free_all(&path).await;
                 self.delete_all(&path, "").await;
             }
@@ -199,7 +203,11 @@ impl Bench {
     /// Takes the finalizers off the objects of a collection.
     async fn free_all(&self, collection: &str) {
         let api = self.cluster.api();
-        for object in api.list(collection).await.unwrap() {
+        let objects = eventually(SOON, &format!("{collection} served"), async || {
+            api.list(collection).await.map_err(not_yet)
+        })
+        .await;
+        for object in objects {
             let path = format!(
                 "{collection}/{}",
                 object["metadata"]["name"].as_str().unwrap()
@@ -214,12 +222,28 @@ impl Bench {
         let api = self.cluster.api();
         let others = format!("fieldSelector=metadata.name!%3D{except}");
         let path = format!("{collection}?{others}&propagationPolicy=Background");
-        api.delete(&path).await.unwrap();
+        eventually(SOON, &format!("{collection} served"), async || {
+            api.delete(&path).await.map_err(not_yet)
+        })
+        .await;
         let list = format!("{collection}?{others}");
         eventually(SOON, &format!("{collection} empty"), async || {
-            let left = api.list(&list).await.unwrap().len();
-            if left == 0 { Ok(()) } else { Err(left) }
+            let left = api.list(&list).await.map_err(not_yet)?.len();
+            if left == 0 {
+                Ok(())
+            } else {
+                Err(left.to_string())
+            }
         })
         .await;
     }
+}
+
+/// For a moment after a definition has changed, the API server serves none of its objects.
+fn not_yet(error: ApiError) -> String {
+    assert!(
+        error.to_string().contains("storage is (re)initializing"),
+        "{error}"
+    );
+    error.to_string()
 }
