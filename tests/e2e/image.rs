@@ -53,7 +53,9 @@ fn the_image_starts_read_only_as_its_user_finds_proxmox_by_name_and_makes_a_mach
             Scene {
                 program: Some(sandbox.program(&root)),
                 pve_port,
-                ..Scene::with(json!({ "proxmox": { "spec": { "endpoints": [endpoint] } } }))
+                ..Scene::with(
+                    json!({ "clusters": { "lab": { "spec": { "endpoints": [endpoint] } } } }),
+                )
             },
         )
         .await;
@@ -180,14 +182,17 @@ impl Sandbox {
     }
 }
 
+/// The devices are some of those that every runtime makes (OCI's runtime specification, Default Devices).
 const CONTAINER: &str = r#"#!/bin/sh
 set -e
 volumes=$(dirname "$KUBECONFIG")
 chown -R 65532:65532 "$volumes"
-mkdir -p "ROOT$volumes"
+mkdir -p "ROOT$volumes" ROOT/dev
+touch ROOT/dev/null ROOT/dev/random ROOT/dev/urandom
 exec unshare --mount --propagation=private sh -e -c '
   mount --bind "ROOT" "ROOT"
   mount --bind "$0" "ROOT$0"
+  for device in null random urandom; do mount --bind "/dev/$device" "ROOT/dev/$device"; done
   mount -o remount,bind,ro "ROOT"
   exec chroot --userspec=65532:65532 "ROOT" /kproxide "$@"
 ' "$volumes" "$@"
