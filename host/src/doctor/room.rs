@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kproxide_planner::facts::TemplateFacts;
+use kproxide_planner::facts::{GuestFacts, TemplateFacts};
+use kproxide_planner::ids::Vmid;
 use kproxide_planner::planning::{Offer, offers, vmids_used_up};
 use kproxide_planner::refusal::Refusal;
 use kproxide_planner::world::World;
@@ -158,6 +159,12 @@ fn larger_disks(world: &World) -> Vec<Finding> {
     findings
 }
 
+/// A VM as a person finds it in Proxmox.
+fn told(vmid: Vmid, guest: &GuestFacts) -> String {
+    let name = guest.name.as_deref().unwrap_or("without a name");
+    format!("{vmid} ({name}) on {}", guest.hypervisor)
+}
+
 /// VMs in our range that are in no row of our books and not in our Proxmox pool.
 fn taken_numbers(world: &World) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -172,12 +179,7 @@ fn taken_numbers(world: &World) -> Vec<Finding> {
         let range = cluster.vmid_first..=cluster.vmid_last;
         let foreign = inventory.guests.range(range);
         let foreign = foreign.filter(|(_, guest)| guest.pool.as_ref() != Some(&cluster.pool));
-        let texts: Vec<String> = foreign
-            .map(|(vmid, guest)| {
-                let of = guest.name.as_deref().unwrap_or("without a name");
-                format!("{vmid} ({of}) on {}", guest.hypervisor)
-            })
-            .collect();
+        let texts: Vec<String> = foreign.map(|(vmid, guest)| told(*vmid, guest)).collect();
         if texts.is_empty() {
             continue;
         }
@@ -214,12 +216,7 @@ fn strangers(world: &World) -> Vec<Finding> {
         let of_pool = inventory.guests.iter().filter(|(vmid, guest)| {
             guest.pool.as_ref() == Some(&cluster.pool) && !guest.template && !known.contains(vmid)
         });
-        let texts: Vec<String> = of_pool
-            .map(|(vmid, guest)| {
-                let of = guest.name.as_deref().unwrap_or("without a name");
-                format!("{vmid} ({of}) on {}", guest.hypervisor)
-            })
-            .collect();
+        let texts: Vec<String> = of_pool.map(|(vmid, guest)| told(*vmid, guest)).collect();
         if texts.is_empty() {
             continue;
         }
