@@ -566,3 +566,109 @@ async fn definitions_are_applied_to_a_cluster_that_answers_or_not_at_all() {
     let output = kproxide(&["crds", "--apply", "--values-schema"]).output();
     assert_eq!(output.await.unwrap().status.code(), Some(2));
 }
+
+/// A kubeconfig of a server on a port where nobody listens.
+fn kubeconfig_of_nobody() -> String {
+    let server = format!("https://127.0.0.1:{}", free_port().unwrap());
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        "clusters": [{ "name": "a", "cluster": { "server": server } }],
+        "users": [{ "name": "a", "user": { "token": "t" } }],
+    });
+    config.to_string()
+}
+
+#[tokio::test]
+async fn exit_codes_are_those_of_the_table_whatever_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (nobody, broken) = (path("nobody"), path("broken"));
+    fs::write(&nobody, kubeconfig_of_nobody()).unwrap();
+    fs::write(&broken, "clusters: 3").unwrap();
+    let port = free_port().unwrap();
+    let cluster = |name: &str| {
+        format!(
+            "apiVersion: kproxide.dev/v1alpha1
+kind: ProxmoxCluster
+metadata: {{name: {name}}}
+spec: {{endpoints: ['https://127.0.0.1:{port}'], credentials: home, vmidRange: {{first: 20000, last: 20999}}, \
+             tls: {{insecureSkipVerify: true}}}}\n"
+        )
+    };
+    let (one, two) = (path("one.yaml"), path("two.yaml"));
+    fs::write(&one, cluster("home")).unwrap();
+    fs::write(&two, format!("{}---\n{}", cluster("home"), cluster("away"))).unwrap();
+    let credentials = path("credentials");
+    fs::create_dir_all(format!("{credentials}/home")).unwrap();
+    for (key, text) in [("token-id", "a@pve!b"), ("token-secret", "c")] {
+        fs::write(format!("{credentials}/home/{key}"), text).unwrap();
+    }
+    for (code, command) in [
+        (2, "run --log blah".to_owned()),
+        (2, "run --log info,nonsense".to_owned()),
+        (2, "run --lease-retry 0s".to_owned()),
+        (2, format!("run --kubeconfig {broken}")),
+        (
+            2,
+            format!(
+                "simulate serve --out {folder} --log blah",
+                folder = path("out")
+            ),
+        ),
+        (
+            2,
+            format!(
+                "simulate serve --out {folder} --hypervisors a",
+                folder = path("out")
+            ),
+        ),
+        (
+            2,
+            format!(
+                "simulate serve --out {folder} --kubeconfig {broken}",
+                folder = path("out")
+            ),
+        ),
+        (
+            3,
+            format!(
+                "simulate serve --out {folder} --kubeconfig {nobody}",
+                folder = path("out")
+            ),
+        ),
+        (2, "demo --policy nosuch".to_owned()),
+        (2, "plan".to_owned()),
+        (2, format!("plan --from-cluster --kubeconfig {broken}")),
+        (3, format!("plan --from-cluster --kubeconfig {nobody}")),
+        (
+            4,
+            format!("plan -f {one} --proxmox-credentials {credentials}"),
+        ),
+        (
+            4,
+            format!("explain pool default -f {two} --proxmox-credentials {credentials}"),
+        ),
+        (2, format!("explain pool a --kubeconfig {broken}")),
+        (3, format!("explain pool a --kubeconfig {nobody}")),
+        (2, format!("doctor --kubeconfig {broken}")),
+        (3, format!("doctor --kubeconfig {nobody}")),
+        (2, format!("doctor --values {broken}")),
+        (2, format!("crds --apply --kubeconfig {broken}")),
+        (3, format!("crds --apply --kubeconfig {nobody}")),
+        (1, format!("policy export {broken}")),
+        (0, "policy list".to_owned()),
+        (2, "version -o xml".to_owned()),
+        (0, "version".to_owned()),
+    ] {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let ended = tokio::time::timeout(SOON, kproxide(&arguments).output()).await;
+        let ended = ended.unwrap_or_else(|_| panic!("{command} does not end"));
+        let ended = ended.unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{command}: {said}");
+        assert_eq!(said.is_empty(), code == 0, "{command}: {said}");
+        let panicked = said.contains("panicked") || ended.status.code().is_none();
+        assert!(!panicked, "{command}: {said}");
+    }
+}

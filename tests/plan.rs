@@ -238,7 +238,7 @@ fn an_api_server_that_does_not_answer_is_given_up_after_the_request_timeout() {
     ] {
         let output = kproxide(&[verb, &read].concat());
         let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("no complete answer within 1 s"), "{said}");
     }
 }
@@ -472,7 +472,7 @@ async fn a_running_cluster_is_only_listed() {
         "{said}"
     );
     let may_not = |(code, _, told): (Option<i32>, String, String), what: &str| {
-        assert_eq!(code, Some(1), "{told}");
+        assert_eq!(code, Some(3), "{told}");
         for part in ["reader", what, "resources: [pods/proxy]", "--compute"] {
             assert!(told.contains(part), "{told}");
         }

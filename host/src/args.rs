@@ -263,8 +263,8 @@ pub struct ExplainArgs {
 }
 
 const DOCTOR_HELP: &str = "\
-Exit codes: 0 all is well; 2 bad input; 3 Kubernetes is not reachable, or refuses you; 10 there are warnings; 20 there are
-errors; 1 anything else. With --fail-on error warnings give 0, with --fail-on never errors too.";
+Exit codes: 0 all is well; 10 there are warnings; 20 there are errors. With --fail-on error warnings give 0, with
+--fail-on never errors too. `kproxide --help` lists all exit codes.";
 
 #[derive(Debug, Args)]
 #[command(after_help = DOCTOR_HELP)]
@@ -332,7 +332,7 @@ An Inventory names the hypervisors of a ProxmoxCluster (`metadata.name`):
 JSON and YAML have `summary`, `launches`, `removals`, `pending` (outcome: fitsNode, fitsClaim, launching or noHelp),
 `kept`, `hypervisors`, `findings`, `assumed`, `ignored` and, with --verdicts, `verdicts`. Fields may be added.
 
-Exit codes: 0 there is a plan; 2 bad input, with file and line; 1 anything else; 10 and 20 with --exit-code.";
+Exit codes: 0 there is a plan; with --exit-code 10 and 20. `kproxide --help` lists all exit codes.";
 
 /// What a plan is asked about.
 #[derive(Debug, Args)]

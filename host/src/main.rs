@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 use kproxide::args::Cli;
-use kproxide::cli;
+use kproxide::cli::{self, Exit};
 
 #[cfg(feature = "mutants")]
 compile_error!(
@@ -17,13 +17,11 @@ fn main() -> ExitCode {
     // One TLS provider for kube and reqwest. A second installation would fail, but this is the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    match cli::main(cli) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("kproxide: {}", kproxide::chain::chain(error.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
+    let exit = cli::main(cli).unwrap_or_else(|error| {
+        eprintln!("kproxide: {}", kproxide::chain::chain(error.as_ref()));
+        Exit::of(error.as_ref())
+    });
+    exit.into()
 }
 
 /// kubectl finds programs named kubectl-NAME, and people call them as `kubectl NAME`.
@@ -31,7 +29,7 @@ fn command() -> clap::Command {
     let program = std::env::args_os().next().map(PathBuf::from);
     let name = program.as_deref().and_then(Path::file_stem);
     match name.is_some_and(|name| name == "kubectl-kproxide") {
-        true => Cli::command().bin_name("kubectl kproxide"),
-        false => Cli::command(),
+        true => cli::command().bin_name("kubectl kproxide"),
+        false => cli::command(),
     }
 }

@@ -3,26 +3,22 @@
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::plan::{BAD_INPUT, print};
+use super::Exit;
+use super::exit::Mistake;
+use super::plan::print;
 use super::run::{connect, connect_by};
 use crate::args::{DoctorArgs, FailOn, Format};
-use crate::chain::chain;
 use crate::clock::Clock;
 use crate::doctor::{Files, Finding, Installation, Level, Scripts, Sources, Values, examine};
 use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
+use crate::kube::manifest::BadInput;
 use crate::observe::Connect;
 use crate::policy::{Directories, Engine, Execution, Library};
 use crate::pve::auth::Credentials;
 use crate::pve::tls::Trust;
-
-/// Kubernetes is not reachable, or refuses the caller.
-const NO_KUBERNETES: u8 = 3;
-const WARNINGS: u8 = 10;
-const ERRORS: u8 = 20;
 
 /// Where a pod has its mounts, as the chart makes them.
 const CREDENTIALS: &str = "/etc/kproxide/credentials";
@@ -31,45 +27,32 @@ const JOIN: &str = "/etc/kproxide/join";
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// # Errors
-/// Policies cannot run here, or the output is closed.
-pub(super) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
+/// The input is bad, Kubernetes does not answer, policies cannot run here, or the output is closed.
+pub(super) fn run(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(examined(args, out))
 }
 
-async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
+async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
     let policies = Library::new(Engine::new(Execution::Blocking)?);
     policies
         .sync(Directories::new(&args.policy_dir).read())
         .await;
-    let sources = match &args.values {
-        Some(file) => of_values(args, file, policies),
-        None => of_cluster(args, policies).await,
+    let (sources, findings) = match &args.values {
+        Some(file) => of_values(args, file, policies)?,
+        None => of_cluster(args, policies).await?,
     };
-    let (sources, findings) = match sources {
-        Ok(sources) => sources,
-        Err(problem) => {
-            eprintln!("kproxide: {problem}");
-            return Ok(ExitCode::from(BAD_INPUT));
-        }
-    };
-    let report = match examine(&sources, findings).await {
-        Ok(report) => report,
-        Err(error) => {
-            eprintln!("kproxide: {}", chain(&error));
-            return Ok(ExitCode::from(NO_KUBERNETES));
-        }
-    };
+    let report = examine(&sources, findings).await?;
     match args.output {
         Format::Text => write!(out, "{report}")?,
         format @ (Format::Json | Format::Yaml) => print(out, format, &report)?,
     }
     Ok(match (report.worst(), args.fail_on) {
-        (Level::Error, FailOn::Warning | FailOn::Error) => ExitCode::from(ERRORS),
-        (Level::Warning, FailOn::Warning) => ExitCode::from(WARNINGS),
-        (Level::Ok | Level::Warning | Level::Error, _) => ExitCode::SUCCESS,
+        (Level::Error, FailOn::Warning | FailOn::Error) => Exit::Errors,
+        (Level::Warning, FailOn::Warning) => Exit::Warnings,
+        (Level::Ok | Level::Warning | Level::Error, _) => Exit::Success,
     })
 }
 
@@ -77,11 +60,9 @@ async fn examined(args: &DoctorArgs, out: &mut impl Write) -> Result<ExitCode, B
 async fn of_cluster(
     args: &DoctorArgs,
     policies: Library,
-) -> Result<(Sources, Vec<Finding>), String> {
+) -> Result<(Sources, Vec<Finding>), ConnectError> {
     let is_pod = is_pod(args);
-    let kube = connected(args, is_pod)
-        .await
-        .map_err(|error| chain(&error))?;
+    let kube = connected(args, is_pod).await?;
     let installation = match is_pod {
         true => Installation::default(),
         false => Installation::read(&kube, &args.namespace, &args.name).await,
@@ -128,16 +109,17 @@ fn of_values(
     args: &DoctorArgs,
     file: &Path,
     policies: Library,
-) -> Result<(Sources, Vec<Finding>), String> {
+) -> Result<(Sources, Vec<Finding>), Mistake> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
-    let values = Values::read(&name, &text).map_err(|bad| bad.to_string())?;
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| Mistake(format!("{name}: {error}")))?;
+    let values = Values::read(&name, &text).map_err(|bad: BadInput| Mistake(bad.to_string()))?;
     let connect = match &args.proxmox_credentials {
         Some(folder) => connect(folder.clone()),
         None if values.hides_credentials => {
-            return Err(format!(
+            return Err(Mistake(format!(
                 "{name}: credentials are in a Secret: give --proxmox-credentials DIR, with a folder of the name of each entry of clusters, and in it the files token-id and token-secret"
-            ));
+            )));
         }
         None => connect_with(CREDENTIALS.to_owned(), values.files.clone()),
     };

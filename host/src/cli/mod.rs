@@ -4,6 +4,7 @@ mod crds;
 #[cfg(feature = "simulator")]
 mod demo;
 mod doctor;
+mod exit;
 mod plan;
 pub mod policy;
 #[cfg(test)]
@@ -15,21 +16,26 @@ mod version;
 
 use std::error::Error;
 use std::io;
-use std::process::ExitCode;
 
 #[cfg(feature = "simulator")]
 use crate::args::Simulate;
 use crate::args::{Cli, Command, LogFormat, Policy};
 use crate::telemetry;
+use clap::CommandFactory as _;
+pub use exit::Exit;
+use exit::Mistake;
+use tracing_subscriber::filter::LevelFilter;
 
-/// Bad flags, in the words of sysexits(3).
-const EX_USAGE: u8 = 64;
+/// The command line, with what only this module can tell.
+pub fn command() -> clap::Command {
+    Cli::command().after_help(exit::help())
+}
 
 /// Runs one command.
 ///
 /// # Errors
 /// What went wrong, with its causes as sources; to be printed once.
-pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
+pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
     let mut out = io::stdout().lock();
     match cli.command {
         Command::Run(args) => {
@@ -48,14 +54,23 @@ pub fn main(cli: Cli) -> Result<ExitCode, Box<dyn Error>> {
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
         Command::Version { output } => version::print(output, &mut out)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Success)
 }
 
-/// What is wrong with the filter comes back as text for the terminal.
-fn start_log(format: LogFormat, filter: &str) -> Result<(), String> {
-    telemetry::start(format, filter).map_err(|error| {
-        format!(
-            "--log {filter:?} (KPROXIDE_LOG): {error}: give a level, or directives such as info,kproxide::act=debug"
-        )
-    })
+/// # Errors
+/// The filter has a part that is neither a level nor a directive. It would turn every log line off.
+fn start_log(format: LogFormat, filter: &str) -> Result<(), Mistake> {
+    let mistake = |problem: String| {
+        Mistake(format!(
+            "--log {filter:?} (KPROXIDE_LOG): {problem}: give a level, or directives such as info,kproxide::act=debug"
+        ))
+    };
+    let is_wrong = |part: &&str| {
+        let is_level = part.parse::<LevelFilter>().is_ok();
+        !part.is_empty() && !is_level && !part.contains(['=', ':', '['])
+    };
+    if let Some(part) = filter.split(',').map(str::trim).find(is_wrong) {
+        return Err(mistake(format!("{part} is no level")));
+    }
+    telemetry::start(format, filter).map_err(|error| mistake(error.to_string()))
 }

@@ -4,14 +4,16 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
+use kproxide_planner::facts::Delta;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::selector::selects;
 use kproxide_planner::world::PodView;
 use serde::Serialize;
 
+use super::Exit;
+use super::exit::NoProxmox;
 use super::run::connect;
 use crate::args::{ExplainArgs, Format, PlanArgs, WhatIf};
 use crate::chain::chain;
@@ -26,19 +28,10 @@ use crate::whatif::{
     Text, Told, Trouble,
 };
 
-/// The input cannot be read, or a flag names what it does not have.
-pub(super) const BAD_INPUT: u8 = 2;
-/// With `--exit-code`.
-const SOMETHING_TO_DO: u8 = 10;
-const NO_HELP: u8 = 20;
-
 /// # Errors
 /// The cluster cannot be read, a policy cannot be loaded, or the output is closed.
-pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    let asked = done(async |policies| answered(&args.question, policies).await);
-    let Some((scene, plan)) = asked? else {
-        return Ok(ExitCode::from(BAD_INPUT));
-    };
+pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    let (scene, plan) = done(async |policies| answered(&args.question, policies).await)?;
     let mut answer = Answer::of(&scene, &plan);
     if args.verdicts {
         answer = answer.with_verdicts(&scene.world);
@@ -61,21 +54,16 @@ pub(super) fn run(args: &PlanArgs, out: &mut impl Write) -> Result<ExitCode, Box
         format @ (Format::Json | Format::Yaml) => print(out, format, &answer)?,
     }
     Ok(match args.exit_code {
-        true if answer.summary.pods_without_help > 0 => ExitCode::from(NO_HELP),
-        true if answer.has_work() => ExitCode::from(SOMETHING_TO_DO),
-        true | false => ExitCode::SUCCESS,
+        true if answer.summary.pods_without_help > 0 => Exit::Errors,
+        true if answer.has_work() => Exit::Warnings,
+        true | false => Exit::Success,
     })
 }
 
 /// # Errors
 /// As of [`run`].
-pub(super) fn explain(
-    args: &ExplainArgs,
-    out: &mut impl Write,
-) -> Result<ExitCode, Box<dyn Error>> {
-    let Some(explanation) = done(async |policies| explained(args, policies).await)? else {
-        return Ok(ExitCode::from(BAD_INPUT));
-    };
+pub(super) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    let explanation = done(async |policies| explained(args, policies).await)?;
     match args.output {
         Format::Text => {
             let is_bold = is_bold(&args.question);
@@ -83,7 +71,7 @@ pub(super) fn explain(
         }
         format @ (Format::Json | Format::Yaml) => print(out, format, &explanation)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Success)
 }
 
 fn is_bold(question: &WhatIf) -> bool {
@@ -115,24 +103,15 @@ pub(super) fn print(
     Ok(())
 }
 
-/// What the work gives. `None`: the input is bad, and that was said.
+/// What the work gives.
 fn done<T>(
     work: impl AsyncFnOnce(&Library) -> Result<T, Box<dyn Error>>,
-) -> Result<Option<T>, Box<dyn Error>> {
+) -> Result<T, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let policies = Library::new(Engine::new(Execution::Blocking)?);
-    match runtime.block_on(work(&policies)) {
-        Ok(result) => Ok(Some(result)),
-        Err(error) => match error.downcast::<Trouble>() {
-            Ok(trouble) => {
-                eprintln!("kproxide: {}", chain(&*trouble));
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        },
-    }
+    runtime.block_on(work(&policies))
 }
 
 async fn answered(question: &WhatIf, policies: &Library) -> Result<(Scene, Plan), Box<dyn Error>> {
@@ -250,7 +229,7 @@ async fn planned(
     let clock = Clock::starting_at(Clock::System.now());
     let mut scene = whatif::build(input, &changes, question.now, clock.now())?;
     if let Some(folder) = &question.proxmox_credentials {
-        proxmox_says(&mut scene, folder, &clock).await;
+        proxmox_says(&mut scene, folder, &clock).await?;
     }
     scene.finish(&changes)?;
     let reloads = policies
@@ -282,14 +261,30 @@ fn changes(question: &WhatIf) -> Result<Changes, Trouble> {
 }
 
 /// The hypervisors of the clusters that no Inventory describes, by their credentials.
-async fn proxmox_says(scene: &mut Scene, folder: &Path, clock: &Clock) {
+///
+/// # Errors
+/// None of them answers.
+async fn proxmox_says(scene: &mut Scene, folder: &Path, clock: &Clock) -> Result<(), NoProxmox> {
     let clusters = Clusters::new(connect(folder.to_owned()));
     for (cluster, connection) in scene.unknown_clusters() {
         clusters.configure(&cluster, Some(connection));
     }
     let wanted = wanted_templates(&scene.world);
+    let (mut asked, mut problems) = (0, Vec::new());
     for delta in clusters.refresh(Duration::ZERO, wanted, clock).await {
+        asked += 1;
+        if let Delta::Inventory(cluster, Some(facts)) = &delta
+            && !facts.reachable
+        {
+            let problem = facts.problem.as_deref().unwrap_or("it does not answer");
+            problems.push(format!("ProxmoxCluster {cluster}: {problem}"));
+        }
         scene.world.apply(delta);
+    }
+    // A plan for what is left says which one is missing.
+    match !problems.is_empty() && problems.len() == asked {
+        true => Err(NoProxmox(problems.join("; "))),
+        false => Ok(()),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{EX_USAGE, start_log};
+use super::{Exit, start_log};
 use crate::admin;
 use crate::app::{App, AppError, Host, Random};
 use crate::args::Run;
@@ -33,25 +32,16 @@ const CLOCK_LOOK: Duration = Duration::from_secs(30);
 
 /// # Errors
 /// The process cannot start, one of its tasks ended, or its clock is wrong and the operating system's is not.
-pub(super) fn run(args: &Run) -> Result<ExitCode, Box<dyn Error>> {
-    let config = match Config::new(args) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("kproxide: {error}");
-            return Ok(ExitCode::from(EX_USAGE));
-        }
-    };
-    if let Err(error) = start_log(args.log_format, &args.log) {
-        eprintln!("kproxide: {error}");
-        return Ok(ExitCode::from(EX_USAGE));
-    }
+pub(super) fn run(args: &Run) -> Result<Exit, Box<dyn Error>> {
+    let config = Config::new(args)?;
+    start_log(args.log_format, &args.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(serve(args, config))
 }
 
-async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
+async fn serve(args: &Run, config: Config) -> Result<Exit, Box<dyn Error>> {
     let kube = Client::connect(args.kubeconfig.as_deref()).await?;
     let listener = TcpListener::bind(args.admin_address)
         .await
@@ -105,7 +95,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
             ended = &mut running => {
                 ended?;
                 return match failure {
-                    None => Ok(ExitCode::SUCCESS),
+                    None => Ok(Exit::Success),
                     Some(problem) => Err(problem.into()),
                 };
             }
@@ -121,7 +111,7 @@ async fn serve(args: &Run, config: Config) -> Result<ExitCode, Box<dyn Error>> {
         }
         // The first signal lets running steps reach a safe point. The second one ends the process at once.
         if asked > 1 {
-            return Ok(ExitCode::FAILURE);
+            return Ok(Exit::Failure);
         }
         tracing::info!("stopping; a second signal ends at once");
         stop.cancel();

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::ExitCode;
 
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::{Kubelets, NodeSpec, Pace};
@@ -19,7 +18,8 @@ use thiserror::Error as ThisError;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{EX_USAGE, start_log};
+use super::exit::Mistake;
+use super::{Exit, start_log};
 use crate::args::{LogFormat, Serve};
 use crate::clock::Clock;
 use crate::kube::crd;
@@ -35,18 +35,10 @@ const GIB: u64 = 1 << 30;
 
 /// # Errors
 /// A port is taken, a file cannot be read or written, the cluster to join is out of reach.
-pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    let hypervisors = match hypervisors(&args.hypervisors) {
-        Ok(hypervisors) => hypervisors,
-        Err(error) => {
-            eprintln!("kproxide: --hypervisors: {error}");
-            return Ok(ExitCode::from(EX_USAGE));
-        }
-    };
-    if let Err(error) = start_log(LogFormat::Text, &args.log) {
-        eprintln!("kproxide: {error}");
-        return Ok(ExitCode::from(EX_USAGE));
-    }
+pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    let hypervisors = hypervisors(&args.hypervisors)
+        .map_err(|error| Mistake(format!("--hypervisors: {error}")))?;
+    start_log(LogFormat::Text, &args.log)?;
     Runtime::new()?.block_on(async {
         let cluster = match &args.kubeconfig {
             Some(path) => Cluster::Real(remote::reach(path).await?),
@@ -110,7 +102,7 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<ExitCode, Box<
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Success)
     })
 }
 

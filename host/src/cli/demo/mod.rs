@@ -13,32 +13,30 @@ use std::env;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
-use std::process::ExitCode;
 
 use thiserror::Error;
 use tokio::runtime::Builder;
 
+use super::Exit;
+use super::exit::Mistake;
 use crate::app::AppError;
 use crate::args::Demo;
 use live::Paint;
 use plain::Plain;
 
-/// What a shell sees of a program that Ctrl-C ended.
-const EX_INTERRUPTED: u8 = 130;
-
 /// Runs the demo in the form that the output allows.
 ///
 /// # Errors
 /// The policy asked for cannot be used, or the run did not come to its end: the message says what was missing.
-pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
-    let policy = world::policy(&args.policy)?;
+pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    let policy = world::policy(&args.policy).map_err(Mistake)?;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()?;
     if args.plain || !io::stdout().is_terminal() || is("TERM", |term| term == "dumb") {
         runtime.block_on(script::play(args.seed, policy, &mut Plain(out)))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Exit::Success);
     }
     let paint = if is("NO_COLOR", |value| !value.is_empty()) {
         Paint::Monochrome
@@ -53,9 +51,9 @@ pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<ExitCode, Box<dyn
         writeln!(out, "{said}")?;
     }
     match played {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(DemoError::Left(Leave::Quit)) => Ok(ExitCode::SUCCESS),
-        Err(DemoError::Left(Leave::Interrupt)) => Ok(EX_INTERRUPTED.into()),
+        Ok(()) => Ok(Exit::Success),
+        Err(DemoError::Left(Leave::Quit)) => Ok(Exit::Success),
+        Err(DemoError::Left(Leave::Interrupt)) => Ok(Exit::Interrupted),
         Err(error) => Err(error.into()),
     }
 }
