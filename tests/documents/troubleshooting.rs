@@ -1,0 +1,65 @@
+//! `examples/troubleshooting.md`: each symptom ends with a command, and each reason that it names is one of kproxide's.
+
+use std::collections::BTreeSet;
+
+use crate::{files, lines, read};
+
+const PAGE: &str = "examples/troubleshooting.md";
+
+#[test]
+fn each_symptom_ends_with_a_command() {
+    let text = read(PAGE);
+    let mut symptoms: Vec<(&str, bool)> = Vec::new();
+    for (_, fence, line) in lines(&text) {
+        if let (None, Some(symptom)) = (fence, line.strip_prefix("### ")) {
+            symptoms.push((symptom, false));
+        } else if line.starts_with("## ") {
+            // What stands below it belongs to no symptom.
+            symptoms.push(("", true));
+        } else if let Some((_, ends)) = symptoms.last_mut()
+            && !line.trim().is_empty()
+        {
+            *ends = fence == Some("sh");
+        }
+    }
+    symptoms.retain(|(symptom, _)| !symptom.is_empty());
+    assert!(symptoms.len() >= 20, "{}", symptoms.len());
+    let open: Vec<&str> = symptoms
+        .iter()
+        .filter_map(|(symptom, ends)| (!ends).then_some(*symptom))
+        .collect();
+    assert!(open.is_empty(), "without a command at the end: {open:?}");
+}
+
+/// `OneWord` in backquotes is a reason, a condition or a kind, and stands as such in the sources.
+#[test]
+fn each_reason_is_one_that_kproxide_gives() {
+    let text = read(PAGE);
+    let spans = text.split('`').skip(1).step_by(2);
+    let reasons: BTreeSet<&str> = spans
+        .filter(|span| {
+            let capitals = span.chars().filter(char::is_ascii_uppercase).count();
+            span.chars().all(|letter| letter.is_ascii_alphabetic())
+                && span.starts_with(|letter: char| letter.is_ascii_uppercase())
+                && (capitals >= 2 || *span == "Frozen")
+                && span.chars().any(|letter| letter.is_ascii_lowercase())
+        })
+        .collect();
+    assert!(reasons.len() >= 20, "{reasons:?}");
+    let sources: String = ["host/src", "host/planner/src", "charts/kproxide"]
+        .iter()
+        .flat_map(|folder| files(folder))
+        .filter(|file| file.ends_with(".rs") || file.ends_with("CONDITIONS.md"))
+        .map(|file| read(&file))
+        .collect();
+    let unknown: Vec<&&str> = reasons
+        .iter()
+        .filter(|reason| {
+            let quoted = [format!("\"{reason}\""), format!("`{reason}`")];
+            // A condition of NodeClaims is a variant.
+            !(quoted.iter().any(|it| sources.contains(it))
+                || sources.contains(&format!("Condition::{reason}")))
+        })
+        .collect();
+    assert!(unknown.is_empty(), "no reason of kproxide: {unknown:?}");
+}
