@@ -186,6 +186,21 @@ spec:
     }
 }
 
+/// `host/planner/src/keys.rs` has all keys of ours.
+#[test]
+fn each_key_of_labels_taints_and_annotations_is_explained() {
+    let keys = read("host/planner/src/keys.rs");
+    let keys = keys.split('"').skip(1).step_by(2);
+    let keys: Vec<&str> = keys.filter(|it| it.starts_with("kproxide.dev/")).collect();
+    assert!(keys.len() >= 20, "{keys:?}");
+    let pages = read("examples/objects/README.md") + &read("README.md");
+    let missing: Vec<&&str> = keys.iter().filter(|key| !says(&pages, key)).collect();
+    assert!(
+        missing.is_empty(),
+        "examples/objects/README.md lacks {missing:?}"
+    );
+}
+
 #[tokio::test]
 async fn the_api_server_takes_the_examples() {
     let Some(programs) = require_controlplane() else {

@@ -1,4 +1,4 @@
-//! `examples/troubleshooting.md`: each symptom ends with a command, and each reason that it names is one of kproxide's.
+//! `examples/troubleshooting.md`: each symptom ends with a command, and what kproxide says there, it says.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +31,34 @@ fn each_symptom_ends_with_a_command() {
     assert!(open.is_empty(), "without a command at the end: {open:?}");
 }
 
+/// What is in quotation marks stands so in the sources, or in an answer that a test compares.
+#[test]
+fn each_text_in_quotation_marks_is_said() {
+    let text = read(PAGE);
+    let prose: Vec<&str> = lines(&text)
+        .into_iter()
+        .filter_map(|(_, fence, line)| fence.is_none().then_some(line))
+        .collect();
+    let prose = prose.join(" ");
+    let said: Vec<&str> = prose.split('"').skip(1).step_by(2).collect();
+    assert!(said.len() >= 8, "{said:?}");
+    let sources = sources(&["host", "charts", "tests/data/plan", "tests/chart"]);
+    let unknown: Vec<&&str> = said
+        .iter()
+        .filter(|said| !sources.contains(said.trim_start_matches("… ")))
+        .collect();
+    assert!(unknown.is_empty(), "nobody says {unknown:#?}");
+}
+
+/// The sources in some folders as one text, without pages.
+fn sources(folders: &[&str]) -> String {
+    let files = folders.iter().flat_map(|folder| files(folder));
+    files
+        .filter(|file| !file.ends_with(".md") && !file.ends_with(".wasm"))
+        .map(|file| read(&file))
+        .collect()
+}
+
 /// `OneWord` in backquotes is a reason, a condition or a kind, and stands as such in the sources.
 #[test]
 fn each_reason_is_one_that_kproxide_gives() {
@@ -46,19 +74,13 @@ fn each_reason_is_one_that_kproxide_gives() {
         })
         .collect();
     assert!(reasons.len() >= 20, "{reasons:?}");
-    let sources: String = ["host/src", "host/planner/src", "charts/kproxide"]
-        .iter()
-        .flat_map(|folder| files(folder))
-        .filter(|file| file.ends_with(".rs") || file.ends_with("CONDITIONS.md"))
-        .map(|file| read(&file))
-        .collect();
+    let sources = sources(&["host/src", "host/planner/src"]);
     let unknown: Vec<&&str> = reasons
         .iter()
         .filter(|reason| {
-            let quoted = [format!("\"{reason}\""), format!("`{reason}`")];
             // A condition of NodeClaims is a variant.
-            !(quoted.iter().any(|it| sources.contains(it))
-                || sources.contains(&format!("Condition::{reason}")))
+            let written = [format!("\"{reason}\""), format!("Condition::{reason}")];
+            !written.iter().any(|it| sources.contains(it))
         })
         .collect();
     assert!(unknown.is_empty(), "no reason of kproxide: {unknown:?}");
