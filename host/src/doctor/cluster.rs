@@ -34,6 +34,9 @@ const LISTED: [&str; 8] = [
     "csinodes",
 ];
 
+/// Kinds of objects that the chart makes, and that Helm never deletes.
+const KEPT: [&str; 3] = ["ProxmoxCluster", "NodeClass", "NodePool"];
+
 /// Why there is nothing to check.
 #[derive(Debug, thiserror::Error)]
 pub enum NoKubernetes {
@@ -50,6 +53,22 @@ pub(super) struct Seen {
     pub(super) machine_ids: BTreeMap<String, String>,
     /// Names of the CSIDrivers.
     pub(super) drivers: BTreeSet<String>,
+    /// Objects of ours that Helm has made.
+    pub(super) of_helm: Vec<OfHelm>,
+}
+
+pub(super) struct OfHelm {
+    pub(super) kind: String,
+    pub(super) name: String,
+    namespace: String,
+    release: String,
+}
+
+impl OfHelm {
+    /// Its namespace and name.
+    pub(super) fn release(&self) -> (&str, &str) {
+        (&self.namespace, &self.release)
+    }
 }
 
 /// What was read.
@@ -176,6 +195,18 @@ impl Seen {
             && !id.is_empty()
         {
             self.machine_ids.insert(name, id.to_owned());
+        } else if KEPT.contains(&object.kind()) {
+            let annotations = &object.value["metadata"]["annotations"];
+            let text = |key: &str| annotations[key].as_str().map(str::to_owned);
+            let namespace = text("meta.helm.sh/release-namespace");
+            let release = namespace.zip(text("meta.helm.sh/release-name"));
+            self.of_helm
+                .extend(release.map(|(namespace, release)| OfHelm {
+                    kind: object.kind().to_owned(),
+                    name,
+                    namespace,
+                    release,
+                }));
         }
     }
 }

@@ -205,7 +205,7 @@ impl Installation {
 }
 
 /// Status and answer. `None`: no answer in time, which other checks say.
-async fn get(kube: &Client, path: &str) -> Option<(u16, Value)> {
+pub(super) async fn get(kube: &Client, path: &str) -> Option<(u16, Value)> {
     timeout(KUBERNETES_DEADLINE, kube.ask(path))
         .await
         .ok()?

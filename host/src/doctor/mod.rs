@@ -12,6 +12,7 @@ mod judged;
 mod nodes;
 mod proxmox;
 pub(crate) mod reasons;
+mod release;
 mod report;
 mod rights;
 mod room;
@@ -73,12 +74,13 @@ pub async fn examine(
         findings: read,
     } = cluster::read(sources).await?;
     findings.extend(read);
-    let (key, looks, scripts, definitions, rights) = join!(
+    let (key, looks, scripts, definitions, rights, left) = join!(
         key_problem(sources),
         proxmox::look(sources, &world, &connections),
         joining::check(sources, &world),
         definitions::check(sources),
         rights::check(sources, sources.account.as_ref()),
+        release::check(sources, &seen),
     );
     for look in &looks {
         world.apply(look.delta());
@@ -99,6 +101,7 @@ pub async fn examine(
     findings.extend(scripts);
     findings.extend(definitions);
     findings.extend(rights);
+    findings.extend(left);
     Ok(Report::of(findings))
 }
 

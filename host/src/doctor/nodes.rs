@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kproxide_planner::keys::{CLAIM, UNREGISTERED_TAINT};
-use kproxide_planner::world::World;
+use kproxide_planner::world::{NodeView, World};
 
 use super::cluster::Seen;
 use super::finding::{Finding, Group};
@@ -91,7 +91,31 @@ fn without_claim(world: &World) -> Vec<Finding> {
 fn drivers(world: &World, seen: &Seen) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, class) in world.classes() {
+        let claims = world.claims().values();
+        let claims = claims.filter(|claim| claim.spec.class == *name);
+        let nodes: Vec<_> = claims.filter_map(|claim| world.node_of(claim)).collect();
         for setting in &class.csi {
+            let has = |node: &NodeView<'_>| {
+                let drivers = node.csi().map(|csi| &csi.drivers);
+                drivers.is_some_and(|drivers| drivers.contains_key(&setting.driver))
+            };
+            if seen.drivers.contains(&*setting.driver)
+                && !nodes.is_empty()
+                && !nodes.iter().any(has)
+            {
+                let text = format!(
+                    "spec.csi: the CSI driver {} has registered on none of its {} Nodes",
+                    setting.driver,
+                    nodes.len()
+                );
+                let reason = &reasons::CSI_NODE_MISSING;
+                findings.push(Finding::warning(
+                    Group::Configuration,
+                    named("NodeClass", name),
+                    reason,
+                    text,
+                ));
+            }
             if !seen.drivers.contains(&*setting.driver) {
                 let there: Vec<&str> = seen.drivers.iter().map(String::as_str).collect();
                 let text = format!(

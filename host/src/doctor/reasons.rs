@@ -73,6 +73,10 @@ pub(super) const DISK_LARGER: Reason = reason(
     "DiskLarger",
     "The template's disk is larger than an instance type asks, so machines get the larger one. Set diskGiB higher.",
 );
+pub(super) const BRIDGE_MISSING: Reason = reason(
+    "BridgeMissing",
+    "A server lacks the bridge of the template, so its machines do not start. Make the bridge, or exclude the server.",
+);
 pub(super) const NO_ROOM: Reason = reason(
     "NoRoom",
     "No server has room for one machine of a size. Make room, or offer a smaller size.",
@@ -135,9 +139,18 @@ pub(super) const CSI_DRIVER_MISSING: Reason = reason(
     "spec.csi of a NodeClass names a driver that the cluster does not have. Correct the name, or install the driver.",
 );
 
+pub(super) const CSI_NODE_MISSING: Reason = reason(
+    "CsiNodeMissing",
+    "On no Node of a NodeClass runs the CSI driver that its spec.csi names. Look at the driver's DaemonSet.",
+);
+pub(super) const LEFT_OVER: Reason = reason(
+    "LeftOver",
+    "Helm made the object, and its values no longer have it. Delete it if you want its machines gone.",
+);
+
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 30] = [
+pub(crate) const LISTED: [&Reason; 33] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -154,6 +167,7 @@ pub(crate) const LISTED: [&Reason; 30] = [
     &NO_AGENT,
     &NO_CLOUD_INIT,
     &DISK_LARGER,
+    &BRIDGE_MISSING,
     &NO_ROOM,
     &STORAGE_FULL,
     &VMIDS_TAKEN,
@@ -168,4 +182,6 @@ pub(crate) const LISTED: [&Reason; 30] = [
     &MACHINE_ID_TWICE,
     &NODE_WITHOUT_CLAIM,
     &CSI_DRIVER_MISSING,
+    &CSI_NODE_MISSING,
+    &LEFT_OVER,
 ];

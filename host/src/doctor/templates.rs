@@ -1,13 +1,17 @@
 //! The templates' own configuration, and the privileges that follow from it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::join_all;
 use kproxide_planner::facts::{Drive, InventoryFacts, Join};
-use kproxide_planner::ids::{ClusterName, StorageName};
+use kproxide_planner::ids::{ClassName, ClusterName, StorageName};
 use kproxide_planner::world::World;
 
 use super::finding::{Finding, Group};
 use super::{named, reasons};
 use crate::pve::client::Client;
 use crate::pve::preflight::Scope;
+use crate::reporter::judging::listed;
 
 #[derive(Default)]
 pub(super) struct Told {
@@ -27,6 +31,13 @@ pub(super) async fn check(
         pool: world.clusters().get(cluster).map(|it| it.pool.to_string()),
         ..Scope::default()
     };
+    let settings = world.clusters().get(cluster);
+    let servers = facts
+        .hypervisors
+        .iter()
+        .filter(|(name, server)| server.online && !settings.is_some_and(|it| it.excludes(name)));
+    let servers: BTreeSet<String> = servers.map(|(name, _)| name.to_string()).collect();
+    let mut uses = Vec::new();
     for (name, class) in world.classes() {
         let runs_scripts = class.join == Join::GuestExec;
         scope.guest_exec |= runs_scripts;
@@ -54,7 +65,17 @@ pub(super) async fn check(
                 let mut options = value.split(',');
                 options.find_map(|option| option.strip_prefix("bridge="))
             });
-            scope.bridges.extend(bridges.map(str::to_owned));
+            for bridge in bridges {
+                let on_each = (!class.local_template).then_some(servers.clone());
+                let on = on_each.unwrap_or_else(|| [template.hypervisor.to_string()].into());
+                scope.bridges.push(bridge.to_owned());
+                uses.push(Use {
+                    class: name.clone(),
+                    vmid,
+                    bridge: bridge.to_owned(),
+                    on,
+                });
+            }
             let has_agent = config.raw.get("agent").is_some_and(|agent| {
                 let mut options = agent.split(',');
                 options.any(|option| matches!(option, "1" | "enabled=1"))
@@ -88,10 +109,17 @@ pub(super) async fn check(
             }
         }
     }
-    if let Ok(held) = client.permissions(None).await
-        && let Ok(gaps) = client.lacking(&scope, &held).await
-        && !gaps.is_empty()
-    {
+    let Ok(held) = client.permissions(None).await else {
+        return told;
+    };
+    let Ok(gaps) = client.lacking(&scope, &held).await else {
+        return told;
+    };
+    // Proxmox does not tell a bridge to which the credentials may not connect machines.
+    if !gaps.iter().any(|gap| gap.path.starts_with("/sdn/")) {
+        told.findings.extend(bridges(&client, &uses).await);
+    }
+    if !gaps.is_empty() {
         let gaps: Vec<String> = gaps.iter().map(ToString::to_string).collect();
         told.lacking = Some(format!(
             "the credentials may not do what machines need. {}",
@@ -99,4 +127,43 @@ pub(super) async fn check(
         ));
     }
     told
+}
+
+/// Machines of a class are made from a template that is connected to a bridge, on these servers.
+struct Use {
+    class: ClassName,
+    vmid: u32,
+    bridge: String,
+    on: BTreeSet<String>,
+}
+
+/// Proxmox does not start a VM whose bridge its server lacks.
+async fn bridges(client: &Client, uses: &[Use]) -> Vec<Finding> {
+    let servers: BTreeSet<&String> = uses.iter().flat_map(|it| &it.on).collect();
+    let asked = servers.into_iter().map(async |server| {
+        let has = client.bridges(server).await.ok()?;
+        Some((server, has))
+    });
+    let told: BTreeMap<_, _> = join_all(asked).await.into_iter().flatten().collect();
+    let mut findings = Vec::new();
+    for one in uses {
+        let lacks = |server: &&String| {
+            told.get(server)
+                .is_some_and(|has| !has.contains(&one.bridge))
+        };
+        let without: Vec<&str> = one.on.iter().filter(lacks).map(String::as_str).collect();
+        if without.is_empty() {
+            continue;
+        }
+        let text = format!(
+            "template {} is connected to the bridge {}, which is not on {}",
+            one.vmid,
+            one.bridge,
+            listed(&without)
+        );
+        let object = named("NodeClass", &one.class);
+        let reason = &reasons::BRIDGE_MISSING;
+        findings.push(Finding::error(Group::Configuration, object, reason, text));
+    }
+    findings
 }

@@ -3,7 +3,7 @@
 //! Calls that start a task return its [`Upid`]; what the task does is known only when it has ended
 //! ([`Client::follow`]). A write that fails with [`super::error::Executed::Unknown`] must be looked for, not repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -83,6 +83,11 @@ pub struct ExecStatus {
     pub stderr: String,
 }
 
+#[derive(Debug, Deserialize)]
+struct Interface {
+    iface: String,
+}
+
 /// Privileges by path: `/pool/k8s` → `VM.Allocate`, ….
 pub type Permissions = BTreeMap<String, BTreeMap<String, Value>>;
 
@@ -101,6 +106,14 @@ impl Client {
         let params = Params::new().with_some("path", path);
         self.fetch(Call::get(&["access", "permissions"]).params(params))
             .await
+    }
+
+    /// The bridges and virtual networks of a server to which the credentials may connect machines. Others are not told.
+    pub async fn bridges(&self, hypervisor: &str) -> Result<BTreeSet<String>, Error> {
+        let call = Call::get(&["nodes", hypervisor, "network"]);
+        let call = call.params(Params::new().with("type", "any_bridge"));
+        let found: Vec<Interface> = self.fetch(call).await?;
+        Ok(found.into_iter().map(|found| found.iface).collect())
     }
 
     /// Is the number free in the whole cluster? Reserves nothing, works without quorum, and counts VMs we may not see.

@@ -49,6 +49,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
         } else if path.ends_with("/cluster/status")
             || path.ends_with("/resources")
             || path.ends_with("/content")
+            || path.ends_with("/network")
         {
             data(json!([]))
         } else if path.ends_with("/agent/exec") {
@@ -68,6 +69,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
     client.inventory().await.unwrap();
     client.missing_privileges(&Scope::default()).await.unwrap();
     client.permissions(None).await.unwrap();
+    client.bridges("pve1").await.unwrap();
     client.vmid_is_free(101).await.unwrap();
     let full = clone_request(9000);
     let mut linked: CloneRequest = full.clone();

@@ -66,6 +66,14 @@ pub struct ClusterFacts {
     pub existence: Existence,
 }
 
+impl ClusterFacts {
+    /// No machine is made on this hypervisor, by `spec.hypervisors`.
+    pub fn excludes(&self, hypervisor: &str) -> bool {
+        let is_in = |list: &[Arc<str>]| list.iter().any(|name| **name == *hypervisor);
+        is_in(&self.exclude) || (!self.include.is_empty() && !is_in(&self.include))
+    }
+}
+
 /// NodeClass: what a machine is made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassFacts {

@@ -409,9 +409,7 @@ fn withdrawn(world: &World, claim: &ClaimFacts) -> Option<String> {
         );
     }
     let facts = world.clusters().get(cluster)?;
-    if facts.exclude.contains(hypervisor)
-        || (!facts.include.is_empty() && !facts.include.contains(hypervisor))
-    {
+    if facts.excludes(hypervisor) {
         return Some(format!(
             "hypervisor {hypervisor} is excluded by spec.hypervisors of the ProxmoxCluster"
         ));

@@ -82,12 +82,8 @@ pub fn clones(world: &World) -> Clones<'_> {
     let classes = world.classes().iter();
     classes
         .map(|(name, class)| {
-            let used = survey.all.iter().filter(|it| {
-                let ClusterFacts {
-                    include, exclude, ..
-                } = it.cluster;
-                !is_excluded(include, exclude, &it.id.name)
-            });
+            let used = survey.all.iter();
+            let used = used.filter(|it| !it.cluster.excludes(&it.id.name));
             let on_each = used.map(|hypervisor| {
                 let size = class.instance_types.first().ok_or(Refusal::ClassGone);
                 let clone = size.and_then(|size| survey.clone_of(hypervisor, class, size));
@@ -138,10 +134,6 @@ pub fn offers(world: &World, now: jiff::Timestamp) -> Vec<Offer<'_>> {
         }
     }
     offers
-}
-
-fn is_excluded(include: &[Arc<str>], exclude: &[Arc<str>], name: &Arc<str>) -> bool {
-    exclude.contains(name) || (!include.is_empty() && !include.contains(name))
 }
 
 impl Planning<'_> {
@@ -490,7 +482,7 @@ fn closed(
         Some(Refusal::Cluster(
             inventory.problem.clone().unwrap_or_default(),
         ))
-    } else if is_excluded(&cluster.include, &cluster.exclude, name) {
+    } else if cluster.excludes(name) {
         Some(Refusal::Excluded)
     } else if let Some(problem) = &facts.problem {
         Some(Refusal::Silent(problem.clone()))

@@ -1,6 +1,11 @@
 //! The table of defects. A remedy that is a command is run as it is printed; any other is stood for by a change of the
 //! world.
 
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
@@ -89,6 +94,16 @@ const DEFECTS: &[Defect] = &[
     Defect { name: "a template has no cloud-init drive", level: Error, object: DEBIAN, reason: "NoCloudInit",
         words: "template 9001 on pve1", inject: |w| w.lab.pve.human_sets(9001, "ide2", None).unwrap(),
         mend: ByHand(|w| w.lab.pve.human_sets(9001, "ide2", Some("local-lvm:vm-9001-cloudinit,media=cdrom")).unwrap()) },
+    Defect { name: "a template is connected to a bridge that its server lacks", level: Error, object: DEBIAN,
+        reason: "BridgeMissing", words: "template 9002 is connected to the bridge vmbr7, which is not on pve2",
+        inject: |w| {
+            w.grant("/sdn/zones/localnetwork/vmbr7", &["SDN.Use"]);
+            w.lab.pve.human_sets(9002, "net0", Some("virtio,bridge=vmbr7")).unwrap();
+        },
+        mend: ByHand(|w| {
+            w.lab.pve.human_sets(9002, "net0", Some("virtio,bridge=vmbr0")).unwrap();
+            w.grant("/sdn/zones/localnetwork/vmbr7", &[]);
+        }) },
     Defect { name: "the template's disk is larger than asked", level: Warning, object: DEBIAN, reason: "DiskLarger",
         words: "asks for a disk of 5 GiB, and template k8s-node has one of 10 GiB",
         inject: |w| w.edit("nodeclasses/debian", json!({"instanceTypes": [{"name": "medium", "cores": 4, "memoryMiB": 8192, "diskGiB": 5}]})),
@@ -185,6 +200,8 @@ const DEFECTS: &[Defect] = &[
         inject: |w| w.edit("nodeclasses/debian", json!({"csi": [{"driver": "topolvm.io"}]})),
         mend: ByHand(|w| { w.lab.kube.create("csidrivers.storage.k8s.io", json!({"apiVersion": "storage.k8s.io/v1",
             "kind": "CSIDriver", "metadata": {"name": "topolvm.io"}, "spec": {}})).unwrap(); }) },
+    Defect { name: "Helm's values no longer have a pool", level: Warning, object: "NodePool/old", reason: "LeftOver",
+        words: "release scaler made it", inject: |w| { released(w, "workers"); released(w, "old"); }, mend: Commands },
     Defect { name: "the controller may not evict pods", level: Error, object: "ServiceAccount", reason: "RightMissing",
         words: "it may not create pods/eviction", inject: |w| w.wires(|wires| { wires.denied.insert("create pods".to_owned()); }),
         mend: ByHand(|w| w.wires(|wires| wires.denied.clear())) },
@@ -219,6 +236,41 @@ fn node(ward: &Ward, name: &str, labels: Value, machine_id: &str) {
         "spec": {}, "status": { "nodeInfo": { "machineID": machine_id } },
     });
     kproxide_simulator::kube::fixtures::add_node(&ward.lab.kube, node).unwrap();
+}
+
+/// Makes the pool one of the Helm release `scaler`, whose values have the pool `workers` alone.
+fn released(ward: &Ward, pool: &str) {
+    let kube = &ward.lab.kube;
+    let annotations =
+        json!({ "meta.helm.sh/release-name": "scaler", "meta.helm.sh/release-namespace": "ops" });
+    let mut object = kube.get("nodepools.kproxide.dev", "", "workers").unwrap();
+    object["metadata"] = json!({ "name": pool, "annotations": annotations });
+    let made = kube.create("nodepools.kproxide.dev", object);
+    if made.is_err() {
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        kube.patch("nodepools.kproxide.dev", "", "", pool, patch)
+            .unwrap();
+        let manifest = "---\nkind: NodePool\nmetadata: {name: workers}\n---\nkind: NodeClass\nmetadata: {name: debian}\n";
+        kube.create(
+            "namespaces",
+            kproxide_simulator::kube::fixtures::namespace("ops"),
+        )
+        .unwrap();
+        kube.create("secrets", record(manifest)).unwrap();
+    }
+}
+
+/// As Helm writes it.
+fn record(manifest: &str) -> Value {
+    let release = json!({ "name": "scaler", "manifest": manifest }).to_string();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(release.as_bytes()).unwrap();
+    let text = STANDARD.encode(STANDARD.encode(packed.finish().unwrap()));
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1", "data": { "release": text },
+        "metadata": { "name": "sh.helm.release.v1.scaler.v1", "namespace": "ops",
+            "labels": { "owner": "helm", "name": "scaler", "status": "deployed" } },
+    })
 }
 
 fn definition(name: &str) -> Value {
@@ -339,6 +391,18 @@ async fn a_world_in_which_kproxide_runs_machines_has_no_finding() {
     sources.namespace = "kube-system".to_owned();
     let report = examine(&sources, Vec::new()).await.unwrap();
     assert_eq!(ailments(&report), [], "{report}");
+    // A CSI driver that is in the cluster, and on no Node of the class.
+    let kube = &ward.lab.kube;
+    let driver = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": "csi.a" }, "spec": {} });
+    kube.create("csidrivers.storage.k8s.io", driver).unwrap();
+    ward.edit(
+        "nodeclasses/debian",
+        json!({ "csi": [{ "driver": "csi.a" }] }),
+    );
+    let report = examine(&sources, Vec::new()).await.unwrap();
+    let expected = [(Warning, DEBIAN, "CsiNodeMissing")];
+    assert_eq!(ailments(&report), expected, "{report}");
+    ward.edit("nodeclasses/debian", json!({ "csi": null }));
     // Somebody else's books, so to speak.
     let claim = &ward.lab.kube.list("nodeclaims.kproxide.dev")[0];
     let name = claim["metadata"]["name"].as_str().unwrap();

@@ -1,6 +1,7 @@
 //! Each defect in a world that has only this one: doctor finds it and nothing else, and nothing more once it is mended.
 
 mod defects;
+mod examples;
 mod hanging;
 mod installed;
 mod scripts;

@@ -73,7 +73,10 @@ pub(super) fn topology() -> Topology {
 
 impl Ward {
     pub(super) fn new() -> Self {
-        let topology = topology();
+        Self::of(topology())
+    }
+
+    pub(super) fn of(topology: Topology) -> Self {
         let acl = topology.acl.clone();
         let setting = Setting {
             topology,
@@ -171,6 +174,12 @@ impl Ward {
             }
             ["kubectl", "delete", "node", name] => {
                 self.lab.kube.delete("nodes", "", name).unwrap();
+            }
+            ["kubectl", "delete", "nodepool", name] => {
+                self.lab
+                    .kube
+                    .delete("nodepools.kproxide.dev", "", name)
+                    .unwrap();
             }
             _ => panic!("nobody knows {command}"),
         }

@@ -293,6 +293,11 @@ fn a_claim_for_one_pod_serves_one_pod() {
     let plan = scene.plan();
     assert_eq!(plan.launches.len(), 1, "pod a comes first by name");
     assert!(whys(&plan).contains("is ReadWriteOncePod, and pod default/a-00000 uses it"));
+    // One that stands on a Node has it, whatever its name.
+    scene.pod("b-00000").node = Some("elsewhere".into());
+    let plan = scene.plan();
+    assert!(whys(&plan).contains("pod default/b-00000 uses it"));
+    scene.pod("b-00000").node = None;
     change_claim(&mut scene, "a", |facts| facts.wants = wants(1));
     assert_eq!(launched(&scene), 2);
 }
