@@ -161,7 +161,7 @@ mod tests {
             turned,
             synced,
             debug_plan,
-            router: router(vitals, Metrics::new().unwrap()),
+            router: router(vitals, Metrics::new(true).unwrap()),
         }
     }
 

@@ -89,7 +89,7 @@ impl App {
     /// # Errors
     /// See [`AppError`].
     pub fn new(host: Host) -> Result<Self, AppError> {
-        let metrics = Metrics::new().map_err(AppError::Metrics)?;
+        let metrics = Metrics::new(host.config.kproximate_metrics).map_err(AppError::Metrics)?;
         let (turned, turned_seen) = watch::channel(Instant::now());
         let (synced, synced_seen) = watch::channel(false);
         let (ask, debug_plan) = mpsc::channel(1);
@@ -207,7 +207,7 @@ impl App {
         });
 
         let (notes, notes_taken) = mpsc::channel(NOTES_MAX);
-        let clusters = Clusters::new(connect);
+        let clusters = Clusters::new(connect).counting(metrics.requests.clone());
         let key_fingerprint = key.as_ref().map(Key::fingerprint);
         let host_facts = HostFacts {
             cluster_id: cluster_id.clone(),

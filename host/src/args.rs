@@ -135,6 +135,9 @@ pub struct Run {
     /// Address of /healthz, /readyz, /metrics, /debug/plan and /debug/decisions
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,
+    /// Show kproximate's eight gauges too, such as kpnodes_total
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub kproximate_metrics: bool,
     #[command(flatten)]
     pub timing: Timing,
     /// Format of the logs on standard error

@@ -279,6 +279,8 @@ impl Autoscaler {
         self.metrics
             .tick_seconds
             .observe(started.elapsed().as_secs_f64());
+        let since_1970 = self.clock.now().as_duration();
+        self.metrics.last_tick.set(since_1970.as_secs_f64());
         self.world.remember(&plan);
         let mut started = Started::default();
         if !self.world.host().dry_run {
@@ -386,8 +388,10 @@ impl Autoscaler {
         let mut deciding = Deciding::at(now);
         let mut planning = Planning::new(&self.world, now, self.limits);
         while let Some(question) = planning.question() {
+            let asked = Instant::now();
             let answer = self.policies.ask(&question, &mut budget).await;
-            self.metrics.count_answer(&question, &answer);
+            let took = asked.elapsed();
+            self.metrics.count_answer(&question, &answer, took);
             deciding.answer(&mut planning, &question, answer);
         }
         let plan = planning.finish();
@@ -422,7 +426,10 @@ impl Autoscaler {
                 tracing::info!(%epoch, "leading");
                 self.reporter.begin_term();
             }
-            None => tracing::info!("somebody else leads"),
+            None => {
+                tracing::info!("somebody else leads");
+                self.metrics.forget_found();
+            }
         }
         (self.term.since, self.term.ticks) = (self.clock.now(), 0);
         self.term.epoch = epoch;

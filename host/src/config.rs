@@ -32,6 +32,8 @@ pub struct Config {
     pub lease: LeaseTiming,
     pub served: Served,
     pub max_launches_per_tick: u32,
+    /// With kproximate's eight gauges.
+    pub kproximate_metrics: bool,
 }
 
 /// client-go's three durations, in its order: duration > renew deadline > retry.
@@ -156,6 +158,7 @@ impl Config {
                 least_priority: args.least_priority,
             },
             max_launches_per_tick,
+            kproximate_metrics: args.kproximate_metrics,
         })
     }
 }

@@ -1,192 +1,151 @@
 //! Metrics, one registry per host, so that two hosts in one simulation do not share counters.
 //!
-//! Names of our own begin with `kproxide_`. The eight unprefixed gauges are kproximate's, with its meanings, so that dashboards made for it go on
-//! working; `_total` on a gauge is its spelling, not ours.
+//! Names of our own begin with `kproxide_`. `charts/kproxide/METRICS.md` lists them all, made from what is registered
+//! here.
+
+mod found;
+mod kproximate;
+mod register;
+mod requests;
+mod table;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Registry,
+    TextEncoder,
 };
 
-/// Gauges with kproximate's names and meanings.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct KproximateGauges {
-    /// VMs of ours on Proxmox, in any state.
-    pub machines: u32,
-    /// Those whose Node is Ready.
-    pub running: u32,
-    pub cpu_provisioned_cores: f64,
-    pub memory_provisioned_bytes: f64,
-    pub cpu_allocatable_cores: f64,
-    pub memory_allocatable_bytes: f64,
-    pub cpu_allocated_cores: f64,
-    pub memory_allocated_bytes: f64,
-}
+pub use self::found::Found;
+pub use self::kproximate::KproximateGauges;
+pub use self::register::Described;
+pub use self::requests::{ClusterRequests, Requests};
+pub use self::table::{Present, Rows, Table};
+
+use self::kproximate::Kproximate;
+use self::register::Register;
+
+/// A tick waits for Proxmox's inventory for up to 8 s, and for writes after it.
+const TICK_SECONDS: [f64; 11] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0];
+/// From a linked clone that joins at once to a full clone over the network.
+const PROVISION_SECONDS: [f64; 12] = [
+    5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0, 1200.0, 3600.0,
+];
+/// The fuel of a call lasts about a fifth of a second.
+const POLICY_SECONDS: [f64; 9] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
 
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    described: Arc<[Described]>,
     pub leader: IntGauge,
     pub ticks: IntCounter,
     pub tick_seconds: Histogram,
-    pub pending_pods: IntGaugeVec,
-    pub claims: IntGaugeVec,
+    /// Seconds since 1970. 0: this replica has had no tick yet.
+    pub last_tick: Gauge,
     pub launches: IntCounterVec,
+    pub launch_failures: IntCounterVec,
+    pub provision_seconds: HistogramVec,
     pub removals: IntCounterVec,
-    pub frozen: IntGauge,
-    pub orphans: IntGauge,
     pub steps: IntCounterVec,
-    pub policy_calls: IntCounterVec,
-    pub policy_reloads: IntCounterVec,
     pub findings: IntCounterVec,
-    pub clusters: IntGaugeVec,
-    kproximate: GaugeVecs,
-}
-
-/// Takes one number out of many.
-type Reading = fn(&KproximateGauges) -> f64;
-
-#[derive(Clone, Debug)]
-struct GaugeVecs {
-    machines: IntGauge,
-    running: IntGauge,
-    rest: Vec<(GaugeVec, Reading)>,
+    pub policy_reloads: IntCounterVec,
+    policy_calls: IntCounterVec,
+    policy_seconds: HistogramVec,
+    pub requests: Requests,
+    pub found: Found,
+    kproximate: Option<Kproximate>,
 }
 
 impl Metrics {
+    /// `kproximate`: with kproximate's eight gauges.
+    ///
     /// # Errors
     /// Never with this fixed set of names; the library's type says it may.
-    pub fn new() -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
-        let register = Register(&registry);
-        let tick_seconds = Histogram::with_opts(
-            HistogramOpts::new(
-                "kproxide_tick_seconds",
-                "Time from the start of a tick to its plan, Proxmox's inventory included.",
-            )
-            .buckets(vec![
-                0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0,
-            ]),
-        )?;
-        registry.register(Box::new(tick_seconds.clone()))?;
+    pub fn new(kproximate: bool) -> Result<Self, prometheus::Error> {
+        let mut register = Register::default();
         let build = register.gauges(
             "kproxide_build_info",
             "Always 1; the label says which version runs.",
             &["version"],
         )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let kproximate = GaugeVecs {
-            machines: register.gauge(
-                "kpnodes_total",
-                "VMs of kproxide on Proxmox, in any state (kproximate's name).",
-            )?,
-            running: register.gauge(
-                "kpnodes_running",
-                "VMs of kproxide whose Node is Ready (kproximate's name).",
-            )?,
-            rest: vec![
-                (
-                    register.float("cpu_provisioned_total", "Cores of the running machines.")?,
-                    |g| g.cpu_provisioned_cores,
-                ),
-                (
-                    register.float(
-                        "memory_provisioned_total",
-                        "Bytes of memory of the running machines.",
-                    )?,
-                    |g| g.memory_provisioned_bytes,
-                ),
-                (
-                    register.float("cpu_allocatable_total", "Allocatable cores of their Nodes.")?,
-                    |g| g.cpu_allocatable_cores,
-                ),
-                (
-                    register.float(
-                        "memory_allocatable_total",
-                        "Allocatable bytes of memory of their Nodes.",
-                    )?,
-                    |g| g.memory_allocatable_bytes,
-                ),
-                (
-                    register.float(
-                        "cpu_allocated_total",
-                        "Cores requested by the pods on their Nodes.",
-                    )?,
-                    |g| g.cpu_allocated_cores,
-                ),
-                (
-                    register.float(
-                        "memory_allocated_total",
-                        "Bytes of memory requested by the pods on their Nodes.",
-                    )?,
-                    |g| g.memory_allocated_bytes,
-                ),
-            ],
-        };
-        Ok(Self {
+        let mut metrics = Self {
             leader: register.gauge("kproxide_leader", "1 while this replica acts.")?,
             ticks: register.counter("kproxide_ticks_total", "Ticks planned.")?,
-            tick_seconds,
-            pending_pods: register.gauges(
-                "kproxide_pending_pods",
-                "Pods that the scheduler cannot place, by what kproxide does about them.",
-                &["outcome"],
+            tick_seconds: register.histogram(
+                "kproxide_tick_seconds",
+                "Time from the start of a tick to its plan, Proxmox's inventory included.",
+                &TICK_SECONDS,
             )?,
-            claims: register.gauges(
-                "kproxide_claims",
-                "NodeClaims, by pool and phase.",
-                &["pool", "phase"],
+            last_tick: register.float(
+                "kproxide_last_tick_timestamp_seconds",
+                "When this replica last planned, in seconds since 1970; 0 before its first tick.",
             )?,
             launches: register.counters(
                 "kproxide_launches_total",
                 "Machines ordered.",
-                &["pool", "hypervisor"],
+                &["pool", "cluster", "hypervisor"],
+            )?,
+            launch_failures: register.counters(
+                "kproxide_launch_failures_total",
+                "Launches that failed, by what they failed in: launch, join or initialize, as in kproxide_provision_seconds.",
+                &["pool", "phase"],
+            )?,
+            provision_seconds: register.histograms(
+                "kproxide_provision_seconds",
+                "Time of machines that came into service: launch (from the NodeClaim to the started VM), join (to its Node), initialize (to a Ready Node without startup taints), and all of it.",
+                &["pool", "phase"],
+                &PROVISION_SECONDS,
             )?,
             removals: register.counters(
                 "kproxide_removals_total",
                 "Removals begun.",
                 &["pool", "reason"],
             )?,
-            frozen: register.gauge(
-                "kproxide_frozen",
-                "1 while nothing is removed because too many machines went bad at once.",
-            )?,
-            orphans: register.gauge(
-                "kproxide_orphans",
-                "VMs of kproxide that no NodeClaim names.",
-            )?,
             steps: register.counters(
                 "kproxide_steps_total",
                 "Steps of claims, by result.",
                 &["step", "result"],
-            )?,
-            policy_calls: register.counters(
-                "kproxide_policy_calls_total",
-                "Questions to policies, by how they were answered.",
-                &["kind", "policy", "result"],
-            )?,
-            policy_reloads: register.counters(
-                "kproxide_policy_reloads_total",
-                "Policy files that changed, by whether they were taken.",
-                &["policy", "result"],
             )?,
             findings: register.counters(
                 "kproxide_findings_total",
                 "What was found that people may want to know, orphans and leftover volumes among it; what lasts is counted again as often as it is logged.",
                 &["severity"],
             )?,
-            clusters: register.gauges(
-                "kproxide_cluster_reachable",
-                "1 while a Proxmox cluster answers and is quorate.",
-                &["cluster"],
+            policy_reloads: register.counters(
+                "kproxide_policy_reloads_total",
+                "Policy files that changed, by whether they were taken.",
+                &["policy", "result"],
             )?,
-            kproximate,
-            registry: registry.clone(),
-        })
+            policy_calls: register.counters(
+                "kproxide_policy_calls_total",
+                "Questions to policies, by how they were answered.",
+                &["kind", "policy", "result"],
+            )?,
+            policy_seconds: register.histograms(
+                "kproxide_policy_call_seconds",
+                "Time from a question to a policy to its answer, that of a fallback included.",
+                &["kind", "policy"],
+                &POLICY_SECONDS,
+            )?,
+            requests: Requests::new(&mut register)?,
+            found: Found::new(&mut register)?,
+            kproximate: match kproximate {
+                true => Some(Kproximate::new(&mut register)?),
+                false => None,
+            },
+            registry: register.registry.clone(),
+            described: Arc::default(),
+        };
+        register.described.sort();
+        metrics.described = register.described.into();
+        Ok(metrics)
     }
 
-    pub fn count_answer(&self, question: &Question, answer: &Answer) {
+    pub fn count_answer(&self, question: &Question, answer: &Answer, took: Duration) {
         let result = match (&answer.body, &answer.fallback) {
             (AnswerBody::Deferred, _) => "deferred",
             (AnswerBody::Failed(_), _) => "failed",
@@ -198,17 +157,53 @@ impl Metrics {
             ) => "answered",
         };
         let policy = &question.policy().policy;
-        self.policy_calls
-            .with_label_values(&[policy.kind.as_str(), &policy.name, result])
-            .inc();
+        let (kind, name) = (policy.kind.as_str(), &*policy.name);
+        let calls = &self.policy_calls;
+        // A counter that begins with its first failure shows no increase.
+        for failed in ["failed", "fallback"] {
+            calls.with_label_values(&[kind, name, failed]);
+        }
+        calls.with_label_values(&[kind, name, result]).inc();
+        let seconds = self.policy_seconds.with_label_values(&[kind, name]);
+        seconds.observe(took.as_secs_f64());
     }
 
-    pub fn set_kproximate(&self, gauges: &KproximateGauges) {
-        self.kproximate.machines.set(i64::from(gauges.machines));
-        self.kproximate.running.set(i64::from(gauges.running));
-        for (gauge, value) in &self.kproximate.rest {
-            gauge.with_label_values::<&str>(&[]).set(value(gauges));
+    pub fn show_kproximate(&self, gauges: &KproximateGauges) {
+        if let Some(kproximate) = &self.kproximate {
+            kproximate.show(gauges);
         }
+    }
+
+    /// Forgets the series of what is gone.
+    pub fn retain(&self, present: &Present) {
+        for counters in [
+            &self.launches,
+            &self.launch_failures,
+            &self.removals,
+            &self.policy_reloads,
+            &self.policy_calls,
+            &self.requests.counted,
+        ] {
+            present.retain(counters);
+        }
+        for histograms in [
+            &self.provision_seconds,
+            &self.policy_seconds,
+            &self.requests.seconds,
+        ] {
+            present.retain(histograms);
+        }
+    }
+
+    /// This replica no longer acts: what it found last is no longer so.
+    pub fn forget_found(&self) {
+        self.found.clear();
+        self.show_kproximate(&KproximateGauges::default());
+    }
+
+    /// All metrics by name, those without a series too.
+    pub fn described(&self) -> &[Described] {
+        &self.described
     }
 
     /// Prometheus' text format.
@@ -222,79 +217,5 @@ impl Metrics {
     }
 }
 
-/// Makes and registers in one go.
-struct Register<'r>(&'r Registry);
-
-impl Register<'_> {
-    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-        let counter = IntCounter::new(name, help)?;
-        self.0.register(Box::new(counter.clone()))?;
-        Ok(counter)
-    }
-
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntCounterVec, prometheus::Error> {
-        let counters = IntCounterVec::new(Opts::new(name, help), labels)?;
-        self.0.register(Box::new(counters.clone()))?;
-        Ok(counters)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        let gauge = IntGauge::new(name, help)?;
-        self.0.register(Box::new(gauge.clone()))?;
-        Ok(gauge)
-    }
-
-    fn gauges(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<IntGaugeVec, prometheus::Error> {
-        let gauges = IntGaugeVec::new(Opts::new(name, help), labels)?;
-        self.0.register(Box::new(gauges.clone()))?;
-        Ok(gauges)
-    }
-
-    fn float(&self, name: &str, help: &str) -> Result<GaugeVec, prometheus::Error> {
-        let gauges = GaugeVec::new(Opts::new(name, format!("{help} (kproximate's name.)")), &[])?;
-        self.0.register(Box::new(gauges.clone()))?;
-        Ok(gauges)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kproximates_eight_names_are_there_with_values() {
-        let metrics = Metrics::new().unwrap();
-        metrics.set_kproximate(&KproximateGauges {
-            machines: 3,
-            running: 2,
-            cpu_allocated_cores: 1.5,
-            ..Default::default()
-        });
-        let text = metrics.render().unwrap();
-        for line in [
-            "kpnodes_total 3",
-            "kpnodes_running 2",
-            "cpu_provisioned_total 0",
-            "memory_provisioned_total 0",
-            "cpu_allocatable_total 0",
-            "memory_allocatable_total 0",
-            "cpu_allocated_total 1.5",
-            "memory_allocated_total 0",
-        ] {
-            assert!(
-                text.lines().any(|l| l == line),
-                "{line} is missing in\n{text}"
-            );
-        }
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::kube::convert::ClusterConnection;
+use crate::metrics::Requests;
 use crate::pve::client::Client;
 use crate::pve::convert::{inventory_facts, template_facts};
 use crate::pve::error::Meaning;
@@ -60,6 +61,7 @@ pub type Connect =
 #[derive(Clone)]
 pub struct Clusters {
     connect: Connect,
+    requests: Option<Requests>,
     state: Arc<Mutex<State>>,
 }
 
@@ -122,8 +124,27 @@ impl Clusters {
     pub fn new(connect: Connect) -> Self {
         Self {
             connect,
+            requests: None,
             state: Arc::default(),
         }
+    }
+
+    /// These, with their requests counted there.
+    #[must_use]
+    pub fn counting(mut self, requests: Requests) -> Self {
+        self.requests = Some(requests);
+        self
+    }
+
+    fn client_of(
+        &self,
+        name: &ClusterName,
+        connection: &ClusterConnection,
+        concurrency: Concurrency,
+    ) -> Result<Client, String> {
+        let requests = self.requests.as_ref();
+        let requests = requests.map(|requests| requests.of(name.as_str()));
+        (self.connect)(connection, concurrency).map(|client| client.counting(requests))
     }
 
     /// Takes over a cluster's settings. `None`: the cluster is gone, or its settings cannot be used.
@@ -139,7 +160,7 @@ impl Clusters {
         }) {
             return;
         }
-        let client = (self.connect)(&connection, concurrency);
+        let client = self.client_of(name, &connection, concurrency);
         let cluster = Cluster {
             connection,
             concurrency,
@@ -242,7 +263,7 @@ impl Clusters {
             cluster.asked = Some(Instant::now());
             let is_useless = cluster.client.is_err() || cluster.is_untrusted;
             if is_useless && cluster.built.elapsed() >= REBUILD {
-                cluster.client = (self.connect)(&cluster.connection, cluster.concurrency);
+                cluster.client = self.client_of(name, &cluster.connection, cluster.concurrency);
                 (cluster.built, cluster.is_untrusted) = (Instant::now(), false);
             }
             let known = cluster

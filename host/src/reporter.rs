@@ -7,6 +7,7 @@ pub(crate) mod credentials;
 mod gauges;
 pub(crate) mod judging;
 pub(crate) mod policies;
+mod provisioning;
 pub(crate) mod reasons;
 mod reload;
 mod said;
@@ -36,6 +37,7 @@ use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
 use crate::policy::{Refusal, Reload};
 use judging::uses;
+use provisioning::Launches;
 use reload::ReloadNews;
 use said::Said;
 use turns::Turns;
@@ -46,6 +48,8 @@ const KEY_PROBLEM: &str = reasons::KEY_UNUSABLE.word;
 const WAITING: &str = "RemovalsWait";
 /// No pod used too many of the pool's machines.
 const LAUNCHES_PAUSED: &str = "LaunchesPaused";
+/// A claim's launch has failed.
+const LAUNCH_FAILED: &str = "FailedToScaleUpGroup";
 /// kproxide removes nothing: too many machines went bad at once.
 const FROZEN: &str = reasons::FROZEN.word;
 /// kproxide does nothing in a Proxmox cluster: its anchor shows a mark that we did not write.
@@ -96,6 +100,7 @@ pub struct Reporter {
     /// Why files of join scripts cannot be read, by their paths.
     join_problems: BTreeMap<Arc<str>, String>,
     turns: Turns,
+    launches: Launches,
     /// The condition Ready of each claim, as it was last seen.
     claims_ready: BTreeMap<Uid, ClaimCondition>,
 }
@@ -142,6 +147,7 @@ impl Reporter {
             lacking: BTreeMap::new(),
             join_problems: BTreeMap::new(),
             turns: Turns::default(),
+            launches: Launches::default(),
             claims_ready: BTreeMap::new(),
         }
     }
@@ -185,7 +191,7 @@ impl Reporter {
         }
         self.obstacles(world, now);
         let count = i64::try_from(orphans.len()).unwrap_or(i64::MAX);
-        self.metrics.orphans.set(count);
+        self.metrics.found.orphans.set(count);
         for orphan in orphans {
             self.orphan(orphan, world, now);
         }
@@ -259,7 +265,8 @@ impl Reporter {
                 ),
             }
         }
-        self.measure(&plan.report, world);
+        self.measure(&plan.report, &anchors, world);
+        self.follow_launches(world);
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
@@ -278,6 +285,9 @@ impl Reporter {
     pub fn note(&mut self, note: &ClaimNote, now: Timestamp) {
         let about = About::claim(&note.claim, &note.uid);
         let (reason, message) = (note.note.reason, note.note.message.clone());
+        if reason == LAUNCH_FAILED {
+            self.count_failure(note);
+        }
         let decision_id = note.decision.as_ref().map(Digest::as_str);
         match note.note.warning {
             true => {
@@ -354,7 +364,7 @@ impl Reporter {
 
     /// Tells every pool, when a freeze begins and, while it lasts, again every few minutes.
     fn freeze(&mut self, frozen: Option<&str>, world: &World, now: Timestamp) {
-        self.metrics.frozen.set(i64::from(frozen.is_some()));
+        self.metrics.found.frozen.set(i64::from(frozen.is_some()));
         if let Some(message) = frozen {
             self.warn_pools_of(None, FROZEN, message, world, now);
         }

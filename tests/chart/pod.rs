@@ -109,6 +109,7 @@ async fn the_flags_and_mounts_follow_the_values() {
         "policies": { "configMaps": [{ "name": "mine" }, { "name": "ours", "optional": false }] },
         "admin": { "address": "[::]", "port": 9090 },
         "dryRun": true,
+        "kproximateMetrics": false,
         "extraArgs": ["--cold-start=0s"],
     }));
     let full = render(&programs, &full).await.unwrap();
@@ -118,6 +119,7 @@ async fn the_flags_and_mounts_follow_the_values() {
         "--policy-dir=/etc/kproxide/policies",
         "--admin-address=[::]:9090",
         "--dry-run",
+        "--kproximate-metrics=false",
         "--cold-start=0s",
     ] {
         assert!(args.contains(&json!(flag)), "{flag} is not in {args:?}");

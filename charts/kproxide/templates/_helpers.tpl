@@ -103,5 +103,6 @@ The flags that the chart sets, each with the value to use in its place: `kproxid
 --log: log
 --log-format: logFormat
 --dry-run: dryRun
+--kproximate-metrics: kproximateMetrics
 {{- end -}}
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kproxide_planner::claim::Note;
-use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
+use kproxide_planner::ids::{ClaimName, ClusterName, Digest, PoolName, Uid};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -71,6 +71,7 @@ impl Default for Rules {
 pub struct ClaimNote {
     pub claim: ClaimName,
     pub uid: Uid,
+    pub pool: PoolName,
     /// Id of the decision that it follows from.
     pub decision: Option<Digest>,
     pub note: Note,

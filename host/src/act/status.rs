@@ -76,6 +76,7 @@ impl Drive {
             let note = ClaimNote {
                 claim: self.name().clone(),
                 uid: self.facts().uid.clone(),
+                pool: self.facts().spec.pool.clone(),
                 decision,
                 note: note.clone(),
             };

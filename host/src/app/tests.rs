@@ -25,6 +25,7 @@ mod explained;
 mod learned;
 mod loops;
 mod machines;
+mod measured;
 mod orphans;
 mod policies;
 mod proxmox;

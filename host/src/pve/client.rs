@@ -28,6 +28,7 @@ use super::limits::{Concurrency, Limits, Worker};
 use super::request::{Call, Params};
 use super::tls::Trust;
 use super::transport::{ANSWER_BYTES_MAX, Endpoint, EndpointError, TransportError, https};
+use crate::metrics::ClusterRequests;
 
 /// How long a connection may take to come about; given to the transport.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,6 +56,7 @@ pub struct Client {
     may_write: Option<MayWrite>,
     /// The endpoint whose word counts, once one has answered.
     pinned: Option<Arc<OnceLock<usize>>>,
+    requests: Option<ClusterRequests>,
 }
 
 /// Asked just before a write leaves.
@@ -92,6 +94,7 @@ impl Client {
             }),
             may_write: None,
             pinned: None,
+            requests: None,
         }
     }
 
@@ -99,6 +102,13 @@ impl Client {
     #[must_use]
     pub fn writing_only_while(mut self, may_write: MayWrite) -> Client {
         self.may_write = Some(may_write);
+        self
+    }
+
+    /// This client, which counts its requests there.
+    #[must_use]
+    pub fn counting(mut self, requests: Option<ClusterRequests>) -> Client {
+        self.requests = requests;
         self
     }
 
@@ -372,6 +382,7 @@ impl Client {
         deadline: Duration,
     ) -> Result<Response<Bytes>, Error> {
         let transport = self.inner.endpoints[endpoint].transport.clone();
+        let asked = Instant::now();
         let answer = match timeout(deadline, transport.oneshot(request)).await {
             Ok(Ok(answer)) if answer.body().len() > ANSWER_BYTES_MAX => {
                 Err(TransportError::TooLarge)
@@ -380,6 +391,9 @@ impl Client {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(TransportError::Deadline(deadline)),
         };
+        if let Some(requests) = &self.requests {
+            requests.count(&call.template(), result(&answer), asked.elapsed());
+        }
         answer.map_err(|cause| {
             let (meaning, executed) = match &cause {
                 TransportError::Connect(_) => (Meaning::Unreachable, Executed::No),
@@ -493,6 +507,32 @@ impl Client {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         use_it(&mut health)
+    }
+}
+
+/// What became of a request, in one of few words.
+fn result(answer: &Result<Response<Bytes>, TransportError>) -> &'static str {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(TransportError::Connect(_)) => return "unreachable",
+        Err(TransportError::Untrusted(_)) => return "untrusted",
+        Err(TransportError::TooLarge) => return "too-large",
+        Err(TransportError::Broken(_)) => return "broken",
+        Err(TransportError::Deadline(_)) => return "deadline",
+    };
+    match answer.status().as_u16() {
+        200..=299 => "ok",
+        400 => "400",
+        401 => "401",
+        403 => "403",
+        404 => "404",
+        500 => "500",
+        501 => "501",
+        503 => "503",
+        595 => "595",
+        596 => "596",
+        599 => "599",
+        _ => "other",
     }
 }
 

@@ -162,6 +162,27 @@ impl Call {
         self
     }
 
+    /// Method and path with a name in place of each value, such as `GET /nodes/{node}/qemu/{vmid}/config`.
+    pub fn template(&self) -> String {
+        let mut template = self.method.to_string();
+        let (mut before, mut separator) = ("", " /");
+        for part in self.path.split('/').skip(1) {
+            let value = match before {
+                "nodes" => Some("{node}"),
+                "qemu" => Some("{vmid}"),
+                "tasks" => Some("{upid}"),
+                "storage" => Some("{storage}"),
+                _ => None,
+            };
+            template.push_str(separator);
+            template.push_str(value.unwrap_or(part));
+            // A value may be the word that comes before another one.
+            before = value.map_or(part, |_| "");
+            separator = "/";
+        }
+        template
+    }
+
     /// The request on the wire, without credentials. The URI has no authority: the transport knows its endpoint.
     pub fn request(&self) -> Request<Bytes> {
         let form = self.params.encoded();
@@ -253,6 +274,33 @@ mod tests {
             )
             .request();
         assert_eq!(request.body().as_ref(), b"command=sh&command=-c%20a%2Bb");
+    }
+
+    #[test]
+    fn a_template_names_no_value() {
+        for (parts, expected) in [
+            (&["nodes"] as &[&str], "GET /nodes"),
+            (&["nodes", "pve1", "qemu"], "GET /nodes/{node}/qemu"),
+            (
+                &["nodes", "qemu", "qemu", "101", "agent", "exec-status"],
+                "GET /nodes/{node}/qemu/{vmid}/agent/exec-status",
+            ),
+            (
+                &["nodes", "pve1", "tasks", "UPID:pve1:0/0:", "status"],
+                "GET /nodes/{node}/tasks/{upid}/status",
+            ),
+            (
+                &["nodes", "pve2", "storage", "local", "content"],
+                "GET /nodes/{node}/storage/{storage}/content",
+            ),
+            (&["access", "permissions"], "GET /access/permissions"),
+        ] {
+            assert_eq!(Call::get(parts).template(), expected);
+        }
+        assert_eq!(
+            Call::delete(&["nodes", "a", "qemu", "7"]).template(),
+            "DELETE /nodes/{node}/qemu/{vmid}"
+        );
     }
 
     #[test]

@@ -3,12 +3,22 @@
 use std::collections::BTreeSet;
 
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::GuestStatus;
-use kproxide_planner::report::{NodeOutcome, NodeReport, PendingOutcome, Report};
+use kproxide_planner::facts::{
+    ClaimFacts, ClusterFacts, GuestStatus, HypervisorFacts, NodeFacts, PolicyRef,
+};
+use kproxide_planner::reasons::Kept;
+use kproxide_planner::report::{
+    AnchorReport, AnchorTrouble, NodeOutcome, NodeReport, PendingOutcome, Report, Why,
+};
 use kproxide_planner::world::World;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Reporter;
-use crate::metrics::KproximateGauges;
+use super::policies::used_by;
+use crate::metrics::{Found, KproximateGauges, Present, Rows};
+
+const MILLI: f64 = 1000.0;
 
 impl Reporter {
     /// A removal is counted when it begins, however long it takes.
@@ -33,48 +43,250 @@ impl Reporter {
         });
     }
 
-    pub(super) fn measure(&self, report: &Report, world: &World) {
-        self.metrics.pending_pods.reset();
-        for shape in &report.pending {
-            let outcome = match &shape.outcome {
-                PendingOutcome::FitsNode(_) => "fits-node",
-                PendingOutcome::Refused(_) => "refused",
-                PendingOutcome::FitsClaim(_) => "machine-coming",
-                PendingOutcome::Launching(_) => "launching",
-                PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
-                PendingOutcome::NotSupported(_) => "not-supported",
-                PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
-                    "not-served"
-                }
-            };
-            self.metrics
-                .pending_pods
-                .with_label_values(&[outcome])
-                .add(i64::from(shape.count));
+    pub(super) fn measure(&self, report: &Report, anchors: &[&AnchorReport], world: &World) {
+        let found = &self.metrics.found;
+        pending(found, report);
+        machines(found, report, world);
+        hypervisors(found, world);
+        clusters(found, anchors, world);
+        pools(found, world);
+        let mut policies = Rows::default();
+        for (PolicyRef { kind, name }, facts) in world.policies() {
+            policies.add(&[kind.as_str(), name, facts.digest.as_str()], 1.0);
         }
-        self.metrics.claims.reset();
-        for claim in world.claims().values() {
-            let phase = format!("{:?}", claim.status.phase).to_lowercase();
-            self.metrics
-                .claims
-                .with_label_values(&[claim.spec.pool.as_str(), &phase])
-                .inc();
+        found.policy_info.show(&policies);
+        let mut refused = Rows::default();
+        for policy in self.refusals.keys() {
+            refused.add(&[policy], 1.0);
         }
-        self.metrics.clusters.reset();
-        for (cluster, inventory) in world.inventories() {
-            let usable = inventory.reachable && inventory.quorate;
-            self.metrics
-                .clusters
-                .with_label_values(&[cluster.as_str()])
-                .set(i64::from(usable));
+        found.policy_refused.show(&refused);
+        // A counter that begins with its first failure shows no increase.
+        for pool in world.pools().keys() {
+            for phase in ["launch", "join", "initialize"] {
+                let failures = &self.metrics.launch_failures;
+                failures.with_label_values(&[pool.as_str(), phase]);
+            }
         }
-        self.metrics.set_kproximate(&kproximate_gauges(world));
+        self.metrics.show_kproximate(&kproximate_gauges(world));
+        self.metrics.retain(&self.present(world));
     }
+
+    fn present(&self, world: &World) -> Present {
+        let claims = || world.claims().values();
+        let pools = world.pools().keys().map(ToString::to_string);
+        let pools = pools.chain(claims().map(|claim| claim.spec.pool.to_string()));
+        let clusters = world.clusters().keys().map(ToString::to_string);
+        let clusters = clusters.chain(claims().map(|claim| claim.spec.cluster.to_string()));
+        let used = world.pools().values().flat_map(used_by);
+        let known = world.policies().keys().map(|policy| &policy.name);
+        let refused = self.refusals.keys();
+        let policies = used.chain(known).chain(refused).map(|it| it.to_string());
+        let mut present = Present::default();
+        present.names.insert("pool", pools.collect());
+        present.names.insert("cluster", clusters.collect());
+        present.names.insert("policy", policies.collect());
+        // One that does not answer has its servers nevertheless.
+        if world.inventories().values().all(|it| it.reachable) {
+            let servers = world.inventories().values();
+            let servers = servers.flat_map(|it| it.hypervisors.keys());
+            let servers = servers.chain(claims().map(ClaimFacts::hypervisor));
+            let servers = servers.map(ToString::to_string).collect();
+            present.names.insert("hypervisor", servers);
+        }
+        present
+    }
+}
+
+fn pending(found: &Found, report: &Report) {
+    let (mut pending, mut unhelped) = (Rows::default(), Rows::default());
+    for shape in &report.pending {
+        let count = f64::from(shape.count);
+        let outcome = match &shape.outcome {
+            PendingOutcome::FitsNode(_) => "fits-node",
+            PendingOutcome::Refused(_) => "refused",
+            PendingOutcome::FitsClaim(_) => "machine-coming",
+            PendingOutcome::Launching(_) => "launching",
+            PendingOutcome::Unhelped(_) | PendingOutcome::NoPool => "unhelped",
+            PendingOutcome::NotSupported(_) => "not-supported",
+            PendingOutcome::Expendable { .. } | PendingOutcome::OtherScheduler { .. } => {
+                "not-served"
+            }
+        };
+        pending.add(&[outcome], count);
+        if let PendingOutcome::Unhelped(whys) = &shape.outcome {
+            for (pool, why) in whys {
+                unhelped.add(&[pool.as_str(), &why_word(why)], count);
+            }
+        }
+    }
+    found.pending_pods.show(&pending);
+    found.unhelped_pods.show(&unhelped);
+}
+
+fn machines(found: &Found, report: &Report, world: &World) {
+    let (mut claims, mut nodes, mut kept) = (Rows::default(), Rows::default(), Rows::default());
+    for claim in world.claims().values() {
+        let pool = claim.spec.pool.as_str();
+        let phase = format!("{:?}", claim.status.phase).to_lowercase();
+        claims.add(&[pool, &phase], 1.0);
+        if let Some(node) = world.node_of(claim) {
+            let (cluster, server) = (claim.spec.cluster.as_str(), claim.hypervisor());
+            nodes.add(&[pool, cluster, server, state(claim, node.facts)], 1.0);
+        }
+    }
+    for node in &report.nodes {
+        if let NodeOutcome::Kept(why) = &node.outcome {
+            kept.add(&[node.pool.as_str(), &kept_word(why)], 1.0);
+        }
+    }
+    found.claims.show(&claims);
+    found.nodes.show(&nodes);
+    found.kept_nodes.show(&kept);
+}
+
+fn state(claim: &ClaimFacts, node: &NodeFacts) -> &'static str {
+    if claim.status.phase > Phase::Initialized {
+        "draining"
+    } else if !node.ready {
+        "not-ready"
+    } else if node.unschedulable {
+        "cordoned"
+    } else {
+        "ready"
+    }
+}
+
+fn hypervisors(found: &Found, world: &World) {
+    let mut online = Rows::default();
+    let (mut cores, mut memory): ([Rows; 3], [Rows; 3]) = Default::default();
+    for (name, inventory) in world.inventories() {
+        let Some(cluster) = world.clusters().get(name) else {
+            continue;
+        };
+        for (server, facts) in &inventory.hypervisors {
+            let labels = [name.as_str(), server];
+            let answers = inventory.reachable && inventory.answers(server);
+            online.add(&labels, f64::from(u8::from(answers)));
+            let (of_cores, of_memory) = amounts(cluster, facts);
+            for (rows, amount) in cores.iter_mut().zip(of_cores) {
+                rows.add(&labels, amount);
+            }
+            for (rows, amount) in memory.iter_mut().zip(of_memory) {
+                rows.add(&labels, amount);
+            }
+        }
+    }
+    found.hypervisor_online.show(&online);
+    for (amounts, [capacity, given, free]) in [
+        (&found.hypervisor_cores, cores),
+        (&found.hypervisor_memory, memory),
+    ] {
+        amounts.capacity.show(&capacity);
+        amounts.given.show(&given);
+        amounts.free.show(&free);
+    }
+}
+
+/// Of cores, and of bytes of memory: what there is, what is promised, and what may still be promised. Machines that
+/// Proxmox does not list yet, for some seconds, are not in it.
+fn amounts(cluster: &ClusterFacts, facts: &HypervisorFacts) -> ([f64; 3], [f64; 3]) {
+    let free = |all: f64, overcommit: f64, kept: f64, given: f64| {
+        (all * overcommit - kept - given).max(0.0)
+    };
+    let (threads, promised) = (f64::from(facts.threads), facts.committed_threads as f64);
+    let kept = cluster.system_reserved_milli_cores as f64 / MILLI;
+    let cores = [
+        threads,
+        promised,
+        free(threads, cluster.overcommit_cpu, kept, promised),
+    ];
+    let bytes = facts.memory_bytes as f64;
+    let promised = facts.committed_memory_bytes.max(facts.memory_used_bytes) as f64;
+    let kept = cluster.system_reserved_memory_bytes as f64;
+    let memory = [
+        bytes,
+        promised,
+        free(bytes, cluster.overcommit_memory, kept, promised),
+    ];
+    (cores, memory)
+}
+
+fn clusters(found: &Found, anchors: &[&AnchorReport], world: &World) {
+    let (mut reachable, mut problems) = (Rows::default(), Rows::default());
+    for (cluster, inventory) in world.inventories() {
+        let usable = inventory.reachable && inventory.quorate;
+        reachable.add(&[cluster.as_str()], f64::from(u8::from(usable)));
+    }
+    for anchor in anchors {
+        let problem = match anchor.trouble {
+            AnchorTrouble::Missing => "missing",
+            AnchorTrouble::Stuck => "stuck",
+            AnchorTrouble::Unproven => "unproven",
+            AnchorTrouble::Foreign => "foreign",
+        };
+        problems.add(&[anchor.cluster.as_str(), problem], 1.0);
+    }
+    found.cluster_reachable.show(&reachable);
+    found.anchor_problem.show(&problems);
+}
+
+fn pools(found: &Found, world: &World) {
+    let mut paused = Rows::default();
+    let (mut least, mut most) = (Rows::default(), Rows::default());
+    let (mut cores, mut memory) = (Rows::default(), Rows::default());
+    for (name, pool) in world.pools() {
+        let labels = [name.as_str()];
+        paused.add(&labels, f64::from(u8::from(pool.paused)));
+        least.add(&labels, pool.min_nodes.into());
+        most.add(&labels, pool.max_nodes.into());
+        if let Some(milli_cores) = pool.max_milli_cores {
+            cores.add(&labels, milli_cores as f64 / MILLI);
+        }
+        if let Some(bytes) = pool.max_memory_bytes {
+            memory.add(&labels, bytes as f64);
+        }
+    }
+    found.pool_paused.show(&paused);
+    found.pool_min_nodes.show(&least);
+    found.pool_max_nodes.show(&most);
+    found.pool_max_cores.show(&cores);
+    found.pool_max_memory.show(&memory);
+}
+
+fn why_word(why: &Why) -> String {
+    if let Why::Misfit(misfit) = why {
+        word(misfit)
+    } else if let Why::Limit(limit) = why {
+        word(limit)
+    } else if let Why::Unusable(unusable) = why {
+        word(unusable)
+    } else {
+        word(why)
+    }
+}
+
+fn kept_word(why: &Kept) -> String {
+    if let Kept::Held(hold) = why {
+        word(hold)
+    } else if let Kept::GivenUp(given_up) = why {
+        word(given_up)
+    } else {
+        word(why)
+    }
+}
+
+/// The variant's name. There are as many as the enum has.
+fn word(reason: &impl Serialize) -> String {
+    let name = match serde_json::to_value(reason) {
+        Ok(Value::String(name)) => Some(name),
+        Ok(Value::Object(fields)) => fields.into_iter().next().map(|(name, _)| name),
+        Ok(_) | Err(_) => None,
+    };
+    name.unwrap_or_else(|| "Other".to_owned())
 }
 
 /// kproximate's numbers, from claims, the inventory and their Nodes.
 fn kproximate_gauges(world: &World) -> KproximateGauges {
-    const MILLI: f64 = 1000.0;
     let mut gauges = KproximateGauges::default();
     for claim in world.claims().values() {
         let guest = world

@@ -102,7 +102,7 @@ impl Reporter {
         if decision.is_some() {
             self.metrics
                 .launches
-                .with_label_values(&[pool.as_str(), &hypervisor.to_string()])
+                .with_label_values(&[pool.as_str(), hypervisor.cluster.as_str(), &hypervisor.name])
                 .inc();
         } else if self.kube.is_some() {
             return;

@@ -317,7 +317,7 @@ impl Lab {
                 .guest
                 .as_ref()
                 .map_or_else(PathBuf::new, Guest::join_dir),
-            metrics: Metrics::new().unwrap(),
+            metrics: Metrics::new(true).unwrap(),
         });
         Host {
             actor,

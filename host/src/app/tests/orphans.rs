@@ -206,7 +206,10 @@ async fn f50_nothing_is_destroyed_while_a_hypervisor_is_silent() {
     let metrics = app.metrics();
     let story = async {
         sleep(3 * HOUR).await;
-        assert_eq!((metrics.orphans.get(), metrics.frozen.get()), (1, 0));
+        assert_eq!(
+            (metrics.found.orphans.get(), metrics.found.frozen.get()),
+            (1, 0)
+        );
         host.stop.cancel();
     };
     let ((), ended) = tokio::join!(story, app.run());
