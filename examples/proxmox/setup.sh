@@ -9,8 +9,8 @@ usage() {
 usage: setup.sh [--storage NAME] [options]
 
 Makes what kproxide needs in this Proxmox cluster: a pool, a user with an API token of the least rights, and from a
-distribution's cloud image a VM template on each server, or one in all on a shared storage. It prints the values that
-you give to kproxide. What is there already stays: run it again when you have added a server.
+distribution's cloud image a VM template on each server, or one in all on a shared storage. It prints what `kproxide
+init` asks for. What is there already stays: run it again when you have added a server.
 
   --storage NAME     the storage of templates and machines; needed if there are several. Repeatable: the first holds
                      the templates, and kproxide may use all
@@ -463,25 +463,21 @@ make_token() {
   fi
 }
 
-# What kproxide asks for. The secret is shown whatever happened: Proxmox shows it once.
+# What `kproxide init` asks for, under the names of its flags. The secret is shown whatever happened: Proxmox shows it
+# once.
 tell() {
-  local server file endpoints="" fingerprints=""
-  for server in "${servers[@]}"; do
-    file=$PVE/nodes/$server/pveproxy-ssl.pem
-    [[ -f $file ]] || file=$PVE/nodes/$server/pve-ssl.pem
-    endpoints+=" https://${address[$server]}:8006"
-    fingerprints+=" $(openssl x509 -noout -fingerprint -sha256 -in "$file" | cut -d = -f 2)"
-  done
+  local file=$PVE/nodes/$here/pveproxy-ssl.pem
+  [[ -f $file ]] || file=$PVE/nodes/$here/pve-ssl.pem
   cat <<TEXT
 
-These are the values for kproxide:
-  endpoints:${endpoints}
-  fingerprints:${fingerprints}
+\`kproxide init\` asks for these. It learns of the other servers from this one:
+  endpoint: https://${address[$here]}:8006
+  fingerprint: $(openssl x509 -noout -fingerprint -sha256 -in "$file" | cut -d = -f 2)
   token-id: $user!$token
   token-secret: ${secret:-was shown when the token was made. To get a new one: setup.sh --new-token}
   pool: $pool
-  vmidRange: $vmid_range
-  template: $template, placement $placement
+  vmid-range: $vmid_range
+  template: $template
 TEXT
   secret=""
 }

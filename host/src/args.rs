@@ -1,5 +1,8 @@
 //! The command line: raw flags and their help. [`crate::config`] gives them meaning.
 
+#[cfg(feature = "init")]
+mod init;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -9,6 +12,9 @@ use kproxide_planner::facts::LabelSelector;
 
 use crate::labels::is_path_part;
 use crate::period::parse_period;
+
+#[cfg(feature = "init")]
+pub use init::{Image, Init, Way};
 
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
@@ -38,6 +44,12 @@ pub enum Command {
     #[cfg(feature = "simulator")]
     #[command(subcommand)]
     Simulate(Simulate),
+    /// Write what an installation needs: values for the chart, Secrets, and a page with the commands that come next
+    ///
+    /// It asks, shows each certificate before it sends anything to a server, and offers what Proxmox has. It reads Proxmox
+    /// and Kubernetes, and writes one folder. It ends with what `kproxide doctor` finds.
+    #[cfg(feature = "init")]
+    Init(Box<Init>),
     /// Show what kproxide would do with the objects of files or of a cluster; it writes nothing
     ///
     /// It asks the controller's own planner and policies, once: a limit such as scaleDown.budget of a NodePool holds as

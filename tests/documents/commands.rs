@@ -159,6 +159,14 @@ impl Place {
         let built = "target/wasm32-unknown-unknown/release";
         fs::create_dir_all(at(built)).unwrap();
         fs::write(at(built).join("prefer.wasm"), b"\0asm").unwrap();
+        fs::create_dir(at("kproxide")).unwrap();
+        symlink(
+            root().join("examples/values/minimal.yaml"),
+            at("kproxide/values.yaml"),
+        )
+        .unwrap();
+        let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: kproxide}}";
+        fs::write(at("kproxide/secrets.yaml"), namespace).unwrap();
         fs::create_dir(at("bin")).unwrap();
         for name in STAND_INS {
             let stand_in = root().join("tests/documents/stand-in");

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::{NodeSpec, Pace};
 use kproxide_simulator::physics::{Guests, Join};
+use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::Version;
 use kproxide_simulator::serve::{Served, Setting, SimulatedKube};
 use kproxide_testkit::{eventually, free_port};
@@ -18,7 +19,7 @@ use crate::cluster::Cluster;
 use crate::{LOCAL, bare, repository, succeeded, token};
 
 /// For what takes seconds on an idle computer, in a program that is not optimized.
-const SOON: Duration = Duration::from_secs(240);
+pub(crate) const SOON: Duration = Duration::from_secs(240);
 
 #[expect(
     clippy::disallowed_methods,
@@ -28,7 +29,20 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn kproxide(arguments: &[&str]) -> Command {
+/// Servers on the wire, and a Kubernetes, where nothing takes time.
+pub(crate) fn setting(topology: Topology) -> Setting {
+    Setting {
+        seed: 1,
+        now: now(),
+        topology,
+        guests: Guests::instant(),
+        pace: Pace::INSTANT,
+        pve_port: 0,
+        cluster: kproxide_simulator::serve::Cluster::Simulated { port: 0 },
+    }
+}
+
+pub(crate) fn kproxide(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kproxide"));
     command
         .args(arguments)
@@ -44,17 +58,12 @@ async fn kproxide_makes_a_machine_with_the_token_and_the_template_that_were_made
     for version in [Version::V9, Version::V8] {
         let topology = bare(version);
         let served = Served::start(Setting {
-            seed: 1,
-            now: now(),
-            topology: topology.clone(),
             guests: Guests {
                 join: Join::OnExec,
                 taints: vec![json!({"key": "kproxide.dev/unregistered", "effect": "NoExecute"})],
                 ..Guests::instant()
             },
-            pace: Pace::INSTANT,
-            pve_port: 0,
-            cluster: kproxide_simulator::serve::Cluster::Simulated { port: 0 },
+            ..setting(topology.clone())
         })
         .await
         .unwrap();

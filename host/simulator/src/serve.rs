@@ -55,7 +55,11 @@ pub enum Cluster {
 /// The running world. Dropping it ends everything in it; Nodes in a real cluster stay as they are and fall silent.
 pub struct Served {
     pub pve: Pve,
+    /// Reaches the first server that is up.
     pub pve_wire: Wire,
+    /// The second and all further servers by themselves: at 127.0.0.2, 127.0.0.3 and so on, with the port of `pve_wire`. None
+    /// where the operating system has no such addresses, or the port is taken.
+    pub member_wires: Vec<Wire>,
     /// None where the machines join a real cluster.
     pub kube: Option<SimulatedKube>,
     /// The topology's first API token.
@@ -114,12 +118,15 @@ impl Served {
                 secret: token.secret.clone(),
             })
         });
+        let servers = topology.hypervisors.iter().map(|it| it.name.clone());
+        let servers: Vec<String> = servers.collect();
         let pve = Pve::new(topology, clock, seed);
         let options = Options {
             idle: Some(PVE_IDLE),
             ..loopback(pve_port)
         };
         let pve_wire = Wire::serve(whole(pve.service_with_control()), options).await?;
+        let member_wires = serve_members(&pve, &pve_wire, servers).await;
         let (api, kube) = match cluster {
             Cluster::Real(api) => (api, None),
             Cluster::Simulated { port } => {
@@ -144,6 +151,7 @@ impl Served {
         Ok(Self {
             pve,
             pve_wire,
+            member_wires,
             kube,
             token,
             physics,
@@ -205,6 +213,29 @@ impl SimulatedKube {
         });
         format!("{config:#}\n")
     }
+}
+
+/// Each server but the first at an address of its own, with the port that all have, as Proxmox's have 8006.
+async fn serve_members(pve: &Pve, first: &Wire, servers: Vec<String>) -> Vec<Wire> {
+    let mut wires = Vec::new();
+    for (number, server) in (1u8..=250).zip(&servers) {
+        if number == 1 {
+            pve.set_served(server, None, first.fingerprint());
+            continue;
+        }
+        let options = Options {
+            address: SocketAddr::from((Ipv4Addr::new(127, 0, 0, number), first.address().port())),
+            idle: Some(PVE_IDLE),
+            ..Options::default()
+        };
+        let service = whole(pve.service_with_control());
+        if let Ok(wire) = first.beside(service, options).await {
+            let address = wire.address().ip().to_string();
+            pve.set_served(server, Some(address), wire.fingerprint());
+            wires.push(wire);
+        }
+    }
+    wires
 }
 
 fn loopback(port: u16) -> Options {

@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -68,7 +68,7 @@ impl Default for Options {
 /// An API that is being served. Dropping it cuts all connections.
 pub struct Wire {
     address: SocketAddr,
-    ca_pem: String,
+    authority: Arc<Authority>,
     fingerprint: String,
     _connections: JoinSet<()>,
 }
@@ -85,21 +85,48 @@ impl Wire {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        let authority = Arc::new(Authority::make()?);
+        Wire::of(authority, service, options).await
+    }
+
+    /// As [`Self::serve`], with another certificate of the same authority: another server of the same cluster.
+    pub async fn beside<S, B>(&self, service: S, options: Options) -> Result<Wire, WireError>
+    where
+        S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Wire::of(self.authority.clone(), service, options).await
+    }
+
+    async fn of<S, B>(
+        authority: Arc<Authority>,
+        service: S,
+        options: Options,
+    ) -> Result<Wire, WireError>
+    where
+        S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let Options {
             address,
-            names,
+            mut names,
             idle,
         } = options;
+        names.push(address.ip().to_string());
         let listen = |source| WireError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let certificate = Certificate::make(names)?;
+        let certificate = authority.certificate(names)?;
         let acceptor = certificate.acceptor()?;
         let mut connections = JoinSet::new();
         connections.spawn(accept(listener, acceptor, service, idle));
         Ok(Wire {
             address,
-            ca_pem: certificate.ca_pem,
+            authority,
             fingerprint: certificate.fingerprint,
             _connections: connections,
         })
@@ -117,7 +144,7 @@ impl Wire {
 
     /// The certificate of the authority that signed the server's, as PEM.
     pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
+        &self.authority.pem
     }
 
     /// The SHA-256 fingerprint of the server's certificate, as `AA:BB:…`.
@@ -284,46 +311,62 @@ impl Activity {
     }
 }
 
-/// A server's certificate with the authority that signed it, like those that a Proxmox installation makes for itself.
+/// What signs the servers' certificates, like the one that a Proxmox installation makes for itself.
+struct Authority {
+    pem: String,
+    der: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A server's certificate with the authority that signed it.
 struct Certificate {
-    ca_pem: String,
     fingerprint: String,
-    chain: Vec<rustls::pki_types::CertificateDer<'static>>,
+    chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Certificate {
-    fn make(names: Vec<String>) -> Result<Certificate, rcgen::Error> {
-        let authority_key = KeyPair::generate()?;
-        let mut authority = CertificateParams::new(Vec::new())?;
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        authority
+impl Authority {
+    fn make() -> Result<Authority, rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params
             .distinguished_name
             .push(DnType::CommonName, "Simulated cluster CA");
-        let ca = authority.self_signed(&authority_key)?;
-        let issuer = Issuer::new(authority, authority_key);
+        let certificate = params.self_signed(&key)?;
+        Ok(Authority {
+            pem: certificate.pem(),
+            der: certificate.der().clone(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    fn certificate(&self, names: Vec<String>) -> Result<Certificate, rcgen::Error> {
         let mut all = vec!["localhost".to_owned(), Ipv4Addr::LOCALHOST.to_string()];
         all.extend(names);
+        all.sort();
+        all.dedup();
         let mut server = CertificateParams::new(all)?;
         server
             .distinguished_name
             .push(DnType::CommonName, "Simulated server");
         let key = KeyPair::generate()?;
-        let leaf = server.signed_by(&key, &issuer)?;
+        let leaf = server.signed_by(&key, &self.issuer)?;
         let hash: [u8; 32] = Sha256::digest(leaf.der()).into();
         Ok(Certificate {
-            ca_pem: ca.pem(),
             fingerprint: hash
                 .iter()
                 .map(|byte| format!("{byte:02X}"))
                 .collect::<Vec<_>>()
                 .join(":"),
-            chain: vec![leaf.der().clone(), ca.der().clone()],
+            chain: vec![leaf.der().clone(), self.der.clone()],
             key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
         })
     }
+}
 
+impl Certificate {
     fn acceptor(&self) -> Result<TlsAcceptor, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)

@@ -11,6 +11,8 @@ use super::plan::print;
 use super::run::{connect, connect_by};
 use crate::args::{DoctorArgs, FailOn, Format};
 use crate::clock::Clock;
+#[cfg(feature = "init")]
+use crate::doctor::Report;
 use crate::doctor::{Files, Finding, Installation, Level, Scripts, Sources, Values, examine};
 use crate::kube::access::Account;
 use crate::kube::client::{Client, ConnectError};
@@ -143,6 +145,35 @@ fn of_values(
         place: "this computer".to_owned(),
     };
     Ok((sources, Vec::new()))
+}
+
+/// What is wrong with the chart's values before anything is installed. `files`: what the pod will have mounted, by path.
+///
+/// # Errors
+/// Policies cannot run here, or the text holds no values.
+#[cfg(feature = "init")]
+pub(super) async fn findings(
+    text: &str,
+    files: Files,
+    namespace: &str,
+) -> Result<Report, Box<dyn Error>> {
+    let values = Values::read("values.yaml", text).map_err(|bad| bad.to_string())?;
+    let sources = Sources {
+        kube: None,
+        objects: values.objects,
+        connect: connect_with(CREDENTIALS.to_owned(), files.clone()),
+        policies: Library::new(Engine::new(Execution::Blocking)?),
+        scripts: Scripts::Mounted {
+            folder: JOIN.to_owned(),
+            files,
+        },
+        namespace: namespace.to_owned(),
+        name: "kproxide".to_owned(),
+        account: None,
+        clock: Clock::starting_at(Clock::System.now()),
+        place: "this computer".to_owned(),
+    };
+    Ok(examine(&sources, Vec::new()).await?)
 }
 
 /// With the credentials and certificates that the controller's pod has at their paths.

@@ -108,6 +108,10 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<Exit> {
             | RemoteError::Token(_) => Exit::BadInput,
         });
     }
+    #[cfg(feature = "init")]
+    if let Some(problem) = error.downcast_ref::<super::init::Problem>() {
+        return Some(problem.exit);
+    }
     let is_bad = error.is::<Mistake>()
         || error.is::<Trouble>()
         || error.is::<BadInput>()

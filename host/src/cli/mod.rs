@@ -5,6 +5,8 @@ mod crds;
 mod demo;
 mod doctor;
 mod exit;
+#[cfg(feature = "init")]
+mod init;
 mod plan;
 pub mod policy;
 #[cfg(test)]
@@ -46,6 +48,8 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Demo(args) => return demo::run(&args, &mut out),
         #[cfg(feature = "simulator")]
         Command::Simulate(Simulate::Serve(args)) => return simulate::serve(&args, &mut out),
+        #[cfg(feature = "init")]
+        Command::Init(args) => return init::run(&args, &mut out),
         Command::Plan(args) => return plan::run(&args, &mut out),
         Command::Explain(args) => return plan::explain(&args, &mut out),
         Command::Doctor(args) => return doctor::run(&args, &mut out),

@@ -200,6 +200,7 @@ async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
             }
             Err(error) => Err(error),
         },
+        "GET /nodes" => shown!(client.members()),
         // With the number that was asked for, which the answer repeats.
         "GET /cluster/nextid" => {
             let number = recording.body["data"].as_str().unwrap_or("101");
@@ -394,6 +395,46 @@ async fn recorded_answers_are_read_right() {
             .await
             .unwrap()
             .quorate
+    );
+
+    let status = |path: &str| {
+        let local = |name: &str, local: u8| json!({"type": "node", "name": name, "local": local, "online": 1, "ip": format!("10.0.0.{local}")});
+        (path == "/cluster/status")
+            .then(|| json!([{"type": "cluster"}, local("pve2", 0), local("pve1", 1)]))
+    };
+    let members = client_of("c2-nodes", status).members().await.unwrap();
+    let known: Vec<String> = members
+        .iter()
+        .map(|it| {
+            let fingerprint = it.fingerprint.unwrap().to_string();
+            format!(
+                "{} {:?} {} {}",
+                it.name,
+                it.address,
+                it.is_local,
+                &fingerprint[..8]
+            )
+        })
+        .collect();
+    assert_eq!(
+        known,
+        [
+            "pve1 Some(\"10.0.0.1\") true D3:1E:A4",
+            "pve2 Some(\"10.0.0.0\") false FF:6C:38"
+        ]
+    );
+    let listed = |path: &str| (path == "/nodes").then(|| json!([]));
+    let members = client_of("c3-nq-status", listed).members().await.unwrap();
+    let seen: Vec<_> = members
+        .iter()
+        .map(|it| (it.address.as_deref(), it.is_online, it.fingerprint))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (Some("10.99.0.1"), true, None),
+            (Some("10.99.0.2"), false, None)
+        ]
     );
 
     let config = client_of("config-after", |_| None)

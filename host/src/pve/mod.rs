@@ -36,6 +36,8 @@ pub mod task;
 
 pub mod inventory;
 
+pub mod members;
+
 pub mod vm_config;
 pub mod volumes;
 

@@ -47,6 +47,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
         } else if path.ends_with("/nextid") {
             data(json!("101"))
         } else if path.ends_with("/cluster/status")
+            || path.ends_with("/json/nodes")
             || path.ends_with("/resources")
             || path.ends_with("/content")
             || path.ends_with("/network")
@@ -67,6 +68,7 @@ pub(super) async fn every_request() -> Vec<Request<Bytes>> {
     let client = Client::new(vec![endpoint], source, Concurrency::default());
 
     client.inventory().await.unwrap();
+    client.members().await.unwrap();
     client.missing_privileges(&Scope::default()).await.unwrap();
     client.permissions(None).await.unwrap();
     client.bridges("pve1").await.unwrap();

@@ -26,7 +26,8 @@ pub(crate) async fn list(call: Call) -> Answer {
             object.remove("cgroup-mode");
             object.remove("hastate");
         }
-        entry["ssl_fingerprint"] = fingerprint(&node.name).into();
+        let made_up = || fingerprint(&node.name);
+        entry["ssl_fingerprint"] = node.fingerprint.clone().unwrap_or_else(made_up).into();
         entry
     }))
 }

@@ -79,6 +79,10 @@ pub(crate) struct Node {
     pub(crate) broadcast_offset: Duration,
     pub(crate) broadcasts: u64,
     pub(crate) status: Option<NodeStatus>,
+    /// Where it is really served, if it is.
+    pub(crate) address: Option<String>,
+    /// Of the certificate that it really shows.
+    pub(crate) fingerprint: Option<String>,
 }
 
 /// How a server behaves towards the others.
@@ -488,6 +492,8 @@ impl Node {
             broadcast_offset: Duration::from_secs_f64(broadcast_offset_s.unwrap_or(drawn_offset_s)),
             broadcasts: 0,
             status: None,
+            address: None,
+            fingerprint: None,
         }
     }
 
@@ -497,7 +503,8 @@ impl Node {
 
     /// The address that other servers and clients reach it at.
     pub(crate) fn ip(&self) -> String {
-        format!("10.99.0.{}", self.id)
+        let made_up = || format!("10.99.0.{}", self.id);
+        self.address.clone().unwrap_or_else(made_up)
     }
 }
 

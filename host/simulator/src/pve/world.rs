@@ -42,6 +42,15 @@ impl Pve {
         }
     }
 
+    /// Says where a hypervisor is served, and the fingerprint of the certificate that it shows there. Without an address the
+    /// made-up one stays.
+    pub fn set_served(&self, name: &str, address: Option<String>, fingerprint: &str) {
+        if let Some(node) = self.state().nodes.get_mut(name) {
+            node.address = address;
+            node.fingerprint = Some(fingerprint.to_owned());
+        }
+    }
+
     /// Makes a hypervisor take connections without ever answering them, or answer again. Its machines go on.
     pub fn set_hypervisor_hung(&self, name: &str, hung: bool) {
         if let Some(node) = self.state().nodes.get_mut(name) {

@@ -1,0 +1,384 @@
+//! One Proxmox cluster: nothing is sent to it before its certificate is confirmed.
+
+use std::fs;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::future::join_all;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::Problem;
+use super::ask::{Asker, Question};
+use super::given::{Given, UNNAMED};
+use crate::pve::auth::Credentials;
+use crate::pve::client::Client;
+use crate::pve::inventory::Inventory;
+use crate::pve::limits::Concurrency;
+use crate::pve::members::{Greeting, Member, fingerprint, greet};
+use crate::pve::tls::{Fingerprint, Trust, TrustFailure};
+
+/// As many as a ProxmoxCluster may have.
+const ENDPOINTS_MAX: usize = 16;
+const PORT: &str = "8006";
+/// The defaults of the API and of the chart.
+pub(super) const POOL: &str = "kproxide";
+pub(super) const VMID_RANGE: (u32, u32) = (20_000, 20_999);
+
+/// By what the servers' certificates are known.
+pub(super) enum Trusted {
+    /// One for each server.
+    Fingerprints(Vec<Fingerprint>),
+    /// The authority's certificate as PEM.
+    Authority(PathBuf, Vec<u8>),
+    /// A public authority vouches.
+    Publicly,
+}
+
+/// What is known and wished of a Proxmox cluster.
+pub(super) struct Cluster {
+    pub(super) name: String,
+    pub(super) endpoints: Vec<String>,
+    pub(super) trusted: Trusted,
+    pub(super) token_id: String,
+    pub(super) token_secret: SecretString,
+    pub(super) pool: String,
+    pub(super) vmid_range: (u32, u32),
+    /// Where machines are made.
+    pub(super) servers: Vec<String>,
+    pub(super) inventory: Inventory,
+    pub(super) client: Client,
+}
+
+impl Trusted {
+    fn trust(&self) -> Trust {
+        match self {
+            Self::Fingerprints(all) => Trust::Fingerprints(all.clone()),
+            Self::Authority(path, pem) => Trust::Ca(path.clone(), pem.clone()),
+            Self::Publicly => Trust::System,
+        }
+    }
+}
+
+impl Cluster {
+    /// # Errors
+    /// Proxmox is not reachable, not the one that is meant, or refuses; or an answer is missing.
+    pub(super) async fn ask(
+        asker: Asker,
+        out: &mut impl Write,
+        name: &str,
+        given: &Given,
+    ) -> Result<Self, Problem> {
+        let flag = |flag: &str| match name {
+            UNNAMED => flag.to_owned(),
+            name => format!("{flag} {name}=…"),
+        };
+        let mut endpoints = given.endpoints.clone();
+        if endpoints.is_empty() {
+            let question = Question {
+                text: "Address of any server of the Proxmox cluster, such as https://10.0.0.1:8006",
+                flag: &flag("--endpoint"),
+            };
+            endpoints.push(asker.text(question, None, None, &check_url)?);
+        }
+        for url in &mut endpoints {
+            *url =
+                address(url).map_err(|why| Problem::input(format!("--endpoint {url}: {why}")))?;
+        }
+        let mut trusted = confirm(asker, out, given, &endpoints, &flag("--fingerprint")).await?;
+
+        let question = Question {
+            text: "API token, such as kproxide@pve!autoscaler",
+            flag: &flag("--token-id"),
+        };
+        let is_id = |id: &str| match Credentials::token(id, "a") {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        let token_id = asker.text(question, given.token_id.as_deref(), None, &is_id)?;
+        let question = Question {
+            text: "The token's secret",
+            flag: &flag("--token-secret-file"),
+        };
+        let is_secret = |secret: &str| match Credentials::token(&token_id, secret) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        let token_secret = asker.secret(question, given.token_secret.as_deref(), &is_secret)?;
+        let credentials = Credentials::token(&token_id, token_secret.expose_secret());
+        let credentials = Arc::new(move || credentials.clone());
+        let concurrency = Concurrency::default();
+        let client = Client::https(&endpoints, &trusted.trust(), credentials, concurrency);
+        let client = client.map_err(|error| Problem::proxmox(crate::chain::chain(&error)))?;
+        let failed = |error: crate::pve::error::Error| Problem::proxmox(error.chain());
+        let version = client.version().await.map_err(failed)?;
+        let members = client.members().await.map_err(failed)?;
+        let inventory = client.inventory().await.map_err(failed)?;
+        let names: Vec<&str> = members.iter().map(|it| it.name.as_str()).collect();
+        writeln!(
+            out,
+            "Proxmox VE {}, servers: {}",
+            version.version,
+            names.join(", ")
+        )?;
+        let notes = reach(&mut endpoints, &mut trusted, &members).await;
+        for note in notes {
+            writeln!(out, "{note}")?;
+        }
+
+        let pool = ask_pool(asker, given, &inventory, &flag("--pool"))?;
+        let question = Question {
+            text: "VMIDs of the machines, which nobody else uses",
+            flag: &flag("--vmid-range"),
+        };
+        let (first, last) = VMID_RANGE;
+        let range = asker.text(
+            question,
+            given.vmid_range.as_deref(),
+            Some(&format!("{first}-{last}")),
+            &|text| vmid_range(text).map(|_| ()),
+        )?;
+        let mut all: Vec<String> = inventory
+            .hypervisors
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        all.sort();
+        let question = Question {
+            text: "Servers on which machines are made",
+            flag: &flag("--server"),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            endpoints,
+            trusted,
+            token_id,
+            token_secret,
+            pool,
+            vmid_range: vmid_range(&range).map_err(Problem::input)?,
+            servers: asker.some(question, &given.servers, &all)?,
+            inventory,
+            client,
+        })
+    }
+
+    /// Machines may be made on each server, also on those to come.
+    pub(super) fn has_all_servers(&self) -> bool {
+        self.servers.len() == self.inventory.hypervisors.len()
+    }
+}
+
+/// By whom the certificate of the endpoints is vouched for.
+async fn confirm(
+    asker: Asker,
+    out: &mut impl Write,
+    given: &Given,
+    endpoints: &[String],
+    flag: &str,
+) -> Result<Trusted, Problem> {
+    if let Some(path) = &given.ca_file {
+        let pem = fs::read(path)
+            .map_err(|error| Problem::input(format!("--ca-file {}: {error}", path.display())))?;
+        let trusted = Trusted::Authority(path.clone(), pem);
+        return all_shown(endpoints, trusted).await;
+    }
+    if !given.fingerprints.is_empty() {
+        let read = given.fingerprints.iter().map(|text| text.parse());
+        let read: Result<Vec<Fingerprint>, _> = read.collect();
+        let read = read.map_err(|error| Problem::input(format!("--fingerprint: {error}")))?;
+        return all_shown(endpoints, Trusted::Fingerprints(read)).await;
+    }
+    if let Ok(trusted) = all_shown(endpoints, Trusted::Publicly).await {
+        writeln!(
+            out,
+            "{}: a public authority vouches for its certificate",
+            endpoints.join(", ")
+        )?;
+        return Ok(trusted);
+    }
+    let mut confirmed = Vec::new();
+    for url in endpoints {
+        let seen = fingerprint(url).await;
+        let seen = seen.map_err(|why| Problem::proxmox(format!("{url}: {why}")))?;
+        if asker == Asker::Nobody {
+            return Err(Problem::input(format!(
+                "{url} shows a certificate with the fingerprint {seen}, which nobody has confirmed: compare it with what setup.sh printed, and give {flag} (or --ca-file)"
+            )));
+        }
+        writeln!(
+            out,
+            "\n{url} shows a certificate with this SHA-256 fingerprint:\n  {seen}\nsetup.sh prints it, and Proxmox shows it at the server, under System > Certificates."
+        )?;
+        out.flush()?;
+        if !asker.confirms("Is it the same?", None)? {
+            return Err(Problem::proxmox(format!(
+                "the certificate of {url} is not confirmed. Nothing was sent to it"
+            )));
+        }
+        confirmed.push(seen);
+    }
+    Ok(Trusted::Fingerprints(confirmed))
+}
+
+/// Each endpoint shows a certificate that is trusted so.
+async fn all_shown(endpoints: &[String], trusted: Trusted) -> Result<Trusted, Problem> {
+    let trust = trusted.trust();
+    for url in endpoints {
+        let text = match greet(url, &trust).await {
+            Ok(Greeting::Trusted) => continue,
+            Ok(Greeting::Untrusted(TrustFailure::Fingerprint { expected, seen })) => {
+                let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+                format!(
+                    "it shows a certificate with the fingerprint {seen}, and not with {}. Nothing was sent to it",
+                    expected.join(" or ")
+                )
+            }
+            Ok(Greeting::Untrusted(failure)) => failure.to_string(),
+            Ok(Greeting::Silent(why)) => why,
+            Err(error) => crate::chain::chain(&error),
+        };
+        return Err(Problem::proxmox(format!("{url}: {text}")));
+    }
+    Ok(trusted)
+}
+
+/// Adds the other servers, as far as they answer from here with the certificates that the confirmed one knows of. Says
+/// which do not.
+async fn reach(
+    endpoints: &mut Vec<String>,
+    trusted: &mut Trusted,
+    members: &[Member],
+) -> Vec<String> {
+    let first = endpoints.first().map_or("", String::as_str);
+    let port = port_of(first).to_owned();
+    let others = members.iter().filter(|it| !it.is_local);
+    let others = others.filter_map(|it| {
+        let host = it.address.as_deref()?;
+        let host = match host.parse::<IpAddr>() {
+            Ok(IpAddr::V6(_)) => format!("[{host}]"),
+            Ok(IpAddr::V4(_)) | Err(_) => host.to_owned(),
+        };
+        Some((it, format!("https://{host}:{port}")))
+    });
+    let others: Vec<(&Member, String)> =
+        others.filter(|(_, url)| !endpoints.contains(url)).collect();
+    let answers = others.iter().map(async |(member, url)| {
+        let trust = match (&*trusted, member.fingerprint) {
+            (Trusted::Fingerprints(_), Some(told)) => Trust::Fingerprints(vec![told]),
+            (Trusted::Fingerprints(_), None) => {
+                return Some("the cluster does not know its certificate".to_owned());
+            }
+            (Trusted::Authority(..) | Trusted::Publicly, _) => trusted.trust(),
+        };
+        match greet(url, &trust).await {
+            Ok(Greeting::Trusted) => None,
+            Ok(Greeting::Untrusted(failure)) => Some(failure.to_string()),
+            Ok(Greeting::Silent(why)) => Some(why),
+            Err(error) => Some(error.to_string()),
+        }
+    });
+    let answers = join_all(answers).await;
+    let mut notes = Vec::new();
+    for ((member, url), problem) in others.into_iter().zip(answers) {
+        let problem = problem.or_else(|| {
+            let is_full = endpoints.len() == ENDPOINTS_MAX;
+            is_full.then(|| format!("there are {ENDPOINTS_MAX} others"))
+        });
+        if let Some(problem) = problem {
+            notes.push(format!(
+                "{} is no endpoint, because of {url}: {problem}. kproxide uses it all the same, through the others",
+                member.name
+            ));
+            continue;
+        }
+        if let (Trusted::Fingerprints(all), Some(told)) = (&mut *trusted, member.fingerprint)
+            && !all.contains(&told)
+        {
+            all.push(told);
+        }
+        endpoints.push(url);
+    }
+    notes
+}
+
+fn ask_pool(
+    asker: Asker,
+    given: &Given,
+    inventory: &Inventory,
+    flag: &str,
+) -> Result<String, Problem> {
+    let question = Question {
+        text: "Proxmox pool of the machines",
+        flag,
+    };
+    let pools: Vec<String> = inventory.pools.iter().cloned().collect();
+    let given = given.pool.as_deref();
+    if pools.is_empty() {
+        // The token may see none. Doctor says so.
+        return asker.text(question, given, Some(POOL), &|_| Ok(()));
+    }
+    let usual = pools.iter().position(|pool| pool == POOL);
+    let chosen = asker.one(question, given, &pools, usual)?;
+    Ok(pools[chosen].clone())
+}
+
+fn check_url(url: &str) -> Result<(), String> {
+    address(url).map(|_| ())
+}
+
+/// `https://HOST:PORT` of what people write.
+fn address(written: &str) -> Result<String, String> {
+    let trust = Trust::Fingerprints(vec![Fingerprint::of(b"")]);
+    match crate::pve::transport::https(written, &trust, crate::pve::client::CONNECT_TIMEOUT) {
+        Ok(endpoint) => Ok(format!("https://{}", endpoint.name)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn port_of(url: &str) -> &str {
+    let port = url.rsplit_once(':').map(|(_, port)| port);
+    port.filter(|port| port.bytes().all(|it| it.is_ascii_digit()))
+        .unwrap_or(PORT)
+}
+
+fn vmid_range(text: &str) -> Result<(u32, u32), String> {
+    let wrong =
+        || format!("{text:?} is no range of VMIDs from 100 to 999999999, such as 20000-20999");
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
+    let (first, last) = (number(first)?, number(last)?);
+    match 100 <= first && first <= last && last <= 999_999_999 {
+        true => Ok((first, last)),
+        false => Err(wrong()),
+    }
+}
+
+/// Where the pod has the certificate of a cluster's authority.
+pub(super) fn ca_path(name: &str) -> PathBuf {
+    Path::new("/etc/kproxide/ca").join(format!("{name}.pem"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_ranges_are_read_as_people_write_them() {
+        assert_eq!(address("pve1").unwrap(), "https://pve1:8006");
+        assert_eq!(
+            address("https://[fd00::1]:8007/api2/json").unwrap(),
+            "https://[fd00::1]:8007"
+        );
+        assert!(address("http://pve1").unwrap_err().contains("TLS"));
+        assert_eq!(port_of("https://[fd00::1]:8007"), "8007");
+        assert_eq!(port_of("https://pve1:8006"), "8006");
+        assert_eq!(vmid_range("500-599").unwrap(), (500, 599));
+        for wrong in ["500", "599-500", "99-200", "a-b", "100-1000000000"] {
+            assert!(
+                vmid_range(wrong).unwrap_err().contains("20000-20999"),
+                "{wrong}"
+            );
+        }
+    }
+}
