@@ -11,6 +11,7 @@ mod init;
 mod life;
 mod prompts;
 mod removal;
+mod steps;
 mod table;
 
 use std::collections::BTreeMap;
