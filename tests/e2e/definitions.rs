@@ -1,5 +1,6 @@
 //! The CustomResourceDefinitions by the chart's Job: real Helm, the Job's own ServiceAccount, the binary under test.
 
+use std::path::Path;
 use std::process::Output;
 
 use kproxide_testkit::PodLauncher;
@@ -13,7 +14,7 @@ use crate::install::write;
 use crate::stage::{NAMESPACE, POOL, RELEASE, SOON};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const POOLS: &str = "nodepools.kproxide.dev";
+pub(crate) const POOLS: &str = "nodepools.kproxide.dev";
 const VERSION: &str = "kproxide.dev/version";
 const FIVE: [&str; 5] = [
     "proxmoxclusters.kproxide.dev",
@@ -70,12 +71,12 @@ fn shipped(name: &str) -> Value {
     serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-fn spec_of(definition: &mut Value) -> &mut Value {
+pub(crate) fn spec_of(definition: &mut Value) -> &mut Value {
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
     definition.pointer_mut(path).unwrap()
 }
 
-async fn has_the_field(bench: &Bench) -> bool {
+pub(crate) async fn has_the_field(bench: &Bench) -> bool {
     let path = format!("{DEFINITIONS}/{POOLS}");
     let mut definition = bench.cluster.api().get(&path).await.unwrap();
     !spec_of(&mut definition)["expireAfter"].is_null()
@@ -95,14 +96,23 @@ async fn helm(bench: &Bench, verb: &str, values: &Value) -> (Result<String, Comm
         "--values",
         &path,
     ];
+    helm_and_job(bench, &bench.binary, &args).await
+}
+
+/// The same, with the program of the Job's image.
+pub(crate) async fn helm_and_job(
+    bench: &Bench,
+    program: &Path,
+    args: &[&str],
+) -> (Result<String, CommandError>, String) {
     let job = async {
-        let launcher = PodLauncher::new(&bench.cluster, &bench.binary);
+        let launcher = PodLauncher::new(&bench.cluster, program);
         let selector = format!("app.kubernetes.io/name={RELEASE}-crds");
         let mut pod = launcher.launch(NAMESPACE, &selector).await.unwrap();
         pod.finish(SOON).await.unwrap();
         pod.log_tail(100)
     };
-    tokio::join!(bench.cluster.helm(&args), job)
+    tokio::join!(bench.cluster.helm(args), job)
 }
 
 #[test]
@@ -148,6 +158,22 @@ fn an_upgrade_sets_a_field_that_the_installed_definition_did_not_have() {
     });
 }
 
+/// As in a cluster that never had kproxide.
+pub(crate) async fn forget(bench: &Bench) {
+    let api = bench.cluster.api();
+    for name in FIVE {
+        let path = format!("{DEFINITIONS}/{name}");
+        if api.find(&path).await.unwrap().is_some() {
+            api.delete(&path).await.unwrap();
+        }
+        kproxide_testkit::eventually(SOON, "the definition gone", async || {
+            let left = api.find(&path).await.unwrap();
+            left.is_none().then_some(()).ok_or("it is there")
+        })
+        .await;
+    }
+}
+
 /// As a person runs it.
 async fn crds_apply(bench: &Bench) -> Output {
     Command::new(&bench.binary)
@@ -163,17 +189,7 @@ async fn crds_apply(bench: &Bench) -> Output {
 fn definitions_are_created_and_never_go_back_to_an_earlier_kproxide() {
     on_a_cluster(async |bench| {
         let api = bench.cluster.api();
-        for name in FIVE {
-            let path = format!("{DEFINITIONS}/{name}");
-            if api.find(&path).await.unwrap().is_some() {
-                api.delete(&path).await.unwrap();
-            }
-            kproxide_testkit::eventually(SOON, "the definition gone", async || {
-                let left = api.find(&path).await.unwrap();
-                left.is_none().then_some(()).ok_or("it is there")
-            })
-            .await;
-        }
+        forget(bench).await;
         let made = crds_apply(bench).await;
         let said = String::from_utf8(made.stdout).unwrap();
         let expected: String = FIVE.map(|name| format!("{name} created\n")).concat();

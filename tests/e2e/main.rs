@@ -42,5 +42,6 @@ mod repair;
 mod replacing;
 mod scale_down;
 mod secrets;
+mod upgrades;
 mod volumes;
 mod worlds;

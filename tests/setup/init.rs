@@ -148,11 +148,17 @@ impl Told {
 }
 
 pub(crate) async fn init(flags: &[String], input: &str) -> Told {
+    init_in(flags, input, &[]).await
+}
+
+/// The same, with these variables in its environment.
+async fn init_in(flags: &[String], input: &str, environment: &[(&str, &str)]) -> Told {
     let arguments: Vec<&str> = ["init", "--non-interactive"]
         .into_iter()
         .chain(flags.iter().map(String::as_str))
         .collect();
     let mut child = kproxide(&arguments)
+        .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -436,6 +442,10 @@ async fn nothing_is_sent_to_a_server_that_nobody_vouches_for_and_what_is_missing
     let wrong_secret = world.secret("wrong", "5ec4e700-0000-4000-8000-999999999999");
     let elsewhere = format!("https://127.0.0.1:{}", free_port().unwrap());
     let file = world.secret("wrong-token", "two words");
+    // Nobody is there.
+    let url = world.served.kube.as_ref().unwrap().wire.url();
+    let silent = fs::read_to_string(&kubeconfig).unwrap();
+    let silent = world.secret("silent", &silent.replace(&url, &elsewhere));
     for (flags, code, says) in [
         (without(&all, "--fingerprint"), 2, "give --fingerprint"),
         (without(&all, "--fingerprint"), 2, fingerprint),
@@ -494,6 +504,11 @@ async fn nothing_is_sent_to_a_server_that_nobody_vouches_for_and_what_is_missing
             "--storage nfs",
         ),
         (
+            with(&all, "--kubeconfig", &silent),
+            3,
+            "Kubernetes does not answer",
+        ),
+        (
             with(&all, "--kubeconfig", &format!("{kubeconfig}.none")),
             2,
             "kubeconfig",
@@ -508,6 +523,71 @@ async fn nothing_is_sent_to_a_server_that_nobody_vouches_for_and_what_is_missing
         );
         assert!(!told.all().contains("two words"), "{says}");
         assert!(!out.exists(), "{says}");
+    }
+}
+
+/// Flags for the folder `out`, of a run that ends well.
+fn folder(world: &World, kubeconfig: &str) -> Vec<String> {
+    let out = world.path("out").display().to_string();
+    owned(&["--kubeconfig", kubeconfig, "--join=itself", "--out", &out])
+}
+
+#[tokio::test]
+async fn where_a_public_authority_vouches_nobody_has_to_confirm() {
+    let world = World::prepared(bare(Version::V9), &[]).await;
+    let more = folder(&world, &world.kubeconfig());
+    let flags = [without(&world.flags(None), "--fingerprint"), more].concat();
+    // The public authorities of this computer, as far as the program is concerned.
+    let authorities = world.path("authorities.pem");
+    fs::write(&authorities, world.served.pve_wire.ca_pem()).unwrap();
+    let authorities = authorities.display().to_string();
+    let told = init_in(&flags, "", &[("SSL_CERT_FILE", &authorities)]).await;
+    assert_eq!(told.code, 0, "{}", told.all());
+    assert!(
+        told.out.contains("a public authority vouches"),
+        "{}",
+        told.out
+    );
+    assert!(
+        told.out.contains(", warnings 0, errors 0\n"),
+        "{}",
+        told.out
+    );
+    let values = yaml(&world.path("out/values.yaml")).remove(0);
+    let member = world.served.member_wires[0].url();
+    assert_eq!(
+        values["clusters"]["proxmox"]["spec"],
+        json!({"endpoints": [world.served.pve_wire.url(), member]})
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_with_the_certificate_of_its_cluster_is_no_endpoint() {
+    for is_gone in [true, false] {
+        let mut world = World::prepared(bare(Version::V9), &[]).await;
+        let (pve, other) = (&world.served.pve, FINGERPRINT);
+        let why = match is_gone {
+            true => {
+                world.served.member_wires.clear();
+                "cannot connect"
+            }
+            false => {
+                pve.set_served("pve2", Some("127.0.0.2".to_owned()), other);
+                other
+            }
+        };
+        let more = folder(&world, &world.kubeconfig());
+        let told = init(&[world.flags(None), more].concat(), "").await;
+        assert_eq!(told.code, 0, "{}", told.all());
+        let mut lines = told.out.lines();
+        let note = lines.find(|line| line.starts_with("pve2 is no endpoint"));
+        assert!(note.is_some_and(|note| note.contains(why)), "{}", told.out);
+        let wire = &world.served.pve_wire;
+        let values = yaml(&world.path("out/values.yaml")).remove(0);
+        assert_eq!(
+            values["clusters"]["proxmox"]["spec"],
+            json!({"endpoints": [wire.url()], "tls": {"fingerprints": [wire.fingerprint()]}})
+        );
     }
 }
 

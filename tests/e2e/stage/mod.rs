@@ -1,6 +1,6 @@
 //! One case's world: simulated hypervisors, kproxide installed and running, and the questions that cases ask.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
@@ -102,30 +102,50 @@ pub(crate) struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Serves the hypervisors, installs the chart and waits until kproxide is ready.
     pub(crate) async fn set(bench: &'a Bench, scene: Scene) -> Self {
-        let cluster = &bench.cluster;
-        let served = Served::start(Setting {
+        let served = Self::serve(bench, scene.topology, scene.guests, scene.pve_port).await;
+        let mut values = values(&served);
+        merge(&mut values, scene.values);
+        install(&bench.cluster, &values).await;
+        let program = scene.program.as_ref().unwrap_or(&bench.binary);
+        Self::run(bench, served, &values, program, scene.fronted).await
+    }
+
+    /// Hypervisors whose machines join the cluster.
+    pub(crate) async fn serve(
+        bench: &Bench,
+        topology: Topology,
+        guests: Guests,
+        pve_port: u16,
+    ) -> Served {
+        Served::start(Setting {
             seed: 1,
             now: now(),
-            topology: scene.topology,
-            guests: scene.guests,
+            topology,
+            guests,
             pace: Pace {
                 // A share of the control plane's patience, however busy the computer is.
                 lease_interval: Duration::from_secs(3),
                 ..Pace::INSTANT
             },
-            pve_port: scene.pve_port,
-            cluster: Cluster::Real(remote::connect(cluster.admin_kubeconfig_path()).unwrap()),
+            pve_port,
+            cluster: Cluster::Real(remote::connect(bench.cluster.admin_kubeconfig_path()).unwrap()),
         })
         .await
-        .unwrap();
-        let mut values = values(&served);
-        merge(&mut values, scene.values);
-        let admin_port = values["admin"]["port"].as_u64().unwrap();
-        install(cluster, &values).await;
-        let program = scene.program.as_ref().unwrap_or(&bench.binary);
+        .unwrap()
+    }
+
+    /// Runs the pod of a chart that is installed with these values, until it is ready.
+    pub(crate) async fn run(
+        bench: &'a Bench,
+        served: Served,
+        values: &Value,
+        program: &Path,
+        fronted: bool,
+    ) -> Self {
+        let cluster = &bench.cluster;
         let mut launcher = PodLauncher::new(cluster, program);
         let mut front = None;
-        if scene.fronted {
+        if fronted {
             let between = front.insert(Front::before(cluster).await);
             launcher = launcher.through(&between.url(), between.ca_pem());
         }
@@ -138,7 +158,7 @@ impl<'a> Stage<'a> {
             pod,
             front,
             ready_after: begun.elapsed(),
-            admin_port,
+            admin_port: values["admin"]["port"].as_u64().unwrap(),
             launcher,
         }
     }
