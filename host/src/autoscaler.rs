@@ -27,7 +27,7 @@ use crate::decisions::{Deciding, Decisions};
 use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
-use crate::observe::{Clusters, wanted_templates};
+use crate::observe::{self, Clusters};
 use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::pve::limits::Concurrency;
 use crate::reporter::Reporter;
@@ -256,7 +256,7 @@ impl Autoscaler {
             .clusters
             .refresh(
                 self.timing.inventory_max_age,
-                wanted_templates(&self.world),
+                observe::wanted(&self.world),
                 &self.clock,
             )
             .await

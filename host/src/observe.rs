@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::join;
-use kproxide_planner::facts::{Delta, HypervisorFacts, InventoryFacts, TemplateFacts, Trouble};
+use kproxide_planner::facts::{
+    Delta, HypervisorFacts, InventoryFacts, Join, TemplateFacts, Trouble,
+};
 use kproxide_planner::ids::{ClusterName, HypervisorId};
 use kproxide_planner::world::World;
 use tokio::time::{Instant, timeout};
@@ -51,7 +53,7 @@ const EXCESS_TOLD_MAX: usize = 5;
 const REBUILD: Duration = Duration::from_secs(30);
 
 /// The templates under each name that a class wants.
-type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
+pub(crate) type Lookups = BTreeMap<Arc<str>, Vec<TemplateFacts>>;
 
 /// Builds the client of a cluster: over HTTPS in production, over the simulator's service in simulation.
 pub type Connect =
@@ -85,7 +87,7 @@ struct Cluster {
     facts: InventoryFacts,
     templates: Option<(Instant, Lookups)>,
     /// What those are the templates of.
-    wanted: BTreeSet<Wanted>,
+    wanted: Wanted,
     version: Option<Arc<str>>,
     /// What the credentials may do without need, for people. Empty: they fit.
     excess: Option<String>,
@@ -95,12 +97,32 @@ struct Cluster {
     excess_due: Option<Instant>,
 }
 
-/// A template by its name, and whether there is one per hypervisor.
-type Wanted = (Arc<str>, bool);
+/// What the classes of pools want of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// By name, and whether there is one per hypervisor.
+    pub templates: BTreeSet<(Arc<str>, bool)>,
+    /// Machines of one of them join through the guest agent.
+    pub guest_exec: bool,
+}
 
-/// The templates that each cluster must have: those of the classes whose pools use it.
-pub fn wanted_templates(world: &World) -> BTreeMap<ClusterName, BTreeSet<Wanted>> {
-    let mut wanted: BTreeMap<ClusterName, BTreeSet<Wanted>> = BTreeMap::new();
+impl Wanted {
+    /// What the credentials must be allowed for it, as far as that is known without a look at the templates.
+    pub fn scope(&self, pool: &str, templates: &Lookups) -> Scope {
+        let known = templates.values().flatten();
+        let known = known.filter(|template| template.vmid.0 > 0);
+        Scope {
+            pool: Some(pool.to_owned()),
+            templates: known.map(|template| template.vmid.0).collect(),
+            guest_exec: self.guest_exec,
+            ..Scope::default()
+        }
+    }
+}
+
+/// What each cluster must have: for the classes whose pools use it.
+pub fn wanted(world: &World) -> BTreeMap<ClusterName, Wanted> {
+    let mut all: BTreeMap<ClusterName, Wanted> = BTreeMap::new();
     for pool in world.pools().values() {
         let Some(class) = world.classes().get(&pool.class) else {
             continue;
@@ -111,13 +133,12 @@ pub fn wanted_templates(world: &World) -> BTreeMap<ClusterName, BTreeSet<Wanted>
             .keys()
             .filter(|cluster| pool.clusters.is_empty() || pool.clusters.contains(cluster));
         for cluster in of_pool {
-            wanted
-                .entry(cluster.clone())
-                .or_default()
-                .insert(template.clone());
+            let wanted = all.entry(cluster.clone()).or_default();
+            wanted.templates.insert(template.clone());
+            wanted.guest_exec |= class.join == Join::GuestExec;
         }
     }
-    wanted
+    all
 }
 
 impl Clusters {
@@ -170,7 +191,7 @@ impl Clusters {
             asked: None,
             facts: InventoryFacts::default(),
             templates: None,
-            wanted: BTreeSet::new(),
+            wanted: Wanted::default(),
             version: None,
             excess: None,
             lacking: None,
@@ -227,7 +248,7 @@ impl Clusters {
     pub async fn refresh(
         &self,
         max_age: Duration,
-        mut wanted: BTreeMap<ClusterName, BTreeSet<Wanted>>,
+        mut wanted: BTreeMap<ClusterName, Wanted>,
         clock: &Clock,
     ) -> Vec<Delta> {
         let due: Vec<_> = {
@@ -237,6 +258,7 @@ impl Clusters {
                 if cluster.wanted != wanted {
                     cluster.wanted = wanted;
                     (cluster.templates, cluster.asked) = (None, None);
+                    cluster.excess_due = None;
                 }
             }
             let old =
@@ -321,7 +343,7 @@ impl Clusters {
                     Some(templates) => (templates, None),
                     None => {
                         let (mut templates, version) = join!(
-                            read_templates(&client, &inventory, &wanted),
+                            read_templates(&client, &inventory, &wanted.templates),
                             timeout(VERSION_DEADLINE, client.version())
                         );
                         keep_silent(&mut templates, last, &inventory);
@@ -339,7 +361,8 @@ impl Clusters {
                 }
                 let lacking = match &held {
                     Some(Ok(Ok(held))) if facts.trouble.is_none() => {
-                        lacking(&client, &pool, &templates, held).await
+                        let scope = wanted.scope(&pool, &templates);
+                        lacking(&client, &scope, held).await
                     }
                     Some(_) | None => None,
                 };
@@ -490,21 +513,9 @@ async fn missing_pool(client: &Client, inventory: &Inventory, pool: &str) -> Opt
     })
 }
 
-/// What the credentials lack to make machines from these templates.
-async fn lacking(
-    client: &Client,
-    pool: &str,
-    templates: &Lookups,
-    held: &Permissions,
-) -> Option<String> {
-    let known = templates.values().flatten();
-    let known = known.filter(|template| template.vmid.0 > 0);
-    let scope = Scope {
-        pool: Some(pool.to_owned()),
-        templates: known.map(|template| template.vmid.0).collect(),
-        ..Scope::default()
-    };
-    let gaps = timeout(PERMISSIONS_DEADLINE, client.lacking(&scope, held)).await;
+/// What the credentials lack for it, in words.
+async fn lacking(client: &Client, scope: &Scope, held: &Permissions) -> Option<String> {
+    let gaps = timeout(PERMISSIONS_DEADLINE, client.lacking(scope, held)).await;
     let gaps = gaps.ok()?.ok()?;
     let gaps: Vec<String> = gaps.iter().map(ToString::to_string).collect();
     (!gaps.is_empty()).then(|| {

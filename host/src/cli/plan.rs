@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::decisions::Decision;
 use crate::kube::client::{Client, ConnectError};
 use crate::kube::manifest::{BadInput, Object, documents, everything};
-use crate::observe::{Clusters, wanted_templates};
+use crate::observe::{self, Clusters};
 use crate::policy::{Directories, Engine, Execution, Library};
 use crate::whatif::{
     self, Answer, Changes, Controller, Explanation, Input, NoAnswer, Replicas, Scene, Subject,
@@ -269,7 +269,7 @@ async fn proxmox_says(scene: &mut Scene, folder: &Path, clock: &Clock) -> Result
     for (cluster, connection) in scene.unknown_clusters() {
         clusters.configure(&cluster, Some(connection));
     }
-    let wanted = wanted_templates(&scene.world);
+    let wanted = observe::wanted(&scene.world);
     let (mut asked, mut problems) = (0, Vec::new());
     for delta in clusters.refresh(Duration::ZERO, wanted, clock).await {
         asked += 1;

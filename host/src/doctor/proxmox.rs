@@ -1,7 +1,6 @@
 //! What Proxmox says: each cluster as the controller sees it, and each of its endpoints alone.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -14,7 +13,7 @@ use tokio::time::timeout;
 use super::finding::{Finding, Group, Level};
 use super::{Sources, named, reasons, templates};
 use crate::kube::convert::ClusterConnection;
-use crate::observe::{Clusters, wanted_templates};
+use crate::observe::{self, Clusters, Wanted};
 use crate::pve::error::{Error, Meaning};
 use crate::pve::limits::Concurrency;
 use crate::reporter::reasons::{CERTIFICATE_UNTRUSTED, UNREACHABLE};
@@ -56,12 +55,12 @@ pub(super) async fn look(
     world: &World,
     connections: &BTreeMap<ClusterName, ClusterConnection>,
 ) -> Vec<Look> {
-    let wanted = wanted_templates(world);
+    let wanted = observe::wanted(world);
     let looks = connections.iter().map(|(name, connection)| {
         let wanted = wanted.get(name).cloned().unwrap_or_default();
         async move {
             let (seen, mut findings) = join!(
-                inventory(sources, name, connection, wanted),
+                inventory(sources, name, connection, wanted.clone()),
                 endpoints(sources, name, connection)
             );
             let (facts, mut lacking, excess) = seen;
@@ -73,12 +72,13 @@ pub(super) async fn look(
             lacking = lacking.filter(|_| !is_old);
             if facts.reachable && !is_old {
                 let client = (sources.connect)(connection, Concurrency::default());
-                let asked = client.map(|client| templates::check(client, world, name, &facts));
+                let asked =
+                    client.map(|client| templates::check(client, world, name, &facts, &wanted));
                 if let Ok(asked) = asked
                     && let Ok(told) = timeout(TEMPLATES_DEADLINE, asked).await
                 {
                     findings.extend(told.findings);
-                    // It knows how machines join.
+                    // It knows the storages and networks.
                     lacking = told.lacking.or(lacking);
                 }
             }
@@ -94,8 +94,6 @@ pub(super) async fn look(
     });
     join_all(looks).await
 }
-
-type Wanted = BTreeSet<(Arc<str>, bool)>;
 
 /// As the controller looks at it.
 async fn inventory(

@@ -9,8 +9,8 @@ use kproxide_planner::world::World;
 
 use super::finding::{Finding, Group};
 use super::{named, reasons};
+use crate::observe::Wanted;
 use crate::pve::client::Client;
-use crate::pve::preflight::Scope;
 use crate::reporter::judging::listed;
 
 #[derive(Default)]
@@ -25,13 +25,12 @@ pub(super) async fn check(
     world: &World,
     cluster: &ClusterName,
     facts: &InventoryFacts,
+    wanted: &Wanted,
 ) -> Told {
     let mut told = Told::default();
-    let mut scope = Scope {
-        pool: world.clusters().get(cluster).map(|it| it.pool.to_string()),
-        ..Scope::default()
-    };
     let settings = world.clusters().get(cluster);
+    let pool = settings.map(|it| it.pool.to_string());
+    let mut scope = wanted.scope(&pool.unwrap_or_default(), &facts.templates);
     let servers = facts
         .hypervisors
         .iter()
@@ -40,7 +39,6 @@ pub(super) async fn check(
     let mut uses = Vec::new();
     for (name, class) in world.classes() {
         let runs_scripts = class.join == Join::GuestExec;
-        scope.guest_exec |= runs_scripts;
         // A storage that is not there has a finding of its own.
         let is_there = |name: &&StorageName| {
             let mut servers = facts.hypervisors.values();
@@ -51,7 +49,6 @@ pub(super) async fn check(
         let templates = facts.templates.get(&class.template);
         for template in templates.into_iter().flatten().filter(|it| it.vmid.0 > 0) {
             let vmid = template.vmid.0;
-            scope.templates.push(vmid);
             let drives = template.disks.iter();
             let drives = drives.filter(|disk| class.storage.is_none() && disk.is_base());
             scope

@@ -46,10 +46,11 @@ fn a_cluster_needs_the_templates_of_its_own_pools_alone() {
     ] {
         world.apply(delta);
     }
-    let names = |wanted: &BTreeSet<Wanted>| -> Vec<String> {
-        wanted.iter().map(|(name, _)| name.to_string()).collect()
+    let names = |wanted: &Wanted| -> Vec<String> {
+        let names = wanted.templates.iter();
+        names.map(|(name, _)| name.to_string()).collect()
     };
-    let wanted = wanted_templates(&world);
+    let wanted = wanted(&world);
     assert_eq!(names(&wanted["home"]), ["debian-12"]);
     assert_eq!(names(&wanted["lab"]), ["debian-12", "debian-gpu"]);
 }
@@ -138,4 +139,70 @@ async fn permissions_that_are_slow_to_tell_cost_no_inventory_and_are_not_asked_a
         .refresh(Duration::ZERO, BTreeMap::new(), &clock)
         .await;
     assert!(clusters.excess().contains_key(&home));
+}
+
+#[tokio::test(start_paused = true)]
+#[cfg(feature = "simulator")]
+async fn the_privilege_to_run_the_join_script_lacks_where_a_class_of_the_cluster_has_a_script() {
+    use crate::pve::auth::Credentials;
+    use crate::pve::transport::Endpoint;
+    use kproxide_simulator::clock::Clock as SimulatedClock;
+    use kproxide_simulator::pve::{Pve, Topology};
+
+    const SCRIPTS: &str = "VM.GuestAgent.Unrestricted";
+    let epoch = jiff::Timestamp::UNIX_EPOCH;
+    let mut topology = Topology::of(1).least_privileged();
+    for entry in &mut topology.acl {
+        entry.privileges.retain(|privilege| privilege != SCRIPTS);
+    }
+    let pve = Pve::new(topology, SimulatedClock::starting_at(epoch), 1);
+    let clock = Clock::starting_at(epoch);
+    let clusters = Clusters::new(Arc::new(move |_, concurrency| {
+        let endpoint = Endpoint::new("lab", pve.service());
+        let credentials = Arc::new(|| Credentials::token("kproxide@pve!ci", "secret"));
+        Ok(Client::new(vec![endpoint], credentials, concurrency))
+    }));
+    let mut world = World::default();
+    let mut refresh = async |deltas: Vec<Delta>| {
+        deltas.into_iter().for_each(|delta| world.apply(delta));
+        clusters
+            .refresh(Duration::ZERO, wanted(&world), &clock)
+            .await;
+        clusters.lacking()
+    };
+    for name in ["home", "lab"] {
+        let (facts, mut connection) = cluster(name);
+        connection.pool = "k8s".to_owned();
+        clusters.configure(&name.into(), Some(connection));
+        refresh(vec![facts]).await;
+    }
+    let joins = |name: &str, join: Value| {
+        let spec = json!({
+            "template": {"name": name}, "join": join,
+            "instanceTypes": [{"name": "small", "cores": 2, "memoryMiB": 2048}],
+        });
+        let facts = class_facts(&serde_json::from_value(spec).unwrap());
+        Delta::Class(ClassName::from(name), Some(Box::new(facts)))
+    };
+    let lacking = refresh(vec![
+        joins("debian", json!({"template": {}})),
+        pool("everywhere", json!({"nodeClass": "debian"})),
+    ]);
+    assert_eq!(lacking.await, BTreeMap::new());
+    // It is asked again when a class wants more, and told of the cluster alone that needs it.
+    let lacking = refresh(vec![
+        joins(
+            "scripted",
+            json!({"guestExec": {"commandSecretFile": "join"}}),
+        ),
+        pool(
+            "scripts",
+            json!({"nodeClass": "scripted", "clusters": ["lab"]}),
+        ),
+    ])
+    .await;
+    let told: Vec<&str> = lacking.keys().map(ClusterName::as_str).collect();
+    assert_eq!(told, ["lab"]);
+    let text = &lacking[&ClusterName::from("lab")];
+    assert!(text.contains(&format!("{SCRIPTS} is missing")), "{text}");
 }

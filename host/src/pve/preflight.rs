@@ -335,7 +335,8 @@ fn needs(scope: &Scope, version: &Version) -> Vec<Need> {
     needs
 }
 
-/// A role with exactly what the path needs, given to the token and to its user: only both together count.
+/// A role with what the path needs, given to the token and to its user: only both together count. A role that is there
+/// keeps what it has, because another class may need it.
 fn pveum(need: &Need, login: &str) -> Vec<String> {
     let Need { path, role, .. } = need;
     let user = login.split('!').next().unwrap_or(login);
@@ -346,7 +347,7 @@ fn pveum(need: &Need, login: &str) -> Vec<String> {
     };
     let privileges = need.privileges.join(" ");
     let role_exists = format!(
-        "pveum role add {role} --privs '{privileges}' || pveum role modify {role} --privs '{privileges}'"
+        "pveum role add {role} --privs '{privileges}' || pveum role modify {role} --append 1 --privs '{privileges}'"
     );
     let grant = |path: &str, options: &str| {
         format!("pveum acl modify {path} --roles {role} --users '{user}'{tokens}{options}")
@@ -410,7 +411,7 @@ mod tests {
         assert_eq!(
             all[2].to_string(),
             "/vms/9000: VM.Audit, VM.Clone is missing (to clone the template): \
-             `pveum role add KproxideTemplate --privs 'VM.Audit VM.Clone' || pveum role modify KproxideTemplate --privs 'VM.Audit VM.Clone'; \
+             `pveum role add KproxideTemplate --privs 'VM.Audit VM.Clone' || pveum role modify KproxideTemplate --append 1 --privs 'VM.Audit VM.Clone'; \
              pveum acl modify /vms/9000 --roles KproxideTemplate --users 'aut@pve' --tokens 'aut@pve!full'`"
         );
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::kube::crd::Amount;
 use crate::kube::manifest::{BadInput, Object};
-use crate::observe::wanted_templates;
+use crate::observe;
 use crate::pve::template::holds_linked_clones;
 
 /// Hypervisors of a cluster of which nothing is known: enough for spreading over three.
@@ -251,9 +251,9 @@ pub(super) fn complete(
             facts.storages.insert(name, facts_of_it);
         }
     }
-    let wanted = wanted_templates(world).remove(cluster).unwrap_or_default();
+    let wanted = observe::wanted(world).remove(cluster).unwrap_or_default();
     if !has_templates {
-        for (template, _) in wanted {
+        for (template, _) in wanted.templates {
             let on_each = inventory.hypervisors.iter();
             let on_each = on_each.map(|(name, facts)| template_on(name, facts));
             inventory.templates.insert(template, on_each.collect());

@@ -35,7 +35,7 @@ use crate::kube::convert::{class_facts, cluster_facts, pool_facts};
 use crate::kube::crd::crds;
 use crate::kube::{claims, ledger, nodes};
 use crate::metrics::Metrics;
-use crate::observe::{Clusters, wanted_templates};
+use crate::observe::{self, Clusters};
 use crate::pve::auth::{CredentialSource, Credentials};
 use crate::pve::client::Client as PveClient;
 use crate::pve::limits::{Concurrency, StorageSlot};
@@ -166,7 +166,7 @@ impl Host {
     pub(super) async fn leftovers(&mut self) -> Vec<Leftover> {
         let deltas = self
             .clusters
-            .refresh(Duration::ZERO, wanted_templates(&self.world), &self.clock)
+            .refresh(Duration::ZERO, observe::wanted(&self.world), &self.clock)
             .await;
         let ledger = ledger::get(&self.kube).await.unwrap();
         for delta in deltas {
@@ -189,7 +189,7 @@ impl Host {
         assert_eq!(class.problem, None);
         let class = Delta::Class("standard".into(), Some(Box::new(class)));
         self.world.apply(class);
-        let wanted = wanted_templates(&self.world);
+        let wanted = observe::wanted(&self.world);
         let seen = self.clusters.refresh(Duration::ZERO, wanted, &self.clock);
         for delta in seen.await {
             self.world.apply(delta);
@@ -457,7 +457,7 @@ pub(super) async fn tick(host: &mut Host, client: &KubeClient, verdict: &Verdict
         .clusters
         .refresh(
             Duration::from_secs(5),
-            wanted_templates(&host.world),
+            observe::wanted(&host.world),
             &host.clock,
         )
         .await
