@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use jiff::Timestamp;
 use kproxide_planner::facts::{ClaimFacts, LedgerFacts};
 use serde_json::{Value, json};
 
@@ -36,7 +37,7 @@ pub fn objects(data: &[u8]) {
 
 fn claim_comes_back(mut facts: ClaimFacts) {
     let mut object = claim_object(&"workers-x7".into(), &facts.spec);
-    object.status = status_object(&facts.status);
+    object.status = status_object(&facts.status, None);
     let text = serde_json::to_string(&object).expect("plain data");
     let object: CustomView<NodeClaim> =
         serde_json::from_str(&text).expect("what we write can be read");
@@ -46,6 +47,8 @@ fn claim_comes_back(mut facts: ClaimFacts) {
     for condition in &mut facts.status.conditions {
         condition.reason = condition.reason.chars().take(63).collect();
         condition.message = condition.message.chars().take(4000).collect();
+        let second = condition.since.as_second();
+        condition.since = Timestamp::from_second(second).expect("it was a time before");
     }
     assert_eq!(again.status, facts.status);
     assert!(again.has_finalizer);
@@ -115,7 +118,7 @@ fn seeds() -> &'static [Value; 2] {
         let condition = |kind: &str| {
             json!({
                 "type": kind, "status": "True", "lastTransitionTime": moment,
-                "reason": "Because", "message": "so",
+                "reason": "Because", "message": "so", "observedGeneration": 2,
             })
         };
         let claim = json!({
@@ -188,7 +191,7 @@ mod tests {
         let claim: CustomView<NodeClaim> = serde_json::from_value(claim.clone()).unwrap();
         let claim = claim_facts(&claim).unwrap();
         let mut again = claim_object(&"workers-x7".into(), &claim.spec);
-        again.status = status_object(&claim.status);
+        again.status = status_object(&claim.status, Some(2));
         let again = serde_json::to_value(again).unwrap();
         for part in ["spec", "status"] {
             assert_eq!(again[part], seeds()[1][part]);

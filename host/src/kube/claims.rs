@@ -22,6 +22,7 @@ pub struct StoredClaim {
     pub name: ClaimName,
     /// What the next write is conditional on.
     pub resource_version: Arc<str>,
+    pub generation: Option<i64>,
     pub facts: ClaimFacts,
 }
 
@@ -35,6 +36,7 @@ impl StoredClaim {
                 .as_deref()
                 .unwrap_or_default()
                 .into(),
+            generation: claim.metadata.generation,
             facts: claim_facts(claim)?,
         })
     }
@@ -112,7 +114,10 @@ pub async fn write_status(
     status
         .hypervisor
         .get_or_insert_with(|| claim.facts.spec.hypervisor.clone());
-    let patch = conditional(claim, json!({ "status": whole_status(&status) }));
+    let patch = conditional(
+        claim,
+        json!({ "status": whole_status(&status, claim.generation) }),
+    );
     let written = client
         .all::<CustomView<NodeClaim>>()
         .patch_status(
@@ -181,8 +186,8 @@ fn conditional(claim: &StoredClaim, mut patch: Value) -> Value {
 }
 
 /// The status with a null for every field that is not set, so that a merge patch leaves nothing of the one before.
-fn whole_status(status: &ClaimStatus) -> Value {
-    let mut whole = status_object(status);
+fn whole_status(status: &ClaimStatus, generation: Option<i64>) -> Value {
+    let mut whole = status_object(status, generation);
     for field in STATUS_FIELDS {
         whole.entry(field).or_insert(Value::Null);
     }
@@ -246,7 +251,7 @@ mod tests {
         of_schema.sort_unstable();
         ours.sort_unstable();
         assert_eq!(ours, of_schema);
-        let whole = whole_status(&ClaimStatus::default());
+        let whole = whole_status(&ClaimStatus::default(), None);
         assert!(of_schema.iter().all(|field| whole.get(field).is_some()));
     }
 }

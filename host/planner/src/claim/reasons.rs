@@ -25,14 +25,18 @@ pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 pub(super) const JOIN_TIMEOUT: &str = "JoinTimeout";
 
 /// The reasons of `Ready`, each with what it says to people.
-pub const READY_REASONS: [(&str, &str); 6] = [
+pub const READY_REASONS: [(&str, &str); 7] = [
     (
         NODE_READY,
         "Its machine is in service, and its Node is Ready.",
     ),
     (
         NOT_IN_SERVICE,
-        "Its machine is not in service yet. The column PHASE and the Events say how far it is.",
+        "Unknown: its machine is not in service yet. The column PHASE and the Events say how far it is.",
+    ),
+    (
+        AWAITS_DEVICES,
+        "Unknown: its Node does not show the devices of its instance type yet. The message says which, and until when kproxide waits.",
     ),
     (
         NODE_NOT_READY,
@@ -52,6 +56,7 @@ pub const NODE_READY: &str = "NodeReady";
 pub const NODE_NOT_READY: &str = "NodeNotReady";
 pub const NODE_GONE: &str = "NodeGone";
 pub(super) const NOT_IN_SERVICE: &str = "NotInService";
+pub(super) const AWAITS_DEVICES: &str = "AwaitsDevices";
 pub(super) const DRAINING: &str = "Draining";
 pub(super) const TERMINATING: &str = "Terminating";
 

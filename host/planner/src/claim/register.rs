@@ -1,5 +1,7 @@
 //! Up, second half: the started VM joins, its Node is labelled, becomes Ready, and is in service.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::adopt::{Adoption, adopt, registered_as};
@@ -10,11 +12,12 @@ use super::op::{Effect, Op};
 use super::overdue::{NOT_READY, broken, is_broken, is_overdue, overdue};
 use super::ownership::{Made, prove};
 use super::power::check_power;
-use super::reasons::{JOIN_NOT_RUN, JOIN_TIMEOUT};
+use super::reasons::{AWAITS_DEVICES, JOIN_NOT_RUN, JOIN_TIMEOUT};
 use super::step::{StatusChange, Step};
 use super::subject::Subject;
 use super::{Condition, Phase, evidence, service};
 use crate::facts::Join;
+use crate::ids::NodeName;
 use crate::taints::{delays_service, is_passing, untolerated};
 use crate::time::later;
 
@@ -160,12 +163,8 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
     let shown = &node.allocatable.extended;
     let mut missing = subject.hint.devices.clone();
     missing.retain(|device| shown.get(device).is_none_or(|amount| *amount == 0));
-    if let Some(device) = missing.first()
-        && !late
-    {
-        let why =
-            format!("Node {name} does not show {device} yet, which its instance type promises");
-        return Step::wait(Some(subject.join_deadline()), why);
+    if !missing.is_empty() && !late {
+        return awaits_devices(subject, name, &missing, now);
     }
     let mut told = format!("Node {name} is in service");
     if !registering.drivers.is_empty() && !registering.is_awaited(now) {
@@ -198,6 +197,32 @@ pub(super) fn registered(subject: &Subject<'_>, observed: &Observed, now: Timest
             ),
         ),
         None => change.say("Initialized", told),
+    }
+    .record()
+}
+
+/// The device plugin has not registered yet. The condition says what is missing. One Event says so once.
+fn awaits_devices(
+    subject: &Subject<'_>,
+    name: &NodeName,
+    missing: &[Arc<str>],
+    now: Timestamp,
+) -> Step {
+    let deadline = subject.join_deadline();
+    let why = format!(
+        "Node {name} does not show {} yet, which its instance type promises. kproxide waits for the device plugin there until {deadline:.0} (timeouts.join)",
+        missing.join(", ")
+    );
+    let change =
+        StatusChange::default().condition(Condition::Ready, false, AWAITS_DEVICES, &*why, now);
+    let status = subject.status();
+    if change.is_in(status) {
+        return Step::wait(Some(deadline), why);
+    }
+    let mut conditions = status.conditions.iter();
+    match conditions.any(|it| it.kind == Condition::Ready && it.reason == AWAITS_DEVICES) {
+        true => change,
+        false => change.say(AWAITS_DEVICES, why),
     }
     .record()
 }

@@ -7,10 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::evidence::lasting;
 use super::op::Op;
-use super::reasons::{CLONED, JOIN_NOT_RUN, OUTDATED, START_FAILED, VMID_TAKEN};
+use super::reasons::{
+    AWAITS_DEVICES, CLONED, JOIN_NOT_RUN, NOT_IN_SERVICE, OUTDATED, START_FAILED, VMID_TAKEN,
+};
 use crate::facts::{
-    BlockedDrains, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure, Phase,
-    RemovalReason, Timeouts,
+    BlockedDrains, ClaimCondition, ClaimFacts, ClaimStatus, Condition, GIVEN_UP, LaunchFailure,
+    Phase, RemovalReason, Timeouts,
 };
 use crate::ids::{Digest, digest};
 use crate::time::later;
@@ -87,6 +89,18 @@ impl BlockedDrains {
             at: now,
             pods,
             retry,
+        }
+    }
+}
+
+impl ClaimCondition {
+    /// Its status in Kubernetes' words. Before a machine is in service nobody can say whether it is Ready.
+    pub fn word(&self) -> &'static str {
+        let is_early = [NOT_IN_SERVICE, AWAITS_DEVICES].contains(&&*self.reason);
+        match (self.status, self.kind) {
+            (true, _) => "True",
+            (false, Condition::Ready) if is_early => "Unknown",
+            (false, _) => "False",
         }
     }
 }

@@ -250,7 +250,11 @@ impl ClaimStatus {
 /// One condition of an object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(transform = with_generation)
+)]
 pub struct ClaimCondition {
     /// Type of the condition, such as `Initialized`.
     // The schema lists no types, as it lists no reasons of removals (see there).
@@ -278,6 +282,20 @@ pub struct ClaimCondition {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "schema", schemars(length(max = 4096)))]
     pub message: String,
+}
+
+/// The host adds it when it writes a condition: nothing is decided by it.
+#[cfg(feature = "schema")]
+fn with_generation(schema: &mut schemars::Schema) {
+    let field = schemars::json_schema!({
+        "description": "The object's generation that this was found for.",
+        "type": "integer",
+        "format": "int64",
+    });
+    let fields = schema.ensure_object().get_mut("properties");
+    if let Some(fields) = fields.and_then(|it| it.as_object_mut()) {
+        fields.insert("observedGeneration".to_owned(), field.to_value());
+    }
 }
 
 /// The status of a condition in Kubernetes' words.

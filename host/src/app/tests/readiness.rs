@@ -19,10 +19,15 @@ async fn a_claim_is_ready_while_its_node_is() {
         let claim = || lab.kube.list("nodeclaims.kproxide.dev").remove(0);
         let ready = || condition(&claim(), "Ready");
         let first = ready();
-        assert_eq!(first["status"], "False", "{first}");
+        assert_eq!(first["status"], "Unknown", "{first}");
         assert_eq!(first["reason"], "NotInService", "{first}");
         sleep(MACHINE).await;
         assert_eq!(ready()["status"], "True");
+        let claim_now = claim();
+        for each in claim_now["status"]["conditions"].as_array().unwrap() {
+            let generation = &claim_now["metadata"]["generation"];
+            assert_eq!(&each["observedGeneration"], generation, "{each}");
+        }
         let name = claim()["metadata"]["name"].as_str().unwrap().to_owned();
         let told = |reason: &str| {
             let events = lab.kube.list("events.events.k8s.io").into_iter();

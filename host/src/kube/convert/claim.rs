@@ -1,6 +1,7 @@
 //! NodeClaim: our record of one machine. Its specification and status are the planner's own types. What is here stands in
 //! the object's metadata, or is bounded by the schema.
 
+use jiff::Timestamp;
 use kproxide_planner::decision;
 use kproxide_planner::facts::{ClaimFacts, ClaimSpec, ClaimStatus};
 use kproxide_planner::ids::{ClaimName, Uid};
@@ -57,14 +58,24 @@ pub(in crate::kube) fn has_finalizer(meta: &ObjectMeta) -> bool {
         .any(|finalizer| finalizer == keys::FINALIZER)
 }
 
-/// The whole status, to replace the one that is there.
-pub(crate) fn status_object(status: &ClaimStatus) -> Map<String, Value> {
+/// The whole status, to replace the one that is there. `generation`: of the object that it was found for.
+pub(crate) fn status_object(status: &ClaimStatus, generation: Option<i64>) -> Map<String, Value> {
     let mut status = status.clone();
     for condition in &mut status.conditions {
+        // Kubernetes' own have whole seconds.
+        condition.since = Timestamp::from_second(condition.since.as_second()).unwrap_or_default();
         condition.reason = truncated(&condition.reason, 63);
         condition.message = truncated(&condition.message, 4000);
     }
-    fields(&status)
+    let mut object = fields(&status);
+    let written = object.get_mut("conditions").and_then(Value::as_array_mut);
+    for (row, condition) in written.into_iter().flatten().zip(&status.conditions) {
+        row["status"] = condition.word().into();
+        if let Some(generation) = generation {
+            row["observedGeneration"] = generation.into();
+        }
+    }
+    object
 }
 
 /// The schema bounds these texts in characters.
@@ -74,7 +85,6 @@ pub(in crate::kube) fn truncated(text: &str, longest: usize) -> String {
 
 #[cfg(test)]
 pub(in crate::kube) mod tests {
-    use jiff::Timestamp;
     use kproxide_planner::claim::{Condition, Intent, Op, Phase};
     use kproxide_planner::facts::{
         Adopts, BlockedDrains, ClaimCondition, ClaimResources, CloneSpec, CloudInit, MachineSpec,
@@ -206,9 +216,10 @@ pub(in crate::kube) mod tests {
     #[test]
     fn nothing_is_lost_on_the_way_to_the_api_and_back() {
         let mut object = claim_object(&"workers-x7".into(), &full_spec());
-        let status = status_object(&full_status());
+        let status = status_object(&full_status(), Some(2));
         for (row, (_, word)) in CONDITIONS.iter().enumerate() {
             assert_eq!(status["conditions"][row]["type"], *word);
+            assert_eq!(status["conditions"][row]["observedGeneration"], 2);
         }
         object.status = status;
         let text = serde_json::to_string(&object).unwrap();
@@ -216,6 +227,34 @@ pub(in crate::kube) mod tests {
         assert_eq!(back.spec, full_spec());
         assert_eq!(back.status, full_status());
         assert!(back.has_finalizer);
+    }
+
+    #[test]
+    fn conditions_have_whole_seconds_and_ready_is_unknown_before_a_machine_is_in_service() {
+        let condition = |kind, status, reason: &str| ClaimCondition {
+            kind,
+            status,
+            since: "2026-01-31T12:00:00.987654321Z".parse().unwrap(),
+            reason: reason.to_owned(),
+            message: String::new(),
+        };
+        let status = ClaimStatus {
+            conditions: vec![
+                condition(Condition::Launched, false, "NotInService"),
+                condition(Condition::Drained, true, "AwaitsDevices"),
+                condition(Condition::Ready, false, "NotInService"),
+                condition(Condition::Ready, false, "AwaitsDevices"),
+                condition(Condition::Ready, false, "NodeNotReady"),
+                condition(Condition::Ready, true, "NodeReady"),
+            ],
+            ..ClaimStatus::default()
+        };
+        let object = status_object(&status, None);
+        let words: Vec<&Value> = object["conditions"].as_array().unwrap().iter().collect();
+        let of = |field: &str| words.iter().map(|it| it[field].clone()).collect::<Vec<_>>();
+        let expected = ["False", "True", "Unknown", "Unknown", "False", "True"];
+        assert_eq!(of("status"), expected);
+        assert_eq!(of("lastTransitionTime"), ["2026-01-31T12:00:00Z"; 6]);
     }
 
     #[test]

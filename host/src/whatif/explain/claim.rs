@@ -58,8 +58,8 @@ impl About<'_> {
             explanation.rule(
                 format!("{:?}", condition.kind),
                 format!(
-                    "{} since {} {}",
-                    condition.status,
+                    "{} since {:.0} {}",
+                    condition.word(),
                     condition.since,
                     text.join(": ")
                 )

@@ -3,6 +3,7 @@
 use super::fixture::*;
 use super::joining::patch;
 use crate::claim::*;
+use crate::facts::ClaimStatus;
 use crate::keys::UNREGISTERED_TAINT;
 
 /// Pods that come before a CSI driver has registered do not count against its attach limit.
@@ -55,21 +56,45 @@ fn r9_a_node_comes_into_service_when_it_shows_its_devices_or_at_the_join_deadlin
         case
     };
     let late = |shown: &[(&str, i64)]| {
-        let early = case(shown, at(60)).next();
+        let mut early = case(shown, at(60));
+        early.claim.status = early.recorded();
         let Step::Wait {
             until: Some(until),
             why,
-        } = early
+        } = early.next()
         else {
-            panic!("{early:?}");
+            panic!("{:?}", early.next());
         };
-        (until, why)
+        (until, why, early.claim.status)
     };
-    let (until, why) = late(&[]);
-    assert!(why.contains("example.com/gpu"), "{why}");
+    let (until, why, told) = late(&[]);
+    assert!(why.contains("example.com/gpu, example.com/nic"), "{why}");
     let one = [("example.com/gpu", 2), ("example.com/nic", 0)];
-    let (_, why) = late(&one);
-    assert!(why.contains("example.com/nic"), "{why}");
+    let (_, why, _) = late(&one);
+    assert!(
+        why.contains("show example.com/nic yet") && why.contains(&format!("until {until:.0}")),
+        "{why}"
+    );
+    // The condition says so, and follows. One Event does.
+    let ready = |status: &ClaimStatus| {
+        let mut conditions = status.conditions.iter();
+        let ready = conditions.find(|it| it.kind == Condition::Ready);
+        ready.cloned().unwrap()
+    };
+    assert_eq!(ready(&told).reason, "AwaitsDevices");
+    assert_eq!(ready(&told).word(), "Unknown");
+    let told_once = |case: &Case| match case.next() {
+        Step::Record { change, .. } => change.note.map(|note| (note.reason, note.warning)),
+        step => panic!("{step:?}"),
+    };
+    assert_eq!(
+        told_once(&case(&[], at(60))),
+        Some(("AwaitsDevices", false))
+    );
+    let mut fewer = case(&one, at(70));
+    fewer.claim.status = told;
+    assert_eq!(told_once(&fewer), None);
+    assert_eq!(ready(&fewer.recorded()).message, why);
     let overdue = case(&one, until);
     assert_eq!(overdue.recorded().phase, Phase::Initialized);
     let step = format!("{:?}", overdue.next());
