@@ -35,13 +35,14 @@ struct Row {
 }
 
 impl RemovalReason {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Empty,
         Self::Underutilized,
         Self::Expired,
         Self::Replace,
         Self::PoolDeleted,
         Self::Repair,
+        Self::NodeDeleted,
         Self::LaunchFailed,
         Self::Deleted,
         Self::Lost,
@@ -56,6 +57,7 @@ impl RemovalReason {
             Self::Replace => "Replace",
             Self::PoolDeleted => "PoolDeleted",
             Self::Repair => "Repair",
+            Self::NodeDeleted => "NodeDeleted",
             Self::LaunchFailed => "LaunchFailed",
             Self::Deleted => "Deleted",
             Self::Lost => "Lost",
@@ -104,6 +106,11 @@ impl RemovalReason {
                 is_trouble: true,
                 ..forced
             },
+            // A person has asked for it. If many Nodes went at once by a mistake, the freeze notices.
+            Self::NodeDeleted => Row {
+                is_budgeted: true,
+                ..forced
+            },
             Self::LaunchFailed => Row {
                 is_frozen: false,
                 is_trouble: true,
@@ -144,7 +151,12 @@ impl RemovalReason {
 
     /// Another machine takes its place, and is made first if need be.
     pub fn is_replaced(self) -> bool {
-        matches!(self, Self::Expired | Self::Replace | Self::Repair)
+        self.is_repair() || matches!(self, Self::Expired | Self::Replace)
+    }
+
+    /// Its Node is broken or gone. If the Node becomes Ready again in time, the machine stays.
+    pub(crate) fn is_repair(self) -> bool {
+        matches!(self, Self::Repair | Self::NodeDeleted)
     }
 
     /// It waits for the pool's `scaleDown.budget`.
@@ -178,6 +190,7 @@ impl fmt::Display for RemovalReason {
             Self::Replace => "you asked for its replacement (kproxide.dev/replace)",
             Self::PoolDeleted => "its NodePool is being deleted",
             Self::Repair => "it has not been Ready for too long",
+            Self::NodeDeleted => "its Node was deleted, and has not registered again",
             Self::LaunchFailed => "its launch failed",
             Self::Deleted => "its claim was deleted",
             Self::Lost => "its VM is gone",

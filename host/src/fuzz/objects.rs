@@ -117,7 +117,7 @@ fn seeds() -> &'static [Value; 2] {
         });
         let condition = |kind: &str| {
             json!({
-                "type": kind, "status": "True", "lastTransitionTime": moment,
+                "type": kind, "status": "True", "lastTransitionTime": "2026-01-31T12:00:00Z",
                 "reason": "Because", "message": "so", "observedGeneration": 2,
             })
         };

@@ -160,7 +160,8 @@ impl<'w> Removals<'w> {
             | RemovalReason::Expired
             | RemovalReason::Replace
             | RemovalReason::PoolDeleted
-            | RemovalReason::Repair => {
+            | RemovalReason::Repair
+            | RemovalReason::NodeDeleted => {
                 let is_spent = pool.is_none_or(|pool| *under_way >= pool.scale_down.budget);
                 if is_spent {
                     return Some(Violation::Budget);

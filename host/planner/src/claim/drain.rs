@@ -111,7 +111,7 @@ fn course(subject: &Subject<'_>, observed: &Observed, now: Timestamp) -> Course 
         Verdict::GiveUp(why) => Course::Abandon(Stays::Planned(why.clone())),
         Verdict::Keep => Course::Abandon(Stays::Unwanted),
         Verdict::Hold(why) => Course::Wait(Step::wait(None, why.to_string())),
-        Verdict::Remove(RemovalReason::Repair) if has_recovered(subject, observed) => {
+        Verdict::Remove(reason) if reason.is_repair() && has_recovered(subject, observed) => {
             Course::Abandon(Stays::Recovered)
         }
         Verdict::Remove(reason) if !reason.is_voluntary() => Course::GoOn(*reason),

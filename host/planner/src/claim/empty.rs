@@ -74,7 +74,7 @@ pub(super) fn empty(
         );
     }
     // Until this intent is written, a repair is given up if the Node becomes Ready.
-    if reason == RemovalReason::Repair && !evicts(subject) {
+    if reason.is_repair() && !evicts(subject) {
         return StatusChange::default().intent(Op::Evict, 1).record();
     }
     evict(subject, observed, &leaving, now)
@@ -263,6 +263,9 @@ fn detach(
             change = change
                 .condition(Condition::Drained, true, recorded_word(subject), "", now)
                 .condition(Condition::VolumesDetached, true, "Detached", "", now);
+            if let Some(stuck) = still_terminating(observed, now) {
+                change = change.warn("PodsLeftBehind", stuck);
+            }
         } else {
             let pods: Vec<_> = left.iter().take(3).map(|p| p.key.to_string()).collect();
             let message = format!(
@@ -293,6 +296,19 @@ fn detach(
             .record();
     }
     emptied(subject, observed, now)
+}
+
+/// Pods that nobody waits for. They stay in Kubernetes after their Node is gone, so somebody has to know.
+fn still_terminating(observed: &Observed, now: Timestamp) -> Option<String> {
+    let pods = observed.pods.iter().flatten();
+    let stuck = pods.filter(|pod| pod.must_leave() && pod.is_stuck(now));
+    let names: Vec<String> = stuck.take(3).map(|pod| pod.key.to_string()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "still Terminating long after their grace: {}. kproxide does not wait for such pods. The machine goes, and they stay in Kubernetes until you take off what holds them (see metadata.finalizers)",
+            names.join(", ")
+        )
+    })
 }
 
 /// The drain goes on without these volumes. Says so once.

@@ -174,7 +174,8 @@ fn is_about_to_be_deleted(subject: &Subject<'_>) -> bool {
 
 /// Its kubelet may have gone for good, so that only the proof that the machine is off lets its pods end.
 fn may_be_off(subject: &Subject<'_>) -> bool {
-    subject.deleting() || drained_for(subject, RemovalReason::Repair)
+    let repairs = [RemovalReason::Repair, RemovalReason::NodeDeleted];
+    subject.deleting() || repairs.into_iter().any(|why| drained_for(subject, why))
 }
 
 /// There is a reason to doubt that the VM runs.

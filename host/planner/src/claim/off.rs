@@ -41,7 +41,7 @@ pub(super) fn dead_node(
     let is_off = is_proven_off(subject, observed);
     if is_off {
         // From here on the Node's return does not end the repair.
-        if reason == RemovalReason::Repair && !evicts(subject) {
+        if reason.is_repair() && !evicts(subject) {
             return Some(StatusChange::default().intent(Op::Evict, 1).record());
         }
         if let Some(step) = out_of_service(subject, observed, now) {

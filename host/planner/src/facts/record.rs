@@ -115,6 +115,8 @@ pub enum RemovalReason {
     PoolDeleted,
     /// Not Ready for too long.
     Repair,
+    /// Its Node was deleted while its VM ran, and has not come back within the pool's `repairAfter`.
+    NodeDeleted,
     /// The launch failed or its deadline passed.
     LaunchFailed,
     /// A user deleted its claim.

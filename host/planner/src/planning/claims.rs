@@ -472,13 +472,16 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
         if is_lost(tick.world, row.claim) {
             return Some(RemovalReason::Lost);
         }
-        let broken_since = match &row.node {
-            Some(node) => Some(node.facts.ready_since),
-            None => row.claim.status.since(Condition::NodeMissing),
+        let (broken_since, reason) = match &row.node {
+            Some(node) => (Some(node.facts.ready_since), RemovalReason::Repair),
+            None => {
+                let missing = row.claim.status.since(Condition::NodeMissing);
+                (missing, why_node_is_missing(tick.world, row.claim))
+            }
         };
         let repair_after = row.pool?.repair_after;
         if broken_since.is_some_and(|since| tick.reached(later(since, repair_after))) {
-            return Some(RemovalReason::Repair);
+            return Some(reason);
         }
     }
     if is_protected(tick, row) || row.claim.status.refusal().is_some() {
@@ -505,6 +508,17 @@ fn removal_wanted(tick: &mut Tick<'_>, row: &ClaimState<'_>) -> Option<RemovalRe
 pub(super) fn is_unguarded(claim: &ClaimFacts) -> bool {
     let has_machine = claim.status.phase > Phase::Pending;
     has_machine && !claim.has_finalizer && claim.deleting_since.is_none()
+}
+
+/// The VM of a Node that somebody has deleted runs on. Otherwise the machine itself is broken.
+fn why_node_is_missing(world: &World, claim: &ClaimFacts) -> RemovalReason {
+    let inventory = world.inventories().get(&claim.spec.cluster);
+    match inventory.map(|inventory| GuestHint::of(claim, inventory)) {
+        Some(GuestHint::Running) => RemovalReason::NodeDeleted,
+        Some(GuestHint::Stopped | GuestHint::Absent | GuestHint::Unknown) | None => {
+            RemovalReason::Repair
+        }
+    }
 }
 
 /// A complete inventory does not list its VM. `act` proves that the VM is gone before it closes the claim.

@@ -173,7 +173,7 @@ impl<'w> Planning<'w> {
             let stuck = Replacing::Stuck(claim.clone(), Stuck { pod, volume });
             return Next::Wait(stuck, true);
         }
-        let is_repair = reason == RemovalReason::Repair;
+        let is_repair = reason.is_repair();
         match self.order_replacement(index, &lacking, room) {
             Ok(()) => Next::Wait(Replacing::Ordered, true),
             Err(NotMade::NoRoom(why)) => {

@@ -68,6 +68,39 @@ fn f77_a_restart_does_not_refill_the_breaker() {
 }
 
 #[test]
+fn nodes_that_somebody_deleted_neither_count_as_repairs_nor_wait_for_them() {
+    let mut scene = machines(10, 1);
+    for name in ["m04", "m05"] {
+        scene.nodes.remove(name);
+        let gone = condition(Condition::NodeMissing, at(NOW - 3600));
+        scene.claim(name).status.conditions.push(gone);
+    }
+    let plan = plan_at(&scene, NOW);
+    assert_eq!(removed(&plan), ["m00", "m04", "m05"]);
+    let reason = |name: &str| match verdict(&plan, name) {
+        Verdict::Remove(reason) => reason,
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(reason("m00"), RemovalReason::Repair);
+    assert_eq!(reason("m04"), RemovalReason::NodeDeleted);
+    let rows = plan.ledger.clone().unwrap().removals;
+    let repairs = rows
+        .iter()
+        .filter(|row| row.reason == RemovalReason::Repair);
+    assert_eq!((rows.len(), repairs.count()), (3, 1));
+
+    // The repair has its allowance however many went before.
+    let mut left = without(&without(&machines(10, 0), "m04"), "m05");
+    left.ledger.removals = rows;
+    left.ledger
+        .removals
+        .retain(|row| row.reason != RemovalReason::Repair);
+    left.nodes.get_mut("m01").unwrap().ready = false;
+    left.nodes.get_mut("m01").unwrap().ready_since = at(0);
+    assert_eq!(removed(&plan_at(&left, NOW)), ["m01"]);
+}
+
+#[test]
 fn f77_old_rows_keep_nothing_waiting() {
     let mut scene = machines(10, 1);
     for (index, age) in [600, 601, 100_000].into_iter().enumerate() {

@@ -37,13 +37,14 @@ enum Case {
     Launched,
 }
 
-const CASES: [(&str, Case); 24] = [
+const CASES: [(&str, Case); 26] = [
     ("Empty", Case::Begins(RemovalReason::Empty)),
     ("Underu", Case::Begins(RemovalReason::Underutilized)),
     ("Expire", Case::Begins(RemovalReason::Expired)),
     ("Replac", Case::Begins(RemovalReason::Replace)),
     ("PoolDe", Case::Begins(RemovalReason::PoolDeleted)),
     ("Repair", Case::Begins(RemovalReason::Repair)),
+    ("NodeDe", Case::Begins(RemovalReason::NodeDeleted)),
     ("Lost", Case::Begins(RemovalReason::Lost)),
     ("Delete", Case::Begins(RemovalReason::Deleted)),
     ("Withdr", Case::Withdrawn),
@@ -54,6 +55,7 @@ const CASES: [(&str, Case); 24] = [
     ("Replac", Case::Drain(RemovalReason::Replace)),
     ("PoolDe", Case::Drain(RemovalReason::PoolDeleted)),
     ("Repair", Case::Drain(RemovalReason::Repair)),
+    ("NodeDe", Case::Drain(RemovalReason::NodeDeleted)),
     ("Lost", Case::Drain(RemovalReason::Lost)),
     ("LaunFa", Case::Drain(RemovalReason::LaunchFailed)),
     ("Delete", Case::Drain(RemovalReason::Deleted)),
@@ -84,6 +86,7 @@ impl Case {
                         scene.workers().existence.deleting_since = Some(at(NOW - 1));
                     }
                     RemovalReason::Repair => break_down(&mut scene),
+                    RemovalReason::NodeDeleted => delete_node(&mut scene),
                     RemovalReason::Lost => {
                         break_down(&mut scene);
                         scene.guest("m", None);
@@ -103,6 +106,7 @@ impl Case {
                 draining(&mut scene, "m", reason);
                 match reason {
                     RemovalReason::Repair | RemovalReason::Lost => break_down(&mut scene),
+                    RemovalReason::NodeDeleted => delete_node(&mut scene),
                     RemovalReason::LaunchFailed => {
                         let conditions = &mut scene.claim("m").status.conditions;
                         conditions.retain(|it| it.kind != Condition::Initialized);
@@ -204,6 +208,13 @@ impl Case {
 fn break_down(scene: &mut Scene) {
     let node = scene.nodes.get_mut("m").unwrap();
     (node.ready, node.ready_since) = (false, at(NOW - 3600));
+}
+
+/// For long enough. Its VM runs.
+fn delete_node(scene: &mut Scene) {
+    scene.nodes.remove("m");
+    let gone = condition(Condition::NodeMissing, at(NOW - 3600));
+    scene.claim("m").status.conditions.push(gone);
 }
 
 /// What the planner does with it, as one letter, and what it says.

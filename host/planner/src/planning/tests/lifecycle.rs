@@ -515,8 +515,13 @@ fn f28_a_machine_whose_node_was_deleted_is_repaired_if_it_stays_away() {
     scene.claim("m").status.conditions.swap_remove(1);
     assert_eq!(
         verdict(&scene.plan(), "m"),
-        Verdict::Remove(RemovalReason::Repair)
+        Verdict::Remove(RemovalReason::NodeDeleted)
     );
+    // kproxide starts it again. If that does not help, the machine is broken.
+    let mut stopped = scene.clone();
+    stopped.guest("m", Some(GuestStatus::Stopped));
+    let verdict_then = verdict(&stopped.plan(), "m");
+    assert_eq!(verdict_then, Verdict::Remove(RemovalReason::Repair));
 
     scene.inventory.guests.clear();
     assert_eq!(
