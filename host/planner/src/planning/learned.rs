@@ -11,7 +11,7 @@ use super::Planning;
 use super::claims::Stage;
 use super::csi::Shown;
 use super::fit::NodeProfile;
-use super::machines::{promised, signed, size_of_claim};
+use super::machines::{self, promised, signed, size_of_claim};
 use crate::claim::Condition;
 use crate::facts::{ClassFacts, InstanceType, Labels, LearnedNode, PodSpec};
 use crate::ids::{ClassName, InstanceTypeName, NodeName, ObjectKey};
@@ -364,6 +364,7 @@ impl Planning<'_> {
             daemons: daemons(self.tick.world),
             ..Learned::default()
         };
+        let mut new_statics: BTreeMap<TypeKey, Resources> = BTreeMap::new();
         for row in &self.rows {
             let spec = &row.claim.spec;
             if row.stage == Stage::Coming {
@@ -389,6 +390,21 @@ impl Planning<'_> {
                 spec.resources.milli_cores,
                 spec.resources.memory_bytes,
             );
+            let is_kept = |class: &Arc<ClassFacts>| {
+                let mut kept = class.learned.iter();
+                kept.any(|kept| kept.node == *node.name())
+            };
+            let is_new = matches!(row.stage, Stage::Coming | Stage::InService)
+                && !class.is_some_and(is_kept);
+            if is_new {
+                let statics = node.pods();
+                let statics = statics.filter(|pod| pod.is_alive() && pod.is_mirror());
+                let statics = machines::sum(statics.map(|pod| pod.spec()));
+                new_statics
+                    .entry(key.clone())
+                    .or_default()
+                    .raise_to(&statics);
+            }
             match (row.stage, class) {
                 (Stage::Coming, Some(class)) => {
                     let offered = promised(node.facts, &size_of_claim(class, spec));
@@ -406,6 +422,10 @@ impl Planning<'_> {
         }
         for (name, class) in self.tick.world.classes() {
             learned.recall(self.tick.world, name, class);
+        }
+        // Before the class's status knows the Node, no other machine is made for pods that do not fit beside them.
+        for (key, statics) in new_statics.into_iter().filter(|(_, sum)| !sum.is_zero()) {
+            learned.statics.entry(key).or_default().raise_to(&statics);
         }
         learned.lower_to_last();
         learned

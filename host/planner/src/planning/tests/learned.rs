@@ -73,6 +73,34 @@ fn r2_static_pods_of_most_nodes_count_on_the_next_one() {
 }
 
 #[test]
+fn r2_static_pods_count_as_soon_as_the_first_node_shows_them() {
+    for phase in [Phase::Registered, Phase::Initialized] {
+        let mut scene = Scene::default();
+        scene.machine("one", "alpha");
+        let claim = scene.claim("one");
+        claim.status.phase = phase;
+        if phase == Phase::Registered {
+            let conditions = &mut claim.status.conditions;
+            conditions.retain(|it| it.kind != Condition::Initialized);
+            scene.nodes.get_mut("one").unwrap().ready = false;
+        }
+        scene.pending("web", 1, spec("cpu=3900m"));
+        assert_eq!(launches(&scene), 0, "the machine is there");
+        for of in ["kube-proxy", "debug"] {
+            let mut pod = running_pod("one", spec("cpu=150m"));
+            pod.mirror = true;
+            let key = PodKey::new("kube-system", &format!("{of}-one"));
+            scene.pods.insert(key, pod);
+        }
+        let text = why(&scene).to_string();
+        assert_eq!(
+            text, "asks for 3900m of cpu; the largest machine offers 3700m",
+            "{phase:?}"
+        );
+    }
+}
+
+#[test]
 fn the_last_five_nodes_of_each_type_are_kept() {
     let mut scene = Scene::default();
     for number in 0..7 {
