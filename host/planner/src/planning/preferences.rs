@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Planning;
 use super::claims::Stage;
 use crate::claim::Condition;
+use crate::eviction::Blocker;
 use crate::ids::PoolName;
 use crate::keys::UNNEEDED_TAINT;
 use crate::plan::{Preference, Verdict};
@@ -15,7 +16,7 @@ use crate::reasons::Kept;
 use crate::time::later;
 use crate::world::NodeView;
 
-/// A Node that could go gets the taint after this long.
+/// A Node that could go gets the taint after this long, at once if only an unfinished Job keeps it.
 const SETTLES: SignedDuration = SignedDuration::from_secs(30);
 
 /// A Node that has lost the taint gets it again after this long at the earliest.
@@ -86,10 +87,22 @@ impl<'w> Planning<'w> {
                     | Kept::NextTick
             );
             let row = &self.rows[*index];
-            let since = row.claim.status.since(Condition::Unneeded);
-            let is_idle = row.node.is_some_and(|node| node.is_empty());
-            if let Some(since) = since.filter(|_| waits && is_idle && row.stage == Stage::InService)
-                && self.tick.reached(later(since, SETTLES))
+            let Some(node) = row.node.filter(|_| row.stage == Stage::InService) else {
+                continue;
+            };
+            // Short Jobs that come one after the other would keep it for ever.
+            let has_job = matches!(kept, Kept::Pod(_, Blocker::UnfinishedJob));
+            let since = match has_job {
+                true => row.claim.status.since(Condition::Initialized),
+                // A Job has just ended: the claim does not say yet that the Node could go.
+                false if waits && node.is_empty() => {
+                    let since = row.claim.status.since(Condition::Unneeded);
+                    since.or(has_taint(&node).then_some(self.tick.now))
+                }
+                false => None,
+            };
+            if let Some(since) = since
+                && (has_taint(&node) || self.tick.reached(later(since, SETTLES)))
             {
                 waiting.push((since, *index));
             }

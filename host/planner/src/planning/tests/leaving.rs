@@ -383,10 +383,9 @@ fn r21_a_node_that_does_not_go_next_loses_the_taint_at_once() {
             "{why}"
         );
     }
-    // A Job's pod came to one of the two. Once it is gone, the taint rests for a minute.
+    // A pod came to one of the two. Once it is gone, the taint rests for a minute.
     let busy: fn(&mut Scene) = |scene| {
-        scene.running("job", 1, "m01", spec("cpu=100m"));
-        scene.pod("job-00000").owner = Some(owner("Job"));
+        scene.running("web", 1, "m01", spec("cpu=100m"));
     };
     let plan = tainted(busy).plan();
     assert_eq!(preferences(&plan), [("m01", false)]);
@@ -397,4 +396,40 @@ fn r21_a_node_that_does_not_go_next_loses_the_taint_at_once() {
         preferences(&plan).len()
     };
     assert_eq!([NOW + 59, NOW + 60].map(later), [1, 2]);
+}
+
+/// A Job of 20 s every 45 s on the emptiest Node would keep it for ever.
+#[test]
+fn r21_short_jobs_that_come_one_after_the_other_are_sent_elsewhere() {
+    let mut scene = spared(3, 10);
+    scene.running("job", 1, "m01", spec("cpu=100m"));
+    scene.pod("job-00000").owner = Some(owner("Job"));
+    let plan = scene.plan();
+    check_sound(&plan);
+    assert_eq!(preferences(&plan), [("m01", true)]);
+    // Not on a Node that has just come into service for it.
+    let mut young = scene.clone();
+    let conditions = young.claim("m01").status.conditions.iter_mut();
+    for condition in conditions.filter(|it| it.kind == Condition::Initialized) {
+        condition.since = at(NOW - 29);
+    }
+    assert_eq!(preferences(&young.plan()), []);
+    // Nor where the pod has no other place.
+    let mut alone = scene.clone();
+    alone.pod("job-00000").spec = PodSpec {
+        node_selector: [("kubernetes.io/hostname".to_owned(), "m01".to_owned())].into(),
+        ..spec("cpu=100m")
+    };
+    assert_eq!(preferences(&alone.plan()), []);
+
+    // It has just ended, and the claim does not say so yet.
+    let mut ended = scene.clone();
+    ended.pods.clear();
+    ended.nodes.get_mut("m01").unwrap().taints = vec![taint(
+        "kproxide.dev/unneeded",
+        TaintEffect::PreferNoSchedule,
+    )];
+    let conditions = &mut ended.claim("m01").status.conditions;
+    conditions.retain(|it| it.kind != Condition::Unneeded);
+    assert_eq!(preferences(&ended.plan()), []);
 }
