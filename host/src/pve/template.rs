@@ -125,7 +125,34 @@ impl Client {
         name: &str,
         placement: Placement,
     ) -> Result<Templates, TemplateError> {
-        let chosen = choose(inventory, name, placement)?;
+        let chosen = match choose(inventory, name, placement) {
+            Err(TemplateError::NotATemplate {
+                name,
+                vmid,
+                hypervisor,
+            }) => {
+                // Proxmox's lists show only after some seconds that a VM has become a template.
+                let guest = inventory.guest(vmid);
+                let read = match guest {
+                    Some(guest) => self.template(inventory, guest).await.ok().flatten(),
+                    None => None,
+                };
+                let flag =
+                    |it: &Template| it.config.raw.get("template").is_some_and(|it| it == "1");
+                return match read.filter(flag) {
+                    Some(template) => Ok(Templates {
+                        name,
+                        templates: vec![template],
+                    }),
+                    None => Err(TemplateError::NotATemplate {
+                        name,
+                        vmid,
+                        hypervisor,
+                    }),
+                };
+            }
+            chosen => chosen?,
+        };
         let read = chosen.iter().map(|guest| self.template(inventory, guest));
         let mut templates = Vec::new();
         for (guest, read) in chosen.iter().zip(join_all(read).await) {

@@ -92,6 +92,11 @@ impl<'w> Hypervisor<'w> {
     fn template(&self, class: &ClassFacts) -> Result<&'w TemplateFacts, Refusal> {
         let name = &class.template;
         let templates = self.templates(name);
+        // The name itself is in trouble: there is a VM of that name, say, that is no template.
+        let mut of_name = templates.iter().filter(|it| it.hypervisor.is_empty());
+        if let Some(problem) = of_name.find_map(|it| it.problem.as_ref()) {
+            return Err(Refusal::Template(problem.clone()));
+        }
         let is_here = |template: &TemplateFacts| template.hypervisor == self.id.name;
         let may_leave = |template: &TemplateFacts| {
             !class.local_template && template.disks.iter().all(|disk| disk.shared)

@@ -100,6 +100,23 @@ async fn b31_a_vm_is_no_template() {
     );
 }
 
+/// Proxmox's lists are some seconds old. The configuration is not.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_has_just_become_a_template_is_one() {
+    let (client, _) = one(|_| {
+        let mut config = on("ceph");
+        config["template"] = json!(1);
+        data(config)
+    });
+    for placement in [Placement::Shared, Placement::Local] {
+        let guests = json!([guest(101, "pve1", "tmpl", 0), guest(102, "pve1", "x", 0)]);
+        let found = client.templates(&cluster(guests), "tmpl", placement).await;
+        let found = found.unwrap();
+        let vmids: Vec<u32> = found.templates.iter().map(|it| it.vmid).collect();
+        assert_eq!(vmids, [101]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn f117_a_template_that_vanished_is_named_by_the_clone() {
     let (client, _) = one(|_| {
