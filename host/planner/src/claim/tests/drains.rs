@@ -417,6 +417,20 @@ fn r18_a_pod_is_not_waited_for_half_a_minute_after_its_grace() {
     };
     assert!(matches!(case(99).next(), Step::Wait { .. }));
     assert!(case(100).recorded().since(Condition::Drained).is_some());
+    // It stays in Kubernetes, so an Event names it.
+    let mut two = stuck.clone();
+    two.key = pod("two").key;
+    let told = case(100).with(|case| case.observed.pods = Some(vec![stuck.clone(), two]));
+    let Step::Record { change, .. } = told.next() else {
+        panic!("{:?}", told.next());
+    };
+    let note = change.note.expect("an Event");
+    assert!(note.warning && note.reason == "PodsLeftBehind");
+    assert!(
+        note.message.contains(": default/stuck, default/two. "),
+        "{}",
+        note.message
+    );
     // Another pod still has to go.
     let case = case(100).with(|case| case.observed.pods = Some(vec![stuck.clone(), pod("web")]));
     assert!(matches!(case.next(), Step::Do(Effect::Evict(pods)) if pods.len() == 1));
