@@ -114,10 +114,11 @@ pub(crate) fn record(
     let LaunchFailure { class, message } = failure;
     let message = in_one_line(message);
     let mut ledger = ledger.clone();
-    let failures = match ledger.backoff.iter().position(is_it) {
-        Some(index) => ledger.backoff.remove(index).failures.saturating_add(1),
-        None => 1,
-    };
+    let before = ledger.backoff.iter().position(is_it);
+    let before = before.map(|index| ledger.backoff.remove(index));
+    let failures = before.as_ref().map_or(0, |row| row.failures);
+    let failures = failures.saturating_add(1);
+    let until = later(now, pause_after(failures));
     ledger.backoff.push(Backoff {
         hypervisor,
         storage,
@@ -125,7 +126,8 @@ pub(crate) fn record(
         class: class.clone(),
         message,
         failures,
-        until: later(now, pause_after(failures)),
+        // What failed earlier may be noted later.
+        until: before.map_or(until, |row| row.until.max(until)),
     });
     let key = |row: &Backoff| {
         let Backoff {

@@ -63,9 +63,11 @@ impl Drive {
             until,
             failure,
         };
+        let failed_at = self.facts().status.draining_since;
+        let failed_at = failed_at.unwrap_or_else(|| self.context.clock.now());
         for _ in 0..LEDGER_TRIES {
             let stands = ledger::get_or_create(&self.context.kube).await?;
-            let closed = close(&stands, &closing, self.context.clock.now());
+            let closed = close(&stands, &closing, failed_at);
             if !self.leads() {
                 break;
             }

@@ -290,10 +290,13 @@ impl Meaning {
 /// What to do about a missing privilege if it is not known on which path to grant it.
 pub(super) const GRANT_IT: &str = ": grant it to the user and to its token";
 
+/// Begins the text of an error that a privilege mends.
+pub(crate) const MISSING_PRIVILEGE: &str = "missing privilege";
+
 fn missing_privilege(path: &Option<String>, privilege: &Option<String>) -> Cow<'static, str> {
     match (path, privilege) {
         (Some(path), Some(privilege)) => {
-            format!("missing privilege {privilege} on {path}{GRANT_IT}").into()
+            format!("{MISSING_PRIVILEGE} {privilege} on {path}{GRANT_IT}").into()
         }
         (_, _) => "a privilege is missing, Proxmox does not say which".into(),
     }

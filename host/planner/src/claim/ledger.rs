@@ -40,8 +40,9 @@ pub fn entry_of(ledger: &LedgerFacts, claim: &ClaimName, spec: &ClaimSpec) -> En
 
 /// The Ledger with the claim's entry in quarantine (created if it was missing), and with its failure noted for
 /// hypervisor and storage. An entry that is in quarantine already stays as it is: another leader, or a write whose
-/// answer was lost, has noted the failure, which must count only once.
-pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> LedgerFacts {
+/// answer was lost, has noted the failure, which must count only once. A place rests from when the launch failed,
+/// however long its VM took to go.
+pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, failed_at: Timestamp) -> LedgerFacts {
     let Closing {
         claim,
         spec,
@@ -57,7 +58,7 @@ pub fn close(ledger: &LedgerFacts, closing: &Closing<'_>, now: Timestamp) -> Led
         ledger.entries.push(LedgerEntry::of(claim, spec, rests));
     }
     match failure {
-        Some(failure) => record_launch(&ledger, spec, failure, now),
+        Some(failure) => record_launch(&ledger, spec, failure, failed_at),
         None => ledger,
     }
 }

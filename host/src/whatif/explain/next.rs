@@ -6,6 +6,7 @@ use kproxide_planner::refusal::{Refusal, Refused};
 use kproxide_planner::report::{Limit, Misfit, Unusable, Why};
 
 use super::Explanation;
+use crate::pve::error::MISSING_PRIVILEGE;
 
 pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation) {
     let step = match why {
@@ -50,9 +51,21 @@ fn for_hypervisors(refused: &[Refused]) -> String {
     if let Some(most) = threads.and_then(|all| all.into_iter().max()) {
         return format!("add an instance type of at most {most} cores to the NodeClass");
     }
-    let failed = |(_, refusal): &Refused| matches!(refusal, Refusal::LeftAlone { .. });
-    if !refused.is_empty() && refused.iter().all(failed) {
-        return "mend what made the launches fail; kproxide then tries again by itself".to_owned();
+    let failed = |(_, refusal): &Refused| match refusal {
+        Refusal::LeftAlone { why, .. } => Some(why.contains(MISSING_PRIVILEGE)),
+        _ => None,
+    };
+    let failed: Option<Vec<bool>> = refused.iter().map(failed).collect();
+    match failed.as_deref() {
+        None | Some([]) => {}
+        Some(lacks) if lacks.contains(&true) => {
+            return "run kproxide doctor: it prints the pveum commands that grant what is missing"
+                .to_owned();
+        }
+        Some(_) => {
+            return "mend what made the launches fail; kproxide then tries again by itself"
+                .to_owned();
+        }
     }
     "make room on a hypervisor, or add one: kproxide explain hypervisor NAME shows each".to_owned()
 }
@@ -99,12 +112,14 @@ fn for_misfit(pool: &PoolName, misfit: &Misfit<'_>) -> String {
         Misfit::VolumeLimit { driver } => format!(
             "use fewer volumes of CSI driver {driver} in one pod, or raise csi[].limit of the NodeClass if the driver can attach more"
         ),
-        Misfit::Cordon
-        | Misfit::TooLittle { .. }
-        | Misfit::HostPort(_)
-        | Misfit::PodAffinity { .. }
-        | Misfit::PodAntiAffinity { .. }
-        | Misfit::TopologySpread { .. } => {
+        Misfit::PodAffinity { .. } => {
+            "start the pods that its podAffinity asks for, or change its podAffinity".to_owned()
+        }
+        Misfit::PodAntiAffinity { .. } | Misfit::TopologySpread { .. } => {
+            "change the rule about its neighbours that the message names, or move those neighbours"
+                .to_owned()
+        }
+        Misfit::Cordon | Misfit::TooLittle { .. } | Misfit::HostPort(_) => {
             "change what the pod asks for, or make room where it may run".to_owned()
         }
     }
@@ -171,14 +186,18 @@ mod tests {
     #[test]
     fn what_helps_depends_on_why_each_hypervisor_was_refused() {
         let few = |threads| Refusal::FewThreads { asked: 8, threads };
-        let left = || Refusal::LeftAlone {
+        let because = |why: &str| Refusal::LeftAlone {
             until: jiff::Timestamp::UNIX_EPOCH,
             failures: 2,
-            why: "no".to_owned(),
+            why: why.to_owned(),
         };
+        let left = || because("no");
+        let lacks = || because("POST /x at pve1: missing privilege VM.Clone on /vms/1: grant it…");
         for (refusals, words) in [
             ([few(2), few(4)], "at most 4 cores"),
             ([left(), left()], "mend what made the launches fail"),
+            ([left(), lacks()], "kproxide doctor"),
+            ([few(4), lacks()], "make room"),
             ([few(4), left()], "make room"),
             ([Refusal::Offline, left()], "make room"),
         ] {

@@ -1,10 +1,10 @@
 //! What becomes of a pod, and what each Node says to it.
 
-use kproxide_planner::facts::PodPhase;
+use kproxide_planner::facts::{Phase, PodPhase};
 use kproxide_planner::ids::{PodKey, PoolName};
 use kproxide_planner::planning::Filters;
 use kproxide_planner::report::{PendingOutcome, PendingShape, Why};
-use kproxide_planner::world::PodView;
+use kproxide_planner::world::{NodeView, PodView};
 
 use super::next::next_for;
 use super::{About, Explanation, asked};
@@ -63,8 +63,7 @@ impl About<'_> {
         explanation.rule("asks", asked(pod.spec().requests.clone()));
         explanation.rule("priority", pod.spec().priority.to_string());
         explanation.rule("pods alike", shape.count.to_string());
-        let has_node = matches!(shape.outcome, PendingOutcome::FitsNode(_));
-        self.verdicts(&pod, has_node, &mut explanation);
+        self.verdicts(&pod, shape, &mut explanation);
         Ok(explanation)
     }
 
@@ -152,17 +151,48 @@ impl About<'_> {
         }
     }
 
-    /// Each Node as it stands. `has_node`: the plan counts the pod on one of them.
-    fn verdicts(&self, pod: &PodView<'_>, has_node: bool, explanation: &mut Explanation) {
+    /// Each Node as it stands.
+    fn verdicts(&self, pod: &PodView<'_>, shape: &PendingShape, explanation: &mut Explanation) {
         let filters = Filters::of(self.world);
         for node in self.world.nodes() {
             let verdict = match filters.misfit(pod, node.name()) {
-                None if has_node => "fits".to_owned(),
-                None => "fits, but it takes no pods now, or pods before this one take its room"
-                    .to_owned(),
+                None => self.why_not_there(pod, shape, &node),
                 Some(misfit) => format!("{}: {misfit}", misfit.plugin()),
             };
             explanation.rule(format!("Node {}", node.name()), verdict);
+        }
+    }
+
+    /// No filter keeps the pod away.
+    fn why_not_there(
+        &self,
+        pod: &PodView<'_>,
+        shape: &PendingShape,
+        node: &NodeView<'_>,
+    ) -> String {
+        let mut claims = self.world.claims().values();
+        let claim = claims.find(|claim| claim.status.node_uid.as_ref() == Some(&node.facts.uid));
+        let phase = claim.map_or(Phase::Initialized, |claim| claim.status.phase);
+        let alike =
+            self.plan.awaited.shapes.iter().filter(|it| {
+                *it.shape.spec == *pod.spec() && it.shape.namespace == *pod.namespace()
+            });
+        let mut refused = alike.flat_map(|it| &it.refused);
+        match &shape.outcome {
+            PendingOutcome::FitsNode(_) => "fits".to_owned(),
+            PendingOutcome::NotSupported(field) => {
+                format!("fits as far as kproxide sees: it does not evaluate {field}")
+            }
+            PendingOutcome::OtherScheduler { scheduler, .. } => {
+                format!("fits, but scheduler {scheduler} places the pod")
+            }
+            _ if refused.any(|it| it.node == *node.name()) => {
+                "fits as far as kproxide sees, but the scheduler has not put it there: kubectl describe pod shows why".to_owned()
+            }
+            _ if phase > Phase::Initialized => "fits, but kproxide removes it".to_owned(),
+            _ if phase < Phase::Initialized => "fits, but it is not in service yet".to_owned(),
+            _ if !node.facts.ready => "fits, but it is not Ready".to_owned(),
+            _ => "fits, but pods before this one take its room".to_owned(),
         }
     }
 }
