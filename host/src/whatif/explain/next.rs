@@ -51,9 +51,12 @@ fn for_hypervisors(refused: &[Refused]) -> String {
     if let Some(most) = threads.and_then(|all| all.into_iter().max()) {
         return format!("add an instance type of at most {most} cores to the NodeClass");
     }
-    let failed = |(_, refusal): &Refused| match refusal {
-        Refusal::LeftAlone { why, .. } => Some(why.contains(MISSING_PRIVILEGE)),
-        _ => None,
+    let failed = |(_, refusal): &Refused| {
+        if let Refusal::LeftAlone { why, .. } = refusal {
+            Some(why.contains(MISSING_PRIVILEGE))
+        } else {
+            None
+        }
     };
     let failed: Option<Vec<bool>> = refused.iter().map(failed).collect();
     match failed.as_deref() {

@@ -178,22 +178,27 @@ impl About<'_> {
                 *it.shape.spec == *pod.spec() && it.shape.namespace == *pod.namespace()
             });
         let mut refused = alike.flat_map(|it| &it.refused);
-        match &shape.outcome {
-            PendingOutcome::FitsNode(_) => "fits".to_owned(),
-            PendingOutcome::NotSupported(field) => {
-                format!("fits as far as kproxide sees: it does not evaluate {field}")
-            }
-            PendingOutcome::OtherScheduler { scheduler, .. } => {
-                format!("fits, but scheduler {scheduler} places the pod")
-            }
-            _ if refused.any(|it| it.node == *node.name()) => {
-                "fits as far as kproxide sees, but the scheduler has not put it there: kubectl describe pod shows why".to_owned()
-            }
-            _ if phase > Phase::Initialized => "fits, but kproxide removes it".to_owned(),
-            _ if phase < Phase::Initialized => "fits, but it is not in service yet".to_owned(),
-            _ if !node.facts.ready => "fits, but it is not Ready".to_owned(),
-            _ => "fits, but pods before this one take its room".to_owned(),
+        if let PendingOutcome::NotSupported(field) = &shape.outcome {
+            return format!("fits as far as kproxide sees: it does not evaluate {field}");
         }
+        if let PendingOutcome::OtherScheduler { scheduler, .. } = &shape.outcome {
+            return format!("fits, but scheduler {scheduler} places the pod");
+        }
+        if matches!(shape.outcome, PendingOutcome::FitsNode(_)) {
+            return "fits".to_owned();
+        }
+        if refused.any(|it| it.node == *node.name()) {
+            "fits as far as kproxide sees, but the scheduler has not put it there: kubectl describe pod shows why"
+        } else if phase > Phase::Initialized {
+            "fits, but kproxide removes it"
+        } else if phase < Phase::Initialized {
+            "fits, but it is not in service yet"
+        } else if !node.facts.ready {
+            "fits, but it is not Ready"
+        } else {
+            "fits, but pods before this one take its room"
+        }
+        .to_owned()
     }
 }
 

@@ -83,9 +83,11 @@ fn r9_a_node_comes_into_service_when_it_shows_its_devices_or_at_the_join_deadlin
     };
     assert_eq!(ready(&told).reason, "AwaitsDevices");
     assert_eq!(ready(&told).word(), "Unknown");
-    let told_once = |case: &Case| match case.next() {
-        Step::Record { change, .. } => change.note.map(|note| (note.reason, note.warning)),
-        step => panic!("{step:?}"),
+    let told_once = |case: &Case| {
+        let Step::Record { change, .. } = case.next() else {
+            panic!("{:?}", case.next());
+        };
+        change.note.map(|note| (note.reason, note.warning))
     };
     assert_eq!(
         told_once(&case(&[], at(60))),

@@ -77,12 +77,12 @@ fn nodes_that_somebody_deleted_neither_count_as_repairs_nor_wait_for_them() {
     }
     let plan = plan_at(&scene, NOW);
     assert_eq!(removed(&plan), ["m00", "m04", "m05"]);
-    let reason = |name: &str| match verdict(&plan, name) {
-        Verdict::Remove(reason) => reason,
-        other => panic!("{name}: {other:?}"),
-    };
-    assert_eq!(reason("m00"), RemovalReason::Repair);
-    assert_eq!(reason("m04"), RemovalReason::NodeDeleted);
+    assert_eq!(
+        verdict(&plan, "m00"),
+        Verdict::Remove(RemovalReason::Repair)
+    );
+    let deleted = Verdict::Remove(RemovalReason::NodeDeleted);
+    assert_eq!(verdict(&plan, "m04"), deleted);
     let rows = plan.ledger.clone().unwrap().removals;
     let repairs = rows
         .iter()
