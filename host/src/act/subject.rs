@@ -82,6 +82,7 @@ impl Surroundings {
             pool: cluster.pool.clone(),
             timeouts: rules.timeouts,
             join: rules.join,
+            keep_failed: rules.keep_failed,
             provider_id: rules.provider_id,
             shutdown_timeout: context.rules.shutdown_timeout,
             quarantine: context.rules.quarantine,

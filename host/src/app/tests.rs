@@ -22,6 +22,7 @@ mod degraded;
 mod drains;
 mod dry_run;
 mod explained;
+mod kept;
 mod learned;
 mod loops;
 mod machines;

@@ -25,7 +25,7 @@ pub(super) const JOIN_NOT_RUN: &str = "JoinNotRun";
 pub(super) const JOIN_TIMEOUT: &str = "JoinTimeout";
 
 /// The reasons of `Ready`, each with what it says to people.
-pub const READY_REASONS: [(&str, &str); 7] = [
+pub const READY_REASONS: [(&str, &str); 8] = [
     (
         NODE_READY,
         "Its machine is in service, and its Node is Ready.",
@@ -51,6 +51,10 @@ pub const READY_REASONS: [(&str, &str); 7] = [
         "kproxide drains its Node. The condition Drained says why.",
     ),
     (TERMINATING, "kproxide destroys its machine."),
+    (
+        KEPT_FAILED,
+        "Its launch failed, and kproxide keeps its machine for you (join.keepFailed of the NodeClass). The message says how to look at it, and until when.",
+    ),
 ];
 pub const NODE_READY: &str = "NodeReady";
 pub const NODE_NOT_READY: &str = "NodeNotReady";
@@ -59,6 +63,7 @@ pub(super) const NOT_IN_SERVICE: &str = "NotInService";
 pub(super) const AWAITS_DEVICES: &str = "AwaitsDevices";
 pub(super) const DRAINING: &str = "Draining";
 pub(super) const TERMINATING: &str = "Terminating";
+pub const KEPT_FAILED: &str = "KeptFailed";
 
 /// The reason of `StuckLocked`.
 pub(super) const STUCK_LOCKED: &str = "StuckLocked";

@@ -184,6 +184,13 @@ impl ClaimStatus {
             })
     }
 
+    /// Its machine was made and never came into service, and kproxide is about to remove it for that.
+    pub(crate) fn is_failed_launch(&self) -> bool {
+        let is_made = self.smbios_uuid.is_some();
+        let reason = self.removal() == Some(RemovalReason::LaunchFailed);
+        is_made && reason && self.launch_failure().is_some()
+    }
+
     /// Why kproxide leaves the VM alone: it is not provably the claim's, or it is protected.
     pub fn refusal(&self) -> Option<&str> {
         self.conditions

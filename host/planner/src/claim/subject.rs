@@ -37,6 +37,8 @@ pub struct Settings {
     pub pool: Arc<str>,
     pub timeouts: Timeouts,
     pub join: Join,
+    /// For how long a machine whose launch failed is kept, stopped, as long as the plan agrees.
+    pub keep_failed: SignedDuration,
     pub provider_id: ProviderId,
     /// From the tombstone to a hard stop.
     pub shutdown_timeout: SignedDuration,

@@ -16,11 +16,12 @@ use super::observed::{
 use super::off::out_of_service;
 use super::op::{Effect, Op};
 use super::ownership::{Made, Mismatch, Proven, believed_unseen, is_another, prove, same_uuid};
-use super::reasons::{CLONE_INTERRUPTED, STUCK_LOCKED, VMID_TAKEN};
+use super::reasons::{CLONE_INTERRUPTED, KEPT_FAILED, STUCK_LOCKED, VMID_TAKEN};
 use super::step::{Change, StatusChange, Step};
 use super::subject::Subject;
 use crate::hold::Hold;
 use crate::mutants::{Mutant, broken};
+use crate::plan::Verdict;
 use crate::time::later;
 
 /// Look again at a locked VM after this long.
@@ -228,6 +229,12 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
     {
         return Step::Do(Effect::Cordon(node_ref(name, node)));
     }
+    // Somebody may have started it to look at it.
+    if let Some(kept) = kept_until(subject, now)
+        && is_kept(subject)
+    {
+        return Step::wait(Some(kept), "kproxide keeps the machine of a failed launch");
+    }
     if let Some(step) = Op::Destroy.held(subject, observed, now) {
         return step;
     }
@@ -246,8 +253,48 @@ fn remove(subject: &Subject<'_>, observed: &Observed, machine: &Machine, now: Ti
             Step::Do(Effect::Shutdown(proven, grace))
         }
         Power::On => Step::Do(Effect::Stop(proven)),
-        Power::Off => destroy(subject, observed, machine, proven, now),
+        Power::Off => match kept_until(subject, now) {
+            Some(until) => keep(subject, until, now),
+            None => destroy(subject, observed, machine, proven, now),
+        },
     }
+}
+
+/// Until when the machine of a failed launch is kept, for a person to look at. Only the plan lets it stay: it knows
+/// whether another one has failed since, and whether its room is needed.
+fn kept_until(subject: &Subject<'_>, now: Timestamp) -> Option<Timestamp> {
+    let may_stay = matches!(subject.verdict, Verdict::Keep);
+    let failed = subject.status().is_failed_launch();
+    let began = subject.status().since(Condition::InstanceTerminating)?;
+    let until = later(began, subject.settings.keep_failed);
+    (may_stay && failed && now < until).then_some(until)
+}
+
+fn is_kept(subject: &Subject<'_>) -> bool {
+    let mut conditions = subject.status().conditions.iter();
+    conditions.any(|c| c.kind == Condition::InstanceTerminating && c.reason == KEPT_FAILED)
+}
+
+fn keep(subject: &Subject<'_>, until: Timestamp, now: Timestamp) -> Step {
+    let vmid = subject.claim.spec.vmid;
+    let hypervisor = subject.claim.hypervisor();
+    let class = &subject.claim.spec.class;
+    let failure = subject.status().launch_failure();
+    let why = failure.map_or("its launch failed".to_owned(), |failure| failure.message);
+    let message = format!(
+        "kproxide keeps VM {vmid} on {hypervisor}, stopped, until {until:.0} (join.keepFailed), or until its room is needed. To look at it, on {hypervisor}: `qm start {vmid}`, then `qm terminal {vmid}`, or its console in Proxmox. To let it go, set join.keepFailed of NodeClass {class} to 0s. It failed: {why}"
+    );
+    StatusChange::default()
+        .condition(
+            Condition::InstanceTerminating,
+            true,
+            KEPT_FAILED,
+            &*message,
+            now,
+        )
+        .condition(Condition::Ready, false, KEPT_FAILED, &*message, now)
+        .say(KEPT_FAILED, message)
+        .record()
 }
 
 fn destroy(

@@ -97,6 +97,9 @@ pub struct ClassFacts {
     pub join: Join,
     /// Path of the script for [`Join::GuestExec`].
     pub join_script: Option<Arc<str>>,
+    /// For how long the last machine whose launch failed is kept, stopped. Zero: not at all.
+    #[serde(default)]
+    pub keep_failed: SignedDuration,
     /// Settings of its VMs.
     #[serde(default)]
     pub machine: MachineSpec,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 
+use super::kept::is_kept;
 use super::resting::rests;
 use super::returning::returned_and_stays;
 use super::safety::{Removal, is_paused, may_remove, may_touch};
@@ -356,7 +357,9 @@ fn judge<'w>(tick: &mut Tick<'w>, name: &'w ClaimName, claim: &'w ClaimFacts) ->
     };
     let begun = world.host().removing.get(name).copied();
     let recorded = claim.status.removal().or(begun);
-    if claim.status.phase == Phase::Terminating || claim.deleting_since.is_some() {
+    if is_kept(tick, name, claim) {
+        row.stage = Stage::Leaving;
+    } else if claim.status.phase == Phase::Terminating || claim.deleting_since.is_some() {
         row.remove(recorded.unwrap_or(RemovalReason::Deleted));
     } else if row.has_begun {
         match recorded.unwrap_or(RemovalReason::Underutilized) {

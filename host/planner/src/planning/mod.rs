@@ -24,6 +24,7 @@ mod explain;
 mod filters;
 mod finalizers;
 mod fit;
+mod kept;
 mod learned;
 mod loops;
 pub(crate) mod machines;
@@ -211,6 +212,7 @@ impl<'w> Planning<'w> {
                     let room = self.scale_up();
                     self.replace(room);
                     self.withdraw_needless();
+                    self.give_up_kept();
                     Step::Placement
                 }
                 Step::Placement => match self.rank_question() {

@@ -44,6 +44,8 @@ pub(super) struct Placing {
     /// Names of claims and Ledger entries.
     names: BTreeSet<ClaimName>,
     addresses: Option<BTreeSet<IpAddr>>,
+    /// Why machines that are wanted cannot be made.
+    pub(super) lacking: Vec<(PoolName, Why)>,
     /// First reason per pool and hypervisor.
     pub(super) rejected: BTreeMap<(PoolName, HypervisorId), Refusal>,
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::Planning;
 use super::claims::{ClaimState, Stage};
+use super::kept;
 use super::loops::{self, MadeFor};
 use super::packing::{self, Demand, Packing, weight};
 use super::pools::{self, Offer};
@@ -177,6 +178,8 @@ impl<'w> Planning<'w> {
         match self.order_replacement(index, &lacking, room) {
             Ok(()) => Next::Wait(Replacing::Ordered, true),
             Err(NotMade::NoRoom(why)) => {
+                let name = self.rows[index].claim.spec.pool.clone();
+                kept::note(&mut self.placing.lacking, &name, &why);
                 let pool = self.rows[index].pool;
                 let waits =
                     reason == RemovalReason::Expired && !pool.is_some_and(|it| it.old_first);
@@ -194,6 +197,8 @@ impl<'w> Planning<'w> {
                 self.go(index, reason, moves)
             }
             Err(NotMade::Other(why)) => {
+                let name = self.rows[index].claim.spec.pool.clone();
+                kept::note(&mut self.placing.lacking, &name, &why);
                 self.remain(index, moves);
                 Next::Wait(Replacing::NotMade(Box::new(why)), false)
             }

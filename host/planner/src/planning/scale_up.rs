@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::kept;
 use super::learned::Learned;
 use super::loops::{self, Granted, MadeFor, Share};
 use super::packing::{self, Demand, Order, Packing};
@@ -117,6 +118,11 @@ impl<'w> Planning<'w> {
                 .entry(key)
                 .or_insert_with(|| reason.clone());
         }
+        for (_, _, why) in &left {
+            if let Some(why) = why {
+                kept::note(&mut self.placing.lacking, &name, why);
+            }
+        }
         for (need, count, why) in left {
             let need = &mut self.needs[need];
             need.left = count;
@@ -221,6 +227,7 @@ impl<'w> Planning<'w> {
                 let about = format!("NodePool/{}", pool.name);
                 let message =
                     format!("kproxide can make no more machines for the pool's {wanted}: {why}");
+                kept::note(&mut self.placing.lacking, pool.name, &why);
                 self.tick.found(Severity::Warning, about, message);
                 break;
             };

@@ -12,6 +12,7 @@ mod drawn;
 mod fit;
 mod gates;
 mod headroom;
+mod kept;
 mod learned;
 mod leaving;
 mod lifecycle;

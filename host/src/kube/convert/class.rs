@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use jiff::SignedDuration;
 use kproxide_planner::facts::{
     AddressRange, ClassFacts, CloudInit, CsiSetting, Existence, InstanceType, Join, MachineSpec,
     Network, Timeouts, TopologyValue,
@@ -15,6 +16,9 @@ use sha2::Digest as _;
 
 use super::{Problems, unsigned};
 use crate::kube::crd::{self, CloneMode, IpPool, NodeClassSpec, TemplatePlacement};
+
+/// A failed machine takes room from others for so long at most.
+const LONGEST_KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// As far as it could be read; nothing is launched while the facts have a problem.
 pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
@@ -53,6 +57,16 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
             None
         }
     };
+    let keep_failed = match &join.keep_failed {
+        Some(time) => problems.period("join.keepFailed", time),
+        None => SignedDuration::ZERO,
+    };
+    if keep_failed > LONGEST_KEPT {
+        problems.add(
+            "join.keepFailed",
+            "is longer than 7 days, which is the most",
+        );
+    }
     let overhead_milli_cores = unsigned(problems.milli_cores("overhead.cpu", &overhead.cpu));
     let overhead_memory_bytes = unsigned(problems.bytes("overhead.memory", &overhead.memory));
     let timeouts = Timeouts {
@@ -78,6 +92,10 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
     let machine = MachineSpec {
         cloud_init: cloud_init.map(|settings| settings_of(settings, network, &mut problems)),
         vm_options: vm_options.clone(),
+    };
+    let joins = crd::Join {
+        keep_failed: None,
+        ..join.clone()
     };
     ClassFacts {
         template: template.name.as_str().into(),
@@ -108,10 +126,11 @@ pub fn class_facts(spec: &NodeClassSpec) -> ClassFacts {
             Some(_) => Join::GuestExec,
         },
         join_script,
+        keep_failed,
         tags: tags.clone(),
         provider_id: *provider_id,
         // Of what a machine shows: not of how long things may take, of sizes on offer (each claim records its own), of addresses on offer, or of tags.
-        digest: digest(&(template, arch, os, join, &machine)),
+        digest: digest(&(template, arch, os, &joins, &machine)),
         machine,
         csi,
         // The status has them.

@@ -281,6 +281,11 @@ pub struct Join {
     /// kproxide runs a script in the VM, once, through the QEMU guest agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_exec: Option<JoinByGuestExec>,
+    /// For how long kproxide keeps the last machine whose launch failed, stopped, so that you can look at it: at most 7
+    /// days. It goes earlier if a new machine needs its room, or if another one fails. Not given: 0s, so kproxide
+    /// destroys it at once. The kept machine counts in all limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_failed: Option<Period>,
 }
 
 impl Default for Join {
@@ -288,6 +293,7 @@ impl Default for Join {
         Self {
             template: Some(JoinByTemplate {}),
             guest_exec: None,
+            keep_failed: None,
         }
     }
 }

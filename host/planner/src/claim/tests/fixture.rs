@@ -119,6 +119,7 @@ pub(in crate::claim) fn settings() -> Settings {
             join: SignedDuration::from_mins(10),
         },
         join: Join::Template,
+        keep_failed: SignedDuration::ZERO,
         provider_id: ProviderId::Auto,
         shutdown_timeout: SignedDuration::from_secs(60),
         quarantine: SignedDuration::from_hours(24),

@@ -181,6 +181,86 @@ fn about_to_destroy(change: impl Fn(&mut Machine)) -> Case {
 }
 
 #[test]
+fn the_machine_of_a_failed_launch_is_kept_stopped_as_long_as_the_plan_agrees() {
+    let mut off = about_to_destroy(|_| {}).with(|case| {
+        case.settings.keep_failed = jiff::SignedDuration::from_hours(1);
+        let conditions = &mut case.claim.status.conditions;
+        let later = [Condition::Registered, Condition::Initialized];
+        conditions.retain(|it| !later.contains(&it.kind));
+        for it in conditions.iter_mut() {
+            if it.kind == Condition::Drained {
+                it.reason = "LaunchFailed".to_owned();
+            }
+        }
+        let mut failed = conditions[0].clone();
+        (failed.kind, failed.status) = (Condition::Registered, false);
+        (failed.reason, failed.message) = ("JoinTimeout".to_owned(), "no Node joined".to_owned());
+        conditions.push(failed);
+    });
+    // It runs still: it is marked, shut down and stopped as any other.
+    let mut on = off.clone().with(|case| {
+        case.observed.machine = visible(|machine| machine.marker = Marker::Tombstoned);
+    });
+    on = on.intent(Op::Shutdown).with(|case| case.now = at(10));
+    assert!(matches!(on.next(), Step::Do(Effect::Shutdown(..))));
+
+    let Step::Record { change, .. } = off.next() else {
+        panic!("{:?}", off.next());
+    };
+    let note = change.note.clone().expect("an Event");
+    assert_eq!((note.warning, note.reason), (false, KEPT_FAILED));
+    for words in [
+        "`qm start 201`",
+        "`qm terminal 201`",
+        "pve1",
+        "no Node joined",
+    ] {
+        assert!(note.message.contains(words), "{}", note.message);
+    }
+    off.claim.status = off.recorded();
+    let conditions = off.claim.status.conditions.iter();
+    let told = conditions.filter(|it| it.message == note.message);
+    let told: Vec<Condition> = told.map(|it| it.kind).collect();
+    assert_eq!(told, [Condition::InstanceTerminating, Condition::Ready]);
+    let waits =
+        |case: &Case| matches!(case.next(), Step::Wait { until, .. } if until == Some(at(3600)));
+    assert!(waits(&off), "{:?}", off.next());
+    // A person starts it to look at it.
+    on.claim.status = off.claim.status.clone();
+    assert!(waits(&on), "{:?}", on.next());
+
+    let destroys = |case: &Case| matches!(case.next(), Step::Do(Effect::Destroy(_)));
+    type Edit = fn(&mut Case);
+    let ends: [(&str, Edit); 4] = [
+        ("over", |case| case.now = at(3600)),
+        ("the plan needs its room", |case| {
+            case.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
+        }),
+        ("off", |case| {
+            case.settings.keep_failed = jiff::SignedDuration::ZERO
+        }),
+        ("it was in service once", |case| {
+            let conditions = case.claim.status.conditions.iter_mut();
+            for it in conditions.filter(|it| it.kind == Condition::Drained) {
+                it.reason = "Deleted".to_owned();
+            }
+        }),
+    ];
+    for (why, change) in ends {
+        assert!(destroys(&off.clone().with(change)), "{why}");
+    }
+    // It has to be the claim's, as ever.
+    let other = off.with(|case| {
+        case.verdict = Verdict::Remove(RemovalReason::LaunchFailed);
+        case.observed.machine = visible(|machine| {
+            machine.marker = Marker::Foreign;
+            machine.power = Power::Off;
+        });
+    });
+    assert!(!destroys(&other));
+}
+
+#[test]
 fn a_disk_of_a_persistent_volume_delays_the_destruction() {
     let case = about_to_destroy(|m| m.persistent = vec!["local-lvm:vm-9999-pvc-1".into()]);
     assert!(matches!(case.next(), Step::BackOff { .. }));

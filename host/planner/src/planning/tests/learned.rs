@@ -79,6 +79,7 @@ fn r2_static_pods_count_as_soon_as_the_first_node_shows_them() {
         scene.machine("one", "alpha");
         let claim = scene.claim("one");
         claim.status.phase = phase;
+        claim.status.started_at = Some(at(NOW - 60));
         if phase == Phase::Registered {
             let conditions = &mut claim.status.conditions;
             conditions.retain(|it| it.kind != Condition::Initialized);
