@@ -2,6 +2,8 @@
 
 #[cfg(feature = "init")]
 mod init;
+#[cfg(feature = "simulator")]
+mod simulated;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +17,8 @@ use crate::period::parse_period;
 
 #[cfg(feature = "init")]
 pub use init::{Image, Init, Way};
+#[cfg(feature = "simulator")]
+pub use simulated::{Demo, Serve, Simulate};
 
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
@@ -419,67 +423,6 @@ pub enum Format {
     Text,
     Json,
     Yaml,
-}
-
-#[cfg(feature = "simulator")]
-#[derive(Debug, Args)]
-pub struct Demo {
-    /// The same seed gives the same run, line by line; another seed gives another run
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// The policy that chooses hypervisors: a built-in's name (`kproxide policy list`) or a .wasm file
-    #[arg(long, default_value = "spread", value_name = "NAME|FILE")]
-    pub policy: String,
-    /// Print lines, even in a terminal
-    #[arg(long)]
-    pub plain: bool,
-}
-
-#[cfg(feature = "simulator")]
-#[derive(Debug, Subcommand)]
-pub enum Simulate {
-    /// Serve a simulated Proxmox VE over HTTPS on loopback, and a simulated Kubernetes unless --kubeconfig names a real
-    /// one
-    Serve(Serve),
-}
-
-#[cfg(feature = "simulator")]
-#[derive(Debug, Args)]
-pub struct Serve {
-    /// Folder for the files that a client needs: pve.json, ca.pem, credentials/ and, for the simulated Kubernetes,
-    /// kubeconfig
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// Let the machines join the cluster of this kubeconfig, and simulate no Kubernetes
-    #[arg(long, value_name = "FILE", conflicts_with = "kube_port")]
-    pub kubeconfig: Option<PathBuf>,
-    /// The Proxmox servers, as name:threads:GiB. Each has a template k8s-node
-    #[arg(
-        long,
-        default_value = "pve1:16:64,pve2:16:64,pve3:16:64",
-        value_name = "LIST"
-    )]
-    pub hypervisors: String,
-    /// Seed for what is random, such as how long a machine boots
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Port of Proxmox VE's API on loopback; 0 takes any free one
-    #[arg(long, default_value_t = 0, value_name = "PORT")]
-    pub pve_port: u16,
-    /// Port of the simulated Kubernetes API on loopback; 0 takes any free one
-    #[arg(long, default_value_t = 0, value_name = "PORT")]
-    pub kube_port: u16,
-    /// Let nothing take time: clones, boots and pods are done at once
-    #[arg(long)]
-    pub instant: bool,
-    /// What to log on standard error: a level, or directives
-    #[arg(
-        long,
-        env = "KPROXIDE_LOG",
-        default_value = "warn",
-        value_name = "FILTER"
-    )]
-    pub log: String,
 }
 
 #[derive(Debug, Subcommand)]

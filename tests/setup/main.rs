@@ -13,6 +13,7 @@ mod prompts;
 mod removal;
 mod steps;
 mod table;
+mod world;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -13,8 +13,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::bare;
-use crate::init::World;
 use crate::life::{SOON, kproxide};
+use crate::world::World;
 
 /// A person at a terminal who reads everything that it shows.
 struct Person {

@@ -20,9 +20,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::bare;
-use crate::init::{World, init, owned};
+use crate::init::{init, owned};
 use crate::life::{SOON, setting};
 use crate::repository;
+use crate::world::World;
 
 const NAMESPACE: &str = "kproxide";
 const BOOTSTRAP: (&str, &str) = ("abc123", "0123456789abcdef");
