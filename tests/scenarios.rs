@@ -89,6 +89,31 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
+/// What users of such a chart look for, and what a first day of operation stumbled over.
+#[test]
+fn each_row_of_the_chart_and_of_the_first_day_has_a_test() {
+    let text = fs::read_to_string(repository("tests/data/chart/rows.txt")).unwrap();
+    let tests = tests();
+    let mut wrong = Vec::new();
+    let mut numbers = Vec::new();
+    for row in text.lines().filter(|row| !row.starts_with('#')) {
+        let (what, shown_by) = row.split_once(" | ").unwrap_or((row, ""));
+        let (number, what) = what.split_once(' ').unwrap();
+        numbers.push(number.to_owned());
+        let mut shown_by = shown_by.split(' ').filter(|it| !it.is_empty()).peekable();
+        if what.is_empty() || shown_by.peek().is_none() {
+            wrong.push(format!("{number}: no test"));
+        }
+        for test in shown_by.filter(|test| !tests.contains_key(*test)) {
+            wrong.push(format!("{number}: there is no test {test}"));
+        }
+    }
+    assert_eq!(wrong.join("\n"), "");
+    let rows = |letter: char, count: u32| (1..=count).map(move |row| format!("{letter}{row}"));
+    let expected: Vec<String> = rows('C', 27).chain(rows('D', 21)).collect();
+    assert_eq!(numbers, expected);
+}
+
 /// All tests of the repository.
 fn tests() -> Tests {
     let mut found = Tests::new();

@@ -10,7 +10,9 @@ mod render;
 mod crds;
 mod forms;
 mod knobs;
+mod monitoring;
 mod readme;
+mod release;
 
 mod admission;
 mod examples;

@@ -37,6 +37,14 @@ async fn the_pod_is_one_locked_down_process() {
         })
     );
     assert_eq!(pod["hostNetwork"], Value::Null);
+    for (probe, path) in [
+        ("startupProbe", "/healthz"),
+        ("livenessProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ] {
+        assert_eq!(container[probe]["httpGet"]["path"], path, "{probe}");
+    }
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
     for mount in container["volumeMounts"].as_array().unwrap() {
         assert_eq!(mount["readOnly"], true, "{mount}");
         assert_eq!(mount["subPath"], Value::Null, "{mount}");

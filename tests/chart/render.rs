@@ -113,7 +113,10 @@ pub(crate) async fn hooks(programs: &Programs, values: &Value) -> Vec<Value> {
         .await
         .unwrap();
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
-    objects.retain(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_string());
+    objects.retain(|object| {
+        let hook = object["metadata"]["annotations"]["helm.sh/hook"].as_str();
+        hook.is_some_and(|hook| hook.starts_with("pre-"))
+    });
     objects
 }
 

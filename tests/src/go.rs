@@ -22,6 +22,9 @@ pub(crate) struct GoProgram {
     pub(crate) sources: &'static [(&'static str, &'static str)],
     /// Flags for Go's linker.
     pub(crate) link: String,
+    /// The main package: the module's own, or one that the module pins as a tool; and build tags.
+    pub(crate) package: &'static str,
+    pub(crate) tags: &'static str,
     /// Whether it can be had, once that was asked.
     pub(crate) found: OnceLock<Availability>,
 }
@@ -49,8 +52,17 @@ impl GoProgram {
             called,
             sources,
             link,
+            package: ".",
+            tags: "",
             found: OnceLock::new(),
         }
+    }
+
+    /// Another main package of the module, with these build tags.
+    #[must_use]
+    pub(crate) fn of(mut self, package: &'static str, tags: &'static str) -> Self {
+        (self.package, self.tags) = (package, tags);
+        self
     }
 
     /// The executable, or nothing where a test shall be skipped for lack of Go, which this says on stderr. Tests that run at the same time wait for the one
@@ -88,6 +100,10 @@ impl GoProgram {
             hash.update(name);
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
+        }
+        if self.package != "." {
+            hash.update(self.package);
+            hash.update(self.tags);
         }
         let key: String = hash
             .finalize()
@@ -139,7 +155,12 @@ impl GoProgram {
                 "-ldflags",
             ])
             .arg(&self.link)
-            .args([OsStr::new("-o"), output.as_os_str(), OsStr::new(".")])
+            .args(["-tags", self.tags])
+            .args([
+                OsStr::new("-o"),
+                output.as_os_str(),
+                OsStr::new(self.package),
+            ])
             .env("CGO_ENABLED", "0")
             .current_dir(&folder)
             .stdin(Stdio::null())

@@ -7,7 +7,7 @@
 //!                                            └──► PodLauncher::launch ──► RunningPod
 //! ```
 //!
-//! [`release_binary`] builds what is shipped, [`Packager`] the image of it. [`oracle::Scheduler`] says what kube-scheduler's filters say.
+//! [`release_binary`] builds what is shipped, [`Packager`] the image of it, [`Promtool`] checks metrics and alerts. [`oracle::Scheduler`] says what kube-scheduler's filters say.
 //!
 //! Nothing here depends on the `kproxide` package. Tests that need its binary live in that package, hand the path over,
 //! and see of kproxide what a user sees: objects, logs, exit codes.
@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 mod eventually;
 mod go;
 mod image;
+mod promtool;
 mod release;
 
 pub mod controlplane;
@@ -30,6 +31,7 @@ pub use controlplane::{ControlPlane, Options, Programs, require_controlplane};
 pub use eventually::{Probe, eventually};
 pub use image::{Image, Packager, require_packager};
 pub use kubelet::{PodLauncher, RunningPod};
+pub use promtool::{Promtool, require_promtool};
 pub use release::{KPROXIDE, RELEASE_ENVIRONMENT, in_background, kproxide_binary, release_binary};
 
 /// A TCP port of loopback for a server that is started later: nobody listens on it now, and the system gives it to nobody who asks for any port.

@@ -1,5 +1,7 @@
 //! What `/metrics` shows of a world.
 
+mod alerts;
+mod dashboard;
 mod stage;
 
 use std::collections::BTreeSet;
@@ -164,6 +166,13 @@ async fn copied() -> Samples {
         .host("kproxide-copy", with_anchor(config("kproxide-copy")))
         .unwrap();
     sampled(app, host, async |_| sleep(HOUR).await).await
+}
+
+/// The metrics of ours that expressions name, without what a histogram adds.
+fn used(expressions: &str) -> Vec<String> {
+    let words = expressions.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+    let words = words.filter(|word| word.starts_with("kproxide_"));
+    words.map(|word| metric(word).to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
