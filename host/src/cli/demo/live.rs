@@ -200,12 +200,12 @@ where
     }
 
     fn look(&mut self, lab: &Lab, at: Duration) -> Result<(), DemoError> {
+        self.picture.at = at;
+        self.picture.world = World::of(lab);
         self.quiet += 1;
         if self.due.is_zero() && self.quiet < QUIET_PER_FRAME {
             return Ok(());
         }
-        self.picture.at = at;
-        self.picture.world = World::of(lab);
         let time = self.due.max(QUIET * self.quiet);
         self.quiet = 0;
         self.due = Duration::ZERO;

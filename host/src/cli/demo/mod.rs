@@ -79,6 +79,8 @@ pub(super) enum DemoError {
     HostEnded,
     #[error("waited {minutes} minutes in vain until {what}", minutes = script::PATIENCE.as_secs() / 60)]
     InVain { what: &'static str },
+    #[error("no server carries a machine that could die with it")]
+    NoMachine,
     #[error("{0}")]
     Incomplete(String),
     #[error("the output is closed")]

@@ -1,5 +1,6 @@
-//! What happens: a burst of pods, a hypervisor that goes down, a policy that is swapped, load that falls.
+//! What happens: a burst of pods, a server that dies, a policy that is swapped, load that falls.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::DemoError;
-use super::story::{Audience, Said, Seen, Story, What};
-use super::world::{self, APP, POOL, Policy, pods, pods_running};
+use super::story::{Audience, Said, Seen, Story, What, machines};
+use super::world::{self, APP, Load, Policy};
 use crate::lab::{self, HostHandle, Lab};
 use crate::policy::PolicyFiles;
 
@@ -62,44 +63,55 @@ impl<A: Audience> Stage<'_, A> {
         let lab = self.lab;
         let mut files = policy.files;
         self.hand_over(&files).await?;
-        self.scene("three hypervisors, one static Node, and no load")?;
+        self.scene("No load yet: three servers, one Node that is not ours, and no machine.")?;
         self.pass(Duration::from_secs(20)).await?;
 
-        self.scene("30 pods of 500m / 512Mi arrive")?;
+        self.scene("30 pods arrive. Most find no room, so kproxide will make machines.")?;
         lab.apply([("deployments.apps", world::app(30))]);
-        self.until("every pod runs", || pods_running(&lab.kube) == 30)
-            .await?;
+        self.until("every pod runs", || pods_run(lab, 30)).await?;
 
-        self.scene("hypervisor pve2 goes down, and 10 more pods arrive")?;
-        lab.pve.set_hypervisor_online("pve2", false);
-        scale(lab, 40);
-        self.until("every pod runs without pve2", || {
-            pods_running(&lab.kube) == 40
+        let dead = busiest(lab).ok_or(DemoError::NoMachine)?;
+        self.scene(&format!(
+            "Server {dead} dies. Its Nodes fall silent, so kproxide will replace them."
+        ))?;
+        lab.pve.set_hypervisor_online(&dead, false);
+        self.until("every pod runs again, on other servers", || {
+            let Load { running, all, .. } = Load::of(&lab.kube.list("pods"));
+            (running, all) == (30, 30) && !carries_pods(lab, &dead)
         })
         .await?;
 
-        let swapped = if policy.name == "pack" {
-            "max-memory"
+        self.scene(&format!(
+            "{dead} is back. Its machines were replaced, so kproxide will destroy them."
+        ))?;
+        lab.pve.set_hypervisor_online(&dead, true);
+        self.until("nothing is left of the dead machines", || {
+            !machines(lab).any(|vm| vm.hypervisor == dead)
+        })
+        .await?;
+        // What the server holds is read again within this time.
+        self.pass(Duration::from_secs(30)).await?;
+
+        let (swapped, effect) = if policy.name == "pack" {
+            ("max-memory", "it fills the emptiest server")
         } else {
-            "pack"
+            ("pack", "it fills one server first")
         };
         self.scene(&format!(
-            "pve2 is back; a file {}.wasm appears in the policy directory: it is {swapped}",
-            policy.name
+            "The policy becomes {swapped}, and 20 pods arrive: {effect}."
         ))?;
-        lab.pve.set_hypervisor_online("pve2", true);
         let module = kproxide_builtins::builtin(swapped).map(|builtin| Arc::from(builtin.wasm));
         files.extend(module.map(|module| (Arc::from(policy.name.as_str()), Ok(module))));
         self.hand_over(&files).await?;
-        scale(lab, 60);
-        self.until("every pod runs", || pods_running(&lab.kube) == 60)
-            .await?;
+        scale(lab, 50);
+        self.until("every pod runs", || pods_run(lab, 50)).await?;
 
-        self.scene("the load falls to 4 pods")?;
+        self.scene("The load falls to 4 pods. kproxide will remove what nobody needs.")?;
         scale(lab, 4);
-        let settled =
-            || pods_running(&lab.kube) == 4 && pods(&lab.kube) == 4 && nothing_surplus(lab);
-        self.until("the surplus machines are gone", settled).await?;
+        self.until("every machine is gone", || {
+            pods_run(lab, 4) && nothing_of_ours(lab)
+        })
+        .await?;
         self.end()
     }
 
@@ -116,8 +128,10 @@ impl<A: Audience> Stage<'_, A> {
             reloads,
             most_machines: _,
         } = summary.seen;
+        let left = u32::try_from(summary.machines_left).unwrap_or(u32::MAX);
         self.say(What::Summary(summary))?;
         for (missing, what) in [
+            (created != destroyed + left, "the machines do not add up"),
             (created == 0, "no machine was made"),
             (destroyed == 0, "no machine was removed"),
             (rejected == 0, "no placement was rejected"),
@@ -138,8 +152,10 @@ impl<A: Audience> Stage<'_, A> {
             .map_err(|_| DemoError::HostEnded)
     }
 
+    /// Announces what happens next, before it happens.
     fn scene(&mut self, text: &str) -> Result<(), DemoError> {
-        self.say(What::Scene(text.to_owned()))
+        self.say(What::Scene(text.to_owned()))?;
+        self.audience.look(self.lab, self.story.time())
     }
 
     fn say(&mut self, what: What) -> Result<(), DemoError> {
@@ -188,12 +204,34 @@ fn scale(lab: &Lab, replicas: u32) {
         .expect("the Deployment was made at the beginning");
 }
 
-/// No claim is left that the load does not need: the static Node and at most one machine carry four pods.
-fn nothing_surplus(lab: &Lab) -> bool {
-    let claims = lab.kube.list("nodeclaims.kproxide.dev");
-    let of_pool = claims
-        .iter()
-        .filter(|claim| claim["spec"]["pool"] == POOL)
-        .count();
-    of_pool == super::story::machines(lab) && of_pool <= 1
+/// So many pods are wanted, there are no others, and all of them run.
+fn pods_run(lab: &Lab, wanted: usize) -> bool {
+    let load = Load::of(&lab.kube.list("pods"));
+    load.running == wanted && load.all == wanted && load.ending == 0
+}
+
+/// The server that carries most machines; of several, the last.
+fn busiest(lab: &Lab) -> Option<String> {
+    let mut servers = BTreeMap::<_, u32>::new();
+    for vm in machines(lab) {
+        *servers.entry(vm.hypervisor).or_default() += 1;
+    }
+    let most = servers.into_iter().max_by_key(|(_, machines)| *machines);
+    most.map(|(server, _)| server)
+}
+
+/// A pod of the load that is to stay is bound to a machine of this server.
+fn carries_pods(lab: &Lab, server: &str) -> bool {
+    let mut pods = lab.kube.list("pods");
+    pods.retain(|pod| world::is_load(pod) && world::stays(pod));
+    machines(lab)
+        .filter(|vm| vm.hypervisor == server)
+        .any(|vm| pods.iter().any(|pod| pod["spec"]["nodeName"] == *vm.name))
+}
+
+/// Neither a machine is left nor what stands for one in Kubernetes.
+fn nothing_of_ours(lab: &Lab) -> bool {
+    machines(lab).next().is_none()
+        && lab.kube.list("nodeclaims.kproxide.dev").is_empty()
+        && lab.kube.list("nodes").len() == world::STATIC
 }

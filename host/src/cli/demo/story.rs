@@ -5,16 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use kproxide_simulator::pve::MachineEvent;
+use kproxide_simulator::pve::{MachineEvent, VmView};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use super::{DemoError, world};
+use super::DemoError;
+use super::world::{Load, is_ready};
 use crate::lab::Lab;
 
 /// Machines that this installation made have numbers of its range.
 const OURS: std::ops::RangeInclusive<u32> = 500..=599;
+
+/// While pods come and go, their number is told so often.
+const PODS_EVERY: Duration = Duration::from_secs(5);
 
 /// Who follows a run: lines on an output, or a picture in a terminal. Neither can change what happens in it.
 pub(super) trait Audience {
@@ -63,8 +67,7 @@ impl fmt::Display for Said {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) seen: Seen,
-    pub(super) running: usize,
-    pub(super) pods: usize,
+    pub(super) load: Load,
     pub(super) machines_left: usize,
 }
 
@@ -79,11 +82,10 @@ impl fmt::Display for Summary {
                     reloads,
                     most_machines,
                 },
-            running,
-            pods,
+            load: Load { running, all, .. },
             machines_left,
         } = self;
-        writeln!(f, "pods running          {running} of {pods}")?;
+        writeln!(f, "pods running          {running} of {all}")?;
         writeln!(
             f,
             "machines made         {created}, at most {most_machines} at a time"
@@ -112,7 +114,8 @@ pub(super) struct Story {
     /// Events by name, with their count when told.
     events: BTreeMap<String, i64>,
     ready: BTreeSet<String>,
-    running: usize,
+    /// How many pods ran, and of how many, and when that was told.
+    pods: (Duration, (usize, usize)),
     /// VMIDs that were started; a machine that is started again is no new one.
     made: BTreeSet<u32>,
     seen: Seen,
@@ -125,7 +128,7 @@ impl Story {
             machines: lab.pve.machine_events(),
             events: BTreeMap::new(),
             ready: BTreeSet::new(),
-            running: 0,
+            pods: Default::default(),
             made: BTreeSet::new(),
             seen: Seen::default(),
         }
@@ -142,16 +145,16 @@ impl Story {
         self.events(lab, &mut news);
         self.machines(&mut news);
         self.nodes(lab, &mut news);
-        self.seen.most_machines = self.seen.most_machines.max(machines(lab));
+        self.pods(lab, &mut news);
+        self.seen.most_machines = self.seen.most_machines.max(machines(lab).count());
         news
     }
 
     pub(super) fn summary(&self, lab: &Lab) -> Summary {
         Summary {
             seen: self.seen,
-            running: world::pods_running(&lab.kube),
-            pods: world::pods(&lab.kube),
-            machines_left: machines(lab),
+            load: Load::of(&lab.kube.list("pods")),
+            machines_left: machines(lab).count(),
         }
     }
 
@@ -169,6 +172,12 @@ impl Story {
                 self.seen.created = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
                 news.push(format!("VM {vmid} {name} starts on {hypervisor}"));
             }
+            if let MachineEvent::HypervisorDown { hypervisor } = &event {
+                news.push(format!("server {hypervisor} is down, with its machines"));
+            }
+            if let MachineEvent::HypervisorUp { hypervisor } = &event {
+                news.push(format!("server {hypervisor} is up, its machines are off"));
+            }
             if let MachineEvent::Destroyed {
                 vmid, hypervisor, ..
             } = &event
@@ -181,8 +190,15 @@ impl Story {
     }
 
     fn events(&mut self, lab: &Lab, news: &mut Vec<String>) {
+        let events = lab.kube.list("events.events.k8s.io");
+        let about = |event: &Value| {
+            let named = |value: &Value| text(value).to_owned();
+            (named(&event["regarding"]["name"]), named(&event["reason"]))
+        };
+        let of_nodes = events.iter().filter(|it| it["regarding"]["kind"] == "Node");
+        let of_nodes: BTreeSet<_> = of_nodes.map(about).collect();
         let mut pods: BTreeSet<(String, String)> = BTreeSet::new();
-        for event in lab.kube.list("events.events.k8s.io") {
+        for event in &events {
             let name = text(&event["metadata"]["name"]).to_owned();
             let count = event["series"]["count"].as_i64().unwrap_or(1);
             if self
@@ -192,22 +208,21 @@ impl Story {
             {
                 continue;
             }
-            let (reason, note) = (text(&event["reason"]), text(&event["note"]));
+            let (kind, note) = (text(&event["regarding"]["kind"]), text(&event["note"]));
+            let (name, reason) = about(event);
             self.seen.rejected +=
                 u32::try_from(note.matches("; not on ").count()).unwrap_or(u32::MAX);
             if reason == "PolicyReloaded" {
                 self.seen.reloads += 1;
             }
-            // What is said of thirty pods is one line.
-            if event["regarding"]["kind"] == "Pod" {
-                pods.insert((reason.to_owned(), note.to_owned()));
-            } else {
-                let about = format!(
-                    "{} {}",
-                    text(&event["regarding"]["kind"]),
-                    text(&event["regarding"]["name"])
-                );
-                news.push(format!("{reason}: {about}: {note}"));
+            match kind {
+                // What is said of thirty pods is one line.
+                "Pod" => {
+                    pods.insert((reason, note.to_owned()));
+                }
+                // The same is said of its Node, which has its name.
+                "NodeClaim" if of_nodes.contains(&about(event)) => {}
+                _ => news.push(format!("{reason}: {kind} {name}: {note}")),
             }
         }
         for (reason, note) in pods {
@@ -216,29 +231,34 @@ impl Story {
     }
 
     fn nodes(&mut self, lab: &Lab, news: &mut Vec<String>) {
-        let ready: BTreeSet<String> = lab
-            .kube
-            .list("nodes")
-            .iter()
-            .filter(|node| is_ready(node))
-            .map(|node| text(&node["metadata"]["name"]).to_owned())
-            .collect();
+        let nodes = lab.kube.list("nodes");
+        let name = |node: &Value| text(&node["metadata"]["name"]).to_owned();
+        let all: BTreeSet<String> = nodes.iter().map(name).collect();
+        let ready = nodes.iter().filter(|node| is_ready(node)).map(name);
+        let ready: BTreeSet<String> = ready.collect();
         for node in ready.difference(&self.ready) {
             news.push(format!("Node {node} is Ready"));
         }
         for node in self.ready.difference(&ready) {
-            news.push(format!("Node {node} is no longer Ready"));
+            let what = if all.contains(node) {
+                "is not Ready any more"
+            } else {
+                "is gone"
+            };
+            news.push(format!("Node {node} {what}"));
         }
         self.ready = ready;
-        let pods = lab.kube.list("pods");
-        let running = pods
-            .iter()
-            .filter(|pod| world::is_load(pod) && pod["status"]["phase"] == "Running")
-            .count();
-        if running != self.running {
-            let all = pods.iter().filter(|pod| world::is_load(pod)).count();
-            news.push(format!("{running} of {all} pods run"));
-            self.running = running;
+    }
+
+    /// Pods come and go each second. That is told when it is over, or every few seconds.
+    fn pods(&mut self, lab: &Lab, news: &mut Vec<String>) {
+        let load = Load::of(&lab.kube.list("pods"));
+        let count = (load.running, load.all);
+        let is_over = load.running == load.all;
+        let (at, told) = self.pods;
+        if count != told && (is_over || self.time() >= at + PODS_EVERY) {
+            news.push(format!("{} of {} pods run", load.running, load.all));
+            self.pods = (self.time(), count);
         }
     }
 }
@@ -255,27 +275,13 @@ pub(super) fn clock(time: Duration) -> String {
 }
 
 /// Machines of ours that Proxmox has now.
-pub(super) fn machines(lab: &Lab) -> usize {
-    lab.pve
-        .snapshot()
-        .vms
-        .iter()
-        .filter(|vm| is_ours(vm.vmid))
-        .count()
+pub(super) fn machines(lab: &Lab) -> impl Iterator<Item = VmView> {
+    let vms = lab.pve.snapshot().vms.into_iter();
+    vms.filter(|vm| is_ours(vm.vmid))
 }
 
 pub(super) fn is_ours(vmid: u32) -> bool {
     OURS.contains(&vmid)
-}
-
-pub(super) fn is_ready(node: &Value) -> bool {
-    node["status"]["conditions"]
-        .as_array()
-        .is_some_and(|conditions| {
-            conditions
-                .iter()
-                .any(|c| c["type"] == "Ready" && c["status"] == "True")
-        })
 }
 
 pub(super) fn text(value: &Value) -> &str {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use kproxide_simulator::kube::{Kube, fixtures};
+use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
@@ -15,6 +15,9 @@ use crate::policy::{FilesError, PolicyFiles, legal_name};
 pub(super) const POOL: &str = "workers";
 /// The Deployment that the demo scales.
 pub(super) const APP: &str = "web";
+
+/// Nodes that are no machines of ours.
+pub(super) const STATIC: usize = 2;
 
 /// Which policy chooses hypervisors.
 pub(super) struct Policy {
@@ -127,6 +130,7 @@ fn objects(policy: &str) -> [(&'static str, Value); 3] {
                 "spec": {
                     "nodeClass": "debian", "clusters": ["homelab"], "limits": { "maxNodes": 12 },
                     "policies": { "hostSelection": { "use": policy } },
+                    "repairAfter": "2m",
                     "labelTemplates": { "topology.kubernetes.io/zone": "{{ .TargetHost }}" },
                     "scaleDown": { "stabilization": "2m", "minNodeAge": "2m", "unneededTime": "30s", "budget": 2 },
                 },
@@ -140,21 +144,44 @@ pub(super) fn app(replicas: u32) -> Value {
     fixtures::deployment("default", APP, replicas, "500m", "512Mi")
 }
 
-/// How many pods of the load there are, those that are going included.
-pub(super) fn pods(kube: &Kube) -> usize {
-    kube.list("pods").iter().filter(|pod| is_load(pod)).count()
+/// The pods of the load, counted in one way wherever they are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Ready, as Kubernetes knows it.
+    pub(super) running: usize,
+    /// No Node was found for them yet.
+    pub(super) pending: usize,
+    /// All but those that end: each of these has a successor, or is wanted no longer.
+    pub(super) all: usize,
+    pub(super) ending: usize,
 }
 
-/// How many of them run and stay.
-pub(super) fn pods_running(kube: &Kube) -> usize {
-    kube.list("pods")
-        .iter()
-        .filter(|pod| {
-            is_load(pod)
-                && pod["metadata"]["deletionTimestamp"].is_null()
-                && pod["status"]["phase"] == "Running"
-        })
-        .count()
+impl Load {
+    pub(super) fn of(pods: &[Value]) -> Self {
+        let mut load = Self::default();
+        for pod in pods.iter().filter(|pod| is_load(pod)) {
+            if !stays(pod) {
+                load.ending += 1;
+                continue;
+            }
+            load.all += 1;
+            load.pending += usize::from(pod["spec"]["nodeName"].is_null());
+            load.running += usize::from(is_ready(pod));
+        }
+        load
+    }
+}
+
+/// It is not about to end.
+pub(super) fn stays(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// A pod or a Node has the condition Ready.
+pub(super) fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
 /// True for pods of [`APP`]: the add-ons live elsewhere.

@@ -246,6 +246,7 @@ fn state(state: MachineState, paint: Paint) -> (&'static str, Style) {
         MachineState::Booting => ("booting", paint.fg(Color::Cyan)),
         MachineState::Ready => ("Ready", paint.fg(Color::Green)),
         MachineState::Lost => ("not Ready", paint.fg(Color::Red)),
+        MachineState::Dead => ("dead", paint.fg(Color::Red).add_modifier(Modifier::BOLD)),
         MachineState::Draining => ("draining", paint.fg(Color::Magenta)),
         MachineState::Going => ("going", paint.fg(Color::Magenta)),
     }

@@ -8,8 +8,8 @@ use kproxide_planner::quantity::Quantity;
 use kproxide_simulator::pve::{HypervisorView, VmView};
 use serde_json::Value;
 
-use super::super::story::{Summary, is_ours, is_ready, text};
-use super::super::world;
+use super::super::story::{Summary, is_ours, text};
+use super::super::world::{Load, is_ready};
 use crate::lab::Lab;
 
 const GIB: u64 = 1 << 30;
@@ -37,19 +37,10 @@ pub(super) struct Told {
 /// The two clusters, as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct World {
-    pub(super) pods: Pods,
+    pub(super) pods: Load,
     pub(super) hypervisors: Vec<Hypervisor>,
     /// Nodes that are no machines of ours.
     pub(super) others: Vec<Machine>,
-}
-
-/// The pods of the load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pods {
-    pub(super) running: usize,
-    /// No Node was found for them yet.
-    pub(super) pending: usize,
-    pub(super) all: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +80,8 @@ pub(super) enum MachineState {
     Ready,
     /// In service, and its Node is not Ready.
     Lost,
+    /// Its server is down, and the machine with it.
+    Dead,
     Draining,
     /// Its VM is being destroyed.
     Going,
@@ -115,14 +108,7 @@ impl World {
         let vms: Vec<&VmView> = proxmox.vms.iter().filter(|vm| !vm.template).collect();
         let ours = |vm: &&VmView| is_ours(vm.vmid);
         Self {
-            pods: Pods {
-                running: world::pods_running(&lab.kube),
-                pending: pods
-                    .iter()
-                    .filter(|pod| world::is_load(pod) && pod["spec"]["nodeName"].is_null())
-                    .count(),
-                all: world::pods(&lab.kube),
-            },
+            pods: Load::of(&pods),
             hypervisors: proxmox
                 .hypervisors
                 .iter()
@@ -142,7 +128,7 @@ impl World {
                         machines: on_it
                             .copied()
                             .filter(ours)
-                            .map(|vm| kubernetes.machine(vm))
+                            .map(|vm| kubernetes.machine(vm, hypervisor.online))
                             .collect(),
                     }
                 })
@@ -168,11 +154,12 @@ struct Kubernetes<'a> {
 }
 
 impl Kubernetes<'_> {
-    fn machine(&self, vm: &VmView) -> Machine {
+    fn machine(&self, vm: &VmView, online: bool) -> Machine {
         let claim = self.claims.get(&Some(vm.vmid.into()));
         let phase = claim.and_then(|claim| phase(claim));
         let ready = self.nodes.get(&vm.name).is_some_and(|node| is_ready(node));
         let state = match phase {
+            _ if !online => MachineState::Dead,
             // No claim is left that could want it.
             None | Some(Phase::Terminating) => MachineState::Going,
             Some(Phase::Draining) => MachineState::Draining,

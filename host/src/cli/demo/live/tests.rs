@@ -7,8 +7,9 @@ use tokio::runtime::Builder;
 
 use super::super::plain::Plain;
 use super::super::story::{Seen, Summary};
+use super::super::world::Load;
 use super::super::{script, world};
-use super::picture::{Hypervisor, Machine, MachineState, Pods, Presence, Share};
+use super::picture::{Hypervisor, Machine, MachineState, Presence, Share};
 use super::*;
 
 fn terminal(width: u16, height: u16) -> Terminal<TestBackend> {
@@ -62,7 +63,7 @@ fn before_load() -> Picture {
         at: Duration::from_secs(6),
         scene: "three hypervisors, one static Node, and no load".to_owned(),
         world: World {
-            pods: Pods::default(),
+            pods: Load::default(),
             hypervisors: ["pve1", "pve2", "pve3"]
                 .map(|name| hypervisor(name, Vec::new()))
                 .into(),
@@ -83,10 +84,11 @@ fn under_load() -> Picture {
     let mut picture = before_load();
     picture.at = Duration::from_secs(31);
     picture.scene = "30 pods of 500m / 512Mi arrive".to_owned();
-    picture.world.pods = Pods {
+    picture.world.pods = Load {
         running: 7,
         pending: 21,
         all: 30,
+        ending: 0,
     };
     picture.world.hypervisors = vec![
         hypervisor("pve1", vec![machine("500", MachineState::Cloning, 0)]),
@@ -113,8 +115,11 @@ fn summary() -> Summary {
             reloads: 1,
             most_machines: 8,
         },
-        running: 4,
-        pods: 4,
+        load: Load {
+            running: 4,
+            all: 4,
+            ..Load::default()
+        },
         machines_left: 1,
     }
 }
@@ -139,7 +144,7 @@ fn the_picture_with_a_hypervisor_down_and_one_too_full_to_show() {
     };
     *full = hypervisor("pve1", machines.collect());
     down.presence = Presence::Offline;
-    down.machines[0].state = MachineState::Lost;
+    down.machines[0].state = MachineState::Dead;
     kept.presence = Presence::Maintenance;
     kept.machines[0].state = MachineState::Going;
     insta::assert_snapshot!(drawn(&picture, 80, 24));
@@ -303,6 +308,14 @@ where
         let world = World::of(lab);
         for hypervisor in &world.hypervisors {
             self.states.insert(format!("{:?}", hypervisor.presence));
+            let is_down = hypervisor.presence == Presence::Offline;
+            for Machine { name, state, .. } in &hypervisor.machines {
+                assert_eq!(
+                    *state == MachineState::Dead,
+                    is_down,
+                    "VM {name}: {state:?}"
+                );
+            }
             let machines = hypervisor.machines.iter();
             self.states
                 .extend(machines.map(|machine| format!("{:?}", machine.state)));
@@ -339,6 +352,10 @@ fn a_whole_run_is_the_same_in_both_forms_and_takes_its_time() {
     let end = live.end.clone().unwrap();
     let told: Vec<_> = live.picture.told.iter().map(|told| &*told.text).collect();
     assert!(told.len() < TOLD_MAX, "some is forgotten: compare less");
+    for scene in live.picture.told.iter().filter(|told| told.scene) {
+        let (_, announced) = scene.text.split_once("── ").unwrap();
+        assert!(announced.len() < 80, "more than one line: {announced}");
+    }
     let live_as_lines: Vec<_> = told.into_iter().chain(end.trim_start().lines()).collect();
     let plain_lines: Vec<_> = plain.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(live_as_lines, plain_lines);
@@ -346,10 +363,18 @@ fn a_whole_run_is_the_same_in_both_forms_and_takes_its_time() {
     assert!(shown(&live).contains("placements rejected"));
 
     for state in [
-        "Online", "Offline", "Cloning", "Booting", "Ready", "Draining", "Going",
+        "Online", "Offline", "Cloning", "Booting", "Ready", "Dead", "Draining", "Going",
     ] {
         assert!(states.contains(state), "{state} was never seen: {states:?}");
     }
+    // The last picture shows what the summary counts.
+    let Picture { world, summary, .. } = &live.picture;
+    let summary = summary.as_ref().unwrap();
+    let shown = world.hypervisors.iter().map(|it| it.machines.len());
+    assert_eq!(shown.sum::<usize>(), summary.machines_left);
+    assert_eq!((world.pods, world.pods.all), (summary.load, 4));
+    assert_eq!(summary.seen.created, summary.seen.destroyed);
+
     // Neither before a machine's Node is known nor after its VM is gone is that Node somebody else's.
     assert_eq!(
         others,
