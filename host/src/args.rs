@@ -39,9 +39,9 @@ pub enum Command {
     Run(Box<Run>),
     /// Show the autoscaler at work on a simulated Kubernetes and Proxmox: nothing to install or configure
     ///
-    /// Load comes and goes, a hypervisor fails, a policy is replaced. It shows about ten minutes in half a minute.
-    /// Kubernetes and Proxmox are simulated; the autoscaler and its policies are the real ones. In a terminal it draws
-    /// a picture (space pauses, q quits). Elsewhere it prints lines. Both end with a summary.
+    /// Load comes and goes, a server dies, a policy is replaced. It shows about ten minutes in one minute. Kubernetes and
+    /// Proxmox are simulated; the autoscaler and its policies are the real ones. In a terminal it draws a picture: space
+    /// pauses, → goes to the next thing that happens, q ends. Elsewhere it prints lines. Both end with a summary.
     #[cfg(feature = "simulator")]
     Demo(Demo),
     /// Serve a simulated Proxmox VE, and a simulated Kubernetes, to other programs

@@ -15,6 +15,18 @@ pub struct Demo {
     /// Print lines, even in a terminal
     #[arg(long)]
     pub plain: bool,
+    /// How fast the picture in a terminal goes, from 0.1 to 100: 2 is twice as fast. Lines always come at once
+    #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = speed)]
+    pub speed: f64,
+    /// Show nothing, and write one picture of the run to this file, as SVG: a machine is dead, and another one boots
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plain", "speed"])]
+    pub svg: Option<PathBuf>,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok();
+    let speed = speed.filter(|speed| (0.1..=100.0).contains(speed));
+    speed.ok_or_else(|| "give a number from 0.1 to 100, such as 2 for twice as fast".to_owned())
 }
 
 #[derive(Debug, Subcommand)]

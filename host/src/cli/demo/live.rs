@@ -6,6 +6,8 @@
 mod draw;
 mod keys;
 mod picture;
+mod still;
+mod svg;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -23,19 +25,20 @@ use crate::lab::Lab;
 pub(super) use draw::Paint;
 use keys::{Key, Pressed};
 use picture::{Picture, Told, World};
+pub(super) use still::still;
 
-/// How long a second of the world is shown in which something was told …
-const EVENTFUL: Duration = Duration::from_millis(60);
+/// How long a second of the world is shown in which something was told, at `--speed 1` …
+const EVENTFUL: Duration = Duration::from_millis(350);
 /// … and one in which nothing was.
-const QUIET: Duration = Duration::from_millis(4);
+const QUIET: Duration = Duration::from_millis(15);
 /// So many quiet seconds share a frame: more frames than this nobody can see.
 const QUIET_PER_FRAME: u32 = 6;
-/// The first second of a scene is looked at for so long.
-const SCENE: Duration = Duration::from_millis(900);
+/// The announcement of a scene is there to be read for so long.
+const SCENE: Duration = Duration::from_secs(3);
 /// What the frames of a run may take together. An unusually eventful run is shown faster at its end.
-const FRAMES_MAX: Duration = Duration::from_secs(14);
+const FRAMES_MAX: Duration = Duration::from_secs(75);
 /// The finished picture stays for so long, or until a key.
-const STAY: Duration = Duration::from_secs(5);
+const STAY: Duration = Duration::from_secs(20);
 /// How long a paused picture waits for a key before it waits again.
 const PAUSED: Duration = Duration::from_secs(3600);
 /// Older lines are forgotten: no terminal shows more.
@@ -46,6 +49,8 @@ pub(super) struct Live<B: Backend, K> {
     terminal: Terminal<B>,
     keys: K,
     paint: Paint,
+    /// From `--speed`: all times are divided by it.
+    speed: f64,
     picture: Picture,
     /// What is left of [`FRAMES_MAX`].
     frames_left: Duration,
@@ -68,8 +73,18 @@ pub(super) fn open(
     paint: Paint,
 ) -> io::Result<Live<Screen, impl FnMut(Duration) -> Pressed>> {
     let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-    let run = format!("seed {}, policy {}", args.seed, args.policy);
-    Ok(Live::new(terminal, keys::keys(), paint, run))
+    Ok(Live::new(
+        terminal,
+        keys::keys(),
+        paint,
+        args.speed,
+        run_of(args),
+    ))
+}
+
+/// Which run it is.
+fn run_of(args: &Demo) -> String {
+    format!("seed {}, policy {}", args.seed, args.policy)
 }
 
 impl<K> Live<Screen, K> {
@@ -91,11 +106,18 @@ where
     B::Error: Send + Sync + 'static,
     K: FnMut(Duration) -> Pressed,
 {
-    pub(super) fn new(terminal: Terminal<B>, keys: K, paint: Paint, run: String) -> Self {
+    pub(super) fn new(
+        terminal: Terminal<B>,
+        keys: K,
+        paint: Paint,
+        speed: f64,
+        run: String,
+    ) -> Self {
         Self {
             terminal,
             keys,
             paint,
+            speed,
             picture: Picture {
                 run,
                 ..Picture::default()
@@ -115,33 +137,34 @@ where
         Ok(())
     }
 
-    /// Shows the picture as it is for so long. A key ends the wait early: nobody sees the difference.
+    /// Shows the picture as it is for so long, or while it is paused. Another key ends the wait early: nobody sees the difference.
     fn show(&mut self, time: Duration) -> Result<(), DemoError> {
         let time = time.min(self.frames_left);
         self.frames_left -= time;
-        self.draw()?;
-        match (self.keys)(time)? {
-            None | Some(Key::Other) => Ok(()),
-            Some(Key::Resize) => self.draw(),
-            Some(Key::Pause) => self.pause(),
-            Some(Key::Quit) => Err(self.left(Leave::Quit)),
-            Some(Key::Interrupt) => Err(self.left(Leave::Interrupt)),
-        }
-    }
-
-    fn pause(&mut self) -> Result<(), DemoError> {
-        self.picture.paused = true;
         loop {
             self.draw()?;
-            match (self.keys)(PAUSED)? {
-                None | Some(Key::Other | Key::Resize) => {}
-                Some(Key::Pause) => break,
+            let paused = self.picture.paused;
+            let wait = if paused {
+                PAUSED
+            } else {
+                time.div_f64(self.speed)
+            };
+            match (self.keys)(wait)? {
+                None | Some(Key::Other | Key::Resize) if paused => {}
+                None | Some(Key::Other) => return Ok(()),
+                Some(Key::Resize) => return self.draw(),
+                Some(Key::Pause) => self.picture.paused = !paused,
+                Some(Key::Step) => {
+                    self.picture.paused = true;
+                    return Ok(());
+                }
                 Some(Key::Quit) => return Err(self.left(Leave::Quit)),
                 Some(Key::Interrupt) => return Err(self.left(Leave::Interrupt)),
             }
+            if paused && !self.picture.paused {
+                return self.draw();
+            }
         }
-        self.picture.paused = false;
-        self.draw()
     }
 
     /// The finished picture, until a key or for a while.
@@ -150,7 +173,7 @@ where
             self.draw()?;
             match (self.keys)(STAY)? {
                 Some(Key::Resize) => {}
-                None | Some(Key::Other | Key::Pause | Key::Quit | Key::Interrupt) => return Ok(()),
+                None | Some(_) => return Ok(()),
             }
         }
     }
@@ -203,7 +226,8 @@ where
         self.picture.at = at;
         self.picture.world = World::of(lab);
         self.quiet += 1;
-        if self.due.is_zero() && self.quiet < QUIET_PER_FRAME {
+        // A step goes to the next moment in which something is told.
+        if self.due.is_zero() && (self.picture.paused || self.quiet < QUIET_PER_FRAME) {
             return Ok(());
         }
         let time = self.due.max(QUIET * self.quiet);

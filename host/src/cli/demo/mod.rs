@@ -12,6 +12,7 @@ mod world;
 use std::env;
 use std::error::Error;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 
 use thiserror::Error;
@@ -34,6 +35,12 @@ pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<Exit, Box<dyn Err
         .enable_time()
         .start_paused(true)
         .build()?;
+    if let Some(path) = &args.svg {
+        let svg = runtime.block_on(live::still(args, policy))?;
+        let written = fs::write(path, svg);
+        written.map_err(|error| Mistake(format!("--svg {}: {error}", path.display())))?;
+        return Ok(Exit::Success);
+    }
     if args.plain || !io::stdout().is_terminal() || is("TERM", |term| term == "dumb") {
         runtime.block_on(script::play(args.seed, policy, &mut Plain(out)))?;
         return Ok(Exit::Success);

@@ -63,6 +63,8 @@ impl<A: Audience> Stage<'_, A> {
         let lab = self.lab;
         let mut files = policy.files;
         self.hand_over(&files).await?;
+        // The Nodes that are there from the beginning.
+        tokio::time::sleep(LOOK).await;
         self.scene("No load yet: three servers, one Node that is not ours, and no machine.")?;
         self.pass(Duration::from_secs(20)).await?;
 

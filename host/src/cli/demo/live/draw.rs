@@ -104,8 +104,11 @@ fn draw_title(frame: &mut Frame, picture: &Picture, area: Rect) {
 fn draw_told(frame: &mut Frame, picture: &Picture, area: Rect) {
     let (title, keys) = match (&picture.summary, picture.paused) {
         (Some(_), _) => (" summary ", " any key ends "),
-        (None, true) => (" what happens, and why ", " space goes on, q ends "),
-        (None, false) => (" what happens, and why ", " space pauses, q ends "),
+        (None, true) => (
+            " what happens, and why ",
+            " space goes on, → steps, q ends ",
+        ),
+        (None, false) => (" what happens, and why ", " space pauses, → steps, q ends "),
     };
     let block = Block::new()
         .borders(Borders::TOP | Borders::BOTTOM)

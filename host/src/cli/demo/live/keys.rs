@@ -17,6 +17,8 @@ pub(in super::super) enum Key {
     /// Ctrl-C: in raw mode a key like any other.
     Interrupt,
     Pause,
+    /// To the next thing that happens.
+    Step,
     /// No key: the terminal has another size.
     Resize,
     Other,
@@ -60,6 +62,7 @@ fn meaning(event: &Event) -> Option<Key> {
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
             KeyCode::Char('q' | 'Q') | KeyCode::Esc => Key::Quit,
             KeyCode::Char(' ') => Key::Pause,
+            KeyCode::Right | KeyCode::Enter => Key::Step,
             _ => Key::Other,
         }),
         Event::Resize(..) => Some(Key::Resize),
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn q_and_escape_quit_control_c_interrupts_and_space_pauses() {
+    fn each_key_that_the_picture_names_has_its_meaning() {
         let none = KeyModifiers::NONE;
         assert_eq!(pressed(KeyCode::Char('q'), none), Some(Key::Quit));
         assert_eq!(pressed(KeyCode::Esc, none), Some(Key::Quit));
@@ -90,6 +93,8 @@ mod tests {
         );
         assert_eq!(pressed(KeyCode::Char('c'), none), Some(Key::Other));
         assert_eq!(pressed(KeyCode::Char(' '), none), Some(Key::Pause));
+        assert_eq!(pressed(KeyCode::Right, none), Some(Key::Step));
+        assert_eq!(pressed(KeyCode::Enter, none), Some(Key::Step));
     }
 
     #[test]
