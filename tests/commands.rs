@@ -45,17 +45,18 @@ impl Api {
         let cluster = &config["clusters"][0]["cluster"];
         let text = |field: &str| cluster[field].as_str().unwrap().to_owned();
         let authority = STANDARD.decode(text("certificate-authority-data")).unwrap();
+        Self::trusting(&authority, text("server"))
+    }
+
+    fn trusting(authority: &[u8], url: String) -> Self {
         // Another test of this process may have been first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
-            .tls_certs_only([reqwest::Certificate::from_pem(&authority).unwrap()])
+            .tls_certs_only([reqwest::Certificate::from_pem(authority).unwrap()])
             .no_proxy()
             .build()
             .unwrap();
-        Self {
-            http,
-            url: text("server"),
-        }
+        Self { http, url }
     }
 
     async fn get(&self, path: &str) -> Value {
@@ -105,7 +106,53 @@ async fn served(out: &str) -> tokio::process::Child {
         before.contains(&kubectl) && before.contains(&run),
         "{before:?}"
     );
+    let secret = format!("apply --server-side --validate=false -f {out}/secret.json");
+    assert!(
+        before.iter().any(|line| line.ends_with(&secret)),
+        "{before:?}"
+    );
     simulation
+}
+
+/// What `simulate serve` prints for a person, and the files that it names, are used as they are.
+#[tokio::test]
+async fn the_secret_and_the_requests_that_simulate_serve_tells_of_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut simulation = served(&out.display().to_string()).await;
+    let read = |file: &str| -> Value {
+        serde_json::from_str(&fs::read_to_string(out.join(file)).unwrap()).unwrap()
+    };
+
+    let api = Api::of(&out.join("kubeconfig"));
+    let secret = &read("secret.json")["items"][1];
+    let path = "/api/v1/namespaces/kproxide/secrets";
+    api.create(path, secret).await;
+    let stored = &api.get(&format!("{path}/proxmox")).await["data"];
+    for key in ["token-id", "token-secret"] {
+        let file = fs::read(out.join("credentials/proxmox").join(key)).unwrap();
+        assert_eq!(stored[key], STANDARD.encode(file), "{key}");
+    }
+
+    let help = printed(&["simulate", "serve", "--help"]).await;
+    let pve = Api::trusting(
+        &fs::read(out.join("ca.pem")).unwrap(),
+        read("pve.json")["url"].as_str().unwrap().to_owned(),
+    );
+    let online = async || {
+        let snapshot = pve.get("/_sim/snapshot").await;
+        let servers = snapshot["hypervisors"].as_array().unwrap().clone();
+        servers
+            .iter()
+            .map(|it| it["online"].as_bool().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(online().await, [true, true, true]);
+    let die = "/_sim/hypervisor?name=pve1&online=0";
+    assert!(help.contains(die), "{help}");
+    pve.create(die, &json!({})).await;
+    assert_eq!(online().await, [false, true, true]);
+    simulation.kill().await.unwrap();
 }
 
 #[tokio::test]

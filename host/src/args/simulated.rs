@@ -37,9 +37,10 @@ pub enum Simulate {
 }
 
 #[derive(Debug, Args)]
+#[command(after_long_help = what_can_happen())]
 pub struct Serve {
-    /// Folder for the files that a client needs: pve.json, ca.pem, credentials/ and, for the simulated Kubernetes,
-    /// kubeconfig
+    /// Folder for the files that a client needs: pve.json, ca.pem, credentials/, objects.json (a ProxmoxCluster,
+    /// NodeClass and NodePool), secret.json and, for the simulated Kubernetes, kubeconfig
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// Let the machines join the cluster of this kubeconfig, and simulate no Kubernetes
@@ -72,4 +73,16 @@ pub struct Serve {
         value_name = "FILTER"
     )]
     pub log: String,
+}
+
+fn what_can_happen() -> String {
+    format!(
+        "To change the simulated Proxmox, send one of the requests below to its API, without a login. [x] may be left
+out, a|b is a choice. DIR is the folder of --out, and DIR/pve.json has the URL:
+
+  curl --cacert DIR/ca.pem --request POST 'URL/_sim/hypervisor?name=pve1&online=0'
+
+{}",
+        kproxide_simulator::pve::REQUESTS
+    )
 }

@@ -5,13 +5,15 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::{Kubelets, NodeSpec, Pace};
 use kproxide_simulator::physics::Guests;
 use kproxide_simulator::pve::Topology;
 use kproxide_simulator::pve::topology::{HypervisorSpec, VmSpec};
 use kproxide_simulator::remote;
-use kproxide_simulator::serve::{Cluster, Served, Setting, SimulatedKube};
+use kproxide_simulator::serve::{Cluster, Served, Setting, SimulatedKube, Token};
 use kproxide_simulator::wire::Wire;
 use serde_json::{Value, json};
 use thiserror::Error as ThisError;
@@ -86,13 +88,13 @@ pub(super) fn serve(args: &Serve, out: &mut impl Write) -> Result<Exit, Box<dyn 
         }
         let objects = folder.join("objects.json");
         fs::write(&objects, format!("{:#}\n", self::objects(&served.pve_wire)))?;
+        if let Some(token) = &served.token {
+            let file = folder.join("secret.json");
+            fs::write(file, format!("{:#}\n", secret(token)))?;
+        }
         let kubeconfig = args.kubeconfig.clone();
         let kubeconfig = kubeconfig.unwrap_or_else(|| folder.join("kubeconfig"));
-        write!(
-            out,
-            "{}",
-            next_steps(&folder, &kubeconfig, served.kube.is_some())
-        )?;
+        write!(out, "{}", next_steps(&folder, &kubeconfig, &served))?;
         writeln!(out, "connection files: {}", folder.display())?;
         out.flush()?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -128,12 +130,29 @@ fn objects(proxmox: &Wire) -> Value {
     })
 }
 
+/// What a kproxide that runs in the cluster reads in place of the folder with credentials: its namespace and the Secret.
+fn secret(token: &Token) -> Value {
+    let Token { id, secret } = token;
+    let meta = json!({ "name": CREDENTIALS, "namespace": NAMESPACE });
+    json!({
+        "apiVersion": "v1", "kind": "List",
+        "items": [
+            { "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } },
+            {
+                "apiVersion": "v1", "kind": "Secret", "metadata": meta,
+                "data": { "token-id": STANDARD.encode(id), "token-secret": STANDARD.encode(secret) },
+            },
+        ],
+    })
+}
+
 /// For people: the commands that come next.
-fn next_steps(folder: &Path, kubeconfig: &Path, is_simulated: bool) -> String {
+fn next_steps(folder: &Path, kubeconfig: &Path, served: &Served) -> String {
     let (folder, kubeconfig) = (folder.display(), kubeconfig.display());
-    let crds = match is_simulated {
-        true => String::new(),
-        false => format!(
+    let url = served.pve_wire.url();
+    let crds = match served.kube {
+        Some(_) => String::new(),
+        None => format!(
             "  kproxide crds | kubectl --kubeconfig {kubeconfig} apply --server-side -f -\n"
         ),
     };
@@ -141,6 +160,10 @@ fn next_steps(folder: &Path, kubeconfig: &Path, is_simulated: bool) -> String {
         "next, in another terminal:
 {crds}  kubectl --kubeconfig {kubeconfig} apply --server-side --validate=false -f {folder}/objects.json
   kproxide run --kubeconfig {kubeconfig} --credentials-dir {folder}/credentials
+a kproxide that runs in the cluster needs a Secret instead of that folder:
+  kubectl --kubeconfig {kubeconfig} apply --server-side --validate=false -f {folder}/secret.json
+to let a server die (`kproxide simulate serve --help` has what else can happen):
+  curl --cacert {folder}/ca.pem --request POST '{url}/_sim/hypervisor?name=NAME&online=0'
 "
     )
 }

@@ -1,23 +1,4 @@
-//! The control endpoint: what a test in another process does to the world, over the same wire as the API.
-//!
-//! ```text
-//! POST /_sim/hold?request=clone&phase=before|after   → {"hold": 1}
-//! GET  /_sim/held                                    → held requests
-//! POST /_sim/release[?hold=1][&discard=1]            → {"ended": 1}
-//! GET  /_sim/snapshot   GET /_sim/audit[?since=n]
-//! POST /_sim/quorum?quorate=0|1
-//! POST /_sim/hypervisor?name=pve1[&online=0|1][&hung=0|1][&daemon=0|1][&maintenance=0|1]
-//! POST /_sim/storage?name=ceph[&online=0|1][&free=bytes]
-//! POST /_sim/token?user=kproxide@pve&token=ci        → revoked
-//! POST /_sim/duds?count=1                            → the next machines never boot
-//! POST /_sim/agents[?refuse=text]                    → guest agents run no command, for this reason
-//! POST /_sim/starts[?fail=text]                      → each start ends with this text
-//! POST /_sim/vm/{vmid}/start | stop | destroy
-//! POST /_sim/vm/{vmid}/clone?new=150&name=copy       → a person's copy
-//! POST /_sim/vm/{vmid}/config?key=description[&value=x]
-//! POST /_sim/vm/{vmid}/pool[?name=k8s]
-//! POST /_sim/vm/{vmid}/flag?name=never-boots|ignores-shutdown|ha|stuck&on=0|1
-//! ```
+//! The control endpoint: what a test in another process, or a person, does to the world, over the same wire as the API.
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -28,6 +9,45 @@ use super::answer::{Params, json_response};
 use super::world::UnknownVm;
 use crate::holds::Phase;
 use crate::matcher::UnknownRequest;
+
+/// The requests, for people: `kproxide simulate serve --help` ends with them. What stands in brackets may be left out, and
+/// `|` stands between values of which one is given.
+pub const REQUESTS: &str = "\
+GET  /_sim/snapshot
+     servers, VMs, disks and tasks as they are
+GET  /_sim/audit[?since=0]
+     the requests that could change something, from this number on
+POST /_sim/hypervisor?name=pve1[&online=0|1][&hung=0|1][&daemon=0|1][&maintenance=0|1]
+     a server dies with its VMs or comes back; takes connections and never answers; loses its daemon; is in maintenance
+POST /_sim/quorum?quorate=0|1
+     the Proxmox cluster loses its quorum, or has it again
+POST /_sim/storage?name=local-lvm[&online=0|1][&free=BYTES]
+     a storage cannot be reached, or has only so much room
+POST /_sim/duds?count=1
+     so many of the next VMs never boot
+POST /_sim/starts[?fail=TEXT]
+     each start of a VM ends with this error; without it, starts work again
+POST /_sim/agents[?refuse=TEXT]
+     guest agents run no command, with this error; without it, they do again
+POST /_sim/vm/VMID/start
+POST /_sim/vm/VMID/stop
+POST /_sim/vm/VMID/destroy
+POST /_sim/vm/VMID/clone?new=150&name=copy
+POST /_sim/vm/VMID/config?key=description[&value=TEXT]
+POST /_sim/vm/VMID/pool[?name=kproxide]
+     a person does this to a VM; without a value, the key goes; without a pool, the VM is in none
+POST /_sim/vm/VMID/flag?name=never-boots|ignores-shutdown|ha|stuck[&on=0|1]
+     never boots; does not shut down when asked; is managed by HA; its disks cannot be removed
+POST /_sim/hold?request=clone&phase=before|after
+     holds the next such request before or after it takes effect, and answers with the number of the hold. Requests are:
+     clone config configure resize start shutdown stop destroy exec login
+GET  /_sim/held
+     the requests that are held
+POST /_sim/release[?hold=1][&discard=0|1]
+     lets a held request go on, or all of them; discarded, it is never answered
+POST /_sim/token?user=kproxide@pve&token=ci
+     takes an API token away, for good
+";
 
 /// Why a control request did nothing.
 #[derive(Debug, thiserror::Error)]
@@ -219,5 +239,62 @@ fn wrong(name: &'static str, value: &str, wanted: &'static str) -> Misuse {
         name,
         value: value.to_owned(),
         wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::pve::Topology;
+
+    /// A request of the list with everything that may be left out, and the first of the values.
+    fn spelt_out(line: &str, vmid: u32) -> Option<Request<Bytes>> {
+        let (method, rest) = line.split_once(' ')?;
+        let method: Method = method.parse().ok()?;
+        let rest = rest.trim().replace(['[', ']'], "");
+        let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
+        let first = |pair: &str| pair.split('|').next().unwrap_or_default().to_owned();
+        let query: Vec<String> = query.split('&').map(first).collect();
+        let query = query.join("&").replace("BYTES", "1000");
+        let path = path.replace("VMID", &vmid.to_string());
+        let uri = format!("{path}?{query}");
+        Request::builder()
+            .method(method)
+            .uri(uri)
+            .body(Bytes::new())
+            .ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_request_of_the_list_is_answered_and_no_other() {
+        let template = 9_001;
+        let pve = Pve::new(
+            Topology::of(1),
+            Clock::starting_at("2026-01-05T08:00:00Z".parse().unwrap()),
+            1,
+        );
+        let lines = REQUESTS.lines().filter(|line| !line.starts_with(' '));
+        let mut answered = Vec::new();
+        for line in lines {
+            // Each to a copy of its own: that one may be destroyed.
+            let vmid = 200 + u32::try_from(answered.len()).unwrap();
+            pve.human_clones_vm(template, vmid, "copy").unwrap();
+            if !line.ends_with("/start") {
+                pve.human_starts(vmid).unwrap();
+            }
+            let request = spelt_out(line, vmid).unwrap();
+            let answer = control(&pve, &request);
+            assert_eq!(
+                answer.status(),
+                StatusCode::OK,
+                "{line}: {:?}",
+                answer.body()
+            );
+            answered.push(request.uri().path().to_owned());
+        }
+        assert_eq!(answered.len(), 19);
+        let unknown = spelt_out("POST /_sim/earthquake?name=pve1", 0).unwrap();
+        assert_eq!(control(&pve, &unknown).status(), StatusCode::BAD_REQUEST);
     }
 }

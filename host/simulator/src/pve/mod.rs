@@ -54,6 +54,7 @@ use crate::clock::Clock;
 use crate::holds::Holds;
 use crate::rng::{Seed, Spread};
 
+pub use control::REQUESTS;
 pub use observe::{
     AuditEntry, Birth, HypervisorView, MachineEvent, PveSnapshot, TaskView, VmView, VolumeView,
 };
