@@ -54,6 +54,7 @@ const HOST: Rows = &[
     &["config"],
     &["app"],
     &["doctor"],
+    &["status"],
     &["lab"],
     &["cli"],
     &["main"],

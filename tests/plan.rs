@@ -449,7 +449,35 @@ async fn a_running_cluster_is_only_listed() {
     assert_eq!(counts(&plan(&["-f", &smaller])), (json!(2), json!(1)));
     assert_eq!(versions().await, before);
 
+    // Status: nobody leads, which is what to look at first. It writes nothing either.
     let admin = cluster.admin_kubeconfig_path().display().to_string();
+    let status = |kubeconfig: &str, more: &[&str]| {
+        let asked = ["status", "--kubeconfig", kubeconfig];
+        let output = kproxide(&[&asked[..], more].concat());
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let (code, said, told) = status(&admin, &[]);
+    assert_eq!((code, &*told), (Some(0), ""));
+    let first = said.lines().next().unwrap();
+    assert!(
+        first.contains("First look at Lease/kproxide/kproxide (NoLeader)"),
+        "{said}"
+    );
+    assert!(said.contains("  workers  0 of 9 "), "{said}");
+    let (code, _, told) = status(&kubeconfig, &[]);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("resources: [pods/proxy]"), "{told}");
+    let (code, said, told) = status(&kubeconfig, &["--compute", "-o", "json"]);
+    assert_eq!((code, &*told), (Some(0), ""));
+    let screen: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(screen["pools"][0]["state"], json!(["NotJudgedYet"]));
+    assert_eq!(screen["pending"][0]["count"], 2);
+    assert_eq!(versions().await, before);
+
     let reader = ["--as", "system:serviceaccount:default:reader"];
     let explained = |kubeconfig: &str, more: &[&str]| {
         let asked = ["explain", "pool", "workers", "--kubeconfig", kubeconfig];
@@ -493,6 +521,11 @@ async fn a_running_cluster_is_only_listed() {
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("pod kproxide/kproxide-1 answers "), "{told}");
     assert!(told.contains("computed here"), "{told}");
+    let (_, said, _) = status(&admin, &[]);
+    assert!(
+        said.contains("First look at Lease/kproxide/kproxide (LeaderSilent)"),
+        "{said}"
+    );
     // The namespace of the context is meant where none is named.
     let context = [
         "config",

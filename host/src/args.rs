@@ -4,6 +4,7 @@
 mod init;
 #[cfg(feature = "simulator")]
 mod simulated;
+mod status;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,13 +13,13 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use kproxide_planner::facts::LabelSelector;
 
-use crate::labels::is_path_part;
 use crate::period::parse_period;
 
 #[cfg(feature = "init")]
 pub use init::{Image, Init, Way};
 #[cfg(feature = "simulator")]
 pub use simulated::{Demo, Serve, Simulate};
+pub use status::{Leader, StatusArgs};
 
 /// Scales a Kubernetes cluster across Proxmox VE, by policies that you can replace.
 #[derive(Debug, Parser)]
@@ -67,6 +68,11 @@ pub enum Command {
     /// through the API server with your rights. If none leads or none answers, it computes the answer as
     /// `kproxide plan --from-cluster` does, and says so. The answer is in the first line.
     Explain(Box<ExplainArgs>),
+    /// Show on one screen whether all is well, what there is, and what is on its way; it writes nothing
+    ///
+    /// It asks the controller as `kproxide explain` does, and lists the conditions of your objects. The first line says
+    /// whether all is well, and if not, what to look at first.
+    Status(Box<StatusArgs>),
     /// Say what keeps kproxide from making machines, with the line that mends it; it writes nothing
     ///
     /// It looks at your objects, at Proxmox, at the join scripts and at the Nodes, with your rights. In the pod of the
@@ -267,12 +273,8 @@ pub struct ExplainArgs {
     pub subject: Vec<String>,
     #[command(flatten)]
     pub question: WhatIf,
-    /// The Lease by which the replica that leads is found: its namespace, and the `--name` of `kproxide run`
-    #[arg(long, default_value = "kproxide/kproxide", value_parser = lease, value_name = "NAMESPACE/NAME")]
-    pub lease: (String, String),
-    /// Port of the admin endpoints; default: the first one that the pod declares
-    #[arg(long, value_name = "PORT")]
-    pub admin_port: Option<u16>,
+    #[command(flatten)]
+    pub leader: Leader,
     /// Ask the controller at this address, such as that of a `kubectl port-forward`, and not through the API server
     #[arg(long, value_name = "URL", conflicts_with_all = ["file", "from_cluster"])]
     pub admin: Option<String>,
@@ -402,7 +404,7 @@ pub struct WhatIf {
 }
 
 /// How a person reaches a cluster.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Connection {
     /// File with the address of Kubernetes and your credentials; default: the files of $KUBECONFIG, or ~/.kube/config
     #[arg(long, value_name = "FILE")]
@@ -450,15 +452,6 @@ fn duration(text: &str) -> Result<std::time::Duration, String> {
         })
 }
 
-/// Both become parts of a path.
-fn lease(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('/');
-    let named = parts.filter(|(namespace, name)| is_path_part(namespace) && is_path_part(name));
-    let (namespace, name) = named
-        .ok_or_else(|| format!("{text:?} is not NAMESPACE/NAME, such as kproxide/kproxide"))?;
-    Ok((namespace.to_owned(), name.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -477,7 +470,7 @@ mod tests {
         assert!(refused("plan").contains("--from-cluster"));
         parse("plan -f a --from-cluster").unwrap();
         let lease = |text: &str| match parse(text).unwrap().command {
-            Command::Explain(args) => args.lease,
+            Command::Explain(args) => args.leader.lease,
             other => panic!("{other:?}"),
         };
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());

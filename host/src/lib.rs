@@ -34,6 +34,8 @@ pub mod whatif;
 
 pub mod doctor;
 
+pub mod status;
+
 pub mod admin;
 pub mod clock;
 pub mod decisions;

@@ -14,6 +14,7 @@ mod program;
 mod run;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod status;
 mod version;
 
 use std::error::Error;
@@ -52,6 +53,7 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Init(args) => return init::run(&args, &mut out),
         Command::Plan(args) => return plan::run(&args, &mut out),
         Command::Explain(args) => return plan::explain(&args, &mut out),
+        Command::Status(args) => return status::run(&args, &mut out),
         Command::Doctor(args) => return doctor::run(&args, &mut out),
         Command::Crds(args) => return crds::run(&args, &mut out),
         Command::Policy(Policy::List) => policy::list(&mut out)?,

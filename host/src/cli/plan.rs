@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::Exit;
 use super::exit::NoProxmox;
 use super::run::connect;
-use crate::args::{ExplainArgs, Format, PlanArgs, WhatIf};
+use crate::args::{ExplainArgs, Format, Leader, PlanArgs, WhatIf};
 use crate::chain::chain;
 use crate::clock::Clock;
 use crate::decisions::Decision;
@@ -75,8 +75,13 @@ pub(super) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<Exit, 
 }
 
 fn is_bold(question: &WhatIf) -> bool {
+    is_coloured(question.no_color)
+}
+
+/// Standard output is a terminal, and nobody has said that it should not be used as one.
+pub(super) fn is_coloured(no_color: bool) -> bool {
     let is_refused = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
-    !question.no_color && !is_refused && io::stdout().is_terminal()
+    !no_color && !is_refused && io::stdout().is_terminal()
 }
 
 /// The first line is the answer.
@@ -104,7 +109,7 @@ pub(super) fn print(
 }
 
 /// What the work gives.
-fn done<T>(
+pub(super) fn done<T>(
     work: impl AsyncFnOnce(&Library) -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -161,26 +166,12 @@ async fn controller_says(
     args: &ExplainArgs,
     client: Option<&Client>,
 ) -> Result<Option<Told>, Box<dyn Error>> {
-    if let Some(url) = &args.admin {
-        let patience = args.question.connection.request_timeout;
-        let http = reqwest::Client::builder().no_proxy().timeout(patience);
-        let controller = Controller::Url {
-            http: http.build()?,
-            url: url.clone(),
-        };
-        return Ok(Some(controller.tell().await?));
-    }
-    let Some(client) = client.cloned() else {
-        return Ok(None);
-    };
-    let (namespace, lease) = &args.lease;
-    let told = async {
-        let leader = Controller::leading(client, namespace, lease, args.admin_port).await?;
-        leader.tell().await
-    };
-    match told.await {
+    let patience = args.question.connection.request_timeout;
+    let admin = args.admin.as_deref();
+    match told(&args.leader, admin, patience, client).await {
         Ok(told) => Ok(Some(told)),
         Err(error @ NoAnswer::Forbidden { .. }) => Err(error.into()),
+        Err(error) if admin.is_some() => Err(error.into()),
         Err(error) => {
             let error = chain(&error);
             eprintln!(
@@ -189,6 +180,31 @@ async fn controller_says(
             Ok(None)
         }
     }
+}
+
+/// What the controller says at this address, or else the replica that leads in the cluster.
+pub(super) async fn told(
+    leader: &Leader,
+    admin: Option<&str>,
+    patience: Duration,
+    client: Option<&Client>,
+) -> Result<Told, NoAnswer> {
+    let (namespace, lease) = &leader.lease;
+    let controller = match (admin, client) {
+        (Some(url), _) => {
+            let http = reqwest::Client::builder().no_proxy().timeout(patience);
+            let unusable = |error: reqwest::Error| NoAnswer::Silent(url.to_owned(), error.into());
+            Controller::Url {
+                http: http.build().map_err(unusable)?,
+                url: url.to_owned(),
+            }
+        }
+        (None, Some(client)) => {
+            Controller::leading(client.clone(), namespace, lease, leader.admin_port).await?
+        }
+        (None, None) => return Err(NoAnswer::Nobody(format!("{namespace}/{lease}"))),
+    };
+    controller.tell().await
 }
 
 /// The cluster, if it is to be read.
@@ -208,7 +224,10 @@ fn namespace<'a>(question: &'a WhatIf, client: Option<&'a Client>) -> &'a str {
 }
 
 /// What `-f` names, and what the cluster lists.
-async fn given(question: &WhatIf, client: Option<&Client>) -> Result<Input, Box<dyn Error>> {
+pub(super) async fn given(
+    question: &WhatIf,
+    client: Option<&Client>,
+) -> Result<Input, Box<dyn Error>> {
     let mut input = Input {
         files: read_files(question, namespace(question, client))?,
         ..Input::default()
@@ -225,6 +244,17 @@ async fn planned(
     input: Input,
     policies: &Library,
 ) -> Result<(Scene, Plan, Vec<Decision>), Box<dyn Error>> {
+    let scene = scene(question, input, policies).await?;
+    let (plan, decisions) = whatif::plan(&scene.world, scene.now, policies).await;
+    Ok((scene, plan, decisions))
+}
+
+/// The world of the input, with the policies that there are.
+pub(super) async fn scene(
+    question: &WhatIf,
+    input: Input,
+    policies: &Library,
+) -> Result<Scene, Box<dyn Error>> {
     let changes = changes(question)?;
     let clock = Clock::starting_at(Clock::System.now());
     let mut scene = whatif::build(input, &changes, question.now, clock.now())?;
@@ -241,8 +271,7 @@ async fn planned(
         }
     }
     scene.take_policies(policies);
-    let (plan, decisions) = whatif::plan(&scene.world, scene.now, policies).await;
-    Ok((scene, plan, decisions))
+    Ok(scene)
 }
 
 fn changes(question: &WhatIf) -> Result<Changes, Trouble> {

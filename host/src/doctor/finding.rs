@@ -90,7 +90,7 @@ impl Finding {
         }
     }
 
-    pub(super) fn error(
+    pub(crate) fn error(
         group: Group,
         object: impl Into<String>,
         reason: &Reason,
@@ -106,7 +106,7 @@ impl Finding {
         }
     }
 
-    pub(super) fn warning(
+    pub(crate) fn warning(
         group: Group,
         object: impl Into<String>,
         reason: &Reason,

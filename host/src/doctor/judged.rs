@@ -9,10 +9,11 @@ use kproxide_planner::world::World;
 use super::finding::{Finding, Group, Level};
 use super::proxmox::Look;
 use super::{Sources, named};
-use crate::kube::crd::ConditionStatus;
+use crate::kube::crd::{ConditionStatus, StatusCondition};
+use crate::kube::manifest::Object;
 use crate::kube::status::{Judgement, READY};
 use crate::reporter::credentials::in_full;
-use crate::reporter::judging::{Judged, Known, judged};
+use crate::reporter::judging::{Judged, Known, TOKEN_FITS, judged};
 use crate::reporter::reasons;
 
 /// Of another object, which has a finding of its own.
@@ -62,11 +63,8 @@ pub(super) fn judge(
         let is_said = look.is_some_and(|look| look.endpoints_fail)
             && OF_ENDPOINTS.contains(&judgement.reason);
         if !is_said {
-            findings.extend(finding(
-                Group::Proxmox,
-                named("ProxmoxCluster", &name),
-                &judgement,
-            ));
+            let object = named("ProxmoxCluster", &name);
+            findings.extend(finding(Group::Proxmox, object, said(&judgement)));
         }
     }
     for look in looks {
@@ -87,29 +85,68 @@ pub(super) fn judge(
             continue;
         }
         let object = named("NodeClass", &name);
-        findings.extend(finding(Group::Configuration, object, &judgement));
+        findings.extend(finding(Group::Configuration, object, said(&judgement)));
     }
     for (name, judgements) in pools {
         let object = named("NodePool", &name);
         let found = judgements.iter();
-        findings.extend(found.filter_map(|it| finding(Group::Configuration, object.clone(), it)));
+        findings
+            .extend(found.filter_map(|it| finding(Group::Configuration, object.clone(), said(it))));
     }
     findings
 }
 
+/// A condition, whoever found it.
+struct Said<'a> {
+    kind: &'a str,
+    status: ConditionStatus,
+    reason: &'a str,
+    message: &'a str,
+}
+
+fn said(judgement: &Judgement) -> Said<'_> {
+    Said {
+        kind: judgement.kind,
+        status: judgement.status,
+        reason: judgement.reason,
+        message: &judgement.message,
+    }
+}
+
+/// What the controller has written into the conditions of one of our objects.
+pub(crate) fn of_conditions(object: &Object) -> Vec<Finding> {
+    let group = match object.kind() {
+        "ProxmoxCluster" => Group::Proxmox,
+        _ => Group::Configuration,
+    };
+    let conditions = object.value["status"]["conditions"].clone();
+    let conditions: Vec<StatusCondition> = serde_json::from_value(conditions).unwrap_or_default();
+    let found = conditions.iter().filter_map(|condition| {
+        let said = Said {
+            kind: &condition.kind,
+            status: condition.status,
+            reason: &condition.reason,
+            message: &condition.message,
+        };
+        finding(group, named(object.kind(), object.name()), said)
+    });
+    found.collect()
+}
+
 /// What a condition says of an object. `None`: nothing that a person has to know.
-fn finding(group: Group, object: String, judgement: &Judgement) -> Option<Finding> {
-    let Judgement {
+fn finding(group: Group, object: String, said: Said<'_>) -> Option<Finding> {
+    let Said {
         kind,
         status,
         reason,
         message,
-        ..
-    } = judgement;
-    if FOLLOWS.contains(reason) {
+    } = said;
+    if FOLLOWS.contains(&reason) {
         return None;
     }
-    let is_ready = *kind == READY;
+    let is_ready = kind == READY;
+    // Of this one False is the bad news.
+    let is_bad = (status == ConditionStatus::True) != (kind == TOKEN_FITS);
     let reason = reasons::of(reason)?;
     let found = |level| Finding {
         level,
@@ -120,8 +157,10 @@ fn finding(group: Group, object: String, judgement: &Judgement) -> Option<Findin
         (true, ConditionStatus::False) => Some(found(Level::Error)),
         // Something else has to be mended first, and says so.
         (true, ConditionStatus::Unknown) => None,
-        (false, ConditionStatus::True) => Some(found(Level::Warning)),
-        (false, ConditionStatus::False | ConditionStatus::Unknown) => None,
+        (false, ConditionStatus::True | ConditionStatus::False) if is_bad => {
+            Some(found(Level::Warning))
+        }
+        (false, _) => None,
     }
 }
 

@@ -37,6 +37,7 @@ pub use cluster::NoKubernetes;
 pub use finding::{Finding, Group, Level};
 pub use installation::{Files, Installation};
 pub use joining::Scripts;
+pub(crate) use judged::of_conditions;
 pub use report::{Report, Summary};
 pub use values::Values;
 

@@ -8,7 +8,7 @@ const fn reason(word: &'static str, means: &'static str) -> Reason {
 }
 
 // Kubernetes.
-pub(super) const NOT_LISTED: Reason = reason(
+pub(crate) const NOT_LISTED: Reason = reason(
     "NotListed",
     "Kubernetes does not list objects that doctor has to see. Ask as somebody who may read them, or in the pod.",
 );
@@ -41,6 +41,14 @@ pub(super) const CLOCK_OFF: Reason = reason(
     "The clock here and that of the API server differ, so kproxide would remove nothing. Set the clock by NTP.",
 );
 
+pub(crate) const NO_LEADER: Reason = reason(
+    "NoLeader",
+    "No replica of kproxide leads, so nothing is done. `kubectl get pods --all-namespaces` shows whether its pod runs.",
+);
+pub(crate) const LEADER_SILENT: Reason = reason(
+    "LeaderSilent",
+    "The replica that leads does not answer `kproxide status` and `explain`. Look at its pod, or give --admin an address.",
+);
 pub(super) const NO_POOL: Reason = reason(
     "NoPool",
     "There is no NodePool, so kproxide makes no machine. Give nodePools in the values of the chart, or apply one.",
@@ -150,7 +158,7 @@ pub(super) const LEFT_OVER: Reason = reason(
 
 /// In the order of the list for people.
 #[cfg(test)]
-pub(crate) const LISTED: [&Reason; 33] = [
+pub(crate) const LISTED: [&Reason; 35] = [
     &NOT_LISTED,
     &DEFINITION_MISSING,
     &DEFINITION_OLD,
@@ -159,6 +167,8 @@ pub(crate) const LISTED: [&Reason; 33] = [
     &SECRET_MISSING,
     &POD_UNSCHEDULABLE,
     &CLOCK_OFF,
+    &NO_LEADER,
+    &LEADER_SILENT,
     &NO_POOL,
     &ENDPOINT_DOWN,
     &NAME_UNKNOWN,

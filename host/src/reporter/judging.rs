@@ -28,7 +28,7 @@ pub(super) const LIMIT_REACHED: &str = "LimitReached";
 /// The NodePool can use only some of its ProxmoxClusters.
 pub(super) const DEGRADED: &str = "Degraded";
 /// The credentials of a Proxmox cluster may do no more than kproxide needs.
-pub(super) const TOKEN_FITS: &str = "TokenFits";
+pub(crate) const TOKEN_FITS: &str = "TokenFits";
 
 /// What is known beside the world.
 pub(crate) struct Known<'a> {

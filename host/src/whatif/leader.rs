@@ -53,6 +53,8 @@ pub enum NoAnswer {
 
 /// What the controller said.
 pub struct Told {
+    /// Who it was, such as `pod kproxide/kproxide-0`.
+    pub by: String,
     pub world: SavedWorld,
     pub decisions: Vec<Decision>,
 }
@@ -124,7 +126,11 @@ impl Controller {
                 shown.map_err(unreadable)?.decisions
             }
         };
-        Ok(Told { world, decisions })
+        Ok(Told {
+            by: self.to_string(),
+            world,
+            decisions,
+        })
     }
 
     async fn get(&self, path: &str) -> Result<Value, NoAnswer> {

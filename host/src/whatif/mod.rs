@@ -16,11 +16,12 @@ use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
 use kproxide_planner::world::World;
 
-pub use answer::{Answer, Verdict};
+pub use answer::{Answer, NodeLine, Outcome, Pending, Verdict};
 pub use change::{AddType, Changes};
 pub use explain::{Explanation, Subject, explain};
 pub use leader::{Controller, NoAnswer, Told};
 pub use text::Text;
+pub(crate) use text::{counted, gib, named, table, wrapped};
 pub use world::{Input, SavedWorld, Scene, build};
 
 use crate::decisions::{Deciding, Decision};

@@ -8,6 +8,8 @@ use super::answer::{Answer, Outcome, Pending};
 const MOST_ROWS: usize = 20;
 /// Pods of a row that are named.
 const MOST_PODS: usize = 3;
+/// A column of text is never narrower.
+const LEAST_WIDTH: usize = 20;
 
 /// An answer as text.
 pub struct Text<'a>(pub &'a Answer);
@@ -150,6 +152,7 @@ impl fmt::Display for Text<'_> {
                 &["POD", "NODE", "PLUGIN", "WHY"],
                 rows.collect(),
                 usize::MAX,
+                usize::MAX,
             )?;
         }
         if !assumed.is_empty() {
@@ -169,7 +172,27 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
+/// Lines of words, none longer than `width` unless a single word is, or `width` is less than people can read.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(LEAST_WIDTH);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        let line = &mut lines[last];
+        let is_first = line.is_empty();
+        if !is_first && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+            continue;
+        }
+        if !is_first {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines
+}
+
+pub(crate) fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),
@@ -187,7 +210,7 @@ fn help(pending: u32, unhelped: u32) -> String {
     }
 }
 
-fn gib(mib: u64) -> String {
+pub(crate) fn gib(mib: u64) -> String {
     match mib % 1024 {
         0 => (mib / 1024).to_string(),
         _ => format!("{:.1}", mib as f64 / 1024.0),
@@ -195,7 +218,7 @@ fn gib(mib: u64) -> String {
 }
 
 /// A few of the pods, and how many more there are.
-fn named(pods: &[String], count: u32) -> String {
+pub(crate) fn named(pods: &[String], count: u32) -> String {
     let shown = pods.iter().take(MOST_PODS).map(String::as_str);
     let shown = shown.collect::<Vec<_>>();
     let more = (count as usize).saturating_sub(shown.len());
@@ -211,16 +234,18 @@ fn section(
     heads: &[&str],
     rows: Vec<Vec<String>>,
 ) -> fmt::Result {
-    table(f, title, heads, rows, MOST_ROWS)
+    table(f, title, heads, rows, MOST_ROWS, usize::MAX)
 }
 
-/// Columns that are as wide as their widest cell. The last one is as long as its text.
-fn table(
-    f: &mut fmt::Formatter<'_>,
+/// Columns that are as wide as their widest cell. The last one goes on in further lines where `width` is less than its
+/// text needs.
+pub(crate) fn table(
+    f: &mut impl fmt::Write,
     title: &str,
     heads: &[&str],
     rows: Vec<Vec<String>>,
     most: usize,
+    width: usize,
 ) -> fmt::Result {
     if rows.is_empty() {
         return Ok(());
@@ -229,21 +254,30 @@ fn table(
     let left = rows.len().saturating_sub(most);
     let mut shown = vec![heads];
     shown.extend(rows.into_iter().take(most));
-    let width = |column: usize| {
+    let widest = |column: usize| {
         let cells = shown.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..shown[0].len()).map(width).collect();
+    let widths: Vec<usize> = (0..shown[0].len()).map(widest).collect();
     writeln!(f, "\n{title}")?;
+    let last = shown[0].len() - 1;
+    let indent: usize = 2 + widths[..last].iter().map(|width| width + 2).sum::<usize>();
     for row in &shown {
-        let last = row.len() - 1;
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(index, (cell, width))| match index == last {
-            true => cell.clone(),
-            false => format!("{cell:width$}"),
-        });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(f, "  {}", line.trim_end())?;
+        let cells = row[..last].iter().zip(&widths);
+        let cells = cells.map(|(cell, width)| format!("  {cell:width$}"));
+        let mut line = cells.collect::<String>();
+        for (index, part) in wrapped(&row[last], width.saturating_sub(indent))
+            .iter()
+            .enumerate()
+        {
+            if index > 0 {
+                writeln!(f, "{}", line.trim_end())?;
+                line = " ".repeat(indent - 2);
+            }
+            line.push_str("  ");
+            line.push_str(part);
+        }
+        writeln!(f, "{}", line.trim_end())?;
     }
     if left > 0 {
         writeln!(f, "  and {left} more (-o json shows all)")?;

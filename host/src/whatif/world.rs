@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use kproxide_planner::facts::{Delta, EntryState, HostFacts, LedgerEntry, LedgerFacts};
 use kproxide_planner::ids::{ClusterName, ObjectKey, PodKey};
+use kproxide_planner::plan::Plan;
 use kproxide_planner::selector::node_matches;
 use kproxide_planner::taints::untolerated;
 use kproxide_planner::world::{PodView, World};
@@ -54,6 +55,10 @@ pub struct Scene {
     pub world: World,
     /// When it is planned.
     pub now: Timestamp,
+    /// The controller's last plan, where the input is the controller's own answer and nothing lies on top.
+    pub planned: Option<Plan>,
+    /// Hypervisors are assumed of a Proxmox cluster, since nobody has said what it has.
+    pub assumes_hypervisors: bool,
     /// What was assumed where the input says nothing, one sentence each.
     pub assumed: Vec<String>,
     /// Kinds that nothing depends on, and how many objects of each there are.
@@ -83,15 +88,19 @@ pub fn build(
         None => saved.map(SavedWorld::read).transpose()?,
     };
     let is_saved = saved.is_some();
-    let (world, at) = saved.map_or((World::default(), None), |saved| {
-        (saved.world, Some(saved.now))
+    let (world, at, planned) = saved.map_or((World::default(), None, None), |saved| {
+        (saved.world, Some(saved.now), saved.plan)
     });
+    let mut others = input.cluster.iter().chain(input.files.iter().flatten());
+    let is_alone = others.all(Object::is_saved_world);
     let now = now.or(at).unwrap_or(clock);
     let unseen = input.unseen.iter();
     let unseen = unseen.map(|path| format!("the cluster has none of {path}"));
     let mut scene = Scene {
         world,
         now,
+        planned: planned.filter(|_| is_alone),
+        assumes_hypervisors: false,
         assumed: unseen.collect(),
         ignored: BTreeMap::new(),
         gated: BTreeSet::new(),
@@ -170,6 +179,8 @@ fn key_of(object: &Object) -> (String, String) {
 #[derive(serde::Deserialize)]
 pub struct SavedWorld {
     now: Timestamp,
+    #[serde(default)]
+    plan: Option<Plan>,
     world: World,
 }
 
@@ -393,6 +404,7 @@ impl Scene {
         let claims = self.world.claims().values();
         let claims = claims.filter(|claim| claim.spec.cluster == *cluster);
         names.extend(claims.map(|claim| claim.hypervisor().to_string()));
+        self.assumes_hypervisors = true;
         let known = inventory::assumed(names.iter().map(String::as_str), &offline);
         self.assumed
             .push(inventory::assumption(cluster, &known.facts));

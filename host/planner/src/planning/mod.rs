@@ -58,7 +58,7 @@ pub use self::registering::{promised_devices, registering};
 pub use self::resting::keepers;
 pub use self::returning::ends_with_machine;
 pub use self::room::{addresses_used_up, vmids_used_up};
-pub use self::sites::{Clones, Offer, clones, offers};
+pub use self::sites::{Clones, Offer, clones, free, offers};
 use crate::check;
 use crate::claim::backoff_with_open_claims;
 use crate::facts::{Backoff, LedgerFacts, PolicyRef};

@@ -136,6 +136,14 @@ pub fn offers(world: &World, now: jiff::Timestamp) -> Vec<Offer<'_>> {
     offers
 }
 
+/// What each hypervisor can still give to machines, with those that are on their way; no less than 0.
+pub fn free(world: &World) -> BTreeMap<HypervisorId, Size> {
+    let nothing = LedgerFacts::default();
+    let survey = Hypervisors::survey(world, world.ledger().unwrap_or(&nothing));
+    let all = survey.all.iter();
+    all.map(|it| (it.id.clone(), it.available())).collect()
+}
+
 impl Planning<'_> {
     /// The hypervisors of this tick, with what the Ledger's machines take of them.
     pub(super) fn survey(&mut self) -> Room {

@@ -1,0 +1,230 @@
+//! `kproxide status`: one screen of what there is, what is on its way, and what a person has to do first.
+//!
+//! [`Screen::of`] makes it of what was seen, without I/O. [`Text`] draws it. What is wrong is not judged here: it is what
+//! conditions, the plan's report and doctor's reasons say.
+
+mod rows;
+mod text;
+mod troubles;
+
+use jiff::Timestamp;
+use kproxide_planner::plan::Plan;
+use serde::Serialize;
+
+use crate::decisions::Decision;
+use crate::doctor::{Finding, Level};
+use crate::kube::manifest::Object;
+use crate::whatif::{Answer, NodeLine, Outcome, Pending, Scene};
+
+pub use text::{Look, Text};
+pub use troubles::Trouble;
+
+/// What the screen is made of.
+pub struct Seen<'a> {
+    pub scene: &'a Scene,
+    pub plan: &'a Plan,
+    /// The last answer of a policy last.
+    pub decisions: &'a [Decision],
+    /// ProxmoxClusters, NodeClasses and NodePools as the API server stores them, with their conditions.
+    pub objects: &'a [Object],
+    /// Why something is not seen: no replica leads, say.
+    pub unseen: Vec<Finding>,
+    /// Who said it, such as `pod kproxide/kproxide-0`.
+    pub source: String,
+}
+
+/// Stable: fields may be added, and none changes its meaning.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Screen {
+    /// `kproxide.dev/v1alpha1`.
+    pub api_version: &'static str,
+    /// `Status`.
+    pub kind: &'static str,
+    /// Whether all is well, in one sentence.
+    pub answer: String,
+    /// The worst of `troubles`. Pods without help are a warning.
+    pub level: Level,
+    /// The moment of the plan.
+    pub at: Timestamp,
+    pub source: String,
+    /// What is wrong. The first one is what to mend first.
+    pub troubles: Vec<Trouble>,
+    pub pools: Vec<Pool>,
+    pub hypervisors: Vec<Hypervisor>,
+    /// Machines that come or go.
+    pub machines: Vec<Machine>,
+    pub pending: Vec<Pending>,
+    /// Nodes that kproxide removes.
+    pub removals: Vec<NodeLine>,
+    /// Nodes of kproxide that stay, each with the reason.
+    pub kept: Vec<NodeLine>,
+    /// The last answers of policies about machines, the last first.
+    pub decisions: Vec<Decided>,
+    /// What the input does not say, and what was taken for it.
+    pub assumed: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    pub name: String,
+    pub machines: usize,
+    /// In service, with a Ready Node.
+    pub ready: usize,
+    pub min_nodes: u32,
+    pub max_nodes: u32,
+    pub cpu_cores: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu_cores: Option<u64>,
+    #[serde(rename = "memoryMiB")]
+    pub memory_mib: u64,
+    #[serde(rename = "maxMemoryMiB", skip_serializing_if = "Option::is_none")]
+    pub max_memory_mib: Option<u64>,
+    /// `Ready`, or the reasons why not all goes on, such as `Paused` or `Frozen`. `NotJudgedYet`: the controller has not
+    /// said.
+    pub state: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hypervisor {
+    pub cluster: String,
+    pub name: String,
+    /// `online`, `offline`, `maintenance`, or `unknown`: its cluster does not answer.
+    pub state: &'static str,
+    /// Machines of kproxide, those that come or go included.
+    pub machines: usize,
+    /// Not given: Proxmox was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<HypervisorSize>,
+}
+
+/// Given is what the guests of the hypervisor may use, free what kproxide may still give to machines: overcommit,
+/// reserves and machines on their way are reckoned in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HypervisorSize {
+    pub cpu_cores: u64,
+    pub cpu_cores_given: u64,
+    pub cpu_cores_free: u64,
+    #[serde(rename = "memoryMiB")]
+    pub memory_mib: u64,
+    #[serde(rename = "memoryGivenMiB")]
+    pub memory_given_mib: u64,
+    #[serde(rename = "memoryFreeMiB")]
+    pub memory_free_mib: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    pub claim: String,
+    pub pool: String,
+    pub cluster: String,
+    pub hypervisor: String,
+    pub phase: String,
+    /// When its launch or its removal began.
+    pub since: Timestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decided {
+    pub at: Timestamp,
+    pub pool: String,
+    pub what: String,
+}
+
+impl Screen {
+    pub fn of(seen: Seen<'_>) -> Self {
+        let Seen {
+            scene,
+            plan,
+            decisions,
+            objects,
+            unseen,
+            source,
+        } = seen;
+        let world = &scene.world;
+        let Answer {
+            summary,
+            pending,
+            removals,
+            kept,
+            ..
+        } = Answer::of(scene, plan);
+        let troubles = troubles::all(world, &plan.report, objects, unseen);
+        let (answer, level) = answer(&troubles, &pending, summary.pods_without_help);
+        Self {
+            api_version: "kproxide.dev/v1alpha1",
+            kind: "Status",
+            answer,
+            level,
+            at: scene.now,
+            source,
+            pools: rows::pools(world, &plan.report, &troubles, objects),
+            hypervisors: match scene.assumes_hypervisors {
+                false => rows::hypervisors(world),
+                true => rows::hypervisors_named(world, objects),
+            },
+            machines: rows::machines(world),
+            decisions: rows::decided(decisions),
+            troubles,
+            pending,
+            removals,
+            kept,
+            assumed: scene.assumed.clone(),
+        }
+    }
+}
+
+/// All is well, or what is wrong first.
+fn answer(troubles: &[Trouble], pending: &[Pending], unhelped: u32) -> (String, Level) {
+    let counted = |level: Level, word: &str| {
+        let count = troubles.iter().filter(|it| it.level == level).count();
+        match count {
+            0 => None,
+            1 => Some(format!("1 {word}")),
+            count => Some(format!("{count} {word}s")),
+        }
+    };
+    let counts = [
+        counted(Level::Error, "error"),
+        counted(Level::Warning, "warning"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    let help = match unhelped {
+        0 => None,
+        1 => Some("1 pod gets no help".to_owned()),
+        count => Some(format!("{count} pods get no help")),
+    };
+    let pods = pending.iter().filter(|row| row.outcome == Outcome::NoHelp);
+    let example = pods.flat_map(|row| row.pods.first()).next();
+    match (troubles.first(), help) {
+        (Some(first), help) => {
+            let counts = counts
+                .into_iter()
+                .chain(help)
+                .collect::<Vec<_>>()
+                .join(", ");
+            let first = format!("{} ({})", first.objects.join(", "), first.reason);
+            let level = troubles.first().map_or(Level::Ok, |it| it.level);
+            (
+                format!("Not all is well: {counts}. First look at {first}."),
+                level,
+            )
+        }
+        (None, Some(help)) => {
+            let example = example.map_or(String::new(), |pod| {
+                let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+                format!(" `kproxide explain pod {name} --namespace {namespace}` says what helps.")
+            });
+            (
+                format!("kproxide works, but {help}.{example}"),
+                Level::Warning,
+            )
+        }
+        (None, None) => ("All is well.".to_owned(), Level::Ok),
+    }
+}
