@@ -83,12 +83,37 @@ pub enum Command {
     /// List the built-in policies, or write them to a folder
     #[command(subcommand)]
     Policy(Policy),
+    /// Print a script that lets your shell complete commands and flags
+    #[cfg(feature = "init")]
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// The shell that runs the script
+        #[arg(value_enum)]
+        shell: Shell,
+    },
     /// Say which kproxide this is, for bug reports and scripts
     Version {
         /// Format of the output: JSON and YAML have `version`, `commit`, `target` and `wasmtime`
         #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
         output: Format,
     },
+}
+
+#[cfg(feature = "init")]
+const COMPLETIONS: &str = "\
+For this shell session, in bash and in zsh:
+  source <(kproxide completions bash)
+  source <(kproxide completions zsh)
+For all sessions of fish:
+  kproxide completions fish > ~/.config/fish/completions/kproxide.fish";
+
+/// Those that `kproxide completions` writes scripts for.
+#[cfg(feature = "init")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! The commands. Each builds what it needs and runs it to its end.
 
+#[cfg(feature = "init")]
+mod completions;
 mod crds;
 #[cfg(feature = "simulator")]
 mod demo;
@@ -58,6 +60,8 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Crds(args) => return crds::run(&args, &mut out),
         Command::Policy(Policy::List) => policy::list(&mut out)?,
         Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
+        #[cfg(feature = "init")]
+        Command::Completions { shell } => completions::print(shell, &mut out)?,
         Command::Version { output } => version::print(output, &mut out)?,
     }
     Ok(Exit::Success)
