@@ -110,7 +110,7 @@ pub(super) const JOIN_PLACEHOLDER: Reason = reason(
 );
 pub(super) const JOIN_TAINT: Reason = reason(
     "JoinTaintMissing",
-    "The join script does not register the Node with the taint that keeps pods away until kproxide knows it. Add it.",
+    "The join script does not register the Node with the taint that keeps pods away until kproxide knows it. Add --node-taint kproxide.dev/unregistered=:NoExecute (k3s, RKE2; of a kubelet --register-with-taints).",
 );
 pub(super) const JOIN_SYNTAX: Reason = reason(
     "JoinSyntax",
@@ -130,7 +130,7 @@ pub(super) const JOIN_AUTHORITY: Reason = reason(
 );
 pub(super) const JOIN_TOKEN: Reason = reason(
     "JoinTokenExpired",
-    "The bootstrap token of the join script is unknown or has expired. Make one that does not expire.",
+    "The bootstrap token of the join script is unknown or has expired. Make one that does not expire, and write it into the script: with `kproxide init --force`, or in its Secret.",
 );
 
 // Nodes.

@@ -199,7 +199,7 @@ pub(crate) const CREDENTIALS_REFUSED: Reason = lasting(
 pub(crate) const CERTIFICATE_UNTRUSTED: Reason = lasting(
     "CertificateUntrusted",
     CLUSTER,
-    "The certificate of an endpoint is not the one that spec.tls names. Correct the fingerprint or the CA file.",
+    "The certificate of an endpoint is not the one that spec.tls names. Compare it with `pvenode cert info` on that server, then correct spec.tls.",
 );
 pub(crate) const NO_QUORUM: Reason = passing(
     "NoQuorum",

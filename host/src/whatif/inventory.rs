@@ -215,7 +215,7 @@ pub(super) fn assumed<'a>(
 pub(super) fn assumption(cluster: &ClusterName, inventory: &InventoryFacts) -> String {
     let names: Vec<&str> = inventory.hypervisors.keys().map(|name| &**name).collect();
     format!(
-        "the hypervisors of ProxmoxCluster {cluster} are {}, each with {ASSUMED_CORES} cores and {} TiB (no Inventory names them)",
+        "the hypervisors of ProxmoxCluster {cluster} are {}, each with {ASSUMED_CORES} cores and {} TiB (no Inventory names them; --proxmox-credentials DIR asks Proxmox)",
         names.join(", "),
         ASSUMED_MEMORY >> 40
     )

@@ -46,6 +46,12 @@ impl Folder {
     /// # Errors
     /// One of the files is there, and may not be written over.
     pub(super) fn claim(path: &Path, may_overwrite: bool) -> Result<Self, Problem> {
+        if path.exists() && !path.is_dir() {
+            return Err(Problem::input(format!(
+                "{} is a file: give --out with the name of a folder",
+                path.display()
+            )));
+        }
         let mut there = [VALUES, SECRETS, PAGE].iter().map(|name| path.join(name));
         let there = there.find(|file| file.symlink_metadata().is_ok());
         match there {

@@ -39,12 +39,19 @@ impl Joining {
             flag: "--join",
         };
         let name = |way: Way| WAYS.iter().find(|it| it.0 == way).map_or("", |it| it.1);
-        let names = WAYS.map(|(_, name)| name.to_owned());
+        // Nobody is offered what the cluster's version rules out.
+        let fits = |way: Way| args.join == Some(way) || version(way, kubernetes).is_ok();
+        let ways: Vec<Way> = WAYS
+            .iter()
+            .map(|it| it.0)
+            .filter(|way| fits(*way))
+            .collect();
+        let names: Vec<String> = ways.iter().map(|way| name(*way).to_owned()).collect();
         let known = kubernetes
             .way
-            .and_then(|way| WAYS.iter().position(|it| it.0 == way));
+            .and_then(|way| ways.iter().position(|it| *it == way));
         let chosen = asker.one(question, args.join.map(name), &names, known)?;
-        let way = WAYS[chosen].0;
+        let way = ways[chosen];
         let script = match way {
             Way::K3s => K3S,
             Way::Rke2 => RKE2,
@@ -64,6 +71,10 @@ impl Joining {
             known.as_deref(),
             &is_server,
         )?;
+        let server = match way {
+            Way::Kubeadm => server.trim_start_matches("https://").to_owned(),
+            Way::K3s | Way::Rke2 | Way::Itself => server,
+        };
         let question = Question {
             text: match way {
                 Way::K3s => "Token: what is in /var/lib/rancher/k3s/server/node-token on a server",
@@ -120,7 +131,10 @@ fn version(way: Way, kubernetes: &Kubernetes) -> Result<String, Problem> {
 
 fn check_server(way: Way, text: &str) -> Result<(), String> {
     let host = match way {
-        Way::Kubeadm => Some(text).filter(|text| !text.contains("://")),
+        Way::Kubeadm => {
+            let host = text.strip_prefix("https://").unwrap_or(text);
+            Some(host).filter(|host| !host.contains("://"))
+        }
         Way::K3s | Way::Rke2 | Way::Itself => text.strip_prefix("https://"),
     };
     let example = match way {
@@ -238,7 +252,7 @@ mod tests {
                 "version='v1.33.4+rke2r1'"
             ]
         );
-        let script = joined("kubeadm", "10.0.0.1:6443", BOOTSTRAP, "v1.33.4");
+        let script = joined("kubeadm", "https://10.0.0.1:6443", BOOTSTRAP, "v1.33.4");
         assert_eq!(
             edited(KUBEADM, &script.unwrap()),
             [
@@ -269,7 +283,7 @@ mod tests {
                 "{said}"
             );
         }
-        assert!(refused("kubeadm", "https://a:1", BOOTSTRAP, "v1.33.4").ends_with("10.0.0.1:6443"));
+        assert!(refused("kubeadm", "http://a:1", BOOTSTRAP, "v1.33.4").ends_with("10.0.0.1:6443"));
         for token in ["", "a b", "$(reboot)", "a'b"] {
             let said = refused("k3s", "https://a:1", token, k3s);
             assert!(said.ends_with("quotation marks"), "{said}");
@@ -291,7 +305,7 @@ mod tests {
             .err()
             .unwrap();
         assert!(
-            way.text.contains("give --join, one of: k3s, rke2"),
+            way.text.contains("give --join, one of: kubeadm, itself"),
             "{}",
             way.text
         );

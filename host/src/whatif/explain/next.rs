@@ -22,9 +22,7 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         Why::NoHypervisor(refused) => for_hypervisors(refused),
         Why::Policy { .. } => format!("mend the policy or its settings in NodePool {pool}"),
         Why::Unusable(Unusable::Lacks(resource)) => larger(resource, 1),
-        Why::Unusable(Unusable::Paused(_)) => {
-            format!("set spec.paused of NodePool {pool} to false")
-        }
+        Why::Unusable(Unusable::Paused(_)) => unpause(pool),
         Why::UnexpectedTaint { taint, .. } => format!(
             "name the taint {taint} in spec.taints of NodePool {pool} if it stays, or in spec.startupTaints if something takes it off"
         ),
@@ -36,6 +34,13 @@ pub(super) fn next_for(pool: &PoolName, why: &Why, explanation: &mut Explanation
         | Why::NextTick => "wait: kproxide tries again by itself".to_owned(),
     };
     explanation.next(step);
+}
+
+/// Either of the two may have paused it; each command does nothing where the other one has.
+pub(super) fn unpause(pool: &PoolName) -> String {
+    format!(
+        "let NodePool {pool} go on: kubectl annotate nodepool {pool} kproxide.dev/pause- && kubectl patch nodepool {pool} --type merge --patch '{{\"spec\":{{\"paused\":false}}}}'"
+    )
 }
 
 /// Every hypervisor has its reason: room helps against some of them alone.
@@ -50,6 +55,19 @@ fn for_hypervisors(refused: &[Refused]) -> String {
     let threads: Option<Vec<u64>> = refused.iter().map(threads).collect();
     if let Some(most) = threads.and_then(|all| all.into_iter().max()) {
         return format!("add an instance type of at most {most} cores to the NodeClass");
+    }
+    let is_of_template = |(_, refusal): &Refused| {
+        matches!(
+            refusal,
+            Refusal::NoTemplate { .. }
+                | Refusal::TemplateStays(_)
+                | Refusal::NotLinkable { .. }
+                | Refusal::NotBase { .. }
+        )
+    };
+    if !refused.is_empty() && refused.iter().all(is_of_template) {
+        return "correct spec.template of the NodeClass, or make the template there: kproxide doctor says more"
+            .to_owned();
     }
     let failed = |(_, refusal): &Refused| {
         if let Refusal::LeftAlone { why, .. } = refusal {
@@ -98,7 +116,7 @@ fn larger(resource: &str, requested: i64) -> String {
         }
     };
     format!(
-        "add a larger instance type to the NodeClass; kproxide plan --add-type big={cores}x{gib} shows whether it helps"
+        "add a larger instance type to the NodeClass; kproxide plan --from-cluster --add-type big={cores}x{gib} shows whether it helps"
     )
 }
 
@@ -195,6 +213,10 @@ mod tests {
             why: why.to_owned(),
         };
         let left = || because("no");
+        let gone = || Refusal::NoTemplate {
+            template: "k8s-nod".to_owned(),
+            cluster: None,
+        };
         let lacks = || because("POST /x at pve1: missing privilege VM.Clone on /vms/1: grant it…");
         for (refusals, words) in [
             ([few(2), few(4)], "at most 4 cores"),
@@ -203,6 +225,8 @@ mod tests {
             ([few(4), lacks()], "make room"),
             ([few(4), left()], "make room"),
             ([Refusal::Offline, left()], "make room"),
+            ([gone(), gone()], "correct spec.template"),
+            ([gone(), Refusal::Offline], "make room"),
         ] {
             let names = ["alpha", "beta"].map(|name| HypervisorId::new("pve", name));
             let refused: Vec<Refused> = names.into_iter().zip(refusals).collect();

@@ -5,7 +5,7 @@ use kproxide_planner::ids::PoolName;
 use kproxide_planner::report::{NodeOutcome, PendingOutcome, Unusable};
 
 use super::super::answer::missing_policies;
-use super::next::next_for;
+use super::next::{next_for, unpause};
 use super::{About, Explanation, seconds};
 
 impl About<'_> {
@@ -37,7 +37,7 @@ impl About<'_> {
         for (_, why) in unusable.filter(|(pool, _)| pool == name) {
             explanation.rule("gets no machines", why.to_string());
             explanation.next(if let Unusable::Paused(_) = why {
-                format!("set spec.paused of NodePool {name} to false")
+                unpause(name)
             } else {
                 format!("mend NodePool {name} or what it names")
             });
