@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::cluster::KUBERNETES_DEADLINE;
-use super::finding::{Finding, Group};
+use super::finding::{Finding, Group, Level};
 use super::{named, reasons};
 use crate::kube::access::Account;
 use crate::kube::client::Client;
+use crate::whatif::holder;
+
+/// By so much the clocks of a replica and of the API server may differ.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Files by their paths in the pod.
 pub type Files = BTreeMap<String, Vec<u8>>;
@@ -70,6 +75,12 @@ impl Installation {
         }
         found.read_mounts(kube, namespace, pod, container).await;
         found.look_at_pods(kube, namespace, &deployment).await;
+        // Without a pod nobody can lead, and that is said.
+        if !(found.findings.iter()).any(|it| it.level == Level::Error) {
+            found
+                .look_at_lease(kube, namespace, name, &deployment)
+                .await;
+        }
         if found.findings.is_empty() {
             found
                 .findings
@@ -175,6 +186,55 @@ impl Installation {
         }
     }
 
+    /// Whether a replica leads.
+    async fn look_at_lease(
+        &mut self,
+        kube: &Client,
+        namespace: &str,
+        name: &str,
+        deployment: &Value,
+    ) {
+        let group = Group::Kubernetes;
+        if deployment["spec"]["replicas"] == 0 {
+            let object = named("Deployment", format!("{namespace}/{name}"));
+            let text = format!(
+                "spec.replicas is 0, so no replica leads: `kubectl scale deployment {name} --namespace {namespace} --replicas 1`"
+            );
+            let reason = &reasons::NO_LEADER;
+            self.findings
+                .push(Finding::error(group, object, reason, text));
+            return;
+        }
+        let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+        // A dry run takes no Lease.
+        if args.into_iter().flatten().any(|flag| flag == "--dry-run") {
+            return;
+        }
+        let lease = self.flag("name", name);
+        let object = named("Lease", format!("{namespace}/{lease}"));
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}");
+        let now = kube.server_time();
+        let finding = match get(kube, &path).await {
+            Some((200, lease)) if holder(&lease).is_none() => "nobody holds it",
+            Some((200, lease)) if now.is_some_and(|now| has_expired(&lease, now)) => {
+                "its holder has not renewed it in time"
+            }
+            Some((404, _)) => "there is none: no replica has ever led",
+            Some((403, _)) => {
+                let text = "you may not read it, so whether a replica leads is not known";
+                let reason = &reasons::NOT_LISTED;
+                self.findings
+                    .push(Finding::warning(group, object, reason, text));
+                return;
+            }
+            Some(_) | None => return,
+        };
+        let text = format!("{finding}. See `kubectl get pods,leases --namespace {namespace}`");
+        let reason = &reasons::NO_LEADER;
+        self.findings
+            .push(Finding::error(group, object, reason, text));
+    }
+
     /// Why a pod of the controller has no Node, in the scheduler's words.
     async fn look_at_pods(&mut self, kube: &Client, namespace: &str, deployment: &Value) {
         let labels = deployment["spec"]["selector"]["matchLabels"].as_object();
@@ -202,6 +262,17 @@ impl Installation {
             }
         }
     }
+}
+
+/// Nobody has renewed it in time. Without a time in it, that is not known.
+fn has_expired(lease: &Value, now: Timestamp) -> bool {
+    let renewed = lease["spec"]["renewTime"].as_str();
+    let Some(renewed) = renewed.and_then(|it| it.parse::<Timestamp>().ok()) else {
+        return false;
+    };
+    let seconds = lease["spec"]["leaseDurationSeconds"].as_i64();
+    let lasts = SignedDuration::from_secs(seconds.unwrap_or_default());
+    now.duration_since(renewed) > lasts.saturating_add(CLOCKS_DIFFER)
 }
 
 /// Status and answer. `None`: no answer in time, which other checks say.

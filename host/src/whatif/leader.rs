@@ -97,13 +97,9 @@ impl Controller {
             Err(NoAnswer::Refused { status: 404, .. }) => Value::Null,
             other => other?,
         };
-        let holder = held["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        // A replica adds something random to the name of its pod, so that its Lease does not outlive a restart.
-        let pod = holder.rsplit_once('_').map_or(holder, |(pod, _)| pod);
-        // Part of a path, and written by whoever may write the Lease.
-        if !is_path_part(pod) {
+        let Some(pod) = holder(&held) else {
             return Err(NoAnswer::Nobody(format!("{namespace}/{lease}")));
-        }
+        };
         Ok(Self::Pod {
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
@@ -177,6 +173,15 @@ impl Controller {
             }
         }
     }
+}
+
+/// The pod that holds this Lease. `None`: nobody does.
+pub(crate) fn holder(lease: &Value) -> Option<&str> {
+    let holder = lease["spec"]["holderIdentity"].as_str()?;
+    // A replica adds something random to the name of its pod, so that its Lease does not outlive a restart.
+    let pod = holder.rsplit_once('_').map_or(holder, |(pod, _)| pod);
+    // Part of a path, and written by whoever may write the Lease.
+    is_path_part(pod).then_some(pod)
 }
 
 /// What the API server said, or the pod behind it.

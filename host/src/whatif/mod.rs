@@ -19,6 +19,7 @@ use kproxide_planner::world::World;
 pub use answer::{Answer, NodeLine, Outcome, Pending, Verdict};
 pub use change::{AddType, Changes};
 pub use explain::{Explanation, Subject, explain};
+pub(crate) use leader::holder;
 pub use leader::{Controller, NoAnswer, Told};
 pub use text::Text;
 pub(crate) use text::{counted, gib, named, table, wrapped};

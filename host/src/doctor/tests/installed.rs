@@ -48,6 +48,11 @@ fn secret(name: &str, data: &[(&str, &str)]) -> Value {
 
 const TOKEN: [(&str, &str); 2] = [("token-id", "kproxide@pve!ci"), ("token-secret", "s3cret")];
 
+fn lease(holder: &str, renewed: jiff::Timestamp) -> Value {
+    json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "scaler", "namespace": "ops" },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{renewed:.6}") } })
+}
+
 async fn read(ward: &Ward) -> Installation {
     Installation::read(&ward.kube(), "ops", "scaler").await
 }
@@ -102,6 +107,9 @@ async fn what_the_controllers_pod_lacks_is_found_and_what_it_mounts_is_read() {
 
     kube.delete("secrets", "ops", "proxmox").unwrap();
     kube.create("secrets", secret("proxmox", &TOKEN)).unwrap();
+    let now = ward.lab.clock.now();
+    kube.create("leases.coordination.k8s.io", lease("scaler-0_1a", now))
+        .unwrap();
     let found = read(&ward).await;
     assert_eq!(ill(&found.findings), []);
     let account = Account::Service {
@@ -121,4 +129,67 @@ async fn what_the_controllers_pod_lacks_is_found_and_what_it_mounts_is_read() {
         ("/join/debian", b"set -eu\n"),
     ];
     assert_eq!(files, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_of_which_no_replica_leads_is_not_well() {
+    const LEASES: &str = "leases.coordination.k8s.io";
+    let ward = Ward::new();
+    let kube = &ward.lab.kube;
+    fixtures::add_node(kube, fixtures::node("server-1", "4", "8Gi")).unwrap();
+    kube.create("namespaces", fixtures::namespace("ops"))
+        .unwrap();
+    let bare = |replicas: u32, flags: &[&str]| {
+        let mut bare = deployment();
+        let spec = &mut bare["spec"];
+        spec["replicas"] = replicas.into();
+        let pod = &mut spec["template"]["spec"];
+        pod["containers"][0]["args"] = json!(flags);
+        pod["containers"][0]["volumeMounts"] = json!([]);
+        pod["volumes"] = json!([]);
+        bare
+    };
+    let said = async |deployment: Value, lease: Option<Value>| {
+        let _ = kube.delete("deployments.apps", "ops", "scaler");
+        let _ = kube.delete(LEASES, "ops", "scaler");
+        kube.create("deployments.apps", deployment).unwrap();
+        if let Some(lease) = lease {
+            kube.create(LEASES, lease).unwrap();
+        }
+        sleep(Duration::from_secs(30)).await;
+        let ill = read(&ward).await.findings.into_iter();
+        let ill = ill.filter(|it| it.level != Level::Ok);
+        ill.map(|it| (it.level, it.object, it.reason, it.message, it.commands))
+            .collect::<Vec<_>>()
+    };
+    let see = "kubectl get pods,leases --namespace ops";
+    let lost = |why: &str| {
+        let message = format!("{why}. See `{see}`");
+        let (object, commands) = ("Lease/ops/scaler".to_owned(), vec![see.to_owned()]);
+        vec![(Level::Error, object, "NoLeader", message, commands)]
+    };
+    let now = || ward.lab.clock.now();
+    let ago = |seconds: i64| now() - jiff::SignedDuration::from_secs(seconds);
+    let none = "there is none: no replica has ever led";
+    assert_eq!(said(bare(2, &[]), None).await, lost(none));
+    let held = |renewed| Some(lease("scaler-0_1a", renewed));
+    assert_eq!(said(bare(2, &[]), held(now())).await, []);
+    let old = "its holder has not renewed it in time";
+    assert_eq!(said(bare(2, &[]), held(ago(60))).await, lost(old));
+    let released = Some(lease("", now()));
+    assert_eq!(said(bare(2, &[]), released).await, lost("nobody holds it"));
+    // The Lease has the name of the controller, which need not be that of the Deployment. A dry run takes none.
+    let other = said(bare(2, &["--name=other"]), held(now())).await;
+    assert_eq!(other[0].1, "Lease/ops/other");
+    assert_eq!(said(bare(1, &["run", "--dry-run"]), None).await, []);
+
+    let stopped = said(bare(0, &[]), None).await;
+    let command = "kubectl scale deployment scaler --namespace ops --replicas 1";
+    let message = format!("spec.replicas is 0, so no replica leads: `{command}`");
+    let object = "Deployment/ops/scaler".to_owned();
+    let commands = vec![command.to_owned()];
+    assert_eq!(
+        stopped,
+        [(Level::Error, object, "NoLeader", message, commands)]
+    );
 }
