@@ -113,7 +113,7 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
         false => None,
     };
     let is_told = told.is_some();
-    let (input, objects, source, mut decisions) = match told {
+    let (input, objects, source, decisions) = match told {
         Some(told) => {
             let input = Input {
                 saved: Some(told.world),
@@ -123,7 +123,8 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
             (input, objects, told.by, told.decisions)
         }
         None => {
-            let input = given(&question, client.as_ref()).await?;
+            let mut input = given(&question, client.as_ref()).await?;
+            input.is_as_given = true;
             let all = input.cluster.iter().chain(input.files.iter().flatten());
             let ours = all.filter(|it| it.api_version().starts_with("kproxide.dev/"));
             let objects = ours.cloned().collect();
@@ -138,13 +139,11 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
     if is_told {
         scene.assumed.clear();
     }
+    let is_computed = !is_told && scene.planned.is_none();
+    // What policies answer here is no decision of the controller.
     let plan = match scene.planned.take() {
         Some(plan) => plan,
-        None => {
-            let (plan, latest) = whatif::plan(&scene.world, scene.now, policies).await;
-            decisions.extend(latest);
-            plan
-        }
+        None => whatif::plan(&scene.world, scene.now, policies).await.0,
     };
     Ok(Screen::of(Seen {
         scene: &scene,
@@ -153,6 +152,7 @@ async fn looked(args: &StatusArgs, policies: &Library) -> Result<Screen, Box<dyn
         objects: &objects,
         unseen,
         source,
+        is_computed,
     }))
 }
 

@@ -31,6 +31,8 @@ pub struct Seen<'a> {
     pub unseen: Vec<Finding>,
     /// Who said it, such as `pod kproxide/kproxide-0`.
     pub source: String,
+    /// The plan is not the controller's: it says what the controller would do.
+    pub is_computed: bool,
 }
 
 /// Stable: fields may be added, and none changes its meaning.
@@ -48,6 +50,8 @@ pub struct Screen {
     /// The moment of the plan.
     pub at: Timestamp,
     pub source: String,
+    /// The controller did not say it: launches and removals are what it would do, if it ran.
+    pub computed: bool,
     /// What is wrong. The first one is what to mend first.
     pub troubles: Vec<Trouble>,
     pub pools: Vec<Pool>,
@@ -145,6 +149,7 @@ impl Screen {
             objects,
             unseen,
             source,
+            is_computed,
         } = seen;
         let world = &scene.world;
         let Answer {
@@ -163,6 +168,7 @@ impl Screen {
             level,
             at: scene.now,
             source,
+            computed: is_computed,
             pools: rows::pools(world, &plan.report, &troubles, objects),
             hypervisors: match scene.assumes_hypervisors {
                 false => rows::hypervisors(world),

@@ -6,7 +6,7 @@ use kproxide_planner::planning::free;
 use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
-use super::troubles::named;
+use super::troubles::{named, why_not_ready};
 use super::{Decided, Hypervisor, HypervisorSize, Machine, Pool, Trouble};
 use crate::decisions::Decision;
 use crate::doctor::of_conditions;
@@ -32,8 +32,13 @@ pub(super) fn pools(
         if report.waiting.iter().any(|(pool, _)| pool == name) {
             state.push(REMOVALS_WAIT.to_owned());
         }
+        let stored = objects.iter().find(|it| named(it) == object);
+        // It may be no trouble of its own: another object is to be mended.
+        if let Some(reason) = stored.and_then(why_not_ready) {
+            state.retain(|it| *it != reason);
+            state.insert(0, reason);
+        }
         if state.is_empty() {
-            let stored = objects.iter().find(|it| named(it) == object);
             let is_judged = stored.is_some_and(|it| !of_conditions(it).is_empty());
             let word = match is_judged {
                 true => reasons::READY.word,

@@ -62,6 +62,7 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
         answer,
         at,
         source,
+        computed,
         troubles,
         pools,
         hypervisors,
@@ -135,7 +136,7 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
     section("ON THEIR WAY", &heads, rows.collect())?;
     let rows = pending
         .iter()
-        .map(|row| vec![named(&row.pods, row.count), outcome(row)]);
+        .map(|row| vec![named(&row.pods, row.count), outcome(row, *computed)]);
     section(
         "PENDING PODS",
         &["PODS", "WHAT BECOMES OF THEM"],
@@ -146,7 +147,11 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
         let rows = rows.map(|it| vec![it.node.clone(), it.pool.clone(), it.reason.clone()]);
         rows.collect::<Vec<_>>()
     };
-    section("NODES THAT GO", &["NODE", "POOL", "WHY"], nodes(removals))?;
+    let title = match computed {
+        true => "NODES THAT WOULD GO, IF KPROXIDE RAN",
+        false => "NODES THAT GO",
+    };
+    section(title, &["NODE", "POOL", "WHY"], nodes(removals))?;
     section("NODES THAT STAY", &["NODE", "POOL", "WHY"], nodes(kept))?;
     let rows = decisions.iter().map(|it| {
         vec![
@@ -255,10 +260,14 @@ fn bar(given: u64, all: u64, length: usize) -> String {
     )
 }
 
-fn outcome(row: &Pending) -> String {
+fn outcome(row: &Pending, is_computed: bool) -> String {
     match row.outcome {
         Outcome::FitsNode => format!("fit on Node {}", row.on.join(", ")),
         Outcome::FitsClaim => format!("wait for {}, which is on its way", row.on.join(", ")),
+        Outcome::Launching if is_computed => {
+            let machines = counted(row.on.len(), "machine");
+            format!("{machines} would be made, if kproxide ran")
+        }
         Outcome::Launching => format!("a machine is being made: {}", row.on.join(", ")),
         Outcome::NoHelp => {
             let reasons = row.reasons.iter().map(|why| match &why.pool {

@@ -1,13 +1,16 @@
 //! What is wrong, the worst and nearest to the root first: conditions, what the plan reports of guards, and NodeClaims
 //! that need a person.
 
+use std::collections::BTreeSet;
+
 use kproxide_planner::claim::Condition;
-use kproxide_planner::report::{Report, Unusable};
+use kproxide_planner::report::{PendingOutcome, Report, Unusable, Why};
 use kproxide_planner::world::World;
 use serde::Serialize;
 
 use crate::doctor::{Finding, Group, Level, of_conditions};
 use crate::kube::manifest::Object;
+use crate::kube::status::READY;
 use crate::reporter::reasons;
 
 /// As the Event says.
@@ -39,14 +42,14 @@ pub(super) fn all(
     let found = found.chain(objects.iter().flat_map(of_conditions));
     let bad = found.filter(|finding| finding.level != Level::Ok);
     let mut troubles: Vec<Trouble> = bad.map(Trouble::of).collect();
-    troubles.extend(guards(report, &troubles));
+    troubles.extend(guards(report, &troubles, objects));
     for trouble in &mut troubles {
         if trouble.reason == reasons::PAUSED.word {
             trouble.commands = unpause(&trouble.objects[0], objects);
         }
     }
     troubles.extend(claims(world));
-    together(troubles)
+    together(troubles, &keeping(report))
 }
 
 impl Trouble {
@@ -93,7 +96,7 @@ impl Trouble {
 }
 
 /// What stops launches or removals and stands in no condition of a pool, or not yet.
-fn guards(report: &Report, said: &[Trouble]) -> Vec<Trouble> {
+fn guards(report: &Report, said: &[Trouble], objects: &[Object]) -> Vec<Trouble> {
     let is_said = |reason: &str| said.iter().any(|trouble| trouble.reason == reason);
     let mut troubles = Vec::new();
     if let Some(message) = &report.frozen
@@ -111,6 +114,8 @@ fn guards(report: &Report, said: &[Trouble]) -> Vec<Trouble> {
     for (pool, why) in &report.unusable {
         let object = format!("NodePool/{pool}");
         let is_told = said.iter().any(|trouble| trouble.objects.contains(&object));
+        let stored = objects.iter().find(|it| named(it) == object);
+        let judged = stored.and_then(why_not_ready);
         let reason = if let Unusable::LaunchesPaused { .. } = why {
             LAUNCHES_PAUSED
         } else if is_told {
@@ -119,7 +124,7 @@ fn guards(report: &Report, said: &[Trouble]) -> Vec<Trouble> {
         } else if let Unusable::Paused(_) = why {
             reasons::PAUSED.word
         } else {
-            reasons::UNKNOWN.word
+            judged.as_deref().unwrap_or(reasons::UNKNOWN.word)
         };
         let message = format!("it gets no machines: {why}");
         let group = Group::Configuration;
@@ -170,10 +175,29 @@ fn claims(world: &World) -> Vec<Trouble> {
     troubles
 }
 
-/// Errors first, then by what a person looks at first. What is said of several objects is said once.
-fn together(mut troubles: Vec<Trouble>) -> Vec<Trouble> {
+/// Pools by which a pod would be helped, if a person let them.
+fn keeping(report: &Report) -> BTreeSet<String> {
+    let whys = report.pending.iter().filter_map(|shape| {
+        if let PendingOutcome::Unhelped(whys) = &shape.outcome {
+            Some(whys)
+        } else {
+            None
+        }
+    });
+    let stopped = whys
+        .flatten()
+        .filter(|(_, why)| matches!(why, Why::Unusable(_) | Why::Limit(_)));
+    stopped
+        .map(|(pool, _)| format!("NodePool/{pool}"))
+        .collect()
+}
+
+/// Errors first, then what keeps pods waiting (`keeping`), then by what a person looks at first. What is said of several objects is said once.
+fn together(mut troubles: Vec<Trouble>, keeping: &BTreeSet<String>) -> Vec<Trouble> {
+    let keeps = |it: &Trouble| it.objects.iter().any(|object| keeping.contains(object));
     troubles.sort_by(|a, b| {
-        let by_level = b.level.cmp(&a.level).then(a.group.cmp(&b.group));
+        let by_level = b.level.cmp(&a.level).then(keeps(b).cmp(&keeps(a)));
+        let by_level = by_level.then(a.group.cmp(&b.group));
         by_level.then_with(|| a.objects.cmp(&b.objects))
     });
     let mut all: Vec<Trouble> = Vec::new();
@@ -213,6 +237,15 @@ fn pasted(message: &str) -> Vec<String> {
 /// As kubectl takes it.
 pub(super) fn named(object: &Object) -> String {
     format!("{}/{}", object.kind(), object.name())
+}
+
+/// The reason of the condition Ready, unless that is True.
+pub(super) fn why_not_ready(object: &Object) -> Option<String> {
+    let conditions = object.value["status"]["conditions"].as_array()?;
+    let ready = conditions.iter().find(|it| it["type"] == READY)?;
+    let is_ready = ready["status"] == "True";
+    let reason = ready["reason"].as_str().filter(|_| !is_ready)?;
+    Some(reason.to_owned())
 }
 
 /// What ends a pause, by where it is set.

@@ -48,6 +48,8 @@ pub struct Input {
     pub unseen: Vec<String>,
     /// Of the files, a layer for each `-f`: they lie on top.
     pub files: Vec<Vec<Object>>,
+    /// The question is how things are: without a NodePool none is assumed.
+    pub is_as_given: bool,
 }
 
 /// A world, and what went into it.
@@ -125,7 +127,10 @@ pub fn build(
         layer.iter().try_for_each(manifest::refuse)?;
         objects.add(layer);
     }
-    scene.add_defaults(&mut objects, is_saved);
+    let needs_none = input.is_as_given && !objects.has(OURS, "NodePool");
+    if !is_saved && !needs_none {
+        scene.add_defaults(&mut objects);
+    }
     for object in objects.of(OURS, "Inventory").map(|(_, object)| object) {
         let (cluster, known) = inventory::read(object)?;
         scene.known.insert(cluster, known);
@@ -198,10 +203,7 @@ impl SavedWorld {
 
 impl Scene {
     /// Our own objects where the input has none of a kind.
-    fn add_defaults(&mut self, objects: &mut Objects, is_saved: bool) {
-        if is_saved {
-            return;
-        }
+    fn add_defaults(&mut self, objects: &mut Objects) {
         let defaults = documents("default.yaml", include_str!("default.yaml"), "default");
         for default in defaults.expect("our own text can be read") {
             if objects.has(OURS, default.kind()) {

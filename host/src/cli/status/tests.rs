@@ -163,3 +163,79 @@ fn no_answer_of_the_controller_is_what_to_look_at_first() {
         (Level::Warning, "LeaderSilent")
     );
 }
+
+/// Two pods wait. The first file has no NodePool, the second one has.
+#[tokio::test]
+async fn what_was_computed_here_is_said_as_what_would_be() {
+    let policies = policies();
+    let all = fs::read_to_string(folder().join("all_is_well.yaml")).unwrap();
+    let ours: Vec<&str> = all.split("---\n").take(3).collect();
+    assert!(ours[2].contains("kind: NodePool"), "{ours:?}");
+    let pod = |name: &str| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{containers: [{{name: a, resources: {{requests: {{cpu: 1}}}}}}]}}}}\n"
+        )
+    };
+    let pods = pod("a") + &pod("b");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("input.yaml");
+    let path = file.display().to_string();
+    let screen = async |objects: &str| {
+        fs::write(&file, format!("{objects}{pods}")).unwrap();
+        let Command::Status(args) = Cli::try_parse_from(["kproxide", "status", "-f", &path])
+            .unwrap()
+            .command
+        else {
+            panic!("no status");
+        };
+        looked(&args, &policies).await.unwrap()
+    };
+    let without = screen("").await;
+    assert_eq!((&*without.pools, &*without.assumed), (&[][..], &[][..]));
+    let said = text(&without, None);
+    assert!(said.contains("no help: there is no NodePool"), "{said}");
+
+    let with = screen(&ours.join("---\n")).await;
+    assert!(with.computed && with.pools.len() == 1, "{with:?}");
+    let said = text(&with, None);
+    assert!(
+        said.contains("1 machine would be made, if kproxide ran"),
+        "{said}"
+    );
+    assert!(!said.contains("LAST DECISIONS"), "{said}");
+}
+
+/// Pods wait for two paused pools, and the token may do too much. A third pool waits for its class, which is not Ready.
+#[tokio::test]
+async fn what_keeps_pods_waiting_comes_first_and_a_pool_shows_why_it_is_not_ready() {
+    let policies = policies();
+    let paused = fs::read_to_string(folder().join("paused_pools.yaml")).unwrap();
+    let ready = "  - {type: Ready, status: \"True\", reason: Ready,";
+    let token = "  - {type: TokenFits, status: \"False\", reason: TokenOverPrivileged, message: 'it may do more', lastTransitionTime: \"2026-01-05T07:00:00Z\"}\n";
+    let at = paused.find(ready).unwrap();
+    let all = format!("{}{token}{}", &paused[..at], &paused[at..]);
+    let unready = "---\n{apiVersion: kproxide.dev/v1alpha1, kind: NodePool, metadata: {name: unready}, spec: {nodeClass: missing, limits: {maxNodes: 2}}, status: {conditions: [{type: Ready, status: 'False', reason: ClassNotReady, message: 'NodeClass missing', lastTransitionTime: \"2026-01-05T07:00:00Z\"}]}}\n---\n";
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: waits}, spec: {containers: [{name: a, resources: {requests: {cpu: 4}}}]}}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("input.yaml");
+    fs::write(&file, format!("{all}{unready}{pod}")).unwrap();
+    let path = file.display().to_string();
+    let words = [
+        "kproxide",
+        "status",
+        "-f",
+        &path,
+        "--now",
+        "2026-01-05T08:00:00Z",
+    ];
+    let Command::Status(args) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("{words:?}");
+    };
+    let screen = looked(&args, &policies).await.unwrap();
+    let unready = screen.pools.iter().find(|it| it.name == "unready").unwrap();
+    assert_eq!(unready.state, ["ClassNotReady"]);
+    let reasons: Vec<&str> = screen.troubles.iter().map(|it| &*it.reason).collect();
+    let others = ["NotJudgedYet", "ClassNotReady", "TokenOverPrivileged"];
+    assert_eq!(reasons[0], "Paused", "{reasons:?}");
+    assert_eq!(reasons[1..], others);
+}
