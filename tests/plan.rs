@@ -468,6 +468,8 @@ async fn a_running_cluster_is_only_listed() {
         "{said}"
     );
     assert!(said.contains("  workers  0 of 9 "), "{said}");
+    assert!(said.contains("would be made, if kproxide ran"), "{said}");
+    assert!(!said.contains("LAST DECISIONS"), "{said}");
     let (code, _, told) = status(&kubeconfig, &[]);
     assert_eq!(code, Some(3), "{told}");
     assert!(told.contains("resources: [pods/proxy]"), "{told}");
@@ -495,8 +497,12 @@ async fn a_running_cluster_is_only_listed() {
         told.contains("nobody holds the Lease kproxide/kproxide"),
         "{told}"
     );
+    let lines = [
+        "No replica of kproxide leads, so nothing is done. If one led: NodePool workers has 0 of at most 9 machines",
+        "\nNext:\n  start kproxide: kubectl get pods,leases --namespace kproxide\n",
+    ];
     assert!(
-        said.starts_with("NodePool workers has 0 of at most 9 machines"),
+        said.starts_with(lines[0]) && said.contains(lines[1]),
         "{said}"
     );
     let may_not = |(code, _, told): (Option<i32>, String, String), what: &str| {
@@ -517,8 +523,10 @@ async fn a_running_cluster_is_only_listed() {
     cluster.kubectl_with_input(&apply, LEADER).await.unwrap();
     may_not(explained(&kubeconfig, &[]), "pods/proxy");
     // The second pod of two leads, and nothing runs it.
-    let (code, _, told) = explained(&admin, &[]);
+    let (code, said, told) = explained(&admin, &[]);
     assert_eq!(code, Some(0), "{told}");
+    let silent = "The replica of kproxide that leads does not answer. If it worked: NodePool";
+    assert!(said.starts_with(silent), "{said}");
     assert!(told.contains("pod kproxide/kproxide-1 answers "), "{told}");
     assert!(told.contains("computed here"), "{told}");
     let (_, said, _) = status(&admin, &[]);

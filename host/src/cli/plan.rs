@@ -137,17 +137,24 @@ async fn explained(args: &ExplainArgs, policies: &Library) -> Result<Explanation
     };
     let subject = Subject::read(&args.subject, namespace).map_err(Trouble::Flag)?;
     let told = match asks {
-        true => controller_says(args, client.as_ref()).await?,
+        true => Some(controller_says(args, client.as_ref()).await?),
         false => None,
     };
     let mut decisions = Vec::new();
+    let mut no_answer = None;
     let input = match told {
-        Some(told) => {
+        Some(Ok(told)) => {
             decisions = told.decisions;
             Input {
                 saved: Some(told.world),
                 ..Input::default()
             }
+        }
+        Some(Err(error)) => {
+            no_answer = Some(error);
+            let mut input = given(question, client.as_ref()).await?;
+            input.is_as_given = true;
+            input
         }
         None => given(question, client.as_ref()).await?,
     };
@@ -158,26 +165,30 @@ async fn explained(args: &ExplainArgs, policies: &Library) -> Result<Explanation
     }
     decisions.extend(latest);
     let explanation = whatif::explain(&scene, &plan, &decisions, &subject);
-    Ok(explanation.map_err(Trouble::Flag)?)
+    let explanation = explanation.map_err(Trouble::Flag)?;
+    Ok(match no_answer {
+        Some(error) => explanation.without_leader(&error, &args.leader.lease.0),
+        None => explanation,
+    })
 }
 
-/// The controller's own world and decisions. `None`: it does not answer, and that was said.
+/// The controller's own world and decisions. The inner error: it does not answer, and that was said.
 async fn controller_says(
     args: &ExplainArgs,
     client: Option<&Client>,
-) -> Result<Option<Told>, Box<dyn Error>> {
+) -> Result<Result<Told, NoAnswer>, Box<dyn Error>> {
     let patience = args.question.connection.request_timeout;
     let admin = args.admin.as_deref();
     match told(&args.leader, admin, patience, client).await {
-        Ok(told) => Ok(Some(told)),
+        Ok(told) => Ok(Ok(told)),
         Err(error @ NoAnswer::Forbidden { .. }) => Err(error.into()),
         Err(error) if admin.is_some() => Err(error.into()),
         Err(error) => {
-            let error = chain(&error);
+            let why = chain(&error);
             eprintln!(
-                "kproxide: {error}. So the answer is computed here, from what the cluster lists"
+                "kproxide: {why}. So the answer is computed here, from what the cluster lists"
             );
-            Ok(None)
+            Ok(Err(error))
         }
     }
 }

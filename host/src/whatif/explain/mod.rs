@@ -17,7 +17,7 @@ use kproxide_planner::resources::{Resources, amount_text};
 use kproxide_planner::world::World;
 use serde::Serialize;
 
-use super::Scene;
+use super::{NoAnswer, Scene};
 use crate::decisions::Decision;
 
 /// Rows of one screen.
@@ -117,6 +117,30 @@ pub fn explain(
 }
 
 impl Explanation {
+    /// Computed, since the controller gave no answer: nothing of it is known to be under way.
+    #[must_use]
+    pub fn without_leader(mut self, error: &NoAnswer, namespace: &str) -> Self {
+        let (so, step) = match error {
+            NoAnswer::Nobody(_) => (
+                "No replica of kproxide leads, so nothing is done. If one led",
+                "start kproxide",
+            ),
+            NoAnswer::Silent(..) | NoAnswer::Refused { .. } => (
+                "The replica of kproxide that leads does not answer. If it worked",
+                "see whether kproxide runs",
+            ),
+            // It runs.
+            NoAnswer::Forbidden { .. } | NoAnswer::Unreadable(..) | NoAnswer::OtherVersion(_) => {
+                return self;
+            }
+        };
+        self.answer = format!("{so}: {}", self.answer);
+        self.next.retain(|step| !step.starts_with("nothing: "));
+        let step = format!("{step}: kubectl get pods,leases --namespace {namespace}");
+        self.next.insert(0, step);
+        self
+    }
+
     fn new(answer: impl Into<String>) -> Self {
         Self {
             answer: answer.into(),
