@@ -136,9 +136,9 @@ async fn a_deployment_of_which_no_replica_leads_is_not_well() {
     const LEASES: &str = "leases.coordination.k8s.io";
     let ward = Ward::new();
     let kube = &ward.lab.kube;
-    fixtures::add_node(kube, fixtures::node("server-1", "4", "8Gi")).unwrap();
     kube.create("namespaces", fixtures::namespace("ops"))
         .unwrap();
+    fixtures::add_node(kube, fixtures::node("server-1", "4", "8Gi")).unwrap();
     let bare = |replicas: u32, flags: &[&str]| {
         let mut bare = deployment();
         let spec = &mut bare["spec"];
@@ -156,7 +156,6 @@ async fn a_deployment_of_which_no_replica_leads_is_not_well() {
         if let Some(lease) = lease {
             kube.create(LEASES, lease).unwrap();
         }
-        sleep(Duration::from_secs(30)).await;
         let ill = read(&ward).await.findings.into_iter();
         let ill = ill.filter(|it| it.level != Level::Ok);
         ill.map(|it| (it.level, it.object, it.reason, it.message, it.commands))
@@ -175,7 +174,7 @@ async fn a_deployment_of_which_no_replica_leads_is_not_well() {
     let held = |renewed| Some(lease("scaler-0_1a", renewed));
     assert_eq!(said(bare(2, &[]), held(now())).await, []);
     let old = "its holder has not renewed it in time";
-    assert_eq!(said(bare(2, &[]), held(ago(60))).await, lost(old));
+    assert_eq!(said(bare(2, &[]), held(ago(90))).await, lost(old));
     let released = Some(lease("", now()));
     assert_eq!(said(bare(2, &[]), released).await, lost("nobody holds it"));
     // The Lease has the name of the controller, which need not be that of the Deployment. A dry run takes none.
