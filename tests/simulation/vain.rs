@@ -19,6 +19,7 @@ const LEDGERS: &str = "ledgers.kproxide.dev";
 const PATIENCE: SignedDuration = SignedDuration::from_secs(4 * 60);
 /// The shortest rest is 5 minutes.
 const REST: SignedDuration = SignedDuration::from_secs(4 * 60);
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 #[derive(Default)]
 struct Machine {
@@ -161,8 +162,10 @@ impl Vain {
         if !waits {
             return None;
         }
-        // The rest counts from when it was plain that the machine was made in vain.
-        let rests = |gone: &Timestamp| now.duration_since((*gone).min(served + PATIENCE)) < REST;
+        // The rest counts from when it was plain that the machine was made in vain. Conditions, from which kproxide counts,
+        // have whole seconds.
+        let since = |gone: &Timestamp| now.duration_since((*gone).min(served + PATIENCE));
+        let rests = |gone: &Timestamp| since(gone) + SECOND <= REST;
         match machine.gone_in_vain {
             None if machine.is_there && now.duration_since(served) >= PATIENCE => {
                 Some(format!("while {earlier} stands unused"))
