@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
+use kproxide_testkit::{ControlPlane, eventually};
 use serde_json::{Value, json};
 
 /// In an environment that says nothing, in the folder of the situations.
@@ -321,14 +321,9 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: default}]
 
 #[tokio::test]
 async fn a_running_cluster_is_only_listed() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let definitions = text(&kproxide(&["crds"]).stdout);
     let apply = ["apply", "--server-side", "-f", "-"];
     cluster

@@ -195,12 +195,12 @@ const VERBS: [(&str, &[(&str, i32)]); 16] = [
 const ELSEWHERE: [(&str, &str, &str); 3] = [
     (
         "run",
-        "commands.rs",
+        "commands/main.rs",
         "a_host_beside_a_served_simulation_gets_a_machine_for_a_pod",
     ),
     (
         "simulate serve",
-        "commands.rs",
+        "commands/main.rs",
         "the_secret_and_the_requests_that_simulate_serve_tells_of_work",
     ),
     (

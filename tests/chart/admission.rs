@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kproxide_testkit::controlplane::{Api, ApiError};
-use kproxide_testkit::{ControlPlane, Options, eventually, require_controlplane};
+use kproxide_testkit::{ControlPlane, eventually, require_controlplane};
 use serde_json::{Value, json};
 
 use crate::render::{NO_HOOK, chart, render, required_values, values, values_file};
@@ -68,14 +68,9 @@ async fn the_admission_policies_can_be_left_out() {
 
 #[tokio::test]
 async fn a_stolen_token_cannot_touch_control_planes_secrets_or_nodes_not_called_kproxides() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let file = values_file(&required_values());
     let path = file.path().display().to_string();
     let install = ["install", "kproxide", &chart(), NO_HOOK, "--values", &path];

@@ -239,14 +239,9 @@ async fn permissions(cluster: &ControlPlane) {
 
 #[tokio::test]
 async fn a_scaled_pool_survives_an_upgrade() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let helm = async |verb: &str, more: Value| {
         let file = values_file(&values(more));
         let path = file.path().display().to_string();
@@ -308,14 +303,9 @@ fn knobs() -> Value {
 /// kubectl asks for strict validation, so that a field which the API does not know, or does not like, is an error.
 #[tokio::test]
 async fn the_api_server_accepts_each_example() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let crds = repository("charts/kproxide/crds").display().to_string();
     cluster
         .kubectl(&["apply", "--server-side", "-f", &crds])
@@ -368,14 +358,9 @@ async fn the_api_server_accepts_each_example() {
 /// What Helm keeps is told by it, with the commands; what others made is not.
 #[tokio::test]
 async fn the_notes_name_objects_that_the_values_no_longer_have_and_a_second_release_is_refused() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let helm = async |verb: &str, release: &str, namespace: &str, given: &Value| {
         let file = values_file(given);
         let path = file.path().display().to_string();

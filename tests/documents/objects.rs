@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kproxide_testkit::{ControlPlane, Options, require_controlplane};
+use kproxide_testkit::ControlPlane;
 use serde_json::Value;
 
 use crate::{read, root};
@@ -203,14 +203,9 @@ fn each_key_of_labels_taints_and_annotations_is_explained() {
 
 #[tokio::test]
 async fn the_api_server_takes_the_examples() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let definitions = root().join("charts/kproxide/crds").display().to_string();
     let apply = async |file: &str| {
         let flags = ["apply", "--server-side", "--validate=strict", "-f", file];

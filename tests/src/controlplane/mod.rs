@@ -147,6 +147,21 @@ impl ControlPlane {
         }
     }
 
+    /// For a test: a control plane whose Nodes are those that the test makes. `None`: Go is missing, and that was said.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    #[expect(clippy::unwrap_used, reason = "a test ends where its set-up fails")]
+    pub async fn without_kwok() -> Option<Self> {
+        let programs = require_controlplane()?;
+        let options = Options {
+            kwok: false,
+            ..Options::default()
+        };
+        Some(Self::start(&programs, options).await.unwrap())
+    }
+
     async fn start_once(programs: &Programs, options: &Options) -> Result<Self, StartError> {
         let root = tempfile::Builder::new()
             .prefix("kproxide-controlplane-")

@@ -111,14 +111,9 @@ async fn kwok_runs_the_pods_of_other_fake_nodes() {
 
 #[tokio::test]
 async fn a_token_is_its_service_account_and_may_what_rbac_says() {
-    let Some(programs) = require_controlplane() else {
+    let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let options = Options {
-        kwok: false,
-        ..Options::default()
-    };
-    let cluster = ControlPlane::start(&programs, options).await.unwrap();
     let token = cluster.token_for("default", "default", None).await.unwrap();
     let nobody = cluster.api_as(&token).unwrap();
 
