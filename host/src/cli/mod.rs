@@ -7,6 +7,8 @@ mod crds;
 mod demo;
 mod doctor;
 mod exit;
+#[cfg(test)]
+mod held;
 #[cfg(feature = "init")]
 mod init;
 mod plan;

@@ -30,6 +30,8 @@ pub struct Found {
     pub policy_refused: Table,
     pub frozen: IntGauge,
     pub orphans: IntGauge,
+    /// All of these.
+    tables: Vec<Table>,
 }
 
 /// How much of something there is on a hypervisor.
@@ -161,57 +163,15 @@ impl Found {
                 "kproxide_orphans",
                 "VMs of kproxide that no NodeClaim names.",
             )?,
+            tables: register.tables.clone(),
         })
     }
 
     pub(super) fn clear(&self) {
-        let Self {
-            pending_pods,
-            unhelped_pods,
-            claims,
-            nodes,
-            kept_nodes,
-            hypervisor_online,
-            hypervisor_cores: cores,
-            hypervisor_memory: memory,
-            cluster_reachable,
-            anchor_problem,
-            pool_paused,
-            pool_min_nodes,
-            pool_max_nodes,
-            pool_max_cores,
-            pool_max_memory,
-            policy_info,
-            policy_refused,
-            frozen,
-            orphans,
-        } = self;
-        for table in [
-            pending_pods,
-            unhelped_pods,
-            claims,
-            nodes,
-            kept_nodes,
-            hypervisor_online,
-            &cores.capacity,
-            &cores.given,
-            &cores.free,
-            &memory.capacity,
-            &memory.given,
-            &memory.free,
-            cluster_reachable,
-            anchor_problem,
-            pool_paused,
-            pool_min_nodes,
-            pool_max_nodes,
-            pool_max_cores,
-            pool_max_memory,
-            policy_info,
-            policy_refused,
-        ] {
+        for table in &self.tables {
             table.show(&Rows::default());
         }
-        frozen.set(0);
-        orphans.set(0);
+        self.frozen.set(0);
+        self.orphans.set(0);
     }
 }

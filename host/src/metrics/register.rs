@@ -23,6 +23,7 @@ pub struct Described {
 pub(super) struct Register {
     pub(super) registry: Registry,
     pub(super) described: Vec<Described>,
+    pub(super) tables: Vec<Table>,
 }
 
 impl Register {
@@ -82,7 +83,9 @@ impl Register {
         labels: &'static [&'static str],
     ) -> Result<Table, Error> {
         let gauges = self.add(GaugeVec::new(Opts::new(name, help), labels))?;
-        Ok(Table { gauges, labels })
+        let table = Table { gauges, labels };
+        self.tables.push(table.clone());
+        Ok(table)
     }
 
     pub(super) fn histogram(

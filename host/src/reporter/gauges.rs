@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use kproxide_planner::claim::Phase;
-use kproxide_planner::facts::{
-    ClaimFacts, ClusterFacts, GuestStatus, HypervisorFacts, NodeFacts, PolicyRef,
-};
+use kproxide_planner::facts::{ClaimFacts, GuestStatus, HypervisorFacts, NodeFacts, PolicyRef};
+use kproxide_planner::ids::HypervisorId;
+use kproxide_planner::planning::free;
+use kproxide_planner::question::Size;
 use kproxide_planner::reasons::Kept;
 use kproxide_planner::report::{
     AnchorReport, AnchorTrouble, NodeOutcome, NodeReport, PendingOutcome, Report, Why,
@@ -159,15 +160,16 @@ fn state(claim: &ClaimFacts, node: &NodeFacts) -> &'static str {
 fn hypervisors(found: &Found, world: &World) {
     let mut online = Rows::default();
     let (mut cores, mut memory): ([Rows; 3], [Rows; 3]) = Default::default();
+    let free = free(world);
     for (name, inventory) in world.inventories() {
-        let Some(cluster) = world.clusters().get(name) else {
-            continue;
-        };
         for (server, facts) in &inventory.hypervisors {
+            let Some(free) = free.get(&HypervisorId::new(name.as_str(), server)) else {
+                continue;
+            };
             let labels = [name.as_str(), server];
             let answers = inventory.reachable && inventory.answers(server);
             online.add(&labels, f64::from(u8::from(answers)));
-            let (of_cores, of_memory) = amounts(cluster, facts);
+            let (of_cores, of_memory) = amounts(facts, *free);
             for (rows, amount) in cores.iter_mut().zip(of_cores) {
                 rows.add(&labels, amount);
             }
@@ -187,28 +189,16 @@ fn hypervisors(found: &Found, world: &World) {
     }
 }
 
-/// Of cores, and of bytes of memory: what there is, what is promised, and what may still be promised. Machines that
-/// Proxmox does not list yet, for some seconds, are not in it.
-fn amounts(cluster: &ClusterFacts, facts: &HypervisorFacts) -> ([f64; 3], [f64; 3]) {
-    let free = |all: f64, overcommit: f64, kept: f64, given: f64| {
-        (all * overcommit - kept - given).max(0.0)
-    };
-    let (threads, promised) = (f64::from(facts.threads), facts.committed_threads as f64);
-    let kept = cluster.system_reserved_milli_cores as f64 / MILLI;
+/// Of cores, and of bytes of memory: what there is, what is promised, and what may still be promised.
+fn amounts(facts: &HypervisorFacts, free: Size) -> ([f64; 3], [f64; 3]) {
     let cores = [
-        threads,
-        promised,
-        free(threads, cluster.overcommit_cpu, kept, promised),
+        facts.threads.into(),
+        facts.committed_threads as f64,
+        free.milli_cores as f64 / MILLI,
     ];
-    let bytes = facts.memory_bytes as f64;
-    let promised = facts.committed_memory_bytes.max(facts.memory_used_bytes) as f64;
-    let kept = cluster.system_reserved_memory_bytes as f64;
-    let memory = [
-        bytes,
-        promised,
-        free(bytes, cluster.overcommit_memory, kept, promised),
-    ];
-    (cores, memory)
+    let promised = facts.committed_memory_bytes.max(facts.memory_used_bytes);
+    let memory = [facts.memory_bytes, promised, free.memory_bytes];
+    (cores, memory.map(|bytes| bytes as f64))
 }
 
 fn clusters(found: &Found, anchors: &[&AnchorReport], world: &World) {

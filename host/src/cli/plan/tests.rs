@@ -7,6 +7,7 @@ use clap::Parser as _;
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::cli::held::hold;
 
 const NOW: &str = "2026-01-05T08:00:00Z";
 
@@ -32,17 +33,6 @@ fn parsed(command: &[&str], file: &str) -> Command {
     Cli::try_parse_from(words.chain(flags)).unwrap().command
 }
 
-/// Compares with the file, or writes it.
-fn hold(file: &str, said: &str, different: &mut Vec<String>) {
-    let path = folder().join(file);
-    if std::env::var_os("KPROXIDE_UPDATE").is_some() {
-        fs::write(&path, said).unwrap();
-    }
-    if fs::read_to_string(&path).unwrap_or_default() != said {
-        different.push(format!("{file}: this is said now:\n{said}"));
-    }
-}
-
 #[tokio::test]
 async fn each_situation_is_answered_as_its_files_say() {
     let policies = policies();
@@ -62,14 +52,18 @@ async fn each_situation_is_answered_as_its_files_say() {
         }
         let name = file.strip_suffix(".yaml").unwrap();
         hold(
-            &format!("{name}.txt"),
+            &folder().join(format!("{name}.txt")),
             &Text(&answer).to_string(),
             &mut different,
         );
         let mut json = Vec::new();
         print(&mut json, Format::Json, &answer).unwrap();
         let json = String::from_utf8(json).unwrap();
-        hold(&format!("{name}.json"), &json, &mut different);
+        hold(
+            &folder().join(format!("{name}.json")),
+            &json,
+            &mut different,
+        );
         let mut yaml = Vec::new();
         print(&mut yaml, Format::Yaml, &answer).unwrap();
         let yaml: serde_json::Value =
@@ -126,7 +120,7 @@ async fn explain_answers_in_its_first_line() {
         said += &format!("$ kproxide explain {subject} -f {file}\n{answer}\n");
     }
     let mut different = Vec::new();
-    hold("explain.txt", &said, &mut different);
+    hold(&folder().join("explain.txt"), &said, &mut different);
     assert!(different.is_empty(), "{}", different.join("\n"));
     let claim = explained("waiting.yaml", "claim share").await.unwrap_err();
     assert_eq!(

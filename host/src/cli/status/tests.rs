@@ -10,6 +10,7 @@ use clap::Parser as _;
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::cli::held::hold;
 use crate::doctor::Level;
 use crate::policy::{Engine, Execution};
 
@@ -46,17 +47,6 @@ fn text(screen: &Screen, columns: Option<usize>) -> String {
     Text(screen, look).to_string()
 }
 
-/// Compares with the file, or writes it.
-fn hold(file: &str, said: &str, different: &mut Vec<String>) {
-    let path = folder().join(file);
-    if std::env::var_os("KPROXIDE_UPDATE").is_some() {
-        fs::write(&path, said).unwrap();
-    }
-    if fs::read_to_string(&path).unwrap_or_default() != said {
-        different.push(format!("{file}: this is said now:\n{said}"));
-    }
-}
-
 #[tokio::test]
 async fn each_situation_has_the_screens_of_its_files() {
     let policies = policies();
@@ -75,12 +65,16 @@ async fn each_situation_has_the_screens_of_its_files() {
             let longest = said.lines().filter(|line| !is_pasted(line));
             let longest = longest.map(|line| line.chars().count()).max().unwrap();
             assert!(longest <= columns, "{name}: {longest} columns:\n{said}");
-            hold(&format!("{name}.{columns}.txt"), &said, &mut different);
+            hold(
+                &folder().join(format!("{name}.{columns}.txt")),
+                &said,
+                &mut different,
+            );
         }
         let mut json = Vec::new();
         print(&mut json, Format::Json, &screen).unwrap();
         hold(
-            &format!("{name}.json"),
+            &folder().join(format!("{name}.json")),
             &String::from_utf8(json).unwrap(),
             &mut different,
         );
