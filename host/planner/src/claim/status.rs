@@ -54,9 +54,6 @@ impl ClaimFacts {
 const FIRST_REST: SignedDuration = SignedDuration::from_mins(10);
 const LONGEST_REST: SignedDuration = SignedDuration::from_hours(24);
 
-/// After each drain that was given up another Node has its turn for so long.
-const PAUSE: SignedDuration = SignedDuration::from_mins(1);
-
 /// The annotation may be long.
 pub(crate) fn retry_digest(retry: Option<&Arc<str>>) -> Digest {
     let mut hasher = DefaultHasher::new();
@@ -125,13 +122,28 @@ impl ClaimStatus {
         failed.map(|c| &*c.message)
     }
 
-    /// Its last drain was given up: when kproxide may try again. That is soon, because the plan or the load has changed,
-    /// and `unneededTime` counts anew. If pods or volumes kept the Node, [`BlockedDrains::rests_until`] says more.
+    /// Its last drain was given up, because the plan or the load had changed: when kproxide may try again. It waits as
+    /// long as the drains have taken so far, at least a minute and at most an hour. One minute, if pods or volumes kept the
+    /// Node: after that [`BlockedDrains::rests_until`] says more.
     pub fn pauses_until(&self) -> Option<Timestamp> {
-        let mut conditions = self.conditions.iter();
-        let given_up = conditions
-            .find(|c| c.kind == Condition::Unneeded && !c.status && c.reason == GIVEN_UP)?;
-        Some(later(given_up.since, PAUSE))
+        let given_up = |kind| {
+            self.conditions
+                .iter()
+                .find(|c| c.kind == kind && !c.status && c.reason == GIVEN_UP)
+        };
+        let ended = given_up(Condition::Unneeded)?.since;
+        // After several failed drains in a row, `since` is the time of the first.
+        let began = given_up(Condition::Drained).map_or(ended, |drained| drained.since);
+        let least = SignedDuration::from_mins(1);
+        let blocked = self.blocked_drains.as_ref();
+        let pause = match blocked.is_some_and(|blocked| blocked.at >= ended) {
+            true => least,
+            false => ended.duration_since(began),
+        };
+        Some(later(
+            ended,
+            pause.clamp(least, SignedDuration::from_hours(1)),
+        ))
     }
 
     /// The reason that was written down when the removal began.

@@ -50,9 +50,12 @@ fn gave_up(scene: &mut Scene, name: &str, at_second: i64) {
 fn a_node_whose_drain_was_given_up_leaves_its_turn_to_others_for_a_while() {
     let mut scene = Scene::default();
     scene.machine("a", "alpha");
-    gave_up(&mut scene, "a", NOW - 20);
+    gave_up(&mut scene, "a", NOW - 60);
     let plan = scene.tell_removable().plan();
-    assert_eq!((removed(&plan), plan.wake_at), (vec![], Some(at(NOW + 40))));
+    assert_eq!(
+        (removed(&plan), plan.wake_at),
+        (vec![], Some(at(NOW + 840)))
+    );
     assert_eq!(plan.unneeded, [], "the moment stays");
     scene.claim("a").replace = true;
     assert_eq!(removed(&scene.plan()), Vec::<&str>::new());
@@ -64,8 +67,7 @@ fn a_node_whose_drain_was_given_up_leaves_its_turn_to_others_for_a_while() {
     scene.nodes.remove("b");
     let conditions = &mut scene.claim("a").status.conditions;
     conditions.retain(|condition| condition.status);
-    // However long its drain had lasted.
-    gave_up(&mut scene, "a", NOW - 60);
+    gave_up(&mut scene, "a", NOW - 900);
     assert_eq!(removed(&scene.plan()), ["a"]);
 }
 
