@@ -2,6 +2,7 @@
 
 #[cfg(feature = "init")]
 mod init;
+mod policy;
 #[cfg(feature = "simulator")]
 mod simulated;
 mod status;
@@ -17,6 +18,7 @@ use crate::period::parse_period;
 
 #[cfg(feature = "init")]
 pub use init::{Image, Init, Way};
+pub use policy::Policy;
 #[cfg(feature = "simulator")]
 pub use simulated::{Demo, Serve, Simulate};
 pub use status::{Leader, StatusArgs};
@@ -450,18 +452,6 @@ pub enum Format {
     Text,
     Json,
     Yaml,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Policy {
-    /// List the built-in policies with their digests
-    List,
-    /// Write the built-in policies as NAME.wasm into a folder
-    Export {
-        /// The folder; kproxide creates it if it does not exist
-        #[arg(value_name = "DIR")]
-        dir: PathBuf,
-    },
 }
 
 /// A longer duration is a mistake. The limit also keeps sums of a clock and a duration from overflowing.

@@ -12,7 +12,7 @@ mod held;
 #[cfg(feature = "init")]
 mod init;
 mod plan;
-pub mod policy;
+mod policy;
 #[cfg(test)]
 mod program;
 mod run;
@@ -26,7 +26,7 @@ use std::io;
 
 #[cfg(feature = "simulator")]
 use crate::args::Simulate;
-use crate::args::{Cli, Command, LogFormat, Policy};
+use crate::args::{Cli, Command, LogFormat};
 use crate::telemetry;
 use clap::CommandFactory as _;
 pub use exit::Exit;
@@ -60,8 +60,7 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Status(args) => return status::run(&args, &mut out),
         Command::Doctor(args) => return doctor::run(&args, &mut out),
         Command::Crds(args) => return crds::run(&args, &mut out),
-        Command::Policy(Policy::List) => policy::list(&mut out)?,
-        Command::Policy(Policy::Export { dir }) => policy::export(&dir, &mut out)?,
+        Command::Policy(args) => return policy::run(&args, &mut out),
         #[cfg(feature = "init")]
         Command::Completions { shell } => completions::print(shell, &mut out)?,
         Command::Version { output } => version::print(output, &mut out)?,
