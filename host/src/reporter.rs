@@ -66,8 +66,6 @@ const ANCHOR_REFUSED: &str = "AnchorRefused";
 const REPEAT: SignedDuration = SignedDuration::from_mins(5);
 /// At most this many pods of one shape get an Event in one tick. The others have the same reason.
 const PODS_TOLD_MAX: usize = 10;
-/// Hypervisors that are named as rejected in one Event.
-const REJECTED_TOLD_MAX: usize = 5;
 /// For all status writes of one tick. The rest is written in the next one.
 const STATUS_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -168,7 +166,7 @@ impl Reporter {
         let Report {
             pending,
             placements,
-            rejected,
+            rejected: _,
             nodes,
             unusable,
             policy_failures,
@@ -187,7 +185,7 @@ impl Reporter {
             self.pending(shape, &begun, world, now);
         }
         for placement in placements {
-            self.placement(placement, &begun, rejected, world, now);
+            self.placement(placement, &begun, world, now);
         }
         self.obstacles(world, now);
         let count = i64::try_from(orphans.len()).unwrap_or(i64::MAX);

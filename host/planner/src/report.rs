@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{PolicyRef, RemovalReason};
 use crate::ids::{ClaimName, ClusterName, HypervisorId, NodeName, PodKey, PoolName, Vmid};
 use crate::reasons::{Kept, Replacing};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 pub use crate::why::{InVainWhy, LearnedWhy, Limit, Misfit, NoAnswer, Unusable, Why};
 
 /// Everything that a tick has to say.
@@ -100,6 +100,9 @@ pub struct PlacementReport {
     pub reason: String,
     /// The policy asked for did not answer; why.
     pub fallback: Option<String>,
+    /// Hypervisors that could not take this machine when it was placed, the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<Refused>,
     /// The pods that it is for: the first of each shape that gets machines, as in [`PendingShape::example`], and how many.
     #[serde(default)]
     pub pods: Vec<(PodKey, u32)>,

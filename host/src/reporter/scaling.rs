@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use kproxide_planner::ids::{ClaimName, Digest, PodKey, PoolName};
-use kproxide_planner::report::{PendingOutcome, PendingShape, PlacementReport, RejectedHypervisor};
+use kproxide_planner::ids::{ClaimName, Digest, PodKey};
+use kproxide_planner::report::{PendingOutcome, PendingShape, PlacementReport};
 use kproxide_planner::world::World;
 
-use super::{PODS_TOLD_MAX, REJECTED_TOLD_MAX, REPEAT, Reporter};
+use super::{PODS_TOLD_MAX, REPEAT, Reporter};
 use crate::kube::events::{About, Event};
 
 impl Reporter {
@@ -85,7 +85,6 @@ impl Reporter {
         &mut self,
         placement: &PlacementReport,
         launched: &BTreeMap<&ClaimName, Digest>,
-        rejected: &[RejectedHypervisor],
         world: &World,
         now: Timestamp,
     ) {
@@ -96,6 +95,7 @@ impl Reporter {
             score,
             reason,
             fallback,
+            rejected,
             pods: _,
         } = placement;
         let decision = launched.get(claim).cloned();
@@ -120,21 +120,13 @@ impl Reporter {
             self.events
                 .say(Event::warning(about.clone(), "PolicyFallback", message));
         }
-        let refused = not_on(pool, rejected);
+        let refused = rejected.iter();
+        let refused = refused.map(|(other, why)| format!("; not on {other}: {why}"));
+        let refused: String = refused.collect();
         let message = format!("{claim} on {hypervisor}: {reason}{refused}");
         let event = Event::normal(about, "ScaledUpGroup", message);
         self.events.say(event.decided(decision));
     }
-}
-
-/// Which hypervisors of the pool's clusters could not take a machine, and why.
-fn not_on(pool: &PoolName, rejected: &[RejectedHypervisor]) -> String {
-    rejected
-        .iter()
-        .filter(|rejected| rejected.pool == *pool)
-        .take(REJECTED_TOLD_MAX)
-        .map(|rejected| format!("; not on {}: {}", rejected.hypervisor, rejected.reason))
-        .collect()
 }
 
 fn pod(key: &PodKey, world: &World) -> Option<About> {

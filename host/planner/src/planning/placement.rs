@@ -26,6 +26,8 @@ use crate::world::World;
 
 /// When a choice could take the room of later orders, this many of them are considered.
 const LOOK_AHEAD: usize = 64;
+/// Hypervisors that are named as rejected for one machine.
+const REJECTED_NAMED_MAX: usize = 5;
 
 #[derive(Default)]
 pub(super) struct Placing {
@@ -36,7 +38,8 @@ pub(super) struct Placing {
     next: usize,
     /// Orders of this tick; those after it wait.
     batch: usize,
-    asked: Option<RankQuestion>,
+    /// With the hypervisors that cannot take its machine.
+    asked: Option<(RankQuestion, Vec<Refused>)>,
     /// The tick's budget for policy calls is used up.
     is_deferred: bool,
     /// Numbers in use, and the first that has not been looked at.
@@ -53,7 +56,7 @@ pub(super) struct Placing {
 impl<'w> Planning<'w> {
     /// Step 5: the question for the next order that some hypervisor can take.
     pub(super) fn rank_question(&mut self) -> Option<RankQuestion> {
-        if let Some(question) = &self.placing.asked {
+        if let Some((question, _)) = &self.placing.asked {
             return Some(question.clone());
         }
         self.start_batch();
@@ -77,7 +80,7 @@ impl<'w> Planning<'w> {
                 continue;
             }
             let question = self.rank(wanted, candidates);
-            self.placing.asked = Some(question.clone());
+            self.placing.asked = Some((question.clone(), refused));
             return Some(question);
         }
         None
@@ -180,7 +183,7 @@ impl<'w> Planning<'w> {
     }
 
     pub(super) fn take_ranking(&mut self, answer: Answer) {
-        let Some(question) = self.placing.asked.take() else {
+        let Some((question, refused_by_us)) = self.placing.asked.take() else {
             return;
         };
         let policy = &question.policy.policy;
@@ -195,12 +198,13 @@ impl<'w> Planning<'w> {
         } = answer;
         let failure = match body {
             AnswerBody::Ranking(ranking) => {
+                let rejected = self.rejections(&question, &ranking, refused_by_us);
                 return match self.choose(&question, &ranking) {
-                    Some(chosen) => self.launch(&question, chosen, ranking, digest, fallback),
-                    None => {
-                        self.note_rejections(&question, &ranking);
-                        self.drop_order(refused(NoAnswer::ChoseNone));
+                    Some(chosen) => {
+                        let answer = (ranking, digest, fallback);
+                        self.launch(&question, chosen, answer, rejected);
                     }
+                    None => self.drop_order(refused(NoAnswer::ChoseNone)),
                 };
             }
             AnswerBody::NoCandidate(reason) => {
@@ -271,9 +275,8 @@ impl<'w> Planning<'w> {
         &mut self,
         question: &RankQuestion,
         chosen: Scored,
-        ranking: Ranking,
-        digest: Digest,
-        fallback: Option<String>,
+        (ranking, digest, fallback): (Ranking, Digest, Option<String>),
+        rejected: Vec<Refused>,
     ) {
         let index = self.placing.next;
         let wanted = &self.placing.wanted[index];
@@ -357,6 +360,7 @@ impl<'w> Planning<'w> {
             score: chosen.score,
             reason: chosen.reason.clone(),
             fallback: fallback.clone(),
+            rejected,
             pods: self.example_pods(&self.placing.wanted[index].order.pods),
         });
         self.launches.push(Launch {
@@ -382,7 +386,6 @@ impl<'w> Planning<'w> {
                 None => launched.push((claim.clone(), *count)),
             }
         }
-        self.note_rejections(question, &ranking);
         self.placing.next += 1;
     }
 
@@ -453,20 +456,31 @@ impl<'w> Planning<'w> {
         self.placing.next += 1;
     }
 
-    fn note_rejections(&mut self, question: &RankQuestion, ranking: &Ranking) {
+    /// The hypervisors that this machine cannot be made on: first those that kproxide refuses, then those that the policy rejects, which are noted.
+    fn rejections(
+        &mut self,
+        question: &RankQuestion,
+        ranking: &Ranking,
+        mut refused: Vec<Refused>,
+    ) -> Vec<Refused> {
         for rejected in &ranking.rejected {
             if let Some(candidate) = question.candidates.get(rejected.index as usize) {
-                let key = (
-                    question.machine.pool.clone(),
-                    candidate.hypervisor.id.clone(),
-                );
+                let hypervisor = candidate.hypervisor.id.clone();
                 let refusal = Refusal::Policy {
                     policy: question.policy.policy.name.to_string(),
                     reason: rejected.reason.clone(),
                 };
-                self.placing.rejected.entry(key).or_insert(refusal);
+                let key = (question.machine.pool.clone(), hypervisor.clone());
+                let noted = self.placing.rejected.entry(key);
+                noted.or_insert_with(|| refusal.clone());
+                // It may give a reason to one that kproxide has refused already.
+                if refused.iter().all(|(refused, _)| *refused != hypervisor) {
+                    refused.push((hypervisor, refusal));
+                }
             }
         }
+        refused.truncate(REJECTED_NAMED_MAX);
+        refused
     }
 
     pub(super) fn report_rejected(&mut self) {

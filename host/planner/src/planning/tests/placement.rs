@@ -480,6 +480,50 @@ fn policies_that_refuse_fail_or_wait_are_quoted() {
     );
 }
 
+/// pve1 took a machine, and the Event said "on pve1 …; not on pve1" of it, because the next one did not fit there.
+#[test]
+fn w9_a_machine_is_told_with_the_rejections_of_its_own_question() {
+    let mut scene = Scene::default();
+    scene.pending("web", 8, spec("cpu=1"));
+    let plan = scene.plan_with(|question| match question {
+        Question::Rank(rank) => {
+            let (placed, other) = (rank.batch_index % 2, 1 - rank.batch_index % 2);
+            let ranking = Ranking {
+                placements: vec![Scored {
+                    index: placed,
+                    score: 0.5,
+                    reason: String::new(),
+                }],
+                rejected: vec![Rejected {
+                    index: other,
+                    reason: format!("not for machine {}", rank.batch_index),
+                }],
+                state: None,
+            };
+            answered(question, AnswerBody::Ranking(ranking))
+        }
+        Question::Order(_) | Question::Decorate(_) => reasonable(question),
+    });
+    let told = plan.report.placements.iter().map(|it| {
+        let rejected = it.rejected.iter();
+        let rejected = rejected.map(|(other, why)| format!("{}: {why}", other.name));
+        (&*it.hypervisor.name, rejected.collect::<Vec<_>>())
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            (
+                "alpha",
+                vec!["beta: policy spread: not for machine 0".to_owned()]
+            ),
+            (
+                "beta",
+                vec!["alpha: policy spread: not for machine 1".to_owned()]
+            ),
+        ]
+    );
+}
+
 #[test]
 fn state_sequence_and_previous_run_through_the_batch() {
     let mut scene = Scene::default();
