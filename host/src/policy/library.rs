@@ -7,11 +7,13 @@ mod reload;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kproxide_builtins::{BUILTINS, Builtin, Kind};
 use kproxide_planner::facts::{PolicyFacts, PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
+use tokio::time::{Instant, timeout};
 
 use super::crash_marks::CrashMarks;
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
@@ -22,19 +24,24 @@ pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
 const FALLBACK: &str = "spread";
 /// After this many failures in a row kproxide no longer calls a policy.
 const FAILURES_MAX: u32 = 5;
+/// A policy that was given up for its time is tried again after this long: the machine may have been busy.
+const BUSY_PAUSE: Duration = Duration::from_mins(10);
 /// Uses and records that are remembered. Forgetting one costs a check of settings, or lets a failing policy fail five times more.
 const REMEMBERED_MAX: usize = 1000;
 
-/// Instructions that the policies of one tick may use together, about a second of computing. The call that uses the last of them is not cut short.
+/// What the policies of one tick may use together. The call that uses the last instructions is not cut short; the one that uses the last of the time is. Where
+/// time stands still while they compute, as in simulation, instructions alone count.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub fuel_left: u64,
+    pub time_left: Duration,
 }
 
 impl Default for Budget {
     fn default() -> Self {
         Self {
             fuel_left: 5 * CALL_FUEL,
+            time_left: Duration::from_secs(1),
         }
     }
 }
@@ -42,6 +49,18 @@ impl Default for Budget {
 impl Budget {
     fn spend(&mut self, fuel: u64) {
         self.fuel_left = self.fuel_left.saturating_sub(fuel);
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.fuel_left == 0 || self.time_left.is_zero()
+    }
+
+    /// What the call returns; `None`: it was still under way when the time was up. It then ends at its own limits, and nobody hears its answer.
+    async fn time<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
+        let began = Instant::now();
+        let returned = timeout(self.time_left, call).await;
+        self.time_left = self.time_left.saturating_sub(began.elapsed());
+        returned.ok()
     }
 }
 
@@ -76,23 +95,51 @@ struct Record {
     /// Failures in a row, and the last of them.
     failures: u32,
     last: String,
+    /// When to try again nevertheless, if another call might not come to what the last one came to.
+    again_at: Option<Instant>,
 }
 
 impl Record {
-    /// What another call might not come to, as on a machine that is too busy, is not held against the module.
     fn fail(&mut self, error: &CallError) {
-        if error.is_deterministic() {
-            self.failures += 1;
-            self.last = error.to_string();
+        self.failures = self.failures.saturating_add(1);
+        self.last = error.to_string();
+        self.again_at = (!error.is_deterministic()).then(|| Instant::now() + BUSY_PAUSE);
+    }
+
+    /// Why the module is not called.
+    fn given_up(&self) -> Option<String> {
+        let Self { failures, last, .. } = self;
+        let is_time = self.again_at.is_some_and(|at| at <= Instant::now());
+        if *failures < FAILURES_MAX || is_time {
+            return None;
         }
+        let until = match self.again_at {
+            Some(_) => "for 10 minutes, or until its file or its settings change",
+            None => "until its file or its settings change",
+        };
+        Some(format!(
+            "kproxide does not call it after {failures} failures, {until}. The last failure: {last}"
+        ))
     }
 }
 
 /// Why the policy asked for gave no answer.
-struct Failure {
-    /// The module, if there is one.
-    digest: Option<Digest>,
-    reason: String,
+enum Failure {
+    /// The tick's time was up. That is not held against it: others may have used the time.
+    OutOfTime,
+    Of {
+        /// The module, if there is one.
+        digest: Option<Digest>,
+        reason: String,
+    },
+}
+
+fn deferred() -> Answer {
+    Answer {
+        digest: "".into(),
+        fallback: None,
+        body: AnswerBody::Deferred,
+    }
 }
 
 impl Library {
@@ -129,30 +176,27 @@ impl Library {
 
     /// Answers, by the policy asked for or by what stands in for it. Never fails: the answer says what went wrong.
     pub async fn ask(&self, question: &Question, budget: &mut Budget) -> Answer {
-        if budget.fuel_left == 0 {
-            return Answer {
-                digest: "".into(),
-                fallback: None,
-                body: AnswerBody::Deferred,
-            };
+        if budget.is_used_up() {
+            return deferred();
         }
         self.note_use(question);
-        let failure = match self.try_policy(question, budget).await {
+        let (digest, reason) = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
-            Err(failure) => failure,
+            Err(Failure::OutOfTime) => return deferred(),
+            Err(Failure::Of { digest, reason }) => (digest, reason),
         };
-        let reason = format!(
-            "policy {}: {}",
-            question.policy().policy.name,
-            failure.reason
-        );
-        if let Some(answer) = self.fall_back(question, reason, budget).await {
+        let name = &question.policy().policy.name;
+        let fallback = format!("policy {name}: {reason}");
+        if let Some(answer) = self.fall_back(question, fallback, budget).await {
             return answer;
         }
+        if budget.time_left.is_zero() {
+            return deferred();
+        }
         Answer {
-            digest: failure.digest.unwrap_or_else(|| "".into()),
+            digest: digest.unwrap_or_else(|| "".into()),
             fallback: None,
-            body: AnswerBody::Failed(failure.reason),
+            body: AnswerBody::Failed(reason),
         }
     }
 
@@ -162,36 +206,41 @@ impl Library {
         budget: &mut Budget,
     ) -> Result<Answer, Failure> {
         let PolicyUse { policy, settings } = question.policy();
-        let module = self.module(policy).await.map_err(|reason| Failure {
+        let module = self.module(policy).await.map_err(|reason| Failure::Of {
             digest: None,
             reason,
         })?;
         let digest = module.digest().clone();
         let key = (digest.clone(), settings.clone());
-        let failed = |reason: String| Failure {
+        let failed = |reason: String| Failure::Of {
             digest: Some(digest.clone()),
             reason,
         };
-        if let Some(record) = self.lock().records.get(&key)
-            && record.failures >= FAILURES_MAX
-        {
-            let Record { failures, last, .. } = record;
-            return Err(failed(format!(
-                "kproxide does not call it after {failures} failures, until its file or its settings change. The last failure: {last}"
-            )));
+        let given_up = self.lock().records.get(&key).and_then(Record::given_up);
+        if let Some(reason) = given_up {
+            return Err(failed(reason));
         }
         let is_of_file = self.lock().overrides.contains_key(&policy.name);
         if is_of_file {
             self.crash_marks.begin(&digest);
         }
-        let called = match self.check_settings(&module, settings).await {
-            Ok(()) => Ok(self.engine.ask(&module, question).await),
-            Err(error) => Err(failed(error.to_string())),
+        let call = async {
+            match self.check_settings(&module, settings).await {
+                Ok(()) => Ok(self.engine.ask(&module, question).await),
+                // It is remembered, and costs no more calls.
+                Err(error) if error.is_deterministic() => Err(error),
+                Err(error) => Ok(Called {
+                    result: Err(error),
+                    fuel: CALL_FUEL,
+                }),
+            }
         };
+        let called = budget.time(call).await;
         if is_of_file {
             self.crash_marks.end(&digest);
         }
-        let Called { result, fuel } = called?;
+        let called = called.ok_or(Failure::OutOfTime)?;
+        let Called { result, fuel } = called.map_err(|error| failed(error.to_string()))?;
         budget.spend(fuel);
         match result {
             Ok(body) => {
@@ -228,7 +277,8 @@ impl Library {
         let mut rank = rank.clone();
         rank.policy.settings = "".into();
         rank.context.state.clear();
-        let called = self.engine.ask(&module, &Question::Rank(rank)).await;
+        let question = Question::Rank(rank);
+        let called = budget.time(self.engine.ask(&module, &question)).await?;
         budget.spend(called.fuel);
         let mut body = called.result.ok()?;
         if let AnswerBody::Ranking(ranking) = &mut body {

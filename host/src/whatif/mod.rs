@@ -11,6 +11,8 @@ mod leader;
 mod text;
 mod world;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
@@ -48,6 +50,7 @@ pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> (Plan, V
     // A person waits for the answer, and the next pod does not.
     let mut budget = Budget {
         fuel_left: u64::MAX,
+        time_left: Duration::MAX,
     };
     let limits = Limits {
         max_launches_per_tick: MOST_LAUNCHES,

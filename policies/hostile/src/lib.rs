@@ -60,6 +60,8 @@ pub enum Do {
 
     /// Panics as soon as the settings are checked.
     PanicInCheck,
+    /// Never ends the check.
+    SpinInCheck,
 }
 
 impl Policy for Hostile {
@@ -74,6 +76,9 @@ impl Policy for Hostile {
     fn check(settings: &Settings) -> Result<(), PolicyError> {
         if settings.what == Do::PanicInCheck {
             panic!("on purpose, in check-settings");
+        }
+        if settings.what == Do::SpinInCheck {
+            spin();
         }
         Ok(())
     }
@@ -98,7 +103,7 @@ impl HostSelection for Hostile {
         };
         let count = u32::try_from(candidates.len()).unwrap_or(u32::MAX);
         match settings.what {
-            Do::Behave | Do::PanicInCheck => Ok(fine),
+            Do::Behave | Do::PanicInCheck | Do::SpinInCheck => Ok(fine),
             Do::Echo => {
                 let mut facts = format!("{context:?} {request:?} {candidates:?}").into_bytes();
                 facts.truncate(4096);

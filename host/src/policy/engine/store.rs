@@ -275,7 +275,10 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
             }
         },
     };
-    let fuel = engine.fuel - store.get_fuel().unwrap_or(0);
+    let fuel = match &result {
+        Err(CallError::Interrupted) => engine.fuel,
+        Ok(_) | Err(_) => engine.fuel - store.get_fuel().unwrap_or(0),
+    };
     Called { result, fuel }
 }
 

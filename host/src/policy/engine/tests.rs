@@ -68,7 +68,7 @@ fn f81_a_policy_that_spins_runs_out_of_fuel_and_uses_the_same_each_time() {
     let called = hostile("spin");
     assert_eq!(
         error_of(called.clone()),
-        "it used up its 4000000000 instructions"
+        "it used up its 400000000 instructions"
     );
     assert_eq!(called.fuel, CALL_FUEL);
     assert_eq!(hostile("spin"), called);
@@ -115,7 +115,7 @@ fn f82_what_is_returned_is_bounded() {
 #[test]
 fn lines_in_the_log_are_bounded_and_cost_fuel() {
     let (called, log) = log_of(|| hostile("log-forever"));
-    assert_eq!(error_of(called), "it used up its 4000000000 instructions");
+    assert_eq!(error_of(called), "it used up its 400000000 instructions");
     let mut expected = vec![r#"INFO policy says policy="hostile" line="again""#; 50];
     expected.push(
         r#"WARN policy says more than 50 lines in one call; the rest is dropped policy="hostile""#,

@@ -1,6 +1,7 @@
 //! Who answers when, and what stands in when a policy fails.
 
 mod reload;
+mod time;
 mod watched;
 
 use kproxide_planner::question::{RankQuestion, Ranking};
@@ -269,7 +270,10 @@ async fn a_success_makes_up_for_failures() {
 #[tokio::test]
 async fn past_the_budget_of_a_tick_the_rest_waits() {
     let library = library();
-    let mut budget = Budget { fuel_left: 1 };
+    let mut budget = Budget {
+        fuel_left: 1,
+        ..Budget::default()
+    };
     assert!(matches!(
         library.ask(&question("spread", ""), &mut budget).await.body,
         AnswerBody::Ranking(_)
@@ -289,21 +293,10 @@ async fn f81_a_policy_that_spins_costs_the_tick_its_fuel() {
         .await;
     assert_eq!(
         answer.fallback.unwrap(),
-        "policy mine: it used up its 4000000000 instructions"
+        "policy mine: it used up its 400000000 instructions"
     );
     assert!(
         (3 * CALL_FUEL..4 * CALL_FUEL).contains(&budget.fuel_left),
         "{budget:?}"
     );
-}
-
-#[test]
-fn what_a_busy_machine_cuts_short_is_not_held_against_a_policy() {
-    let mut record = Record::default();
-    for _ in 0..FAILURES_MAX {
-        record.fail(&CallError::Interrupted);
-    }
-    assert_eq!(record.failures, 0);
-    record.fail(&CallError::OutOfFuel);
-    assert_eq!(record.failures, 1);
 }

@@ -11,12 +11,10 @@ use tokio::task::spawn_blocking;
 use super::*;
 use crate::policy::fixtures::wasm;
 
-/// Without a limit of instructions worth the name, so that the backstop alone can end a call.
 fn blocking() -> Engine {
-    Engine {
-        fuel: u64::MAX / 2,
-        ..Engine::new(Execution::Blocking).unwrap()
-    }
+    Engine::new(Execution::Blocking)
+        .unwrap()
+        .without_fuel_limit()
 }
 
 /// Panics unless the work waits for the one blocking thread, which is held for so long: then none of it is done on the thread that asks.
@@ -60,6 +58,7 @@ async fn f81_a_call_that_fuel_does_not_end_is_ended_by_the_clock() {
         .ask(&module, &question("hostile", r#"{"do": "spin"}"#))
         .await;
     assert_eq!(called.result, Err(CallError::Interrupted));
+    assert_eq!(called.fuel, engine.fuel, "it costs all that it may use");
     assert_eq!(error_of(called), "it ran for more than 250 ms");
     // The clock begins anew with each call.
     assert!(
