@@ -100,8 +100,12 @@ pub struct Size {
     pub memory_bytes: u64,
 }
 
+/// With this begins the key of each attribute that Proxmox gives; an operator's never does.
+pub const PROXMOX_SAYS: &str = "pve.";
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attribute {
+    /// A key stands once in a list.
     pub key: Arc<str>,
     pub value: AttributeValue,
 }
@@ -119,6 +123,7 @@ pub struct HypervisorDescription {
     pub id: HypervisorId,
     pub zone: Arc<str>,
     pub capacity: Size,
+    /// By key. In a question about labels only what stays.
     pub attributes: Vec<Attribute>,
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use gtmpl_ng::{Context, ExecError, FuncError, Limits, ParseError, Template, Value};
-use kproxide_policy_sdk::{Hypervisor, Machine, PolicyError};
+use kproxide_policy_sdk::{Attribute, Hypervisor, Machine, PolicyError, Value as Fact};
 
 use crate::syntax;
 
@@ -14,7 +14,8 @@ pub(crate) struct Variables<'a> {
     fields: HashMap<String, Value>,
 }
 
-const NAMES: &str = ".TargetHost, .Cluster, .Zone, .Pool, .InstanceType, .Cores, .MemoryMiB";
+const NAMES: &str =
+    ".TargetHost, .Cluster, .Zone, .Pool, .InstanceType, .Cores, .MemoryMiB, .Attributes";
 
 impl<'a> Variables<'a> {
     pub(crate) fn of(machine: &Machine, hypervisor: &'a Hypervisor) -> Variables<'a> {
@@ -31,12 +32,25 @@ impl<'a> Variables<'a> {
             ("InstanceType", Value::from(machine.instance_type.as_str())),
             ("Cores", cores),
             ("MemoryMiB", Value::from(machine.size.memory_bytes >> 20)),
+            ("Attributes", attributes(&hypervisor.attributes)),
         ];
         Variables {
             hypervisor,
             fields: fields.map(|(name, value)| (name.to_owned(), value)).into(),
         }
     }
+}
+
+/// By key, as a Go map: a key that this hypervisor lacks is no error of the template by itself (`with` and `or` see it).
+fn attributes(attributes: &[Attribute]) -> Value {
+    let value = |attribute: &Attribute| match &attribute.value {
+        Fact::Text(text) => Value::from(text.as_str()),
+        Fact::Integer(integer) => Value::from(*integer),
+        Fact::Number(number) => Value::from(*number),
+        Fact::Boolean(boolean) => Value::from(*boolean),
+    };
+    let of_each = attributes.iter().map(|it| (it.key.clone(), value(it)));
+    Value::Map(of_each.collect())
 }
 
 /// A parsed template and what it is for.
@@ -93,8 +107,14 @@ impl Compiled {
             .render(&context)
             .map_err(|error| exec_cause(&error))?;
         if value.contains("<no value>") {
+            let attributes = &variables.hypervisor.attributes;
+            let keys: Vec<&str> = attributes.iter().map(|it| it.key.as_str()).collect();
+            let keys = match keys.is_empty() {
+                true => "none".to_owned(),
+                false => keys.join(", "),
+            };
             return Err(format!(
-                "the template yields {value:?}; the variables are {NAMES}"
+                "the template yields {value:?}; the variables are {NAMES} (here: {keys})"
             ));
         }
         Ok(value)

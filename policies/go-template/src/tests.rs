@@ -1,5 +1,5 @@
 use kproxide_policy_sdk::testkit::{hypervisor, machine};
-use kproxide_policy_sdk::{Resources, call};
+use kproxide_policy_sdk::{Attribute, Resources, Value as Fact, call};
 
 use super::*;
 
@@ -209,7 +209,49 @@ fn wrong_settings_are_named_by_their_field() {
 fn an_unknown_variable_names_the_key_the_hypervisor_and_what_there_is() {
     assert_eq!(
         refusal(labels(r#"{"labels": {"rack": "{{ .Missing }}"}}"#)),
-        r#"label "rack" on hypervisor home/pve1: there is no variable .Missing; the variables are .TargetHost, .Cluster, .Zone, .Pool, .InstanceType, .Cores, .MemoryMiB"#
+        r#"label "rack" on hypervisor home/pve1: there is no variable .Missing; the variables are .TargetHost, .Cluster, .Zone, .Pool, .InstanceType, .Cores, .MemoryMiB, .Attributes"#
+    );
+}
+
+#[test]
+fn attributes_of_the_hypervisor_render_and_one_that_it_lacks_can_be_left_out() {
+    let attribute = |key: &str, value: Fact| Attribute {
+        key: key.to_owned(),
+        value,
+    };
+    let racked = |name: &str, rack: &str| Hypervisor {
+        attributes: vec![
+            attribute("rack", Fact::Text(rack.to_owned())),
+            attribute("power", Fact::Integer(300)),
+            attribute("price", Fact::Number(0.25)),
+            attribute("ssd", Fact::Boolean(true)),
+            attribute("pve.kernel", Fact::Text("6.14.8-2-pve".to_owned())),
+        ],
+        ..hypervisor(name)
+    };
+    let on = [racked("a", "r1"), racked("b", "r2"), hypervisor("c")];
+    let made = |template: &str, on: &[Hypervisor]| {
+        let settings = format!(r#"{{"labels": {{"a": {template:?}}}}}"#);
+        let decorations = call::decorate::<GoTemplate>(&settings, &machine(), on)?;
+        let values = decorations.into_iter().map(|mut it| it.labels.remove(0).1);
+        Ok::<_, PolicyError>(values.collect::<Vec<_>>())
+    };
+    let rack = "{{ .Attributes.rack }}";
+    assert_eq!(made(rack, &on[..2]).unwrap(), ["r1", "r2"]);
+    let all = r#"{{ .Attributes.power }}-{{ .Attributes.price }}-{{ .Attributes.ssd }}-{{ index .Attributes "pve.kernel" }}"#;
+    assert_eq!(
+        made(all, &on[..2]).unwrap(),
+        ["300-0.25-true-6.14.8-2-pve"; 2]
+    );
+    let or_none = r#"{{ with .Attributes.rack }}{{ . }}{{ else }}none{{ end }}"#;
+    assert_eq!(made(or_none, &on).unwrap(), ["r1", "r2", "none"]);
+    assert!(refusal(made(rack, &on)).starts_with(
+        r#"label "a" on hypervisor home/c: the template yields "<no value>"; the variables are"#
+    ));
+    let text = refusal(made("{{ .Attributes.rak }}", &on[..1]));
+    assert!(
+        text.ends_with(".Attributes (here: rack, power, price, ssd, pve.kernel)"),
+        "{text}"
     );
 }
 

@@ -11,6 +11,7 @@ use super::kubernetes::{Labels, Taint};
 use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId};
 use crate::ids::{ClassName, ClusterName, Digest, InstanceTypeName, StorageName, Uid, Vmid};
+use crate::question::Attribute;
 use crate::resources::Resources;
 
 /// How one of the user's objects stands in the API server.
@@ -57,6 +58,9 @@ pub struct ClusterFacts {
     pub max_machines_per_hypervisor: Option<u32>,
     pub clones_per_storage: u32,
     pub clones_per_hypervisor: u32,
+    /// What the operator says of each hypervisor to policies, each list by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hypervisor_attributes: BTreeMap<Arc<str>, Vec<Attribute>>,
     /// Hypervisors that are off, says a person.
     #[serde(default)]
     pub off: Vec<Arc<str>>,

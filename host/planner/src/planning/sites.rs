@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Planning;
 use super::clone::CloneWay;
 use super::machines::signed;
 use super::room::Room;
+use super::{Planning, attributes};
 use crate::facts::{
     Backoff, ClassFacts, ClusterFacts, GuestFacts, GuestStatus, HypervisorFacts, InstanceType,
     InventoryFacts, LedgerEntry, LedgerFacts, StorageFacts, TemplateFacts, Trouble,
@@ -412,7 +412,7 @@ impl<'w> Hypervisor<'w> {
                 milli_cores: u64::from(self.facts.threads) * 1000,
                 memory_bytes: self.facts.memory_bytes,
             },
-            attributes: Vec::new(),
+            attributes: attributes::lasting(self),
         }
     }
 

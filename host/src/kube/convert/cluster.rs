@@ -1,16 +1,23 @@
 //! ProxmoxCluster: facts for the planner, and how to connect for the Proxmox adapter.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use kproxide_planner::facts::{ClusterFacts, Existence};
 use kproxide_planner::ids::Vmid;
 use kproxide_planner::keys;
+use kproxide_planner::question::{Attribute, AttributeValue, PROXMOX_SAYS};
 use kube::api::ObjectMeta;
+use serde_json::Value;
 
 use super::pod::annotation;
 use super::{Problems, unsigned};
-use crate::kube::crd::{Concurrency, Hypervisors, Overcommit, ProxmoxClusterSpec, Tls};
+use crate::kube::crd::{
+    ATTRIBUTE_BYTES_MAX, ATTRIBUTES_MAX, Concurrency, Hypervisors, Overcommit, ProxmoxClusterSpec,
+    Tls,
+};
+use crate::labels::check_key;
 
 /// What the Proxmox adapter needs to reach one cluster; the planner has no use for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +58,7 @@ pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<Cluster
             per_storage,
             per_hypervisor,
         },
+        hypervisor_attributes,
     } = spec;
     let mut problems = Problems::default();
 
@@ -105,6 +113,7 @@ pub fn cluster_facts(spec: &ProxmoxClusterSpec) -> (ClusterFacts, Option<Cluster
         max_machines_per_hypervisor: *max_machines_per_hypervisor,
         clones_per_storage: (*per_storage).max(1),
         clones_per_hypervisor: (*per_hypervisor).max(1),
+        hypervisor_attributes: attributes(hypervisor_attributes, &mut problems),
         problem: problems.text(),
         // The metadata has these.
         off: Vec::new(),
@@ -172,6 +181,65 @@ fn connection(
         credentials: credentials.to_owned(),
         pool: String::new(),
     })
+}
+
+/// What is wrong is left out.
+fn attributes(
+    written: &BTreeMap<String, BTreeMap<String, Value>>,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, Vec<Attribute>> {
+    let of_each = written.iter().map(|(hypervisor, written)| {
+        if written.len() > ATTRIBUTES_MAX {
+            problems.add(
+                &format!("hypervisorAttributes.{hypervisor}"),
+                format_args!(
+                    "has {} keys: at most {ATTRIBUTES_MAX} are taken",
+                    written.len()
+                ),
+            );
+        }
+        let written = written.iter().take(ATTRIBUTES_MAX);
+        let attributes = written.filter_map(|(key, value)| match attribute(key, value) {
+            Ok(attribute) => Some(attribute),
+            Err(problem) => {
+                problems.add(&format!("hypervisorAttributes.{hypervisor}"), problem);
+                None
+            }
+        });
+        (hypervisor.as_str().into(), attributes.collect())
+    });
+    of_each.collect()
+}
+
+fn attribute(key: &str, value: &Value) -> Result<Attribute, String> {
+    check_key("attribute", key).map_err(|problem| problem.to_string())?;
+    if key.starts_with(PROXMOX_SAYS) {
+        return Err(format!(
+            "the attribute key {key:?} begins with {PROXMOX_SAYS:?}, as what Proxmox itself says does: take another key"
+        ));
+    }
+    let value = match value {
+        Value::String(text) if text.len() > ATTRIBUTE_BYTES_MAX => {
+            return Err(format!(
+                "the text of {key} has {} bytes: at most {ATTRIBUTE_BYTES_MAX} are taken",
+                text.len()
+            ));
+        }
+        Value::String(text) => AttributeValue::Text(text.as_str().into()),
+        Value::Bool(boolean) => AttributeValue::Boolean(*boolean),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => AttributeValue::Integer(integer),
+            (None, Some(number)) if number.is_finite() => AttributeValue::Number(number),
+            (None, _) => return Err(format!("{number} of {key} is too large a number")),
+        },
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            return Err(format!(
+                "{key} is {value}: write a text, a number, true or false"
+            ));
+        }
+    };
+    let key = key.into();
+    Ok(Attribute { key, value })
 }
 
 fn texts(list: &[String]) -> Vec<Arc<str>> {
@@ -254,6 +322,64 @@ mod tests {
             text.contains("\"../etc\" is not the name of a folder"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn attributes_of_hypervisors_are_texts_numbers_and_truths_by_key() {
+        let (facts, _) = read(|spec| {
+            spec["hypervisorAttributes"] = json!({
+                "pve1": {"rack": "a", "power": 300, "example.com/price": 0.25, "ssd": true},
+                "pve2": {"rack": "b", "power": 18446744073709551615u64},
+            });
+        });
+        assert_eq!(facts.problem, None);
+        let said: Vec<String> = facts
+            .hypervisor_attributes
+            .iter()
+            .flat_map(|(name, of)| {
+                of.iter()
+                    .map(move |it| format!("{name} {} {:?}", it.key, it.value))
+            })
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "pve1 example.com/price Number(0.25)",
+                "pve1 power Integer(300)",
+                "pve1 rack Text(\"a\")",
+                "pve1 ssd Boolean(true)",
+                "pve2 power Number(1.8446744073709552e19)",
+                "pve2 rack Text(\"b\")",
+            ]
+        );
+    }
+
+    #[test]
+    fn attributes_that_are_none_are_named_and_the_others_stay() {
+        let many: serde_json::Map<_, _> = (0..33).map(|n| (format!("k{n:02}"), json!(n))).collect();
+        let long = "ä".repeat(129);
+        let (facts, _) = read(|spec| {
+            spec["hypervisorAttributes"] = json!({
+                "pve1": {"rack": {"row": 1}, "row": null, "a b": 1, "pve.kernel": "6", "kproxide.dev/x": 1, "good": 2},
+                "pve2": {"note": long, "also": ["x"]},
+                "pve3": many,
+            });
+        });
+        let text = facts.problem.unwrap();
+        for expected in [
+            "spec.hypervisorAttributes.pve1: rack is {\"row\":1}: write a text, a number, true or false",
+            "spec.hypervisorAttributes.pve1: row is null: write",
+            "spec.hypervisorAttributes.pve1: the attribute key \"a b\" is invalid",
+            "spec.hypervisorAttributes.pve1: the attribute key \"pve.kernel\" begins with \"pve.\"",
+            "spec.hypervisorAttributes.pve1: the attribute key \"kproxide.dev/x\" is reserved",
+            "spec.hypervisorAttributes.pve2: the text of note has 258 bytes: at most 256 are taken",
+            "spec.hypervisorAttributes.pve2: also is [\"x\"]: write",
+            "spec.hypervisorAttributes.pve3: has 33 keys: at most 32 are taken",
+        ] {
+            assert!(text.contains(expected), "{expected}\n{text}");
+        }
+        let kept = facts.hypervisor_attributes;
+        assert_eq!(kept.values().map(Vec::len).collect::<Vec<_>>(), [1, 0, 32]);
     }
 
     #[test]

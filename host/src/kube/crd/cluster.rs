@@ -1,8 +1,11 @@
 //! ProxmoxCluster: one Proxmox VE cluster, a region.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::common::{CpuAndMemory, StatusCondition};
 
@@ -90,6 +93,34 @@ pub struct ProxmoxClusterSpec {
     /// How many clones may run at once.
     #[serde(default)]
     pub concurrency: Concurrency,
+    /// What you say of each hypervisor to policies, such as `pve1: {rack: a, power: 300}`: by its name in Proxmox, at
+    /// most 32 keys, each like the key of a label, with a text of at most 256 bytes, a number, true or false.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "hypervisor_attributes")]
+    pub hypervisor_attributes: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+/// What one hypervisor may have.
+pub(in crate::kube) const ATTRIBUTES_MAX: usize = 32;
+/// Of an attribute that is a text.
+pub(in crate::kube) const ATTRIBUTE_BYTES_MAX: usize = 256;
+
+/// A schema cannot say "a text, a number, true or false", nor CEL look into such a value: `convert` judges the rest.
+fn hypervisor_attributes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 256,
+        "additionalProperties": {
+            "type": "object",
+            "maxProperties": ATTRIBUTES_MAX,
+            "additionalProperties": {
+                "x-kubernetes-preserve-unknown-fields": true,
+                "maxLength": ATTRIBUTE_BYTES_MAX,
+                "maxItems": 0,
+                "maxProperties": 0,
+            },
+        },
+    })
 }
 
 fn default_pool() -> String {

@@ -83,15 +83,20 @@ pub(in crate::reporter) fn of_inventory(
 /// Proxmox also lists servers that are off. So a name that is not listed is a mistake, and a machine may be made where
 /// the user did not want it.
 fn unknown_hypervisor(cluster: &ClusterFacts, inventory: &InventoryFacts) -> Option<String> {
-    let fields = [("include", &cluster.include), ("exclude", &cluster.exclude)];
-    let mut named = fields
+    let fields = [
+        ("hypervisors.include", &cluster.include),
+        ("hypervisors.exclude", &cluster.exclude),
+    ];
+    let named = fields
         .into_iter()
         .flat_map(|(field, names)| names.iter().map(move |name| (field, name)));
+    let described = cluster.hypervisor_attributes.keys();
+    let mut named = named.chain(described.map(|name| ("hypervisorAttributes", name)));
     let (field, name) = named.find(|(_, name)| !inventory.hypervisors.contains_key(*name))?;
     let there: Vec<&str> = inventory.hypervisors.keys().map(|name| &**name).collect();
     (inventory.complete && !there.is_empty()).then(|| {
         format!(
-            "spec.hypervisors.{field}: the Proxmox cluster has no server {name}; it has {}: correct the name",
+            "spec.{field}: the Proxmox cluster has no server {name}; it has {}: correct the name",
             there.join(", ")
         )
     })
@@ -131,11 +136,12 @@ mod tests {
 
     #[test]
     fn f97_a_cluster_that_names_a_server_that_it_does_not_have_is_not_ready() {
-        let said = |hypervisors: Value| {
-            let spec = json!({
+        let said = |field: &str, value: Value| {
+            let mut spec = json!({
                 "endpoints": ["https://pve1"], "credentials": "c", "pool": "p",
-                "vmidRange": {"first": 200, "last": 299}, "hypervisors": hypervisors,
+                "vmidRange": {"first": 200, "last": 299},
             });
+            spec[field] = value;
             let (cluster, _) = cluster_facts(&serde_json::from_value(spec).unwrap());
             // One of them is off, and there all the same.
             let servers = [("alpha", false), ("beta", true), ("gamma", true)];
@@ -155,14 +161,30 @@ mod tests {
             };
             of_inventory(&cluster, &inventory)
         };
-        assert_eq!(
-            said(json!({"include": ["alpha"], "exclude": ["beta"]})),
-            None
-        );
-        for field in ["include", "exclude"] {
-            let judged = said(json!({field: ["alpha", "gama"]})).unwrap();
+        let both = json!({"include": ["alpha"], "exclude": ["beta"]});
+        assert_eq!(said("hypervisors", both), None);
+        let racks = |name: &str| json!({"alpha": {"rack": "a"}, name: {"rack": "b"}});
+        assert_eq!(said("hypervisorAttributes", racks("beta")), None);
+        for (field, value, named) in [
+            (
+                "hypervisors",
+                json!({"include": ["alpha", "gama"]}),
+                "hypervisors.include",
+            ),
+            (
+                "hypervisors",
+                json!({"exclude": ["alpha", "gama"]}),
+                "hypervisors.exclude",
+            ),
+            (
+                "hypervisorAttributes",
+                racks("gama"),
+                "hypervisorAttributes",
+            ),
+        ] {
+            let judged = said(field, value).unwrap();
             let expected = format!(
-                "spec.hypervisors.{field}: the Proxmox cluster has no server gama; it has alpha, beta, gamma"
+                "spec.{named}: the Proxmox cluster has no server gama; it has alpha, beta, gamma"
             );
             assert!(judged.message.contains(&expected), "{judged:?}");
         }

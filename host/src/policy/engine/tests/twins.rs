@@ -319,12 +319,15 @@ fn settings_are_judged_the_same() {
     }
 }
 
-/// Good ones, one that fails when it runs and two that do not parse.
-const TEMPLATES: [&str; 7] = [
+/// Good ones, and some that fail when they run or do not parse.
+const TEMPLATES: [&str; 10] = [
     "{{ .TargetHost }}",
     "{{ targetHost }}",
     "{{ .Pool }}-{{ .InstanceType }}.{{ .Cores }}_{{ .MemoryMiB }}",
     r#"{{ if eq .Zone "z1" }}first{{ else }}{{ printf "%s-%d" .Cluster .Cores }}{{ end }}"#,
+    "{{ .Attributes.rack }}-{{ .Attributes.age }}-{{ .Attributes.load }}",
+    r#"{{ with index .Attributes "pve.kernel" }}{{ . }}{{ else }}none{{ end }}"#,
+    "{{ .Attributes.missing }}",
     "{{ index .TargetHost 99 }}",
     "{{ .TargetHost",
     "{{ .NoSuchFact }}",
