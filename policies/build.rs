@@ -12,6 +12,10 @@ use std::{env, fs};
 
 use sha2::{Digest, Sha256};
 
+#[cfg(feature = "starters")]
+#[path = "starters.rs"]
+mod starters;
+
 /// Name (also that of the folder and the file) and variant of `Kind`.
 const POLICIES: [(&str, &str); 8] = [
     ("spread", "HostSelection"),
@@ -54,6 +58,8 @@ fn main() {
     if hostile {
         embed(&HOSTILE, &components, &out, "hostile.rs");
     }
+    #[cfg(feature = "starters")]
+    starters::embed(workspace, &out);
 }
 
 fn rerun_if_changed(workspace: &Path, names: &[&str]) {

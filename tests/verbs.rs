@@ -26,7 +26,7 @@ const ERRORS: i32 = 20;
 /// A command, what is asked of it beside `--help`, and with which code each ends. `OUT` is a folder that is not there
 /// yet, `VALUES` a file with values that lack a NodeClass, `NOTHING` one without values, `GONE` a kubeconfig of a
 /// cluster that takes no connection.
-const VERBS: [(&str, &[(&str, i32)]); 16] = [
+const VERBS: [(&str, &[(&str, i32)]); 17] = [
     (
         "",
         &[
@@ -169,6 +169,15 @@ const VERBS: [(&str, &[(&str, i32)]); 16] = [
             ("policy export OUT", DONE),
             ("policy export", BAD_INPUT),
             ("policy export NOTHING", ANYTHING_ELSE),
+        ],
+    ),
+    (
+        "policy new",
+        &[
+            ("policy new racks --lang rust --into OUT", DONE),
+            ("policy new racks --lang cobol", BAD_INPUT),
+            ("policy new My_Racks --lang rust --into OUT", BAD_INPUT),
+            ("policy new racks --lang go --into NOTHING", ANYTHING_ELSE),
         ],
     ),
     (

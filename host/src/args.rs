@@ -2,7 +2,7 @@
 
 #[cfg(feature = "init")]
 mod init;
-mod policy;
+pub mod policy;
 #[cfg(feature = "simulator")]
 mod simulated;
 mod status;

@@ -31,6 +31,13 @@ pub const BUILTINS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/builtins.rs
 #[cfg(feature = "hostile")]
 pub const HOSTILE: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/hostile.rs"));
 
+/// The questions and facts as text: `wit/policy.wit`.
+pub const WIT: &str = include_str!("../../wit/policy.wit");
+
+/// What a new policy begins with: paths and bytes of the folders `templates`, `sdk` and `bindings/LANGUAGE/KIND`.
+#[cfg(feature = "starters")]
+pub const STARTERS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/starters.rs"));
+
 /// The built-in policy of that name.
 pub fn builtin(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)

@@ -2,6 +2,8 @@
 
 mod export;
 mod list;
+#[cfg(feature = "init")]
+mod new;
 
 use std::error::Error;
 use std::io::Write;
@@ -15,6 +17,8 @@ pub(super) fn run(args: &Policy, out: &mut impl Write) -> Result<Exit, Box<dyn E
     match args {
         Policy::List => list::list(out)?,
         Policy::Export { dir } => export::export(dir, out)?,
+        #[cfg(feature = "init")]
+        Policy::New(args) => new::new(args, out)?,
     }
     Ok(Exit::Success)
 }

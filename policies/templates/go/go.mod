@@ -1,0 +1,3 @@
+module my-policy
+
+go 1.24
