@@ -11,8 +11,8 @@ use super::{About, Event};
 const SERIES_GAP: SignedDuration = SignedDuration::from_mins(6);
 /// A series is written again at most this often.
 const SERIES_PAUSE: SignedDuration = SignedDuration::from_secs(60);
-/// Events that one object may get at once, and how long it takes to earn another.
-const PER_OBJECT: Bucket = Bucket {
+/// Events of one reason that one object may get at once, and how long it takes to earn another. Reasons are few, and none takes from another.
+const PER_REASON: Bucket = Bucket {
     burst: 10,
     refill: SignedDuration::from_secs(30),
 };
@@ -23,6 +23,9 @@ const OVERALL: Bucket = Bucket {
 };
 /// Series that are remembered. The oldest is forgotten first, which costs an Event too many.
 const SERIES_MAX: usize = 10_000;
+/// What waits to be told: the last Event of each object and reason, for so many and so long. (Kubernetes keeps Events for an hour.)
+const WAITING_MAX: usize = 1_000;
+const WAITING: SignedDuration = SignedDuration::from_hours(1);
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +46,9 @@ pub(super) enum Write {
 #[derive(Default)]
 pub(super) struct Aggregate {
     series: BTreeMap<Event, Series>,
-    objects: BTreeMap<About, Tokens>,
+    reasons: BTreeMap<(About, &'static str), Tokens>,
     overall: Tokens,
+    waiting: BTreeMap<(About, &'static str), (Event, Timestamp)>,
 }
 
 struct Series {
@@ -55,9 +59,49 @@ struct Series {
 }
 
 impl Aggregate {
-    /// What to write for this event, if anything.
+    /// What to write for this event now, if anything. Where there are too many, the last of them is told later.
     pub(super) fn admit(&mut self, event: Event, now: Timestamp) -> Option<Write> {
-        if let Some(series) = self.series.get_mut(&event)
+        // It is the last word about what waits.
+        self.waiting.remove(&(event.about.clone(), event.reason));
+        let (write, is_dropped) = self.take(&event, now, now);
+        if is_dropped {
+            self.wait(event, now);
+        }
+        write
+    }
+
+    /// What was not told when it happened, and can be told now.
+    pub(super) fn due(&mut self, now: Timestamp) -> Vec<Write> {
+        let mut due = Vec::new();
+        for (event, at) in std::mem::take(&mut self.waiting).into_values() {
+            if now.duration_since(at) > WAITING {
+                continue;
+            }
+            match self.take(&event, at, now) {
+                (Some(write), _) => due.push(write),
+                (None, _) => self.wait(event, at),
+            }
+        }
+        due
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A pod's Event is said again with every few ticks, as long as it is true.
+    fn wait(&mut self, event: Event, at: Timestamp) {
+        let is_said_again = matches!(event.about, About::Pod(..));
+        let key = (event.about.clone(), event.reason);
+        let is_room = self.waiting.len() < WAITING_MAX || self.waiting.contains_key(&key);
+        if !is_said_again && is_room {
+            self.waiting.insert(key, (event, at));
+        }
+    }
+
+    /// What to write for this event, which happened then. If nothing: whether that is because there are too many.
+    fn take(&mut self, event: &Event, at: Timestamp, now: Timestamp) -> (Option<Write>, bool) {
+        if let Some(series) = self.series.get_mut(event)
             && now.duration_since(series.last_seen) <= SERIES_GAP
         {
             series.count = series.count.saturating_add(1);
@@ -65,31 +109,29 @@ impl Aggregate {
             if now.duration_since(series.last_written) < SERIES_PAUSE
                 || !self.overall.take(OVERALL, now)
             {
-                return None;
+                return (None, false);
             }
             series.last_written = now;
-            return Some(Write::Again {
+            let write = Write::Again {
                 name: series.name.clone(),
-                event,
+                event: event.clone(),
                 count: series.count,
                 at: now,
-            });
+            };
+            return (Some(write), false);
         }
         // The common limit is asked first: it bounds how many objects are remembered.
         if !self.overall.has(OVERALL, now) {
-            return None;
+            return (None, true);
         }
         self.make_room(now);
-        if !self
-            .objects
-            .entry(event.about.clone())
-            .or_default()
-            .take(PER_OBJECT, now)
-        {
-            return None;
+        let of_reason = (event.about.clone(), event.reason);
+        let tokens = self.reasons.entry(of_reason).or_default();
+        if !tokens.take(PER_REASON, now) {
+            return (None, true);
         }
         self.overall.take(OVERALL, now);
-        let name = event_name(&event, now);
+        let name = event_name(event, at);
         self.series.insert(
             event.clone(),
             Series {
@@ -99,17 +141,18 @@ impl Aggregate {
                 last_written: now,
             },
         );
-        Some(Write::First {
-            name,
-            event,
-            at: now,
-        })
+        let event = event.clone();
+        (Some(Write::First { name, event, at }), false)
     }
 
-    /// The write failed: the next of its kind is a first one again.
-    pub(super) fn forget(&mut self, write: &Write) {
-        let (Write::First { event, .. } | Write::Again { event, .. }) = write;
-        self.series.remove(event);
+    /// The write failed: it is told later, and the next of its kind is a first one again.
+    pub(super) fn forget(&mut self, write: Write) {
+        let (Write::First { event, at, .. } | Write::Again { event, at, .. }) = write;
+        self.series.remove(&event);
+        let key = (event.about.clone(), event.reason);
+        if !self.waiting.contains_key(&key) {
+            self.wait(event, at);
+        }
     }
 
     /// Forgets what is over, and if that is not enough, the oldest.
@@ -127,8 +170,8 @@ impl Aggregate {
         {
             self.series.remove(&oldest);
         }
-        if self.objects.len() >= SERIES_MAX {
-            self.objects.retain(|_, tokens| !tokens.is_full(now));
+        if self.reasons.len() >= SERIES_MAX {
+            self.reasons.retain(|_, tokens| !tokens.is_full(now));
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Events: what kproxide did, or why not, where people look for it (`kubectl describe`).
 //!
 //! Written to `events.k8s.io/v1` by a task of its own behind a bounded queue: an Event that cannot be written is
-//! counted and forgotten, and never holds up the loop. Repetitions become a series on the first Event. The number of
-//! Events per object is limited, so that a cluster full of pending pods does not cause a flood. (kube's own recorder
+//! told later, and never holds up the loop. Repetitions become a series on the first Event. The number of Events per
+//! object and reason is limited, so that a cluster full of pending pods does not cause a flood. (kube's own recorder
 //! reads the system's clock, which simulation must not.)
 
 mod aggregate;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as EventObject;
@@ -19,6 +20,7 @@ use kproxide_planner::keys::{DECISION, GROUP};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::client::Client;
 use super::crd::VERSION;
@@ -28,6 +30,8 @@ use aggregate::{Aggregate, Write};
 
 /// How many Events may wait. More come only with more actions in one tick than there may be.
 const QUEUE: usize = 1024;
+/// How long what could not be told waits for the next attempt: about as long as a bucket takes to have room again.
+const LATER: Duration = Duration::from_secs(30);
 
 /// What an Event is about. UIDs where they are known: `kubectl describe` looks for them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,19 +172,30 @@ pub fn writer(
     };
     let task = async move {
         let mut aggregate = Aggregate::default();
-        while let Some(event) = receiver.recv().await {
-            if dry_run {
-                continue;
-            }
-            let Some(write) = aggregate.admit(event, clock.now()) else {
-                continue;
+        let mut later = Instant::now() + LATER;
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = receiver.recv() => Some(event),
+                () = tokio::time::sleep_until(later), if aggregate.is_waiting() => None,
             };
-            if let Err(error) = send(&client, &reporter, &write).await {
-                tracing::debug!(
-                    error = &error as &dyn std::error::Error,
-                    "event not written"
-                );
-                aggregate.forget(&write);
+            let writes = match event {
+                Some(None) => break,
+                Some(Some(_)) if dry_run => continue,
+                Some(Some(event)) => aggregate.admit(event, clock.now()).into_iter().collect(),
+                None => {
+                    later = Instant::now() + LATER;
+                    aggregate.due(clock.now())
+                }
+            };
+            for write in writes {
+                if let Err(error) = send(&client, &reporter, &write).await {
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "event not written"
+                    );
+                    aggregate.forget(write);
+                }
             }
         }
     };

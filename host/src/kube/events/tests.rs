@@ -49,7 +49,7 @@ fn another_note_is_another_event() {
 }
 
 #[test]
-fn one_object_is_told_only_so_much_and_others_are_not_held_up_by_it() {
+fn one_object_is_told_only_so_much_of_a_reason_and_others_are_not_held_up_by_it() {
     let mut aggregate = Aggregate::default();
     let written_ones = (0..100)
         .filter(|n| written(&mut aggregate, told("a", &n.to_string()), 0) == "first")
@@ -58,6 +58,73 @@ fn one_object_is_told_only_so_much_and_others_are_not_held_up_by_it() {
     assert_eq!(written(&mut aggregate, told("b", "x"), 0), "first");
     assert_eq!(written(&mut aggregate, told("a", "later"), 29), "-");
     assert_eq!(written(&mut aggregate, told("a", "later"), 31), "first");
+}
+
+fn of_pool(reason: &'static str, note: &str) -> Event {
+    let pool = About::pool(&"workers".into(), &"u2".into());
+    Event::warning(pool, reason, note.to_owned())
+}
+
+/// Launches used up what the object might get, and `PolicyRefused` was never told.
+#[test]
+fn w6_events_of_one_reason_do_not_starve_those_of_another() {
+    let mut aggregate = Aggregate::default();
+    let launched: Vec<String> = (0..20)
+        .map(|n| written(&mut aggregate, of_pool("ScaledUpGroup", &n.to_string()), 0))
+        .collect();
+    assert_eq!(launched.iter().filter(|it| *it == "first").count(), 10);
+    for reason in ["PolicyRefused", "PolicyFallback"] {
+        assert_eq!(written(&mut aggregate, of_pool(reason, "x"), 0), "first");
+    }
+}
+
+#[test]
+fn w6_what_was_dropped_is_told_later_with_its_own_time_and_only_the_last_of_each_reason() {
+    let mut aggregate = Aggregate::default();
+    for n in 0..200 {
+        written(&mut aggregate, told(&format!("p{n}"), "x"), 0);
+    }
+    let mut dropped = |reason, note| {
+        assert_eq!(written(&mut aggregate, of_pool(reason, note), 0), "-");
+    };
+    dropped("PolicyRefused", "one");
+    dropped("PolicyRefused", "two");
+    dropped("PolicyFallback", "three");
+    assert_eq!(written(&mut aggregate, told("late", "x"), 0), "-");
+    let mut due = |second| {
+        let due = aggregate.due(at(second)).into_iter();
+        due.map(|write| match write {
+            Write::First {
+                event, at: told, ..
+            } if told == at(0) => event.note,
+            other => panic!("{other:?}"),
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(due(0), [""; 0], "there is no room yet");
+    assert_eq!(due(30), ["three", "two"]);
+    assert_eq!(due(60), [""; 0], "it is told once");
+}
+
+#[test]
+fn w6_a_write_that_failed_is_tried_again_but_not_for_ever_nor_after_the_next_word() {
+    let mut aggregate = Aggregate::default();
+    let mut failed = |note: &str, second| {
+        let write = aggregate.admit(of_pool("PolicyRefused", note), at(second));
+        aggregate.forget(write.unwrap());
+    };
+    failed("a", 0);
+    assert_eq!(aggregate.due(at(4000)), []);
+    let write = aggregate
+        .admit(of_pool("PolicyRefused", "b"), at(4001))
+        .unwrap();
+    aggregate.forget(write);
+    assert_eq!(
+        written(&mut aggregate, of_pool("PolicyRefused", "c"), 4002),
+        "first"
+    );
+    assert_eq!(aggregate.due(at(4003)), []);
+    assert!(!aggregate.is_waiting());
 }
 
 #[test]
@@ -73,7 +140,7 @@ fn a_flood_over_many_objects_is_bounded() {
 fn a_write_that_failed_is_tried_again_as_a_first_one() {
     let mut aggregate = Aggregate::default();
     let write = aggregate.admit(told("a", "x"), at(0)).unwrap();
-    aggregate.forget(&write);
+    aggregate.forget(write);
     assert_eq!(written(&mut aggregate, told("a", "x"), 1), "first");
 }
 
