@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::observe::{self, Clusters};
 use crate::policy::{Budget, Library, PolicyFiles, Reload};
 use crate::pve::limits::Concurrency;
-use crate::reporter::Reporter;
+use crate::reporter::{Reporter, policies};
 
 /// Clocks that differ by no more than this count as equal, because an answer may take half a minute.
 const CLOCKS_AGREE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
@@ -274,7 +274,11 @@ impl Autoscaler {
         self.arm();
         let removing = self.actor.removing();
         self.host(|host| host.removing = removing);
-        let plan = self.plan(now).await;
+        let mut budget = Budget::default();
+        let used = policies::used(&self.world);
+        let unfit = self.policies.judge(used, &mut budget).await;
+        self.reporter.judge_policies(unfit);
+        let plan = self.plan(now, budget).await;
         self.metrics.ticks.inc();
         self.metrics
             .tick_seconds
@@ -383,15 +387,15 @@ impl Autoscaler {
         }
     }
 
-    async fn plan(&self, now: jiff::Timestamp) -> Plan {
-        let mut budget = Budget::default();
+    async fn plan(&self, now: jiff::Timestamp, mut budget: Budget) -> Plan {
         let mut deciding = Deciding::at(now);
         let mut planning = Planning::new(&self.world, now, self.limits);
         while let Some(question) = planning.question() {
-            let asked = Instant::now();
+            let (asked, before) = (Instant::now(), budget.fuel_left);
             let answer = self.policies.ask(&question, &mut budget).await;
             let took = asked.elapsed();
-            self.metrics.count_answer(&question, &answer, took);
+            let fuel = before - budget.fuel_left;
+            self.metrics.count_answer(&question, &answer, took, fuel);
             deciding.answer(&mut planning, &question, answer);
         }
         let plan = planning.finish();
@@ -535,6 +539,7 @@ impl Autoscaler {
 
     /// Tells the world which bytes answer for which name.
     pub fn apply_policies(&mut self) {
+        self.reporter.answering(self.policies.answering());
         let facts = self.policies.facts();
         let gone: Vec<_> = self
             .world

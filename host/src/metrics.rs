@@ -33,6 +33,8 @@ const TICK_SECONDS: [f64; 11] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 const PROVISION_SECONDS: [f64; 12] = [
     5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0, 1200.0, 3600.0,
 ];
+/// Up to what one call may take.
+const POLICY_FUEL: [f64; 9] = [1e4, 3e4, 1e5, 3e5, 1e6, 1e7, 3e7, 1e8, 4e8];
 /// The fuel of a call lasts about a fifth of a second.
 const POLICY_SECONDS: [f64; 9] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
 
@@ -54,6 +56,7 @@ pub struct Metrics {
     pub policy_reloads: IntCounterVec,
     policy_calls: IntCounterVec,
     policy_seconds: HistogramVec,
+    policy_fuel: HistogramVec,
     pub requests: Requests,
     pub found: Found,
     kproximate: Option<Kproximate>,
@@ -131,6 +134,12 @@ impl Metrics {
                 &["kind", "policy"],
                 &POLICY_SECONDS,
             )?,
+            policy_fuel: register.histograms(
+                "kproxide_policy_call_fuel",
+                "Instructions that a question to a policy took, those of a fallback included. A call may take 400 million.",
+                &["kind", "policy"],
+                &POLICY_FUEL,
+            )?,
             requests: Requests::new(&mut register)?,
             found: Found::new(&mut register)?,
             kproximate: match kproximate {
@@ -145,7 +154,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    pub fn count_answer(&self, question: &Question, answer: &Answer, took: Duration) {
+    pub fn count_answer(&self, question: &Question, answer: &Answer, took: Duration, fuel: u64) {
         let result = match (&answer.body, &answer.fallback) {
             (AnswerBody::Deferred, _) => "deferred",
             (AnswerBody::Failed(_), _) => "failed",
@@ -166,6 +175,8 @@ impl Metrics {
         calls.with_label_values(&[kind, name, result]).inc();
         let seconds = self.policy_seconds.with_label_values(&[kind, name]);
         seconds.observe(took.as_secs_f64());
+        let instructions = self.policy_fuel.with_label_values(&[kind, name]);
+        instructions.observe(fuel as f64);
     }
 
     pub fn show_kproximate(&self, gauges: &KproximateGauges) {
@@ -189,6 +200,7 @@ impl Metrics {
         for histograms in [
             &self.provision_seconds,
             &self.policy_seconds,
+            &self.policy_fuel,
             &self.requests.seconds,
         ] {
             present.retain(histograms);

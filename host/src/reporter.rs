@@ -22,7 +22,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kproxide_planner::claim::SCALE_DOWN_BLOCKED;
 use kproxide_planner::decision;
-use kproxide_planner::facts::ClaimCondition;
+use kproxide_planner::facts::{ClaimCondition, PolicyRef};
 use kproxide_planner::ids::{ClaimName, ClusterName, Digest, Uid};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::report::{
@@ -35,7 +35,7 @@ use crate::kube::client::Client;
 use crate::kube::events::{About, Event, Events};
 use crate::kube::status::StatusWriter;
 use crate::metrics::Metrics;
-use crate::policy::{Refusal, Reload};
+use crate::policy::{Answering, Refusal, Reload, Unfit};
 use judging::uses;
 use provisioning::Launches;
 use reload::ReloadNews;
@@ -86,6 +86,8 @@ pub struct Reporter {
     counted: BTreeSet<ClaimName>,
     /// Policy files that are refused, by the policy's name.
     refusals: BTreeMap<Arc<str>, Refusal>,
+    unfit: Unfit,
+    answering: BTreeMap<PolicyRef, Answering>,
     /// The pools that were told of them, and how.
     refusals_reported: BTreeSet<(About, String)>,
     /// What the credentials of each Proxmox cluster may do beyond what kproxide needs. Empty text: nothing. No entry:
@@ -139,6 +141,8 @@ impl Reporter {
             logged: Said::default(),
             counted: BTreeSet::new(),
             refusals: BTreeMap::new(),
+            unfit: Unfit::default(),
+            answering: BTreeMap::new(),
             refusals_reported: BTreeSet::new(),
             excess: BTreeMap::new(),
             excess_reported: BTreeSet::new(),
@@ -268,7 +272,14 @@ impl Reporter {
         if let Some(kube) = self.kube.clone()
             && tokio::time::timeout(
                 STATUS_DEADLINE,
-                self.write_statuses(&kube, &failures, frozen.as_deref(), &anchors, world, now),
+                self.write_statuses(
+                    &kube,
+                    (&failures, &policies::failed(&plan.report)),
+                    frozen.as_deref(),
+                    &anchors,
+                    world,
+                    now,
+                ),
             )
             .await
             .is_err()

@@ -51,7 +51,7 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
         .await;
         provide(&stage, &module("pack")).await;
         stage
-            .until_event("default", "PolicyReloaded", "policy own")
+            .until_event("default", "PolicyLoaded", "policy own")
             .await;
         stage.deploy("first", 2, "3", "1Gi", json!({})).await;
         stage.until_running("first", 2).await;
@@ -68,7 +68,7 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
 
         provide(&stage, &module("spread")).await;
         stage
-            .until_event("default", "PolicyReloaded", "policy own is now")
+            .until_event("default", "PolicyLoaded", "policy own is now")
             .await;
         // `spread` prefers hypervisors without a machine: the two others.
         eventually_taken(&stage, 2).await;
@@ -89,7 +89,7 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
 async fn eventually_taken(stage: &Stage<'_>, modules: usize) {
     kproxide_testkit::eventually(crate::stage::SOON, "the module to be taken", async || {
         let mut taken = stage.events("default").await;
-        taken.retain(|(reason, _)| reason == "PolicyReloaded");
+        taken.retain(|(reason, _)| reason == "PolicyLoaded");
         taken.sort();
         taken.dedup();
         if taken.len() == modules {

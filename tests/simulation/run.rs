@@ -11,6 +11,7 @@ use futures::future::{LocalBoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use kproxide::app::App;
 use kproxide::lab::{HostHandle, Lab, config};
+use kproxide::policy::PolicyFile;
 use kproxide_simulator::faults::Fault;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -368,7 +369,7 @@ impl Stage<'_> {
             let hostile = kproxide_builtins::HOSTILE.iter();
             let trap = hostile
                 .filter(|policy| policy.name == "hostile")
-                .map(|policy| (TRAP.into(), Ok(policy.wasm.into())));
+                .map(|policy| (TRAP.into(), PolicyFile::alone(policy.wasm)));
             let sent = handle.policy_files.try_send(trap.collect());
             sent.expect("a new host takes one set of files");
         }

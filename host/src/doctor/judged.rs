@@ -12,9 +12,10 @@ use super::{Sources, named};
 use crate::kube::crd::{ConditionStatus, StatusCondition};
 use crate::kube::manifest::Object;
 use crate::kube::status::{Judgement, READY};
+use crate::policy::Budget;
 use crate::reporter::credentials::in_full;
 use crate::reporter::judging::{Judged, Known, TOKEN_FITS, judged};
-use crate::reporter::reasons;
+use crate::reporter::{policies, reasons};
 
 /// Of another object, which has a finding of its own.
 const FOLLOWS: [&str; 3] = [
@@ -28,13 +29,16 @@ const OF_ENDPOINTS: [&str; 2] = [
     reasons::CERTIFICATE_UNTRUSTED.word,
 ];
 
-pub(super) fn judge(
+pub(super) async fn judge(
     sources: &Sources,
     world: &World,
     looks: &[Look],
     key_problem: Option<&String>,
 ) -> Vec<Finding> {
-    // No policy is asked: what they would answer keeps nobody from making machines.
+    // No policy is asked but for its settings: what they would answer keeps nobody from making machines.
+    let used = policies::used(world);
+    let mut budget = Budget::default();
+    let unfit = sources.policies.judge(used, &mut budget).await;
     let plan = Planning::new(world, sources.clock.now(), Limits::default()).finish();
     let lacking = looks.iter();
     let lacking = lacking.filter_map(|look| Some((look.name.clone(), look.lacking.clone()?)));
@@ -50,6 +54,7 @@ pub(super) fn judge(
             lacking: &lacking.collect(),
             join_problems: &join_problems(sources, world),
             refusals: &sources.policies.refusals(),
+            unfit: &unfit,
             failures: &BTreeMap::new(),
             frozen: plan.report.frozen.as_deref(),
             anchors: &anchors,

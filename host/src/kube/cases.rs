@@ -453,7 +453,10 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     let mut writer = StatusWriter::default();
     let now = EPOCH.parse().unwrap();
     let name = "workers".into();
-    writer.pool(client, &name, 2, ready, now).await.unwrap();
+    writer
+        .pool(client, &name, (2, Vec::new()), ready, now)
+        .await
+        .unwrap();
     let before = read().await;
     assert_eq!(before["status"]["nodes"], json!(2));
     assert_eq!(before["status"]["conditions"][0]["status"], json!("True"));
@@ -463,10 +466,13 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         json!({"minNodes": 0, "maxNodes": 3})
     );
 
-    writer.pool(client, &name, 2, ready, now).await.unwrap();
+    writer
+        .pool(client, &name, (2, Vec::new()), ready, now)
+        .await
+        .unwrap();
     // Nor does another replica write what stands there.
     StatusWriter::default()
-        .pool(client, &name, 2, ready, now)
+        .pool(client, &name, (2, Vec::new()), ready, now)
         .await
         .unwrap();
     assert_eq!(
@@ -474,7 +480,7 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
         before["metadata"]["resourceVersion"]
     );
     writer
-        .pool(client, &"missing".into(), 0, ready, now)
+        .pool(client, &"missing".into(), (0, Vec::new()), ready, now)
         .await
         .unwrap();
 
@@ -483,11 +489,14 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     for (seconds, nodes) in [(1, 3), (-1, 3), (-3600, 2), (-3599, 3), (-3589, 2)] {
         let then = now + SignedDuration::from_secs(seconds);
         StatusWriter::default()
-            .pool(client, &name, 3, ready, then)
+            .pool(client, &name, (3, Vec::new()), ready, then)
             .await
             .unwrap();
         writer.forget("nodepools", "workers");
-        writer.pool(client, &name, 2, ready, then).await.unwrap();
+        writer
+            .pool(client, &name, (2, Vec::new()), ready, then)
+            .await
+            .unwrap();
         assert_eq!(read().await["status"]["nodes"], json!(nodes));
     }
 
@@ -503,7 +512,10 @@ pub(super) async fn status_is_written_when_something_changes(client: &Client) {
     let soon = now - SignedDuration::from_secs(3588);
     create(client, &format!("{OURS}/nodepools"), pool).await;
     writer.forget("nodepools", "workers");
-    writer.pool(client, &name, 2, ready, soon).await.unwrap();
+    writer
+        .pool(client, &name, (2, Vec::new()), ready, soon)
+        .await
+        .unwrap();
     assert_eq!(read().await["status"]["nodes"], json!(2));
 
     let scale = json!({"spec": {"replicas": 2}});

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::convert::truncated;
 use super::crd::{
-    ConditionStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus, ProxmoxCluster,
-    ProxmoxClusterStatus, StatusCondition,
+    ConditionStatus, NodeClass, NodeClassStatus, NodePool, NodePoolStatus, PolicyStatus,
+    ProxmoxCluster, ProxmoxClusterStatus, StatusCondition,
 };
 use super::error::Error;
 
@@ -86,8 +86,36 @@ pub struct StatusWriter {
 /// not know yet, and sees something else. Otherwise both would overwrite each other without pause.
 const CONTESTED: SignedDuration = SignedDuration::from_secs(10);
 
+/// What goes wrong with a policy in ever other words is written this often.
+const ERROR_PAUSE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Since when the same bytes answer, and what went wrong with them last.
+fn since_before(
+    mut policies: Vec<PolicyStatus>,
+    before: &[PolicyStatus],
+    now: Timestamp,
+) -> Vec<PolicyStatus> {
+    for policy in &mut policies {
+        let is_same = |it: &&PolicyStatus| {
+            (&it.kind, &it.name, &it.digest) == (&policy.kind, &policy.name, &policy.digest)
+        };
+        let Some(old) = before.iter().find(is_same) else {
+            continue;
+        };
+        policy.since.clone_from(&old.since);
+        let at = old.last_error_time.as_deref();
+        let at = at.and_then(|at| at.parse::<Timestamp>().ok());
+        let is_recent = at.is_some_and(|at| now.duration_since(at) < ERROR_PAUSE);
+        if policy.last_error.is_none() || policy.last_error == old.last_error || is_recent {
+            policy.last_error.clone_from(&old.last_error);
+            policy.last_error_time.clone_from(&old.last_error_time);
+        }
+    }
+    policies
+}
+
 impl StatusWriter {
-    /// `nodes` is what `kubectl get nodepool` and the scale subresource show: machines of the pool, those on their way included.
+    /// The number is what `kubectl get nodepool` and the scale subresource show: machines of the pool, those on their way included.
     ///
     /// # Errors
     /// Nothing is lost: the next call tries again. An object that is gone is no error.
@@ -95,7 +123,7 @@ impl StatusWriter {
         &mut self,
         client: &Client,
         pool: &PoolName,
-        nodes: u32,
+        (nodes, policies): (u32, Vec<PolicyStatus>),
         found: Found<'_>,
         now: Timestamp,
     ) -> Result<Vec<Turn>, Error> {
@@ -105,7 +133,11 @@ impl StatusWriter {
             pool.as_str(),
             found,
             now,
-            |_, conditions| NodePoolStatus { nodes, conditions },
+            |before: NodePoolStatus, conditions| NodePoolStatus {
+                nodes,
+                policies: since_before(policies, &before.policies, now),
+                conditions,
+            },
         )
         .await
     }
@@ -380,6 +412,56 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
+    }
+
+    /// What stands of a policy that answers with this digest, at this second and with this error, after what stood before.
+    fn after(
+        before: &[PolicyStatus],
+        (second, digest, error): (i64, &str, Option<&str>),
+    ) -> Vec<PolicyStatus> {
+        let now = at(second);
+        let text = format!("{now:.0}");
+        let policy = PolicyStatus {
+            kind: "labels".to_owned(),
+            name: "mine".to_owned(),
+            digest: Some(digest.to_owned()),
+            since: text.clone(),
+            last_error: error.map(str::to_owned),
+            last_error_time: error.map(|_| text),
+            ..PolicyStatus::default()
+        };
+        since_before(vec![policy], before, now)
+    }
+
+    #[test]
+    fn the_last_error_of_a_policy_stays_and_is_written_at_most_every_ten_minutes() {
+        let mut stands = Vec::new();
+        let mut check = |found, expected: (i64, Option<(&str, i64)>)| {
+            stands = after(&stands, found);
+            let error = expected
+                .1
+                .map(|(text, second)| (text.to_owned(), format!("{:.0}", at(second))));
+            let PolicyStatus {
+                since,
+                last_error,
+                last_error_time,
+                ..
+            } = &stands[0];
+            assert_eq!(*since, format!("{:.0}", at(expected.0)), "{found:?}");
+            assert_eq!(
+                last_error.clone().zip(last_error_time.clone()),
+                error,
+                "{found:?}"
+            );
+        };
+        check((0, "a", None), (0, None));
+        check((10, "a", Some("x")), (0, Some(("x", 10))));
+        check((20, "a", Some("x")), (0, Some(("x", 10))));
+        check((30, "a", Some("y")), (0, Some(("x", 10))));
+        check((40, "a", None), (0, Some(("x", 10))));
+        check((700, "a", Some("y")), (0, Some(("y", 700))));
+        check((710, "b", None), (710, None));
+        check((720, "b", Some("y")), (710, Some(("y", 720))));
     }
 
     fn judged(status: ConditionStatus, reason: &'static str, passes: bool) -> Judgement {

@@ -6,15 +6,24 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::engine::{LoadError, UNPACKED_BYTES_MAX};
+use super::engine::{LoadError, UNPACKED_BYTES_MAX, printable};
 
-/// Unpacked bytes by policy name; a file that cannot be used is there with its reason.
-pub type PolicyFiles = BTreeMap<Arc<str>, Result<Arc<[u8]>, FilesError>>;
+/// Files by the name of their policy: that of the last directory first, then those of the same name in the directories before it.
+pub type PolicyFiles = BTreeMap<Arc<str>, Vec<PolicyFile>>;
+
+/// One file. One that cannot be used is there with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFile {
+    /// For people.
+    pub path: Arc<str>,
+    pub content: Result<Arc<[u8]>, FilesError>,
+}
 
 /// Policies in one directory, and their bytes together: a policy directory is no file store.
 const FILES_MAX: usize = 100;
@@ -40,7 +49,20 @@ pub enum FilesError {
     Load(#[from] LoadError),
 }
 
-/// The policy directories; a later one wins.
+#[cfg(any(test, feature = "lab"))]
+impl PolicyFile {
+    /// The only file of its name, which lies nowhere.
+    pub fn alone(bytes: &[u8]) -> Vec<Self> {
+        vec![Self {
+            path: "(in memory)".into(),
+            content: Ok(bytes.into()),
+        }]
+    }
+}
+
+type InDirectory = BTreeMap<Arc<str>, PolicyFile>;
+
+/// The policy directories; a later one wins, unless its file is refused.
 #[derive(Debug)]
 pub struct Directories(Vec<Directory>);
 
@@ -48,7 +70,7 @@ pub struct Directories(Vec<Directory>);
 struct Directory {
     path: PathBuf,
     /// What lay in it when it could be read last.
-    files: PolicyFiles,
+    files: InDirectory,
     /// It was not there, and that is said once.
     is_missed: bool,
 }
@@ -60,7 +82,7 @@ impl Directories {
                 .iter()
                 .map(|path| Directory {
                     path: path.clone(),
-                    files: PolicyFiles::new(),
+                    files: InDirectory::new(),
                     is_missed: false,
                 })
                 .collect(),
@@ -85,20 +107,23 @@ impl Directories {
                     if !*is_missed {
                         tracing::warn!(directory = %path.display(), "policy directory is not there; it is empty until it is");
                     }
-                    (*last, *is_missed) = (PolicyFiles::new(), true);
+                    (*last, *is_missed) = (InDirectory::new(), true);
                 }
                 Err(error) => {
                     tracing::warn!(directory = %path.display(), %error, "policy directory cannot be read; what was read last still counts");
                 }
             }
-            files.extend(last.clone());
+            for (name, file) in last {
+                let of_name = files.entry(name.clone()).or_default();
+                of_name.insert(0, file.clone());
+            }
         }
         files
     }
 }
 
 /// `None`: it is not there.
-fn read_directory(directory: &Path) -> io::Result<Option<PolicyFiles>> {
+fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
     if !directory.try_exists()? {
         return Ok(None);
     }
@@ -119,12 +144,13 @@ fn read_directory(directory: &Path) -> io::Result<Option<PolicyFiles>> {
     }
 }
 
-fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
+fn read_files(directory: &Path) -> io::Result<InDirectory> {
     let mut paths = fs::read_dir(directory)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
     paths.sort();
-    let mut files = PolicyFiles::new();
+    let mut files = InDirectory::new();
+    let mut misnamed = Vec::new();
     let mut bytes_left = TOTAL_BYTES_MAX;
     let mut paths_by_name = BTreeMap::<&str, &Path>::new();
     for path in &paths {
@@ -134,33 +160,54 @@ fn read_files(directory: &Path) -> io::Result<PolicyFiles> {
         let Some((name, packing)) = policy_name(file_name) else {
             continue;
         };
-        if let Some(first) = paths_by_name.insert(name, path) {
-            let error = FilesError::Twice {
-                first: first.display().to_string(),
-                second: path.display().to_string(),
-            };
-            files.insert(name.into(), Err(error));
+        let twice = paths_by_name.insert(name, path);
+        let legal = legal_name(name);
+        if legal != name {
+            misnamed.push((name, legal, path));
             continue;
         }
-        let mut file = match legal_name(name) {
-            legal if legal == name => read_file(path, packing),
-            legal => Err(FilesError::Name {
-                path: path.display().to_string(),
-                name: legal,
+        let read = match twice {
+            Some(first) => Err(FilesError::Twice {
+                first: shown(first),
+                second: shown(path),
             }),
+            None => read_file(path, packing),
         };
-        let size = file.as_ref().map_or(0, |bytes| bytes.len());
-        match bytes_left.checked_sub(size) {
-            Some(left) if files.len() < FILES_MAX => bytes_left = left,
-            _ => {
-                file = Err(FilesError::TooMany {
-                    path: path.display().to_string(),
-                })
+        let size = read.as_ref().map_or(0, |bytes| bytes.len());
+        let content = match bytes_left.checked_sub(size) {
+            Some(left) if files.len() < FILES_MAX => {
+                bytes_left = left;
+                read
             }
-        }
-        files.insert(name.into(), file);
+            _ => Err(FilesError::TooMany { path: shown(path) }),
+        };
+        files.insert(name.into(), file_at(path, content));
+    }
+    for (name, legal, path) in misnamed.into_iter().take(FILES_MAX) {
+        // A pool that uses the legal name is told what to rename, unless there is a file of that name.
+        let key = match files.contains_key(&*legal) {
+            true => printable(name, 63),
+            false => legal.clone(),
+        };
+        let error = FilesError::Name {
+            path: shown(path),
+            name: legal,
+        };
+        files.insert(key.into(), file_at(path, Err(error)));
     }
     Ok(files)
+}
+
+fn file_at(path: &Path, content: Result<Arc<[u8]>, FilesError>) -> PolicyFile {
+    PolicyFile {
+        path: shown(path).into(),
+        content,
+    }
+}
+
+/// Whoever makes a file chooses its name, and with it what stands in Events and logs.
+fn shown(path: &Path) -> String {
+    printable(&path.display().to_string(), 300)
 }
 
 #[derive(Clone, Copy)]
@@ -200,14 +247,14 @@ pub(crate) fn legal_name(name: &str) -> String {
 
 fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
     let read = |problem: String| FilesError::Read {
-        path: path.display().to_string(),
+        path: shown(path),
         problem,
     };
-    let file = fs::File::open(path).map_err(|problem| read(problem.to_string()))?;
+    let file = open(path).map_err(|problem| read(problem.to_string()))?;
     let bytes = unpacked(file, packing).map_err(|problem| match packing {
         Packing::None => read(problem),
         Packing::Gzip | Packing::Zstd => FilesError::Unpack {
-            path: path.display().to_string(),
+            path: shown(path),
             problem,
         },
     })?;
@@ -215,6 +262,19 @@ fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
         return Err(LoadError::TooBig.into());
     }
     Ok(bytes.into())
+}
+
+/// A regular file. Opening a FIFO would wait for somebody who writes to it, and a device may have no end.
+fn open(path: &Path) -> io::Result<fs::File> {
+    let mut options = fs::File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    }
 }
 
 /// At most a byte more than is allowed; the error is the reader's or the unpacker's.

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::crash_marks::CrashMarks;
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
+use super::schema;
 
 pub use self::reload::{Instead, Refusal, Reload, ReloadOutcome};
 
@@ -27,7 +28,7 @@ const FAILURES_MAX: u32 = 5;
 /// A policy that was given up for its time is tried again after this long: the machine may have been busy.
 const BUSY_PAUSE: Duration = Duration::from_mins(10);
 /// Uses and records that are remembered. Forgetting one costs a check of settings, or lets a failing policy fail five times more.
-const REMEMBERED_MAX: usize = 1000;
+const REMEMBERED_MAX: usize = 10_000;
 
 /// What the policies of one tick may use together. The call that uses the last instructions is not cut short; the one that uses the last of the time is. Where
 /// time stands still while they compute, as in simulation, instructions alone count.
@@ -77,7 +78,7 @@ struct State {
     /// Those asked so far.
     builtins: BTreeMap<&'static str, Module>,
     /// Modules from files, by name.
-    overrides: BTreeMap<Arc<str>, Module>,
+    overrides: BTreeMap<Arc<str>, Override>,
     /// What each file was when it was last looked at, good or bad.
     files: BTreeMap<Arc<str>, reload::Seen>,
     /// Modules of files that answer.
@@ -85,6 +86,13 @@ struct State {
     /// What each pool uses, as its last question said: a new file must work with it.
     uses: BTreeMap<(PoolName, PolicyKind), PolicyUse>,
     records: BTreeMap<(Digest, Arc<str>), Record>,
+}
+
+#[derive(Debug)]
+struct Override {
+    module: Module,
+    /// Where the file lies, for people.
+    path: Arc<str>,
 }
 
 /// How a module has done with some settings.
@@ -123,6 +131,24 @@ impl Record {
     }
 }
 
+/// What is wrong with the policies of pools, beside their files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unfit {
+    /// What they say of their settings, where they do not accept them.
+    pub settings: BTreeMap<(PoolName, PolicyKind), String>,
+    /// Why kproxide does not call them any more.
+    pub given_up: BTreeMap<(PoolName, PolicyKind), String>,
+}
+
+/// The module that answers for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answering {
+    pub version: String,
+    pub digest: Digest,
+    /// Where its file lies. `None`: it is built in.
+    pub file: Option<Arc<str>>,
+}
+
 /// Why the policy asked for gave no answer.
 enum Failure {
     /// The tick's time was up. That is not held against it: others may have used the time.
@@ -159,6 +185,10 @@ impl Library {
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
     pub fn facts(&self) -> BTreeMap<PolicyRef, PolicyFacts> {
+        Self::facts_of(&self.lock())
+    }
+
+    fn facts_of(state: &State) -> BTreeMap<PolicyRef, PolicyFacts> {
         let of = |name: Arc<str>, kind: PolicyKind, digest: Digest| {
             (PolicyRef { kind, name }, PolicyFacts { digest })
         };
@@ -166,7 +196,7 @@ impl Library {
         let mut facts: BTreeMap<PolicyRef, PolicyFacts> = builtins
             .map(|it| of(it.name.into(), kind(it.kind), it.sha256.into()))
             .collect();
-        for (name, module) in &self.lock().overrides {
+        for (name, Override { module, .. }) in &state.overrides {
             facts.retain(|policy, _| policy.name != *name);
             let kinds = module.kinds().into_iter();
             facts.extend(kinds.map(|kind| of(name.clone(), kind, module.digest().clone())));
@@ -174,12 +204,30 @@ impl Library {
         facts
     }
 
+    /// What answers for each name and kind now, for people.
+    pub fn answering(&self) -> BTreeMap<PolicyRef, Answering> {
+        let state = self.lock();
+        let facts = Self::facts_of(&state).into_iter();
+        let answering = facts.map(|(policy, PolicyFacts { digest })| {
+            let of_file = state.overrides.get(&policy.name);
+            let version = of_file.map(|it| it.module.info().version.clone());
+            let answering = Answering {
+                // Built-ins have that of the program.
+                version: version.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
+                digest,
+                file: of_file.map(|it| it.path.clone()),
+            };
+            (policy, answering)
+        });
+        answering.collect()
+    }
+
     /// Answers, by the policy asked for or by what stands in for it. Never fails: the answer says what went wrong.
     pub async fn ask(&self, question: &Question, budget: &mut Budget) -> Answer {
         if budget.is_used_up() {
             return deferred();
         }
-        self.note_use(question);
+        self.note_use(question.pool(), question.policy());
         let (digest, reason) = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
             Err(Failure::OutOfTime) => return deferred(),
@@ -225,7 +273,7 @@ impl Library {
             self.crash_marks.begin(&digest);
         }
         let call = async {
-            match self.check_settings(&module, settings).await {
+            match self.check_settings(&module, &policy.name, settings).await {
                 Ok(()) => Ok(self.engine.ask(&module, question).await),
                 // It is remembered, and costs no more calls.
                 Err(error) if error.is_deterministic() => Err(error),
@@ -295,8 +343,8 @@ impl Library {
         let builtin = kproxide_builtins::builtin(&policy.name);
         {
             let state = self.lock();
-            if let Some(module) = state.overrides.get(&policy.name) {
-                return Ok(module.clone());
+            if let Some(answering) = state.overrides.get(&policy.name) {
+                return Ok(answering.module.clone());
             }
             let seen = state.files.get(&policy.name);
             if builtin.is_none()
@@ -345,8 +393,13 @@ impl Library {
         Ok(module)
     }
 
-    /// Asks the module once what it thinks of settings. A verdict that another call might not give is not remembered.
-    async fn check_settings(&self, module: &Module, settings: &Arc<str>) -> Result<(), CallError> {
+    /// Asks the module once what it thinks of settings, and holds them against its schema. A verdict that another call might not give is not remembered.
+    async fn check_settings(
+        &self,
+        module: &Module,
+        name: &str,
+        settings: &Arc<str>,
+    ) -> Result<(), CallError> {
         let key = (module.digest().clone(), settings.clone());
         if let Some(checked) = self
             .lock()
@@ -356,7 +409,12 @@ impl Library {
         {
             return checked;
         }
-        let checked = self.engine.check_settings(module, settings.clone()).await;
+        let asked = self.engine.check_settings(module, name, settings.clone());
+        // The policy's own words are better than those of its schema.
+        let checked = asked.await.and_then(|()| {
+            schema::check(&module.info().settings_schema, settings)
+                .map_err(CallError::InvalidSettings)
+        });
         if checked
             .as_ref()
             .err()
@@ -375,9 +433,43 @@ impl Library {
         change(state.records.entry(key).or_default());
     }
 
-    fn note_use(&self, question: &Question) {
-        let policy = question.policy();
-        let key = (question.pool().clone(), policy.policy.kind);
+    /// What is wrong with what pools use. Settings are checked once, when they or the policy are new; where the budget ends, the rest waits for the next
+    /// time.
+    pub async fn judge(
+        &self,
+        pools: impl Iterator<Item = (PoolName, PolicyUse)>,
+        budget: &mut Budget,
+    ) -> Unfit {
+        let mut unfit = Unfit::default();
+        for (pool, used) in pools {
+            self.note_use(&pool, &used);
+            let PolicyUse { policy, settings } = &used;
+            let Ok(module) = self.module(policy).await else {
+                continue;
+            };
+            let key = (module.digest().clone(), settings.clone());
+            let given_up = self.lock().records.get(&key).and_then(Record::given_up);
+            if let Some(reason) = given_up {
+                unfit.given_up.insert((pool, policy.kind), reason);
+                continue;
+            }
+            if budget.is_used_up() || !module.kinds().contains(&policy.kind) {
+                continue;
+            }
+            let check = self.check_settings(&module, &policy.name, settings);
+            if let Some(Err(error)) = budget.time(check).await
+                && error.is_deterministic()
+            {
+                unfit
+                    .settings
+                    .insert((pool, policy.kind), error.to_string());
+            }
+        }
+        unfit
+    }
+
+    fn note_use(&self, pool: &PoolName, policy: &PolicyUse) {
+        let key = (pool.clone(), policy.policy.kind);
         let mut state = self.lock();
         if state.uses.get(&key) != Some(policy) {
             if state.uses.len() >= REMEMBERED_MAX {

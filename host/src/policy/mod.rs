@@ -16,6 +16,7 @@ pub(crate) mod fixtures;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod library;
+mod schema;
 mod self_test;
 mod watch;
 
@@ -23,6 +24,6 @@ pub use crash_marks::CrashMarks;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
 #[cfg(feature = "simulator")]
 pub(crate) use files::legal_name;
-pub use files::{Directories, FilesError, PolicyFiles};
-pub use library::{Budget, Instead, Library, Refusal, Reload, ReloadOutcome};
+pub use files::{Directories, FilesError, PolicyFile, PolicyFiles};
+pub use library::{Answering, Budget, Instead, Library, Refusal, Reload, ReloadOutcome, Unfit};
 pub use watch::watch_directories;

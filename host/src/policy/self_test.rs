@@ -9,21 +9,22 @@ use kproxide_planner::question::{
     RankQuestion, RemovableNode, Size,
 };
 
-use super::engine::{Engine, Module};
+use super::engine::{Engine, Module, tested};
 
 const GIB: u64 = 1 << 30;
 
-/// Asks the module one small question of this kind, twice.
+/// Asks the module one small question of this kind, twice. `name`: the file's, whatever the policy calls itself.
 ///
 /// # Errors
 /// Says what is wrong with its answer.
 pub(super) async fn run(
     engine: &Engine,
     module: &Module,
+    name: &str,
     kind: PolicyKind,
     settings: &Arc<str>,
 ) -> Result<(), String> {
-    let question = question(kind, module.info().name.as_str().into(), settings.clone());
+    let question = question(kind, tested(name), settings.clone());
     let first = engine.ask(module, &question).await;
     if let Err(error) = &first.result {
         return Err(format!("it fails its self-test: {error}"));

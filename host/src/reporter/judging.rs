@@ -15,7 +15,7 @@ use super::policies::Failures;
 use super::reasons::{self, Reason};
 use crate::kube::crd::ConditionStatus;
 use crate::kube::status::{Judgement, READY};
-use crate::policy::Refusal;
+use crate::policy::{Refusal, Unfit};
 
 pub(super) mod class;
 pub(super) mod cluster;
@@ -39,6 +39,7 @@ pub(crate) struct Known<'a> {
     /// Why files of join scripts cannot be read, by their paths.
     pub(crate) join_problems: &'a BTreeMap<Arc<str>, String>,
     pub(crate) refusals: &'a BTreeMap<Arc<str>, Refusal>,
+    pub(crate) unfit: &'a Unfit,
     pub(crate) failures: &'a Failures,
     pub(crate) frozen: Option<&'a str>,
     pub(crate) anchors: &'a [&'a AnchorReport],
@@ -70,6 +71,7 @@ pub(crate) fn judged(world: &World, known: &Known<'_>) -> Judged {
         classes: &classes,
         clusters: &clusters,
         refusals: known.refusals,
+        unfit: known.unfit,
         failures: known.failures,
         failing: &failing_pools(world),
         frozen: known.frozen,

@@ -4,18 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::{PoolFacts, PoolPolicies};
+use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies};
 use kproxide_planner::ids::PoolName;
-use kproxide_planner::report::PolicyFailure;
+use kproxide_planner::report::{PolicyFailure, Report};
 use kproxide_planner::world::World;
 
 use super::{Reporter, reasons};
+use crate::kube::convert::truncated;
+use crate::kube::crd::PolicyStatus;
 use crate::kube::events::{About, Event};
-use crate::policy::Refusal;
+use crate::policy::{Answering, Refusal, Unfit};
 
 /// The Event, and the reason of a pool that is not ready for it.
 const POLICY_FAILED: &str = reasons::POLICY_FAILED.word;
 const POLICY_REFUSED: &str = reasons::POLICY_REFUSED.word;
+
+/// The policies that failed in a tick, each with the last failure.
+pub(super) type Failed = BTreeMap<(PoolName, PolicyKind), String>;
+
+/// Those that another policy stood in for too.
+pub(super) fn failed(report: &Report) -> Failed {
+    let fallbacks = report.placements.iter().filter_map(|it| {
+        let key = (it.pool.clone(), PolicyKind::HostSelection);
+        Some((key, it.fallback.clone()?))
+    });
+    let failures = report.policy_failures.iter();
+    let failures = failures.map(|it| ((it.pool.clone(), it.policy.kind), it.reason.clone()));
+    failures.chain(fallbacks).collect()
+}
 
 /// What failed a pool, in one text: it is compared with what was said last.
 pub(super) type Failures = BTreeMap<PoolName, String>;
@@ -32,19 +48,75 @@ pub(super) fn by_pool(failures: &[PolicyFailure]) -> Failures {
     by_pool
 }
 
-/// The names of the policies that a pool uses.
-pub(super) fn used_by(pool: &PoolFacts) -> BTreeSet<&Arc<str>> {
+/// The policies that a pool uses, each with its field.
+pub(super) fn of_pool(pool: &PoolFacts) -> [(&'static str, &PolicyUse); 3] {
     let PoolPolicies {
         host_selection,
         scale_down,
         labels,
     } = &pool.policies;
-    [host_selection, scale_down, labels]
-        .map(|used| &used.policy.name)
-        .into()
+    [
+        ("hostSelection", host_selection),
+        ("scaleDown", scale_down),
+        ("labels", labels),
+    ]
+}
+
+/// The names of the policies that a pool uses.
+pub(super) fn used_by(pool: &PoolFacts) -> BTreeSet<&Arc<str>> {
+    of_pool(pool).map(|(_, used)| &used.policy.name).into()
+}
+
+/// What all pools use.
+pub(crate) fn used(world: &World) -> impl Iterator<Item = (PoolName, PolicyUse)> {
+    let of = |(name, pool)| of_pool(pool).map(|(_, used)| (PoolName::clone(name), used.clone()));
+    world.pools().iter().flat_map(of)
 }
 
 impl Reporter {
+    /// What is wrong with the policies of pools from now on, beside their files.
+    pub fn judge_policies(&mut self, unfit: Unfit) {
+        self.unfit = unfit;
+    }
+
+    /// What answers for which name from now on.
+    pub fn answering(&mut self, answering: BTreeMap<PolicyRef, Answering>) {
+        self.answering = answering;
+    }
+
+    /// The policies of a pool as its status shows them, each as if it were new now.
+    pub(super) fn shown(
+        &self,
+        name: &PoolName,
+        pool: &PoolFacts,
+        failed: &Failed,
+        now: Timestamp,
+    ) -> Vec<PolicyStatus> {
+        let shown = |(field, used): (&str, &PolicyUse)| {
+            let answering = self.answering.get(&used.policy);
+            let key = (name.clone(), used.policy.kind);
+            let refusal = self
+                .refusals
+                .get(&used.policy.name)
+                .map(ToString::to_string);
+            let unfit = self.unfit.settings.get(&key);
+            let error = refusal
+                .or_else(|| unfit.or(self.unfit.given_up.get(&key)).cloned())
+                .or_else(|| failed.get(&key).cloned());
+            PolicyStatus {
+                kind: field.to_owned(),
+                name: used.policy.name.to_string(),
+                version: answering.map(|it| it.version.clone()),
+                digest: answering.map(|it| format!("sha256:{}", it.digest)),
+                file: answering.and_then(|it| it.file.as_deref().map(str::to_owned)),
+                since: format!("{now:.0}"),
+                last_error_time: error.as_ref().map(|_| format!("{now:.0}")),
+                last_error: error.map(|it| truncated(&it, 1000)),
+            }
+        };
+        of_pool(pool).map(shown).into()
+    }
+
     /// Which files are refused from now on.
     pub fn refuse(&mut self, refusals: BTreeMap<Arc<str>, Refusal>) {
         self.refusals = refusals;

@@ -87,8 +87,8 @@ pub(crate) const POLICY_MISSING: Reason = lasting(
 );
 pub(crate) const POLICY_REFUSED: Reason = lasting(
     "PolicyRefused",
-    POOL,
-    "The file of a policy cannot be used. The message says why. Mount a file that works.",
+    "Ready and Degraded of NodePool",
+    "The file of a policy cannot be used. The message says why, and what decides now. Mount a file that works. Ready is False if no file of that name answers.",
 );
 pub(crate) const POLICY_FAILED: Reason = lasting(
     "PolicyFailed",
@@ -155,7 +155,7 @@ pub(crate) const CLUSTER_NOT_READY: Reason = lasting(
 pub(crate) const CLUSTERS_READY: Reason = lasting(
     "ClustersReady",
     "Degraded of NodePool",
-    "It has one ProxmoxCluster only, or each of them is Ready.",
+    "It has one ProxmoxCluster only, or each of them is Ready. The newest files of its policies answer.",
 );
 
 // NodeClass.

@@ -19,7 +19,7 @@ impl ReloadNews {
         match outcome {
             ReloadOutcome::Taken { digest, version } => Self {
                 result: "taken",
-                reason: Some("PolicyReloaded"),
+                reason: Some("PolicyLoaded"),
                 warning: false,
                 message: format!("policy {policy} is now version {version}, sha256:{digest}"),
             },

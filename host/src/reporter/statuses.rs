@@ -12,7 +12,7 @@ use kproxide_planner::world::World;
 
 use super::Reporter;
 use super::judging::{Judged, Known, judged};
-use super::policies::Failures;
+use super::policies::{Failed, Failures};
 use crate::chain::chain;
 use crate::kube::client::Client;
 use crate::kube::crd::{HypervisorStatus, ProxmoxClusterStatus};
@@ -47,13 +47,12 @@ impl Reporter {
     pub(super) async fn write_statuses(
         &mut self,
         kube: &Client,
-        failures: &Failures,
+        (failures, failed): (&Failures, &Failed),
         frozen: Option<&str>,
         anchors: &[&AnchorReport],
         world: &World,
         now: Timestamp,
     ) {
-        let refusals = self.refusals.clone();
         let Judged {
             clusters,
             classes,
@@ -64,7 +63,8 @@ impl Reporter {
                 key_problem: self.key_problem.as_ref(),
                 lacking: &self.lacking,
                 join_problems: &self.join_problems,
-                refusals: &refusals,
+                refusals: &self.refusals,
+                unfit: &self.unfit,
                 failures,
                 frozen,
                 anchors,
@@ -76,7 +76,9 @@ impl Reporter {
             let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
             let judgements = pools.get(name).map_or(&[][..], Vec::as_slice);
             let found = of(&facts.existence, judgements);
-            let turns = self.statuses.pool(kube, name, nodes, found, now).await;
+            let policies = self.shown(name, facts, failed, now);
+            let seen = (nodes, policies);
+            let turns = self.statuses.pool(kube, name, seen, found, now).await;
             self.turned(About::pool(name, &facts.existence.uid), turns);
         }
         for (name, facts) in world.classes() {

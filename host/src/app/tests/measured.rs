@@ -16,7 +16,7 @@ use super::degraded::{HOUR, running, scale, wide};
 use crate::config::Config;
 use crate::lab::{Lab, config};
 use crate::metrics::Metrics;
-use crate::policy::PolicyFiles;
+use crate::policy::{PolicyFile, PolicyFiles};
 use stage::{MINUTE, Samples, Series, Stage, labels, metric, sampled, values};
 
 const CLAIMS: &str = "nodeclaims.kproxide.dev";
@@ -51,9 +51,9 @@ async fn eventful() -> Samples {
             let hostile = kproxide_builtins::HOSTILE.iter();
             let hostile = hostile.clone().find(|it| it.name == "hostile-scale-down");
             let files: PolicyFiles = [
-                ("down".into(), Ok(hostile.unwrap().wasm.into())),
-                ("broken".into(), Ok(b"not wasm"[..].into())),
-                ("torn".into(), Ok(b"nor this"[..].into())),
+                ("down".into(), PolicyFile::alone(hostile.unwrap().wasm)),
+                ("broken".into(), PolicyFile::alone(b"not wasm")),
+                ("torn".into(), PolicyFile::alone(b"nor this")),
             ]
             .into();
             host.policy_files.send(files).await.unwrap();

@@ -11,7 +11,7 @@ use super::DemoError;
 use super::story::{Audience, Said, Seen, Story, What, machines};
 use super::world::{self, APP, Load, Policy};
 use crate::lab::{self, HostHandle, Lab};
-use crate::policy::PolicyFiles;
+use crate::policy::{PolicyFile, PolicyFiles};
 
 /// Nothing in the script takes longer in its own time; what does has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60 * 60);
@@ -102,8 +102,8 @@ impl<A: Audience> Stage<'_, A> {
         self.scene(&format!(
             "The policy becomes {swapped}, and 20 pods arrive: {effect}."
         ))?;
-        let module = kproxide_builtins::builtin(swapped).map(|builtin| Arc::from(builtin.wasm));
-        files.extend(module.map(|module| (Arc::from(policy.name.as_str()), Ok(module))));
+        let file = kproxide_builtins::builtin(swapped).map(|it| PolicyFile::alone(it.wasm));
+        files.extend(file.map(|file| (Arc::from(policy.name.as_str()), file)));
         self.hand_over(&files).await?;
         scale(lab, 50);
         self.until("every pod runs", || pods_run(lab, 50)).await?;

@@ -212,7 +212,7 @@ impl Story {
             let (name, reason) = about(event);
             self.seen.rejected +=
                 u32::try_from(note.matches("; not on ").count()).unwrap_or(u32::MAX);
-            if reason == "PolicyReloaded" {
+            if reason == "PolicyLoaded" {
                 self.seen.reloads += 1;
             }
             match kind {

@@ -1,7 +1,6 @@
 //! What there is: three hypervisors, a small k3s with its usual add-ons, one pool.
 
 use std::fs;
-use std::sync::Arc;
 
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
@@ -9,7 +8,7 @@ use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, Setting};
-use crate::policy::{FilesError, PolicyFiles, legal_name};
+use crate::policy::{PolicyFile, PolicyFiles, legal_name};
 
 /// The pool's name.
 pub(super) const POOL: &str = "workers";
@@ -56,9 +55,8 @@ pub(super) fn policy(text: &str) -> Result<Policy, String> {
             .unwrap_or(text)
             .trim_end_matches(".wasm"),
     );
-    let module: Result<Arc<[u8]>, FilesError> = Ok(bytes.into());
     Ok(Policy {
-        files: PolicyFiles::from([(name.as_str().into(), module)]),
+        files: PolicyFiles::from([(name.as_str().into(), PolicyFile::alone(&bytes))]),
         name,
     })
 }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::doctor::{Level, Values, examine};
 use crate::lab::{EPOCH, config};
-use crate::policy::PolicyFiles;
+use crate::policy::{PolicyFile, PolicyFiles};
 
 /// One defect: how it comes about, what doctor says, and what mends it.
 struct Defect {
@@ -424,8 +424,7 @@ async fn a_world_in_which_kproxide_runs_machines_has_no_finding() {
 #[tokio::test(start_paused = true)]
 async fn a_policy_file_that_cannot_be_used_is_told() {
     let ward = Ward::new();
-    let text: std::sync::Arc<[u8]> = b"no WebAssembly"[..].into();
-    let files = [("mine".into(), Ok(text))];
+    let files = [("mine".into(), PolicyFile::alone(b"no WebAssembly"))];
     ward.policies.sync(files.into()).await;
     let uses = json!({ "policies": { "hostSelection": { "use": "mine" } } });
     ward.edit("nodepools/workers", uses);

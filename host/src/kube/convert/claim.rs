@@ -79,7 +79,7 @@ pub(crate) fn status_object(status: &ClaimStatus, generation: Option<i64>) -> Ma
 }
 
 /// The schema bounds these texts in characters.
-pub(in crate::kube) fn truncated(text: &str, longest: usize) -> String {
+pub(crate) fn truncated(text: &str, longest: usize) -> String {
     text.chars().take(longest).collect()
 }
 

@@ -23,7 +23,7 @@ pub use pool::pool_facts;
 
 #[cfg(test)]
 pub(super) use claim::tests as tests_support;
-pub(super) use claim::truncated;
+pub(crate) use claim::truncated;
 pub(super) use node::{disruption_budget_facts, node_facts, volume_attachment_facts};
 pub(super) use pod::{annotation, daemon_set_facts, object_key, pod_facts};
 pub(super) use storage::{

@@ -326,6 +326,37 @@ pub struct Headroom {
     pub pods: Option<u32>,
 }
 
+/// A policy of the pool, and what answers for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyStatus {
+    /// hostSelection, scaleDown or labels.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Its name, as in spec.policies.
+    pub name: String,
+    /// The version that it gives itself. None: nothing of that name answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// SHA-256 of its bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Where kproxide has read it. None: it is built in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Since when these bytes answer under this name.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
+    /// What went wrong last with these bytes, or with the file that should have replaced them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub last_error: Option<String>,
+    /// When that was first seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub last_error_time: Option<String>,
+}
+
 /// How many Nodes there are, and whether the pool can be used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -333,8 +364,12 @@ pub struct NodePoolStatus {
     /// Machines of the pool, including those that are still being launched.
     #[serde(default)]
     pub nodes: u32,
+    /// The policies that answer for it, by their fields in spec.policies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
+    pub policies: Vec<PolicyStatus>,
     /// Ready, with the reason if not. Paused. LimitReached: one more machine would pass a limit. Degraded: it can use only
-    /// some of its ProxmoxClusters.
+    /// some of its ProxmoxClusters, or an older file of a policy answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,

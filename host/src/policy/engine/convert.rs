@@ -22,21 +22,32 @@ const REASON_BYTES_MAX: usize = 300;
 const DECORATIONS_MAX: usize = 64;
 const ANNOTATION_BYTES_MAX: usize = 4096;
 
-/// Text from a policy, made safe to print: what would move the cursor, break the line or turn the direction of reading becomes a space; cut at a
-/// character boundary.
+/// Text from a policy, made safe to print: what cannot be seen, such as marks that move the cursor, turn the direction of reading or hide text, becomes a
+/// space; cut at a character boundary.
 pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
     let text = &text[..text.floor_char_boundary(bytes_max)];
-    text.chars()
-        .map(|c| if is_disruptive(c) { ' ' } else { c })
-        .collect::<String>()
-        .trim()
-        .to_owned()
+    // Nearly all texts are such.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.trim().to_owned();
+    }
+    let shown = text.chars().map(|c| if is_visible(c) { c } else { ' ' });
+    shown.collect::<String>().trim().to_owned()
 }
 
-fn is_disruptive(c: char) -> bool {
-    // Separators of lines and paragraphs; the marks that embed, override or isolate a direction.
-    c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+fn is_visible(c: char) -> bool {
+    // Letters and marks without a shape: variation selectors, fillers, the blank of Braille.
+    let is_blank = matches!(
+        c,
+        '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
+    );
+    if c.is_ascii() || is_blank {
+        return matches!(c, ' '..='~');
+    }
+    // The standard library escapes what Unicode calls a control, a format, a separator, private or unassigned. An accent it leaves alone behind a letter.
+    let mut behind_a_letter = [b'a', 0, 0, 0, 0];
+    let end = 1 + c.encode_utf8(&mut behind_a_letter[1..]).len();
+    str::from_utf8(&behind_a_letter[..end]).is_ok_and(|text| text.escape_debug().count() == 2)
 }
 
 pub(super) fn refused(error: types::PolicyError) -> Result<AnswerBody, CallError> {

@@ -218,18 +218,19 @@ impl Engine {
         Ok(module)
     }
 
-    /// Asks the policy whether it accepts these settings.
+    /// Asks the policy whether it accepts these settings. `name`: whose its lines in the log are, beside that they are of a test.
     ///
     /// # Errors
     /// It does not, or it failed.
     pub async fn check_settings(
         &self,
         module: &Module,
+        name: &str,
         settings: Arc<str>,
     ) -> Result<(), CallError> {
-        let (engine, module) = (self.clone(), module.clone());
+        let (engine, module, name) = (self.clone(), module.clone(), tested(name));
         let checked = self
-            .run(move || store::check_settings(&engine, &module, &settings))
+            .run(move || store::check_settings(&engine, &module, name, &settings))
             .await;
         checked.unwrap_or_else(|lost| Err(CallError::Lost(lost)))
     }
@@ -262,6 +263,11 @@ impl Engine {
                 .map_err(|error| error.to_string()),
         }
     }
+}
+
+/// A policy's name in the lines that it logs while it is only tested.
+pub(crate) fn tested(name: &str) -> Arc<str> {
+    format!("{name} (test)").into()
 }
 
 #[cfg(test)]

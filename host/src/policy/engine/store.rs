@@ -189,9 +189,10 @@ pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Store<State> {
 pub(super) fn check_settings(
     engine: &Engine,
     module: &Module,
+    name: Arc<str>,
     settings: &str,
 ) -> Result<(), CallError> {
-    let mut store = store(engine, module.0.info.name.as_str().into());
+    let mut store = store(engine, name);
     let compiled = &module.0;
     let answer = if let Some(pre) = &compiled.host_selection {
         pre.instantiate(&mut store)

@@ -158,7 +158,7 @@ async fn settings_are_accepted_or_refused_with_the_field() {
     let module = crate::policy::fixtures::module("hostile");
     let check = async |settings: &str| {
         engine()
-            .check_settings(&module, settings.into())
+            .check_settings(&module, "mine", settings.into())
             .await
             .map_err(|error| error.to_string())
     };

@@ -7,6 +7,14 @@ fn read(folder: &Path) -> PolicyFiles {
     Directories::new(&[folder.to_path_buf()]).read()
 }
 
+/// What the file of the last directory holds.
+fn content(files: &PolicyFiles, name: &str) -> Result<Vec<u8>, String> {
+    let content = files[name][0].content.clone();
+    content
+        .map(|bytes| bytes.to_vec())
+        .map_err(|error| error.to_string())
+}
+
 fn names(files: &PolicyFiles) -> Vec<&str> {
     files.keys().map(|name| &**name).collect()
 }
@@ -31,7 +39,7 @@ fn f92_a_configmap_mount_is_read_through_its_swap() {
     };
     swap("..1", b"one");
     symlink("..data/mine.wasm", mount.path().join("mine.wasm")).unwrap();
-    let mine = || read(mount.path())["mine"].clone().unwrap().to_vec();
+    let mine = || content(&read(mount.path()), "mine").unwrap();
     assert_eq!(mine(), b"one");
     swap("..2", b"two");
     assert_eq!(mine(), b"two");
@@ -41,8 +49,12 @@ fn f92_a_configmap_mount_is_read_through_its_swap() {
 fn a_name_that_no_pool_can_give_is_refused_with_one_that_it_can() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("my_Policy.wasm"), b"").unwrap();
+    let said = content(&read(folder.path()), "my-policy").unwrap_err();
+    assert!(said.ends_with("rename it my-policy.wasm"), "{said}");
+    fs::write(folder.path().join("my-policy.wasm"), b"good").unwrap();
     let files = read(folder.path());
-    let said = files["my_Policy"].as_ref().unwrap_err().to_string();
+    assert_eq!(content(&files, "my-policy").unwrap(), b"good");
+    let said = content(&files, "my_Policy").unwrap_err();
     assert!(said.ends_with("rename it my-policy.wasm"), "{said}");
     for (name, legal) in [("spread", "spread"), ("_x_", "x"), ("é", "policy")] {
         assert_eq!(legal_name(name), legal);
@@ -72,8 +84,8 @@ fn f94_packed_files_are_unpacked_and_other_files_are_none_of_ours() {
     }
     let files = read(folder.path());
     assert_eq!(names(&files), ["gzipped", "plain", "zstd"]);
-    for (name, bytes) in &files {
-        assert_eq!(bytes.as_deref().unwrap(), name.as_bytes());
+    for name in names(&files) {
+        assert_eq!(content(&files, name).unwrap(), name.as_bytes());
     }
 }
 
@@ -90,9 +102,10 @@ fn f93_a_file_that_cannot_be_used_is_there_with_its_reason() {
     gzip(&path("twice.wasm.gz"), b"b");
 
     let at = folder.path().display().to_string();
-    let said: Vec<String> = read(folder.path())
-        .into_values()
-        .map(|file| file.unwrap_err().to_string().replace(&at, "DIR"))
+    let files = read(folder.path());
+    let said: Vec<String> = names(&files)
+        .into_iter()
+        .map(|name| content(&files, name).unwrap_err().replace(&at, "DIR"))
         .collect();
     assert_eq!(
         said,
@@ -101,7 +114,7 @@ fn f93_a_file_that_cannot_be_used_is_there_with_its_reason() {
             "it has more than 4194304 bytes unpacked, which is the most that is loaded",
             "DIR/cut.wasm.gz cannot be unpacked: unexpected end of file",
             "DIR/cut2.wasm.zst cannot be unpacked: FrameDescriptorReadError(Error { kind: UnexpectedEof, message: \"failed to fill whole buffer\" })",
-            "DIR/folder.wasm cannot be read: Is a directory (os error 21)",
+            "DIR/folder.wasm cannot be read: it is no regular file",
             "DIR/twice.wasm and DIR/twice.wasm.gz are both of this policy: remove one",
         ]
     );
@@ -115,13 +128,14 @@ fn a_directory_is_no_file_store() {
     }
     let files = read(folder.path());
     assert_eq!(
-        files.values().filter(|file| file.is_ok()).count(),
+        names(&files)
+            .into_iter()
+            .filter(|it| content(&files, it).is_ok())
+            .count(),
         FILES_MAX
     );
-    let error = files["p100"]
-        .as_ref()
+    let error = content(&files, "p100")
         .unwrap_err()
-        .to_string()
         .replace(&folder.path().display().to_string(), "DIR");
     assert_eq!(
         error,
@@ -137,13 +151,13 @@ fn the_later_directory_wins_and_one_that_is_not_there_is_empty() {
     fs::write(second.path().join("b.wasm"), b"second").unwrap();
     let paths = [first.path(), second.path(), Path::new("/not/there")].map(Path::to_path_buf);
     let files = Directories::new(&paths).read();
-    let texts: Vec<_> = files
+    let texts = files
         .values()
-        .map(|file| file.as_deref().unwrap())
-        .collect();
+        .flatten()
+        .map(|file| file.content.as_deref().unwrap());
     assert_eq!(
-        (names(&files), texts),
-        (vec!["a", "b"], vec![&b"first"[..], b"second"])
+        (names(&files), texts.collect::<Vec<_>>()),
+        (vec!["a", "b"], vec![&b"first"[..], b"second", b"first"])
     );
 }
 
@@ -167,4 +181,46 @@ fn f92_a_directory_that_cannot_be_read_is_as_it_was_and_one_that_is_gone_is_empt
 
     fs::rename(&aside, &path).unwrap();
     assert_eq!(directories.read(), before);
+}
+
+/// Opening one waited for a writer, and planning with it.
+#[test]
+fn w14_a_fifo_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("pipe.wasm");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("zero.wasm")).unwrap();
+    std::os::unix::fs::symlink("other.txt", folder.path().join("linked.wasm")).unwrap();
+    fs::write(folder.path().join("other.txt"), b"bytes").unwrap();
+    let files = read(folder.path());
+    for name in ["pipe", "zero"] {
+        let said = content(&files, name).unwrap_err();
+        assert!(
+            said.ends_with("cannot be read: it is no regular file"),
+            "{said}"
+        );
+    }
+    assert_eq!(content(&files, "linked").unwrap(), b"bytes");
+}
+
+#[test]
+fn w15_the_name_of_a_file_can_be_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = [
+        "\u{1b}[31mred.wasm",
+        "\u{202e}turned.wasm",
+        "hid\u{200b}den.wasm",
+    ];
+    for name in names {
+        fs::write(folder.path().join(name), b"").unwrap();
+    }
+    for (name, files) in read(folder.path()) {
+        let said = files[0].content.clone().unwrap_err().to_string();
+        let texts = [&*name, &*files[0].path, &said];
+        assert!(
+            !texts.concat().contains(['\u{1b}', '\u{202e}', '\u{200b}']),
+            "{texts:?}"
+        );
+    }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use kproxide_planner::facts::{PolicyKind, PolicyUse};
 use kproxide_planner::ids::{Digest, PoolName};
 
-use super::{Library, kind};
+use super::{Library, Override, kind};
 use crate::policy::engine::{CallError, Module, digest, printable};
-use crate::policy::files::{FilesError, PolicyFiles};
+use crate::policy::files::{FilesError, PolicyFile, PolicyFiles};
 use crate::policy::self_test;
 
 /// Settings are shown to this length.
@@ -45,6 +45,8 @@ pub struct Refusal {
 pub enum Instead {
     /// The file before it.
     LastGood,
+    /// The file of that name in an earlier directory.
+    Earlier,
     Builtin,
     Nothing,
 }
@@ -58,6 +60,7 @@ impl fmt::Display for Refusal {
         } = self;
         let instead = match instead {
             Instead::LastGood => "the last good one stays",
+            Instead::Earlier => "the file of that name in an earlier policy directory answers",
             Instead::Builtin => "the built-in of that name answers",
             Instead::Nothing => "nothing else has that name",
         };
@@ -68,16 +71,24 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A file as it was when it was last looked at.
+/// The files of a name as they were when they were last looked at.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    content: Result<Digest, FilesError>,
+    /// That of the last directory first.
+    contents: Vec<Result<Digest, FilesError>>,
     /// How the pools used it then: a file is no better the second time, unless they use it in another way.
     uses: Vec<(PoolName, PolicyUse)>,
+    /// Why that of the last directory is refused.
     refused: Option<String>,
 }
 
 impl Seen {
+    /// Whether the module that answers is of an earlier directory.
+    fn is_earlier(&self, module: &Module) -> bool {
+        let mut earlier = self.contents.iter().skip(1).flatten();
+        self.refused.is_some() && earlier.any(|digest| digest == module.digest())
+    }
+
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
     }
@@ -87,13 +98,12 @@ impl Library {
     /// Takes what lies in the policy directories now. Returns what changed since the last time.
     pub async fn sync(&self, files: PolicyFiles) -> Vec<Reload> {
         let mut reloads = Vec::new();
-        for (name, file) in &files {
-            if let Some(outcome) = self.sync_file(name, file).await {
-                reloads.push(Reload {
-                    policy: name.clone(),
-                    outcome,
-                });
-            }
+        for (name, files) in &files {
+            let outcomes = self.sync_files(name, files).await;
+            reloads.extend(outcomes.into_iter().map(|outcome| Reload {
+                policy: name.clone(),
+                outcome,
+            }));
         }
         let mut state = self.lock();
         let gone: Vec<_> = state
@@ -116,7 +126,7 @@ impl Library {
         let answering: BTreeSet<_> = state
             .overrides
             .values()
-            .map(|module| module.digest().clone())
+            .map(|it| it.module.digest().clone())
             .collect();
         state
             .compiled
@@ -128,8 +138,11 @@ impl Library {
     pub fn refusals(&self) -> BTreeMap<Arc<str>, Refusal> {
         let state = self.lock();
         let refused = state.files.iter().filter_map(|(name, seen)| {
-            let instead = if state.overrides.contains_key(name) {
-                Instead::LastGood
+            let instead = if let Some(answering) = state.overrides.get(name) {
+                match seen.is_earlier(&answering.module) {
+                    true => Instead::Earlier,
+                    false => Instead::LastGood,
+                }
             } else if kproxide_builtins::builtin(name).is_some() {
                 Instead::Builtin
             } else {
@@ -145,64 +158,94 @@ impl Library {
         refused.collect()
     }
 
-    /// `None`: nothing new about it.
-    async fn sync_file(
-        &self,
-        name: &Arc<str>,
-        file: &Result<Arc<[u8]>, FilesError>,
-    ) -> Option<ReloadOutcome> {
-        let content = file
-            .as_ref()
-            .map(|bytes| digest(bytes))
-            .map_err(Clone::clone);
+    /// What is new about the files of a name.
+    async fn sync_files(&self, name: &Arc<str>, files: &[PolicyFile]) -> Vec<ReloadOutcome> {
+        let content = |file: &PolicyFile| match &file.content {
+            Ok(bytes) => Ok(digest(bytes)),
+            Err(error) => Err(error.clone()),
+        };
+        let contents: Vec<_> = files.iter().map(content).collect();
         let uses = self.uses_of(name);
-        let refused_before = {
+        let (refused_before, keeps_last_good) = {
             let state = self.lock();
-            match state.files.get(name) {
-                Some(seen)
-                    if seen.content == content && (seen.refused.is_none() || seen.uses == uses) =>
-                {
-                    return None;
-                }
-                Some(seen) if seen.content == content => seen.refused.clone(),
-                _ => None,
+            let seen = state.files.get(name);
+            if let Some(seen) = seen
+                && seen.contents == contents
+                && (seen.refused.is_none() || seen.uses == uses)
+            {
+                return Vec::new();
             }
+            let is_same = |seen: &&Seen| seen.contents.first() == contents.first();
+            let answering = state.overrides.get(name);
+            (
+                seen.filter(is_same).and_then(|seen| seen.refused.clone()),
+                answering.is_some_and(|it| seen.is_none_or(|seen| !seen.is_earlier(&it.module))),
+            )
         };
-        let tried = match (&content, file) {
-            (Ok(digest), Ok(bytes)) => match self.crash_marks.verdict(digest) {
-                Some(reason) => Err(reason),
-                None => {
-                    self.crash_marks.begin(digest);
-                    let tried = self.try_file(name, digest, bytes, &uses).await;
-                    self.crash_marks.end(digest);
-                    tried
+        let mut refused = None;
+        let mut taken = None;
+        for (content, file) in contents.iter().zip(files) {
+            let tried = match (content, &file.content) {
+                (Ok(digest), Ok(bytes)) => self.try_marked(name, digest, bytes, &uses).await,
+                (_, Err(error)) | (Err(error), _) => Err(error.to_string()),
+            };
+            match tried {
+                Ok(module) => {
+                    taken = Some((module, file.path.clone()));
+                    break;
                 }
-            },
-            (_, Err(error)) | (Err(error), _) => Err(error.to_string()),
-        };
-        let refused = tried.as_ref().err().cloned();
-        let is_known = refused.is_some() && refused == refused_before;
+                Err(reason) => {
+                    refused.get_or_insert(reason);
+                    if keeps_last_good {
+                        break;
+                    }
+                }
+            }
+        }
+        let mut outcomes = Vec::new();
+        if let Some(reason) = &refused
+            && refused != refused_before
+        {
+            outcomes.push(ReloadOutcome::Refused(reason.clone()));
+        }
         let mut state = self.lock();
-        state.files.insert(
-            name.clone(),
-            Seen {
-                content,
-                uses,
-                refused,
-            },
-        );
-        match tried {
-            Ok(module) => {
-                let digest = module.digest().clone();
-                // What these bytes did before they were replaced is not held against them.
+        let is_refused = refused.is_some();
+        let seen = Seen {
+            contents,
+            uses,
+            refused,
+        };
+        state.files.insert(name.clone(), seen);
+        if let Some((module, path)) = taken {
+            let digest = module.digest().clone();
+            let before = state.overrides.get(name);
+            let is_same = before.is_some_and(|it| *it.module.digest() == digest);
+            // What these bytes did before they were replaced is not held against them.
+            if !(is_same && is_refused) {
                 state.records.retain(|(of, _), _| *of != digest);
                 let version = module.info().version.clone();
-                state.overrides.insert(name.clone(), module);
-                Some(ReloadOutcome::Taken { digest, version })
+                outcomes.push(ReloadOutcome::Taken { digest, version });
             }
-            Err(_) if is_known => None,
-            Err(reason) => Some(ReloadOutcome::Refused(reason)),
+            let module = Override { module, path };
+            state.overrides.insert(name.clone(), module);
         }
+        outcomes
+    }
+
+    async fn try_marked(
+        &self,
+        name: &Arc<str>,
+        digest: &Digest,
+        bytes: &Arc<[u8]>,
+        uses: &[(PoolName, PolicyUse)],
+    ) -> Result<Module, String> {
+        if let Some(reason) = self.crash_marks.verdict(digest) {
+            return Err(reason);
+        }
+        self.crash_marks.begin(digest);
+        let tried = self.try_file(name, digest, bytes, uses).await;
+        self.crash_marks.end(digest);
+        tried
     }
 
     async fn try_file(
@@ -232,7 +275,7 @@ impl Library {
                     policy.kind.as_str()
                 ));
             }
-            self.check_settings(&module, settings)
+            self.check_settings(&module, name, settings)
                 .await
                 .map_err(|error| {
                     format!(
@@ -242,7 +285,7 @@ impl Library {
                 })?;
         }
         for kind in kinds {
-            self.test_file(&module, kind, uses).await?;
+            self.test_file(&module, name, kind, uses).await?;
         }
         Ok(module)
     }
@@ -252,6 +295,7 @@ impl Library {
     async fn test_file(
         &self,
         module: &Module,
+        name: &str,
         kind: PolicyKind,
         uses: &[(PoolName, PolicyUse)],
     ) -> Result<(), String> {
@@ -262,14 +306,14 @@ impl Library {
         let used: BTreeSet<Arc<str>> = used.collect();
         if used.is_empty() {
             let defaults: Arc<str> = "".into();
-            return match self.check_settings(module, &defaults).await {
-                Ok(()) => self_test::run(&self.engine, module, kind, &defaults).await,
+            return match self.check_settings(module, name, &defaults).await {
+                Ok(()) => self_test::run(&self.engine, module, name, kind, &defaults).await,
                 Err(CallError::InvalidSettings(_)) => Ok(()),
                 Err(error) => Err(format!("it fails its self-test: {error}")),
             };
         }
         for settings in &used {
-            self_test::run(&self.engine, module, kind, settings).await?;
+            self_test::run(&self.engine, module, name, kind, settings).await?;
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ mod watched;
 use kproxide_planner::question::{RankQuestion, Ranking};
 
 use super::*;
-use crate::policy::fixtures::{self, embedded, engine, question, wasm};
-use crate::policy::{FilesError, PolicyFiles};
+use crate::policy::fixtures::{self, embedded, engine, question};
+use crate::policy::{FilesError, PolicyFile, PolicyFiles};
 
 /// On the engine of all tests, so that what it compiles is soon compiled.
 fn library() -> Library {
@@ -32,7 +32,7 @@ async fn with_files(names: &[(&str, &str)]) -> Library {
 fn files(names: &[(&str, &str)]) -> PolicyFiles {
     names
         .iter()
-        .map(|(name, of)| (Arc::from(*name), Ok(wasm(of))))
+        .map(|(name, of)| (Arc::from(*name), PolicyFile::alone(embedded(of).wasm)))
         .collect()
 }
 

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kproxide_planner::facts::{PoolFacts, PoolPolicies};
+use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts};
 use kproxide_planner::ids::{ClassName, ClusterName, PoolName};
 use kproxide_planner::planning::{addresses_used_up, limit_reached};
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit};
 use kproxide_planner::world::World;
 
-use super::super::policies::Failures;
+use super::super::policies::{self, Failures};
 use super::super::reasons::{self, Reason};
 use super::{
     DEGRADED, LIMIT_REACHED, PAUSED, holds, is_down, is_ready, listed, not_ready, ready, together,
     unknown, uses,
 };
 use crate::kube::status::Judgement;
-use crate::policy::{Instead, Refusal};
+use crate::policy::{Instead, Refusal, Unfit};
 
 /// What is known of everything that pools use.
 pub(in crate::reporter) struct Around<'a> {
@@ -24,6 +24,7 @@ pub(in crate::reporter) struct Around<'a> {
     pub(in crate::reporter) classes: &'a BTreeMap<ClassName, Judgement>,
     pub(in crate::reporter) clusters: &'a BTreeMap<ClusterName, Judgement>,
     pub(in crate::reporter) refusals: &'a BTreeMap<Arc<str>, Refusal>,
+    pub(in crate::reporter) unfit: &'a Unfit,
     pub(in crate::reporter) failures: &'a Failures,
     /// Pools whose last launches failed, each with the last failure.
     pub(in crate::reporter) failing: &'a BTreeMap<PoolName, String>,
@@ -110,52 +111,70 @@ fn settings(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Ju
             )
         });
     }
-    let (reason, text) = missing(name, pool, world, around.refusals)?;
-    Some(not_ready(reason, text))
-}
-
-/// What the pool names but does not exist. A missing policy may not stop the pool, but its owner wanted that policy.
-fn missing(
-    name: &PoolName,
-    pool: &PoolFacts,
-    world: &World,
-    refusals: &BTreeMap<Arc<str>, Refusal>,
-) -> Option<(&'static Reason, String)> {
     let clusters = &mut pool.clusters.iter();
     if let Some(gone) = clusters.find(|cluster| !world.clusters().contains_key(*cluster)) {
-        return Some((
+        return Some(not_ready(
             &reasons::CLUSTER_MISSING,
             format!(
                 "spec.clusters: there is no ProxmoxCluster {gone}; create it or correct the name in NodePool {name}"
             ),
         ));
     }
-    let PoolPolicies {
-        host_selection,
-        scale_down,
-        labels,
-    } = &pool.policies;
-    [
-        ("hostSelection", host_selection),
-        ("scaleDown", scale_down),
-        ("labels", labels),
-    ]
-    .into_iter()
-    .find(|(_, used)| !world.policies().contains_key(&used.policy))
-    .map(|(field, used)| {
-        let refusal = refusals.get(&used.policy.name);
-        if let Some(refusal) = refusal.filter(|refusal| refusal.instead == Instead::Nothing) {
-            let text = format!("spec.policies.{field}: {refusal}");
-            return (&reasons::POLICY_REFUSED, text);
-        }
-        let text = format!(
-            "spec.policies.{field}: there is no {} policy {}; mount {}.wasm or correct the name in NodePool {name}",
-            used.policy.kind.as_str(),
-            used.policy.name,
-            used.policy.name
-        );
-        (&reasons::POLICY_MISSING, text)
-    })
+    let wrong = policies::of_pool(pool).into_iter();
+    let wrong: Vec<_> = wrong
+        .filter_map(|(field, used)| {
+            let (reason, text) = policy(name, used, around)?;
+            Some((reason, format!("spec.policies.{field}{text}")))
+        })
+        .collect();
+    let (reason, _) = wrong.first()?;
+    let texts = wrong.iter().map(|(_, text)| text.clone());
+    Some(not_ready(reason, together(texts)))
+}
+
+/// What is wrong with a policy of the pool. That may not stop the pool, but its owner wanted that policy.
+fn policy(
+    pool: &PoolName,
+    used: &PolicyUse,
+    around: &Around<'_>,
+) -> Option<(&'static Reason, String)> {
+    let PolicyRef { kind, name } = &used.policy;
+    let refusal = around.refusals.get(name);
+    let is_replaced = |it: &&Refusal| matches!(it.instead, Instead::Nothing | Instead::Builtin);
+    if let Some(refusal) = refusal.filter(is_replaced) {
+        return Some((&reasons::POLICY_REFUSED, format!(": {refusal}")));
+    }
+    let known = around.world.policies();
+    if !known.contains_key(&used.policy) {
+        let kind = kind.as_str();
+        let others = known.keys().filter(|it| it.name == *name);
+        let others: Vec<&str> = others.map(|it| it.kind.as_str()).collect();
+        let text = match others.is_empty() {
+            true => format!(
+                ": there is no {kind} policy {name}; mount {name}.wasm or correct the name in NodePool {pool}"
+            ),
+            false => format!(
+                ": {name} is a {} policy; name a {kind} policy in NodePool {pool}",
+                others.join(" and ")
+            ),
+        };
+        return Some((&reasons::POLICY_MISSING, text));
+    }
+    let key = (pool.clone(), *kind);
+    if let Some(wrong) = around.unfit.settings.get(&key) {
+        // Templates become settings of this policy.
+        let or_templates = match kind {
+            PolicyKind::Labels => " or spec.labelTemplates",
+            PolicyKind::HostSelection | PolicyKind::ScaleDown => "",
+        };
+        let text = format!(".settings{or_templates}: policy {name}: {wrong}");
+        return Some((&reasons::INVALID_SETTINGS, text));
+    }
+    let given_up = around.unfit.given_up.get(&key)?;
+    Some((
+        &reasons::POLICY_FAILED,
+        format!(": policy {name}: {given_up}"),
+    ))
 }
 
 /// The Proxmox clusters of the pool, each with what is known of it.
@@ -200,8 +219,18 @@ fn in_words(down: &[(&ClusterName, &Judgement)]) -> String {
     }))
 }
 
-/// One of several Proxmox clusters cannot be used.
+/// One of several Proxmox clusters cannot be used, or an older file of a policy decides than the one that lies there.
 fn degraded(pool: &PoolFacts, around: &Around<'_>) -> Judgement {
+    let used = policies::of_pool(pool).into_iter();
+    let older = used.filter_map(|(field, used)| {
+        let refusal = around.refusals.get(&used.policy.name)?;
+        let is_older = matches!(refusal.instead, Instead::LastGood | Instead::Earlier);
+        is_older.then(|| format!("spec.policies.{field}: {refusal}"))
+    });
+    let older: Vec<String> = older.collect();
+    if !older.is_empty() {
+        return holds(DEGRADED, true, &reasons::POLICY_REFUSED, together(older));
+    }
     let all: Vec<_> = of_pool(pool, around).collect();
     let down = all.iter().filter(|(_, judged)| is_down(judged));
     let down: Vec<_> = down.copied().collect();
@@ -293,7 +322,8 @@ mod tests {
         };
         let refusals: BTreeMap<Arc<str>, Refusal> = [
             refusal("broken", Instead::Nothing),
-            refusal("spread", Instead::Builtin),
+            refusal("balanced", Instead::Builtin),
+            refusal("spread", Instead::LastGood),
         ]
         .map(|refusal| (refusal.policy.clone(), refusal))
         .into();
@@ -309,7 +339,20 @@ mod tests {
             world.apply(Delta::Policy(policy, Some(facts)));
         }
         let mut spec = json!({"nodeClass": "standard", "clusters": ["home"]});
-        for (field, value) in change.as_object().unwrap() {
+        let of = |kind| {
+            let text = change.get("wrong").map(Value::to_string);
+            text.map(|text| (("workers".into(), kind), text))
+        };
+        let unfit = Unfit {
+            settings: of(PolicyKind::Labels).into_iter().collect(),
+            given_up: of(PolicyKind::ScaleDown).into_iter().collect(),
+        };
+        for (field, value) in change
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|it| it.0 != "wrong")
+        {
             spec[field] = value.clone();
         }
         let meta = kube::api::ObjectMeta::default();
@@ -319,6 +362,7 @@ mod tests {
             classes: &BTreeMap::new(),
             clusters: &BTreeMap::new(),
             refusals: &refusals,
+            unfit: &unfit,
             failures: &Failures::new(),
             failing: &BTreeMap::new(),
             frozen: None,
@@ -345,9 +389,31 @@ mod tests {
                 json!({"policies": {"scaleDown": {"use": "broken"}}}),
                 "PolicyRefused: spec.policies.scaleDown: the file of policy broken is refused",
             ),
+            (
+                json!({"policies": {"hostSelection": {"use": "balanced"}}}),
+                "PolicyRefused: spec.policies.hostSelection: the file of policy balanced is refused and the built-in of that name answers: it is not",
+            ),
         ] {
             let text = said(&change);
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn w11_the_kind_of_a_policy_is_told_and_all_that_is_wrong_at_once() {
+        let both = json!({"policies": {"hostSelection": {"use": "least-loaded"}, "scaleDown": {"use": "mine"}}});
+        assert_eq!(
+            said(&both),
+            "PolicyMissing: spec.policies.hostSelection: least-loaded is a scale-down policy; name a host-selection policy in NodePool workers; \
+             spec.policies.scaleDown: there is no scale-down policy mine; mount mine.wasm or correct the name in NodePool workers"
+        );
+    }
+
+    #[test]
+    fn w12_settings_that_a_policy_does_not_accept_are_named_with_their_field() {
+        assert_eq!(
+            said(&json!({"wrong": 5})),
+            "PolicyFailed: spec.policies.scaleDown: policy least-loaded: 5; spec.policies.labels.settings or spec.labelTemplates: policy go-template: 5"
+        );
     }
 }

@@ -16,7 +16,7 @@ use super::stage::{MINUTE, Samples, Stage, metric, sampled};
 use super::{CLAIMS, copied, used};
 use crate::lab::EPOCH;
 use crate::metrics::Metrics;
-use crate::policy::PolicyFiles;
+use crate::policy::{PolicyFile, PolicyFiles};
 
 const ALERTS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -116,7 +116,7 @@ async fn no_alert_fires_on_a_healthy_day() {
             if hour == 6 {
                 let spread = kproxide_builtins::BUILTINS.iter();
                 let spread = spread.clone().find(|it| it.name == "spread").unwrap();
-                let files: PolicyFiles = [("mine".into(), Ok(spread.wasm.into()))].into();
+                let files: PolicyFiles = [("mine".into(), PolicyFile::alone(spread.wasm))].into();
                 host.policy_files.send(files).await.unwrap();
             }
             sleep(HOUR / 2).await;
@@ -285,7 +285,7 @@ async fn an_alert_fires_when_a_policy_fails() {
             sleep(MACHINE).await;
             let mut hostile = kproxide_builtins::HOSTILE.iter();
             let hostile = hostile.find(|it| it.name == "hostile-scale-down").unwrap();
-            let files: PolicyFiles = [("down".into(), Ok(hostile.wasm.into()))].into();
+            let files: PolicyFiles = [("down".into(), PolicyFile::alone(hostile.wasm))].into();
             host.policy_files.send(files).await.unwrap();
             let policy = json!({ "use": "down", "settings": { "do": "panic" } });
             let spec = json!({ "spec": { "policies": { "scaleDown": policy } } });
@@ -302,7 +302,7 @@ async fn an_alert_fires_when_a_policy_file_is_refused() {
     let stage = Stage::new(json!({}));
     let samples = stage
         .watched(async |host| {
-            let files: PolicyFiles = [("mine".into(), Ok(b"not wasm"[..].into()))].into();
+            let files: PolicyFiles = [("mine".into(), PolicyFile::alone(b"not wasm"))].into();
             host.policy_files.send(files).await.unwrap();
             sleep(HOUR / 2).await;
         })

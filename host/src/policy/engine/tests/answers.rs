@@ -236,3 +236,44 @@ fn there_is_one_decoration_for_each_hypervisor() {
         Ok(AnswerBody::Decorations(vec![decoration; 3]))
     );
 }
+
+#[test]
+fn w15_only_what_is_visible_passes() {
+    for (text, expected) in [
+        ("rack a: 50 % \"free\" \\", "rack a: 50 % \"free\" \\"),
+        (" trimmed\n", "trimmed"),
+        // Left-to-right and right-to-left marks, an override, an isolate, the Arabic letter mark.
+        (
+            "a\u{200e}b\u{200f}c\u{202e}d\u{2066}e\u{61c}f",
+            "a b c d e f",
+        ),
+        // Zero-width space, joiners, soft hyphen, byte order mark, invisible times.
+        (
+            "a\u{200b}b\u{200d}c\u{ad}d\u{feff}e\u{2062}f",
+            "a b c d e f",
+        ),
+        // Tags, which hide a whole text; variation selectors; fillers; private use.
+        (
+            "a\u{e0041}b\u{e007f}c\u{fe0f}d\u{e0101}e\u{3164}f\u{e000}g",
+            "a b c d e f g",
+        ),
+        ("a\u{1b}[31mb\u{85}c\u{2028}d\u{7f}e", "a [31mb c d e"),
+        // Other languages, with accents of their own, and pictures.
+        (
+            "Gestell 3 für Köln, e\u{301}te\u{301}",
+            "Gestell 3 für Köln, e\u{301}te\u{301}",
+        ),
+        ("机架 रैक राक стойка 🦀", "机架 रैक राक стойка 🦀"),
+    ] {
+        assert_eq!(
+            crate::policy::engine::printable(text, 1000),
+            expected,
+            "{text:?}"
+        );
+    }
+    assert_eq!(
+        crate::policy::engine::printable("für", 2),
+        "f",
+        "cut at a character"
+    );
+}

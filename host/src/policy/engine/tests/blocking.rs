@@ -38,7 +38,7 @@ fn f93_nothing_runs_on_the_thread_that_asks() {
         let engine = blocking();
         let module = elsewhere(engine.load(wasm("hostile"))).await.unwrap();
         assert_eq!(
-            elsewhere(engine.check_settings(&module, "".into())).await,
+            elsewhere(engine.check_settings(&module, "mine", "".into())).await,
             Ok(())
         );
         assert!(

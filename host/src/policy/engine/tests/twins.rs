@@ -290,7 +290,7 @@ fn settings_are_judged_the_same() {
         })
         .map(|_| ());
         let checked = engine()
-            .check_settings(&module(name), settings.into())
+            .check_settings(&module(name), name, settings.into())
             .now_or_never()
             .unwrap();
         assert_eq!(checked, native, "{name} {settings}");

@@ -1,5 +1,7 @@
 //! New files: taken if they are good, refused with the reason if not, and the last good one goes on answering.
 
+use futures::FutureExt as _;
+
 use super::*;
 use crate::policy::engine::Execution;
 
@@ -44,7 +46,13 @@ fn refused(name: &str, reason: &str) -> Reload {
 }
 
 fn bytes(name: &str, bytes: &[u8]) -> PolicyFiles {
-    [(Arc::from(name), Ok(Arc::from(bytes)))].into()
+    [(Arc::from(name), PolicyFile::alone(bytes))].into()
+}
+
+/// The same name in two directories, the last first.
+fn layered(name: &str, last: &[u8], earlier: &[u8]) -> PolicyFiles {
+    let both = [last, earlier].map(PolicyFile::alone).concat();
+    [(Arc::from(name), both)].into()
 }
 
 #[tokio::test]
@@ -123,9 +131,13 @@ async fn f91_f92_a_broken_file_is_refused_once_and_the_last_good_one_stays() {
         path: "/policies/mine.wasm".to_owned(),
         problem: "Input/output error".to_owned(),
     };
+    let unreadable = PolicyFile {
+        path: "/policies/mine.wasm".into(),
+        content: Err(unreadable),
+    };
     assert_eq!(
         library
-            .sync([(Arc::from("mine"), Err(unreadable))].into())
+            .sync([(Arc::from("mine"), vec![unreadable])].into())
             .await,
         [refused(
             "mine",
@@ -155,6 +167,90 @@ async fn a_policy_whose_only_file_is_refused_says_so() {
             .unwrap(),
         r"policy mine: its file is refused: it is not WebAssembly: its first bytes are not \0asm"
     );
+}
+
+/// After a restart there is no last good one: what an earlier directory has decides.
+#[tokio::test]
+async fn w10_behind_a_bad_file_that_of_an_earlier_directory_answers() {
+    let library = library();
+    let reason = r"it is not WebAssembly: its first bytes are not \0asm";
+    let broken = layered("spread", b"<html>", embedded("pack").wasm);
+    assert_eq!(
+        library.sync(broken.clone()).await,
+        [refused("spread", reason), taken("spread", "pack")]
+    );
+    assert_eq!(answering(&library, "spread").await, "pack");
+    assert_eq!(library.refusals()["spread"].instead, Instead::Earlier);
+    assert_eq!(library.sync(broken).await, [], "nothing has changed");
+
+    // A new version of the earlier one is taken, and the bad one not told again.
+    let newer = layered("spread", b"<html>", embedded("balanced").wasm);
+    assert_eq!(library.sync(newer).await, [taken("spread", "balanced")]);
+    let mended = layered(
+        "spread",
+        embedded("max-cpu").wasm,
+        embedded("balanced").wasm,
+    );
+    assert_eq!(library.sync(mended).await, [taken("spread", "max-cpu")]);
+    assert_eq!(library.refusals().len(), 0);
+
+    // Without a restart the last good one of the last directory stays.
+    let broken = layered("spread", b"<html>", embedded("balanced").wasm);
+    assert_eq!(library.sync(broken).await, [refused("spread", reason)]);
+    assert_eq!(answering(&library, "spread").await, "max-cpu");
+    assert_eq!(library.refusals()["spread"].instead, Instead::LastGood);
+}
+
+#[tokio::test]
+async fn w10_where_all_files_of_a_name_are_bad_the_refusal_says_what_decides() {
+    let library = library();
+    library.sync(layered("spread", b"<html>", b"")).await;
+    library
+        .sync(layered("spread", b"<html>", b"#!/bin/sh"))
+        .await;
+    let refusal = library.refusals()["spread"].to_string();
+    assert!(
+        refusal.starts_with("the file of policy spread is refused and the built-in of that name answers: it is not WebAssembly"),
+        "{refusal}"
+    );
+    assert_eq!(answering(&library, "spread").await, "spread");
+}
+
+/// A policy calls itself what it likes. Who reads the log looks for the name of its file.
+#[test]
+fn w13_lines_of_tests_carry_the_files_name() {
+    let (_, log) = fixtures::log_of(|| {
+        let take = async {
+            let library = library();
+            let logging = named("mine", "hostile", r#"{"do": "log-then-panic"}"#);
+            library.note_use(logging.pool(), logging.policy());
+            library.sync(files(&[("mine", "hostile")])).await
+        };
+        take.now_or_never().unwrap()
+    });
+    assert!(log.len() > 2, "{log:?}");
+    let strange = log
+        .iter()
+        .find(|line| !line.contains(r#"policy="mine (test)""#));
+    assert_eq!(strange, None);
+}
+
+/// The policy's own check lets it pass.
+#[tokio::test]
+async fn w12_settings_that_the_schema_does_not_allow_are_refused() {
+    let module = fixtures::module("max-cpu");
+    let library = library();
+    let check = async |settings: &str| {
+        library
+            .check_settings(&module, "mine", &settings.into())
+            .await
+    };
+    assert_eq!(check(r#"{"measure": "cores"}"#).await, Ok(()));
+    let said = check(r#"{"measure": "mhz"}"#)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("measure"), "{said}");
 }
 
 #[tokio::test]

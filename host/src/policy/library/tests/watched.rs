@@ -135,7 +135,9 @@ async fn f95_a_file_that_changes_without_pause_is_read_a_few_times_a_second() {
         loop {
             let files = receive.recv().await.unwrap();
             reads += 1;
-            let mine = files.get("mine").and_then(|file| file.as_ref().ok());
+            let mine = files
+                .get("mine")
+                .and_then(|files| files[0].content.as_ref().ok());
             if mine.is_some_and(|bytes| **bytes == WRITES.to_be_bytes()) {
                 return;
             }
