@@ -13,7 +13,7 @@ use super::csi::Shown;
 use super::fit::NodeProfile;
 use super::machines::{self, promised, signed, size_of_claim};
 use crate::claim::Condition;
-use crate::facts::{ClassFacts, InstanceType, Labels, LearnedNode, PodSpec};
+use crate::facts::{ClaimSpec, ClassFacts, InstanceType, Labels, LearnedNode, PodSpec};
 use crate::ids::{ClassName, InstanceTypeName, NodeName, ObjectKey};
 use crate::keys::REVISION;
 use crate::resources::Resources;
@@ -347,6 +347,16 @@ fn daemons(world: &World) -> Vec<PodSpec> {
     specs.collect()
 }
 
+/// When the last Node of this type and size came into service of which the class's status knows.
+fn newest_kept(class: &ClassFacts, spec: &ClaimSpec) -> Option<Timestamp> {
+    let of_type = class.learned.iter().filter(|kept| {
+        kept.instance_type == spec.instance_type
+            && u64::from(kept.cores) * 1000 == spec.resources.milli_cores
+            && kept.memory_bytes == spec.resources.memory_bytes
+    });
+    of_type.map(|kept| kept.since).max()
+}
+
 /// Class and template are as they were when the Node came. Where Proxmox does not answer, the template counts as the same.
 fn is_current(world: &World, class: &ClassFacts, row: &LearnedNode) -> bool {
     let inventories = world.inventories().values();
@@ -390,12 +400,15 @@ impl Planning<'_> {
                 spec.resources.milli_cores,
                 spec.resources.memory_bytes,
             );
-            let is_kept = |class: &Arc<ClassFacts>| {
-                let mut kept = class.learned.iter();
-                kept.any(|kept| kept.node == *node.name())
+            let is_new = match row.stage {
+                Stage::Coming => true,
+                // The class's status keeps the newest of a type. What it does not keep any more is older.
+                Stage::InService => {
+                    let newest = class.and_then(|class| newest_kept(class, spec));
+                    row.claim.status.since(Condition::Initialized) > newest
+                }
+                Stage::Overdue | Stage::Leaving => false,
             };
-            let is_new = matches!(row.stage, Stage::Coming | Stage::InService)
-                && !class.is_some_and(is_kept);
             if is_new {
                 let statics = node.pods();
                 let statics = statics.filter(|pod| pod.is_alive() && pod.is_mirror());
