@@ -54,8 +54,20 @@ enum Next {
 
 enum NotMade {
     /// There is room once the old machine has gone.
-    NoRoom(Why),
+    NoRoom {
+        why: Why,
+        /// At once: what it lacks is in no quarantine then.
+        is_made_at_once: bool,
+    },
     Other(Why),
+}
+
+/// What a machine that goes leaves to its replacement.
+#[derive(Clone, Copy)]
+enum Freed {
+    /// All but what is in quarantine first: its VMID and its address.
+    AtOnce,
+    All,
 }
 
 impl<'w> Planning<'w> {
@@ -177,10 +189,18 @@ impl<'w> Planning<'w> {
         let is_repair = reason.is_repair();
         match self.order_replacement(index, &lacking, room) {
             Ok(()) => Next::Wait(Replacing::Ordered, true),
-            Err(NotMade::NoRoom(why)) => {
+            Err(NotMade::NoRoom {
+                why,
+                is_made_at_once,
+            }) => {
                 let name = self.rows[index].claim.spec.pool.clone();
                 kept::note(&mut self.placing.lacking, &name, &why);
                 let pool = self.rows[index].pool;
+                // A machine that works is not given up for one that comes a day later.
+                if !is_repair && !is_made_at_once {
+                    self.remain(index, moves);
+                    return Next::Wait(Replacing::NotMade(Box::new(why)), false);
+                }
                 let waits =
                     reason == RemovalReason::Expired && !pool.is_some_and(|it| it.old_first);
                 if waits {
@@ -316,12 +336,20 @@ impl<'w> Planning<'w> {
                 }
             }
         }
-        for pool in pools {
-            let would_fit = self.with_room_of(index, pool, room, |planning, room| {
-                planning.pack_for(pool, lacking, room).is_ok()
-            });
-            if would_fit && let Some(why) = first {
-                return Err(NotMade::NoRoom(why));
+        let mut would_fit = |freed: Freed| {
+            pools.iter().any(|pool| {
+                self.with_room_of(index, *pool, room, freed, |planning, room| {
+                    planning.pack_for(*pool, lacking, room).is_ok()
+                })
+            })
+        };
+        if first.is_some() && would_fit(Freed::All) {
+            let is_made_at_once = would_fit(Freed::AtOnce);
+            if let Some(why) = first {
+                return Err(NotMade::NoRoom {
+                    why,
+                    is_made_at_once,
+                });
             }
         }
         let nothing = Why::Unusable(crate::report::Unusable::NothingToMake);
@@ -334,6 +362,7 @@ impl<'w> Planning<'w> {
         index: usize,
         pool: usize,
         room: &Room,
+        freed: Freed,
         then: impl FnOnce(&mut Self, &Room) -> T,
     ) -> T {
         let claim = self.rows[index].claim;
@@ -354,7 +383,11 @@ impl<'w> Planning<'w> {
             sites.find_map(|site| site.as_ref().ok())
         });
         if let Some(site) = site {
-            room.give_back(site, size);
+            let has_quarantine = !self.tick.limits.quarantine.is_zero();
+            match freed {
+                Freed::AtOnce if has_quarantine => room.give_back_but_numbers(site, size),
+                Freed::AtOnce | Freed::All => room.give_back(site, size),
+            }
         }
         let is_own = *plan.name == claim.spec.pool;
         let before = plan.usage;

@@ -180,6 +180,16 @@ impl Room {
         self.change(site, size, 1);
     }
 
+    /// What is free as soon as the machine is gone: its VMID and its address are in quarantine first.
+    pub(super) fn give_back_but_numbers(&mut self, site: &Site<'_>, size: Size) {
+        let (number, address) = (self.numbers[site.cluster], self.addresses[site.class]);
+        let entries = self.entries;
+        self.give_back(site, size);
+        self.numbers[site.cluster] = number;
+        self.addresses[site.class] = address;
+        self.entries = entries;
+    }
+
     fn change(&mut self, site: &Site<'_>, size: Size, sign: i64) {
         let room = &mut self.hypervisors[site.hypervisor];
         room.milli_cores += sign * signed(size.milli_cores);

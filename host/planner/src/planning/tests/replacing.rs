@@ -189,7 +189,7 @@ fn a_machine_that_is_to_go_stays_open_and_waits_for_pods_that_are_on_their_way_t
 type Full = fn(&mut Scene);
 
 /// What only the end of a machine frees, and how the plan says it.
-const LIMITS: [(&str, Full); 6] = [
+const LIMITS: [(&str, Full); 4] = [
     ("the pool has 2 of at most 2 machines (maxNodes)", |scene| {
         scene.workers().max_nodes = 2;
     }),
@@ -206,6 +206,10 @@ const LIMITS: [(&str, Full); 6] = [
         scene.cluster.max_machines_per_hypervisor = Some(1);
         scene.hypervisor("gamma").online = false;
     }),
+];
+
+/// What is in quarantine before it is free.
+const NUMBERS: [(&str, Full); 2] = [
     ("VMID", |scene| scene.cluster.vmid_last = Vmid(1001)),
     ("address", |scene| {
         let range = crate::facts::AddressRange {
@@ -262,6 +266,48 @@ fn where_only_its_end_makes_room_an_old_machine_goes_first_and_an_expired_one_wa
             "{word}"
         );
     }
+}
+
+#[test]
+fn a_machine_that_works_does_not_go_for_one_whose_vmid_or_address_is_in_quarantine_first() {
+    for (word, limit) in NUMBERS {
+        let mut scene = two_full(1);
+        limit(&mut scene);
+        let plan = scene.plan();
+        check_sound(&plan);
+        assert_eq!(
+            (removed(&plan), replaced(&plan)),
+            (vec![], vec![]),
+            "{word}"
+        );
+        let said = told(&plan, "a");
+        assert!(said.contains(word), "{word}: {said}");
+        assert!(said.contains("it stays"), "{word}: {said}");
+
+        let limits = Limits {
+            quarantine: jiff::SignedDuration::ZERO,
+            ..Limits::default()
+        };
+        let at_once = plan_within(&scene, limits);
+        check_sound(&at_once);
+        assert_eq!(removed(&at_once), ["a"], "{word}: there is no quarantine");
+
+        let mut expired = scene.clone();
+        for name in ["a", "b"] {
+            expired.claim(name).replace = false;
+        }
+        expired.workers().expire_after = Some(jiff::SignedDuration::from_secs(1));
+        for old_first in [false, true] {
+            expired.workers().old_first = old_first;
+            let plan = expired.plan();
+            check_sound(&plan);
+            assert_eq!(removed(&plan), [] as [&str; 0], "{word}");
+        }
+    }
+}
+
+fn plan_within(scene: &Scene, limits: Limits) -> Plan {
+    crate::fixtures::plan(&scene.world(), at(NOW), limits, reasonable)
 }
 
 #[test]
