@@ -11,7 +11,7 @@ use super::fit::Place;
 use super::pools::{Offer, PoolPlan};
 use super::schedule::Need;
 use super::{Planning, machines};
-use crate::facts::{PodSpec, Tried, Tries};
+use crate::facts::{PodSpec, RemovalReason, Tried, Tries};
 use crate::ids::{ClaimName, Digest, InstanceTypeName};
 use crate::keys::OF_POOL;
 use crate::loops::{self, Key, PATIENCE};
@@ -163,6 +163,10 @@ impl<'w> Planning<'w> {
         if let Some(turn) = self.resting(pool, row) {
             return turn;
         }
+        // Whether it was made in vain is known when it is gone.
+        if let Some(tried) = row.machines.iter().find(|tried| self.goes_unused(tried)) {
+            return Turn::Rests(in_vain(pool, row, Some(&tried.claim), self.tick.now), None);
+        }
         let mut refusals = row.machines.iter().filter_map(|tried| {
             let row = self.rows.iter().find(|row| *row.name == tried.claim)?;
             let node = row.node?;
@@ -197,22 +201,20 @@ impl<'w> Planning<'w> {
         let until = row.rests_until()?;
         let mut standing = row.machines.iter();
         let standing = standing.find(|tried| !row.is_of_pool() || self.is_on_trial(row, tried));
-        let why = |standing: Option<&ClaimName>| {
-            Why::InVain(Box::new(InVainWhy {
-                pool: pool.name.clone(),
-                workload: row.workload.clone(),
-                instance_type: row.instance_type.clone(),
-                node: row.node.clone(),
-                standing: standing.cloned(),
-                until,
-                too_late: row.arrives_too_late(),
-            }))
-        };
+        let why = |standing| in_vain(pool, row, standing, until);
         Some(match standing {
             Some(tried) => Turn::Rests(why(Some(&tried.claim)), None),
             None if self.tick.now < until => Turn::Rests(why(None), Some(until)),
             None => Turn::Trial,
         })
+    }
+
+    /// No pod has used it yet, and kproxide drains it because nobody needs it.
+    fn goes_unused(&self, tried: &Tried) -> bool {
+        let row = self.rows.iter().find(|row| *row.name == tried.claim);
+        row.filter(|row| row.stage == Stage::Leaving)
+            .and_then(|row| row.claim.status.removal())
+            .is_some_and(RemovalReason::scales_down)
     }
 
     /// A machine for minNodes or headroom stands unused as a rule. It has shown enough when it was in service for a while.
@@ -296,6 +298,23 @@ impl PoolPlan<'_> {
             settings: &self.settings,
         }
     }
+}
+
+fn in_vain(
+    pool: &PoolPlan<'_>,
+    row: &Tries,
+    standing: Option<&ClaimName>,
+    until: Timestamp,
+) -> Why {
+    Why::InVain(Box::new(InVainWhy {
+        pool: pool.name.clone(),
+        workload: row.workload.clone(),
+        instance_type: row.instance_type.clone(),
+        node: row.node.clone(),
+        standing: standing.cloned(),
+        until,
+        too_late: row.arrives_too_late(),
+    }))
 }
 
 /// For whom machines for minNodes and headroom are.

@@ -165,15 +165,21 @@ impl Play {
                 claim.status.phase = Phase::Launching;
                 claim.status.conditions = vec![condition(Condition::Reserved, now)];
             }
+            if claim.status.draining_since.is_some_and(|since| since < now) {
+                claim.status.phase = Phase::Terminating;
+                claim.deleting_since = Some(now);
+                continue;
+            }
             let removed = plan.advances.iter().find(|advance| advance.claim == *name);
+            let removed = removed.filter(|_| claim.deleting_since.is_none());
             if let Some(Verdict::Remove(reason)) = removed.map(|advance| &advance.verdict) {
                 let drained = ClaimCondition {
                     reason: reason.as_str().to_owned(),
                     ..condition(Condition::Drained, now)
                 };
                 claim.status.conditions.push(drained);
-                claim.status.phase = Phase::Terminating;
-                claim.deleting_since = Some(now);
+                claim.status.phase = Phase::Draining;
+                claim.status.draining_since = Some(now);
             }
         }
         for name in gone {
@@ -310,11 +316,14 @@ fn a_used_machine_and_a_persons_word_end_the_rest() {
         play.kubelet = taints;
         play.pod("web-1", ("ReplicaSet", "web"), "cpu=1");
         play.run(3600);
+        // Until its last machine is gone.
+        while !play.said.contains("InVain") {
+            assert!(play.seconds < 7200, "{}", play.said);
+            play.tick();
+        }
         let before = play.made.len();
         play.run(60);
         assert_eq!(play.made.len(), before, "it rests");
-        let said = play.said.clone();
-        assert!(said.contains("InVain"), "{said}");
         change(&mut play);
         play.run(60);
         assert_eq!(play.made.len(), before + 1, "change {index}");
@@ -558,4 +567,27 @@ fn a_workload_is_what_a_person_wrote() {
         "pods without controller in default",
     ];
     assert_eq!(names, expected);
+}
+
+#[test]
+fn no_second_machine_is_made_while_an_unused_one_is_drained() {
+    let mut play = Play::new();
+    play.scene.workers().scale_down.unneeded_time = SignedDuration::ZERO;
+    play.kubelet = taints;
+    play.pod("web-1", ("ReplicaSet", "web"), "cpu=1");
+    let mut drained = 0;
+    for _ in 0..60 {
+        let before = play.made.len();
+        let drains = |play: &Play| {
+            let mut claims = play.scene.claims.values();
+            claims.any(|claim| claim.status.phase == Phase::Draining)
+        };
+        let is_drained = drains(&play);
+        play.tick();
+        if is_drained {
+            drained += 1;
+            assert_eq!(play.made.len(), before, "{:?}", play.made);
+        }
+    }
+    assert!(drained > 0, "no machine was drained");
 }
