@@ -20,8 +20,12 @@ impl Planning<'_> {
     pub(super) fn tell_removable(&mut self) {
         let known = self.tick.world.awaited().removable.iter();
         let known: BTreeMap<_, _> = known.map(|it| (&it.uid, it)).collect();
-        let rows = self.rows.iter().filter(|row| row.node.is_some());
-        for (row, told) in rows.zip(&self.report.nodes) {
+        let told = self.report.nodes.iter();
+        let told: BTreeMap<_, _> = told.map(|told| (&told.claim, told)).collect();
+        for row in &self.rows {
+            let Some(told) = told.get(row.name) else {
+                continue;
+            };
             let removing;
             let kept = match &told.outcome {
                 NodeOutcome::Removing(reason) => {

@@ -127,3 +127,30 @@ fn the_list_of_reasons_has_those_that_are_written() {
     listed.sort_unstable();
     assert_eq!(listed, written);
 }
+
+#[test]
+fn a_claim_has_the_reason_of_its_own_node() {
+    let mut scene = busy();
+    // The Node of the first claim has the last name.
+    let node = scene.nodes.remove("a").unwrap();
+    scene.nodes.insert("z".into(), node);
+    scene.claim("a").status.node_name = Some("z".into());
+    for pod in scene.pods.values_mut() {
+        if pod.node.as_ref().is_some_and(|node| node.as_str() == "a") {
+            pod.node = Some("z".into());
+        }
+    }
+    scene.claim("a").do_not_disrupt = true;
+    let mut last = None;
+    written(&mut scene, &mut last, NOW);
+    let told = written(&mut scene, &mut last, NOW + 60);
+    let starts: Vec<bool> = [
+        "a false ScaleDownDisabledAnnotation",
+        "b false HeadroomNeeded",
+    ]
+    .iter()
+    .zip(&told)
+    .map(|(start, told)| told.starts_with(start))
+    .collect();
+    assert_eq!(starts, [true, true], "{told:?}");
+}
