@@ -118,6 +118,12 @@ fn forbidden(text: &str) -> Meaning {
 fn sentence(text: &str) -> Meaning {
     let has = |part: &str| text.contains(part);
 
+    // Credentials that may see every pool are told this; others are refused ([`forbidden`]).
+    if text.starts_with("pool '") && text.ends_with("' does not exist") {
+        return Meaning::PoolMissing {
+            pool: quoted(text).unwrap_or_default().to_owned(),
+        };
+    }
     // Without quorum the configuration file system is read-only, and says so in three ways.
     if has("no quorum") || (has("/etc/pve/") && has("Permission denied")) {
         return Meaning::NoQuorum;
@@ -353,6 +359,11 @@ mod tests {
                 "got no worker upid - start worker failed",
                 "the hypervisor could not start a worker",
                 Reaction::Retry,
+            ),
+            (
+                "pool 'k8s' does not exist",
+                "pool k8s does not exist: create it with `pveum pool add k8s`, or correct `pool`",
+                Reaction::GiveUp,
             ),
             (
                 "bridge 'vmbr9' does not exist",

@@ -309,7 +309,7 @@ async fn a_cluster_says_what_of_its_settings_proxmox_does_not_have() {
         privileges.retain(|privilege| privilege != "VM.Config.CPU");
     }
     let lab = furnished(setting, json!({}), lively());
-    lab.pve.set_acl(poor);
+    lab.pve.set_acl(poor.clone());
     edit(&lab, CLUSTER, json!({ "pool": "typo" }));
     while_told(&lab, config("kproxide-0"), async {
         // Before the first launch.
@@ -333,6 +333,18 @@ async fn a_cluster_says_what_of_its_settings_proxmox_does_not_have() {
             "pveum pool add typo",
         );
         assert_eq!(lab.kube.list("nodeclaims.kproxide.dev"), [] as [Value; 0]);
+
+        // Credentials that may see every pool get another answer.
+        let mut all_seeing = poor.clone();
+        let mut sees = poor[0].clone();
+        (sees.path, sees.privileges) = ("/pool".into(), vec!["Pool.Audit".into()]);
+        all_seeing.push(sees);
+        lab.pve.set_acl(all_seeing);
+        sleep(LONG).await;
+        let ready = condition(&object(&lab, CLUSTER), "Ready");
+        assert_eq!(ready["reason"], "PoolMissing", "{ready}");
+        assert_eq!(lab.kube.list("nodeclaims.kproxide.dev"), [] as [Value; 0]);
+        lab.pve.set_acl(poor);
 
         lab.kube
             .delete("deployments.apps", "default", "web")
