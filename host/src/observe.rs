@@ -545,7 +545,8 @@ async fn blindness(client: &Client, held: &Permissions, pool: &str) -> Option<St
     Some(gap.to_string())
 }
 
-/// The templates of a silent hypervisor stay as they were last seen. Nothing is cloned from them until it answers.
+/// The templates of a hypervisor that is off or silent stay as they were last seen. Nothing is cloned from them until it
+/// answers. A server that goes off must not look like a change of what machines are made from: that ends rests.
 fn keep_silent(templates: &mut Lookups, last: InventoryFacts, inventory: &Inventory) {
     for (name, known) in last.templates {
         let Some(templates) = templates.get_mut(&name) else {
@@ -553,7 +554,7 @@ fn keep_silent(templates: &mut Lookups, last: InventoryFacts, inventory: &Invent
         };
         let is_silent = |template: &TemplateFacts| {
             let hypervisor = inventory.hypervisor(&template.hypervisor);
-            hypervisor.is_some_and(|hypervisor| hypervisor.problem.is_some())
+            hypervisor.is_some_and(|it| !it.online || it.problem.is_some())
         };
         // There is one without a hypervisor if the name is in trouble as such.
         let is_in_trouble = |it: &TemplateFacts| it.problem.is_some();

@@ -8,6 +8,7 @@ use kproxide_simulator::physics::Guests;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::conditions::while_told;
 use super::degraded::{HOUR, running};
 use super::{furnished, run};
 use crate::lab::{Lab, Setting, config};
@@ -219,4 +220,24 @@ async fn endless_a_taint_that_comes_after_the_join_costs_five_machines() {
         let made = made(&lab);
         assert!((1..=5).contains(&made), "{key} {lasts:?}: {made}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_goes_off_and_comes_back_ends_no_rest() {
+    let lab = world(Guests::default(), small());
+    deployment(&lab, "web", "1", "1Gi", |template| {
+        template["metadata"]["annotations"] = json!({ "scheduler.example/refused": "true" });
+    });
+    while_told(&lab, config("kproxide-0"), async {
+        let minute = Duration::from_secs(60);
+        sleep(4 * minute).await;
+        let before = made(&lab);
+        assert!(before > 0);
+        for is_online in [false, true] {
+            lab.pve.set_hypervisor_online("pve3", is_online);
+            sleep(minute).await;
+            assert_eq!(made(&lab), before, "pve3 online: {is_online}");
+        }
+    })
+    .await;
 }
