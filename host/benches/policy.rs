@@ -10,7 +10,8 @@ use kproxide::policy::{Engine, Execution, Module};
 use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse};
 use kproxide_planner::ids::HypervisorId;
 use kproxide_planner::question::{
-    AnswerBody, Candidate, Context, HypervisorDescription, Machine, Question, RankQuestion, Size,
+    AnswerBody, Attribute, AttributeValue, Candidate, Context, HypervisorDescription, Machine,
+    Question, RankQuestion, Size,
 };
 use kproxide_policy_sdk::{self as sdk, call, testkit};
 use kproxide_policy_spread::Spread;
@@ -36,6 +37,18 @@ fn calls(criterion: &mut Criterion) {
         group.bench_with_input(
             BenchmarkId::new("wasm", count),
             &question,
+            |bencher, question| {
+                bencher.iter(|| engine.ask(&module, black_box(question)).now_or_never());
+            },
+        );
+        let described = with_attributes(question);
+        assert_eq!(
+            ranked(&engine, &module, &described),
+            natively_ranked(&context, &request, &candidates)
+        );
+        group.bench_with_input(
+            BenchmarkId::new("wasm with attributes", count),
+            &described,
             |bencher, question| {
                 bencher.iter(|| engine.ask(&module, black_box(question)).now_or_never());
             },
@@ -112,6 +125,41 @@ fn native_candidate(n: u32) -> sdk::Candidate {
         machines: n % 4,
         ..testkit::candidate_with(&format!("pve{n}"), committed_gib(n))
     }
+}
+
+/// As many as a server has of which Proxmox tells everything, with 2 storages, a rack and its power.
+fn with_attributes(mut question: Question) -> Question {
+    let text = |key: &str, text: &str| (key.into(), AttributeValue::Text(text.into()));
+    let integer = |key: &str, integer| (key.into(), AttributeValue::Integer(integer));
+    let number = |key: &str, number| (key.into(), AttributeValue::Number(number));
+    let all: [(Arc<str>, AttributeValue); 19] = [
+        integer("power", 300),
+        number("pve.committed-cores-per-thread", 0.5),
+        text("pve.cpu-model", "AMD EPYC 7313P 16-Core Processor"),
+        integer("pve.guests", 12),
+        text("pve.ha-state", "online"),
+        text("pve.kernel", "6.14.8-2-pve"),
+        number("pve.load-15m", 1.25),
+        number("pve.load-1m", 0.75),
+        number("pve.load-5m", 1.0),
+        integer("pve.sockets", 1),
+        integer("pve.storage.local.free-bytes", 80 << 30),
+        text("pve.storage.local.type", "lvmthin"),
+        integer("pve.storage.shared.free-bytes", 800 << 30),
+        text("pve.storage.shared.type", "rbd"),
+        text("pve.tags", "gpu;ssd"),
+        integer("pve.threads", 16),
+        integer("pve.uptime-seconds", 86_400),
+        text("pve.version", "9.2.11"),
+        text("rack", "a"),
+    ];
+    let all = all.map(|(key, value)| Attribute { key, value });
+    if let Question::Rank(rank) = &mut question {
+        for candidate in &mut rank.candidates {
+            candidate.hypervisor.attributes = all.to_vec();
+        }
+    }
+    question
 }
 
 fn question(count: u32) -> Question {

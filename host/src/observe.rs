@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use details::Details;
 use futures::future::join_all;
 use futures::join;
 use kproxide_planner::facts::{
@@ -89,6 +90,7 @@ struct Cluster {
     /// What those are the templates of.
     wanted: Wanted,
     version: Option<Arc<str>>,
+    details: Details,
     /// What the credentials may do without need, for people. Empty: they fit.
     excess: Option<String>,
     /// What the credentials lack, with the commands that grant it. `None`: nothing is known to lack.
@@ -193,6 +195,7 @@ impl Clusters {
             templates: None,
             wanted: Wanted::default(),
             version: None,
+            details: Details::default(),
             excess: None,
             lacking: None,
             excess_due: None,
@@ -339,21 +342,29 @@ impl Clusters {
                 let silent = silent.filter(|(_, facts)| facts.problem.is_some());
                 let silent = silent.map(|(name, _)| name.to_string()).collect();
                 client.probe(&mut inventory, &silent).await;
-                let ((read, templates), version) = match known {
-                    Some(templates) => (templates, None),
-                    None => {
-                        let (mut templates, version) = join!(
-                            read_templates(&client, &inventory, &wanted.templates),
-                            timeout(VERSION_DEADLINE, client.version())
-                        );
-                        keep_silent(&mut templates, last, &inventory);
-                        // For people. If it cannot be read, the last known value stays.
-                        (
-                            (Instant::now(), templates),
-                            version.ok().and_then(Result::ok),
-                        )
+                let reading = {
+                    let mut state = self.lock();
+                    let cluster = state.clusters.get_mut(name)?;
+                    cluster.details.refresh(&client, &inventory)
+                };
+                let look = async {
+                    match known {
+                        Some(templates) => (templates, None),
+                        None => {
+                            let (mut templates, version) = join!(
+                                read_templates(&client, &inventory, &wanted.templates),
+                                timeout(VERSION_DEADLINE, client.version())
+                            );
+                            keep_silent(&mut templates, last, &inventory);
+                            // For people. If it cannot be read, the last known value stays.
+                            (
+                                (Instant::now(), templates),
+                                version.ok().and_then(Result::ok),
+                            )
+                        }
                     }
                 };
+                let (((read, templates), version), told) = join!(look, details::first(reading));
                 let mut facts = inventory_facts(&inventory, templates.clone(), taken_at);
                 if let Some(problem) = missing_pool(&client, &inventory, &pool).await {
                     facts.problem = Some(problem);
@@ -387,6 +398,8 @@ impl Clusters {
                     };
                     cluster.excess_due = Some(Instant::now() + rest);
                 }
+                cluster.details.take_first(told);
+                cluster.details.fill(&mut facts);
                 cluster.facts = facts.clone();
                 // A template that could not be read is looked for again with the next inventory.
                 let sound = templates
@@ -426,7 +439,8 @@ impl Clusters {
         trouble: Option<Trouble>,
     ) -> Option<InventoryFacts> {
         let mut state = self.lock();
-        let facts = &mut state.clusters.get_mut(name)?.facts;
+        let Cluster { facts, details, .. } = state.clusters.get_mut(name)?;
+        details.fill(facts);
         facts.reachable = false;
         facts.complete = false;
         (facts.problem, facts.trouble) = (Some(problem), trouble);
@@ -564,5 +578,6 @@ fn keep_silent(templates: &mut Lookups, last: InventoryFacts, inventory: &Invent
     }
 }
 
+mod details;
 #[cfg(test)]
 mod tests;

@@ -200,6 +200,7 @@ async fn replay(recording: &Recording) -> Option<Result<String, Error>> {
             }
             Err(error) => Err(error),
         },
+        "GET /nodes/{node}/status" => shown!(client.server_status(hypervisor)),
         "GET /nodes" => shown!(client.members()),
         // With the number that was asked for, which the answer repeats.
         "GET /cluster/nextid" => {
@@ -281,7 +282,11 @@ pub(super) fn clone_request(template: u32) -> CloneRequest {
 }
 
 /// Endpoints that the client uses and no recording is of.
-const UNRECORDED: [&str; 2] = ["GET /nodes/{node}/network", "POST /access/ticket"];
+const UNRECORDED: [&str; 3] = [
+    "GET /nodes/{node}/config",
+    "GET /nodes/{node}/network",
+    "POST /access/ticket",
+];
 
 /// At least 95 % of the recordings of the client's own endpoints come out as Proxmox meant them: a success decodes, an
 /// error has a known meaning and Proxmox's words.

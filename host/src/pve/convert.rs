@@ -56,12 +56,12 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
     let guests = inventory
         .guests_on(&hypervisor.name)
         .filter(|guest| !guest.template && takes_room(guest.status));
-    let (threads, memory) = guests.fold((0, 0), |(threads, memory): (u64, u64), guest| {
-        (
-            threads.saturating_add(guest.max_cpu),
-            memory.saturating_add(guest.max_mem),
-        )
-    });
+    let (mut count, mut threads, mut memory) = (0, 0_u64, 0_u64);
+    for guest in guests {
+        count += 1;
+        threads = threads.saturating_add(guest.max_cpu);
+        memory = memory.saturating_add(guest.max_mem);
+    }
     let storages = hypervisor
         .storages
         .iter()
@@ -87,6 +87,11 @@ fn hypervisor_facts(inventory: &Inventory, hypervisor: &Hypervisor) -> Hyperviso
         cpu_usage: hypervisor.cpu_usage,
         committed_threads: threads,
         committed_memory_bytes: memory,
+        guests: count,
+        uptime_seconds: hypervisor.uptime,
+        ha_state: hypervisor.ha_state.as_deref().map(Into::into),
+        // It is asked apart from the inventory.
+        details: None,
         storages: storages.collect(),
     }
 }
@@ -271,6 +276,8 @@ mod tests {
             online: true,
             problem: None,
             maintenance: false,
+            ha_state: None,
+            uptime: None,
             threads: 8,
             cpu_usage: 0.0,
             memory_used: 0,

@@ -49,6 +49,10 @@ pub struct Hypervisor {
     pub problem: Option<String>,
     /// In maintenance mode: it runs, but wants nothing new.
     pub maintenance: bool,
+    /// What the HA manager says of it, if it says anything.
+    pub ha_state: Option<String>,
+    /// Seconds since its start.
+    pub uptime: Option<u64>,
     /// CPU threads; 0 if unknown.
     pub threads: u64,
     /// Share of all threads in use, 0 to 1.
@@ -269,6 +273,8 @@ struct Resource {
     lock: Option<String>,
     #[serde(default, deserialize_with = "types::text")]
     hastate: Option<String>,
+    #[serde(default, deserialize_with = "types::count")]
+    uptime: Option<u64>,
     #[serde(default, deserialize_with = "types::number")]
     cpu: Option<f64>,
     #[serde(default, deserialize_with = "types::count")]
@@ -375,6 +381,8 @@ impl Resource {
             online: member && self.status.as_deref() == Some("online"),
             problem: None,
             maintenance: self.hastate.as_deref() == Some("maintenance"),
+            ha_state: self.hastate.filter(|state| !state.is_empty()),
+            uptime: self.uptime,
             threads: self.maxcpu.unwrap_or(0),
             cpu_usage: self.cpu.unwrap_or(0.0).clamp(0.0, 1.0),
             memory_used: self.mem.unwrap_or(0),

@@ -36,6 +36,8 @@ pub mod task;
 
 pub mod inventory;
 
+mod details;
+
 pub mod members;
 
 pub mod vm_config;

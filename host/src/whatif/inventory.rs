@@ -152,6 +152,7 @@ pub(super) fn read(object: &Object) -> Result<(ClusterName, Known), BadInput> {
             committed_threads: hypervisor.used.cores.into(),
             committed_memory_bytes: used,
             storages,
+            ..HypervisorFacts::default()
         };
         let name: Arc<str> = hypervisor.name.as_str().into();
         if inventory.hypervisors.insert(name.clone(), facts).is_some() {

@@ -81,7 +81,40 @@ pub struct HypervisorFacts {
     /// Sum of the configured threads and memory of the guests that run, or whose state Proxmox does not tell; no templates.
     pub committed_threads: u64,
     pub committed_memory_bytes: u64,
+    /// How many those guests are.
+    #[serde(default)]
+    pub guests: u32,
+    /// Seconds since its start, if Proxmox tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_seconds: Option<u64>,
+    /// What the HA manager says of it, such as `online` or `maintenance`, if it says anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ha_state: Option<Arc<str>>,
+    /// What it says of itself, if it was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Arc<HypervisorDetails>>,
     pub storages: BTreeMap<StorageName, StorageFacts>,
+}
+
+/// What a server says of itself to policies. What it did not tell is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HypervisorDetails {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<u32>,
+    /// Proxmox VE's, such as `9.2.11`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Arc<str>>,
+    /// The release of the kernel that runs, such as `6.14.8-2-pve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Arc<str>>,
+    /// Over 1, 5 and 15 minutes. `None` also if what was told is too old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<[f64; 3]>,
+    /// The words of its notes that begin with `#`, without that, in lower case and sorted. `None` as for `load`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Arc<[Arc<str>]>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

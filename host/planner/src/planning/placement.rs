@@ -44,6 +44,8 @@ pub(super) struct Placing {
     is_deferred: bool,
     /// Numbers in use, and the first that has not been looked at.
     numbers: BTreeMap<ClusterName, (BTreeSet<u32>, u32)>,
+    /// Since when the longest of the pods of each need has waited.
+    pub(super) waiting_since: BTreeMap<usize, Option<jiff::Timestamp>>,
     /// Names of claims and Ledger entries.
     names: BTreeSet<ClaimName>,
     addresses: Option<BTreeSet<IpAddr>>,
@@ -79,7 +81,8 @@ impl<'w> Planning<'w> {
                 self.drop_order(Why::NoHypervisor(refused));
                 continue;
             }
-            let question = self.rank(wanted, candidates);
+            let mut question = self.rank(wanted, candidates);
+            question.machine.attributes = self.pods_waiting(self.placing.next);
             self.placing.asked = Some((question.clone(), refused));
             return Some(question);
         }
@@ -167,9 +170,13 @@ impl<'w> Planning<'w> {
                     (refusal, self.placing.room.storage_free(site))
                 }
             };
-            let candidate =
-                self.hypervisors
-                    .candidate(*hypervisor, pool.name, refusal.as_ref(), storage_free);
+            let candidate = self.hypervisors.candidate(
+                *hypervisor,
+                pool.name,
+                refusal.as_ref(),
+                storage_free,
+                self.tick.now,
+            );
             refused.extend(refusal.map(|refusal| (candidate.hypervisor.id.clone(), refusal)));
             candidate
         };

@@ -247,10 +247,10 @@ impl<'w> Planning<'w> {
             PolicyKind::ScaleDown,
             &policy.policy.name,
         );
-        let hypervisors = plan
-            .hypervisors
-            .iter()
-            .map(|index| self.hypervisors.candidate(*index, pool, None, 0));
+        let hypervisors = plan.hypervisors.iter().map(|index| {
+            self.hypervisors
+                .candidate(*index, pool, None, 0, self.tick.now)
+        });
         let nodes = rows
             .iter()
             .filter_map(|row| self.removable_node(*row, plan));

@@ -16,7 +16,7 @@ use crate::facts::{
 };
 use crate::guard::{self, Deed};
 use crate::ids::{ClassName, ClusterName, HypervisorId, PoolName, StorageName};
-use crate::question::{Candidate, HypervisorDescription, Size};
+use crate::question::{Attribute, Candidate, HypervisorDescription, Size};
 use crate::refusal::{LEAST_FREE_PERCENT, Refusal};
 use crate::world::World;
 
@@ -378,10 +378,11 @@ impl<'w> Hypervisors<'w> {
         pool: &PoolName,
         refusal: Option<&Refusal>,
         storage_free: u64,
+        now: jiff::Timestamp,
     ) -> Candidate {
         let hypervisor = &self.all[index];
         Candidate {
-            hypervisor: hypervisor.description(),
+            hypervisor: hypervisor.described(attributes::all(hypervisor, now)),
             ineligible: refusal.map(ToString::to_string),
             used: Size {
                 milli_cores: (hypervisor.cpu_usage() * f64::from(hypervisor.facts.threads) * 1000.0)
@@ -404,7 +405,12 @@ impl<'w> Hypervisors<'w> {
 }
 
 impl<'w> Hypervisor<'w> {
+    /// What does not change from one decision to the next.
     pub(super) fn description(&self) -> HypervisorDescription {
+        self.described(attributes::lasting(self))
+    }
+
+    fn described(&self, attributes: Vec<Attribute>) -> HypervisorDescription {
         HypervisorDescription {
             id: self.id.clone(),
             zone: self.id.name.clone(),
@@ -412,8 +418,19 @@ impl<'w> Hypervisor<'w> {
                 milli_cores: u64::from(self.facts.threads) * 1000,
                 memory_bytes: self.facts.memory_bytes,
             },
-            attributes: attributes::lasting(self),
+            attributes,
         }
+    }
+
+    /// Cores of the guests that run or whose state is unknown, and of machines on their way.
+    pub(super) fn promised_milli_cores(&self) -> u64 {
+        let Size { milli_cores, .. } = self.committed;
+        milli_cores.saturating_add(self.in_flight.milli_cores)
+    }
+
+    /// When Proxmox was last asked.
+    pub(super) fn seen_at(&self) -> Option<jiff::Timestamp> {
+        self.inventory.taken_at
     }
 
     fn cpu_usage(&self) -> f64 {

@@ -83,6 +83,22 @@ pub(crate) async fn status(call: Call) -> Answer {
     .into())
 }
 
+/// `GET /nodes/{node}/config`: the settings of the server itself. Not recorded; Proxmox adds the digest of the file.
+pub(crate) async fn config(call: Call) -> Answer {
+    let state = call.pve.state();
+    let notes = state.nodes.get(&call.node).map(|node| node.notes.as_str());
+    let notes = notes.unwrap_or_default();
+    // Proxmox's is a SHA-1; it has 40 characters.
+    let digest: [u8; 32] = Sha256::digest(notes.as_bytes()).into();
+    let digest: String = digest[..20].iter().map(|it| format!("{it:02x}")).collect();
+    let mut config = json!({"digest": digest});
+    if !notes.is_empty() {
+        // Proxmox keeps notes as lines of a comment, each with its end.
+        config["description"] = format!("{}\n", notes.trim_end()).into();
+    }
+    Ok(config.into())
+}
+
 /// `GET /nodes/{node}/network`: the bridges.
 pub(crate) async fn network(call: Call) -> Answer {
     let state = call.pve.state();

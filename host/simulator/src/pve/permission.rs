@@ -45,7 +45,9 @@ pub(crate) fn check(state: &State, call: &Call, endpoint: Endpoint) -> Result<()
         | Endpoint::TaskLog
         | Endpoint::TaskStop
         | Endpoint::PoolList => Ok(()),
-        Endpoint::ClusterStatus | Endpoint::HaResources => require("/", "Sys.Audit"),
+        Endpoint::ClusterStatus | Endpoint::HaResources | Endpoint::NodeConfig => {
+            require("/", "Sys.Audit")
+        }
         Endpoint::NodeStatus => require(&format!("/nodes/{}", call.node), "Sys.Audit"),
         Endpoint::StorageContent => {
             let path = format!("/storage/{}", call.var("storage"));

@@ -20,6 +20,7 @@ pub(crate) enum Endpoint {
     Nodes,
     NodeStatus,
     NodeVersion,
+    NodeConfig,
     NodeNetwork,
     StorageList,
     StorageContent,
@@ -112,6 +113,12 @@ pub(crate) const ROUTES: &[Route] = &[
         Method::GET,
         "/nodes/{node}/version",
         Endpoint::NodeVersion,
+        false,
+    ),
+    route(
+        Method::GET,
+        "/nodes/{node}/config",
+        Endpoint::NodeConfig,
         false,
     ),
     route(

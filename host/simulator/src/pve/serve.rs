@@ -366,6 +366,7 @@ async fn dispatch(call: Call, endpoint: Endpoint) -> Answer {
         Endpoint::HaResources => cluster::ha_resources(call).await,
         Endpoint::Nodes => nodes::list(call).await,
         Endpoint::NodeStatus => nodes::status(call).await,
+        Endpoint::NodeConfig => nodes::config(call).await,
         Endpoint::NodeNetwork => nodes::network(call).await,
         Endpoint::StorageList => nodes::storages(call).await,
         Endpoint::StorageContent => nodes::content(call).await,

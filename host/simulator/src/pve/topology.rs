@@ -70,6 +70,9 @@ pub struct HypervisorSpec {
     pub maintenance: bool,
     #[serde(default = "vmbr0")]
     pub bridges: Vec<String>,
+    /// What Proxmox shows as its notes.
+    #[serde(default)]
+    pub notes: String,
     /// Load of the server itself, without its machines, in threads.
     #[serde(default)]
     pub base_load: f64,
@@ -308,6 +311,7 @@ impl HypervisorSpec {
             online: true,
             maintenance: false,
             bridges: vmbr0(),
+            notes: String::new(),
             base_load: 0.2,
             base_memory: 2 * GIB,
             broadcast_offset_s: None,

@@ -74,7 +74,7 @@ pub(super) fn parameters(endpoint: Endpoint) -> &'static [&'static [Param]] {
         }
         Endpoint::NextId => const { &[&[optional("vmid", VMID)]] },
         Endpoint::HaResources => const { &[&[optional("type", Kind::OneOf(&["ct", "vm"]))]] },
-        Endpoint::NodeStatus | Endpoint::NodeVersion => &[NODE],
+        Endpoint::NodeStatus | Endpoint::NodeVersion | Endpoint::NodeConfig => &[NODE],
         Endpoint::NodeNetwork => const { &[NODE, &[optional("type", Kind::OneOf(NETWORK_TYPES))]] },
         Endpoint::StorageList => &[NODE, STORAGE_LIST],
         Endpoint::StorageContent => {

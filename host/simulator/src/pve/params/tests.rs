@@ -5,7 +5,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::*;
-use crate::pve::routes::{Endpoint, ROUTES, find};
+use crate::pve::routes::{Endpoint, ROUTES, Route, find};
 
 /// The complaints about a form sent to a path.
 fn complaints(method: http::Method, path: &str, form: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -101,7 +101,7 @@ fn bad_variables_of_the_path_are_refused() {
 
 /// Of the table that agreed with the published schemas when they were last there. A changed table has another one: bring the schemas
 /// (`KPROXIDE_PVE_SCHEMAS`), and write down here what the test says.
-const COMPARED: &str = "8bee2f7c2205775562076f599db7232c8e50e3da3178588423eb41fde0bd633e";
+const COMPARED: &str = "a66ef7c8aa940a5236cd49c5ad0fc48e096b203670a7d2dbe2ae52aebcc86a0f";
 
 /// SHA-256 of everything that is compared.
 fn fingerprint() -> String {
@@ -124,12 +124,16 @@ fn schemas() -> Option<[Value; 2]> {
     Some([read("pve8.json")?, read("pve9.json")?])
 }
 
+/// The schemas are a selection, which this method is not in. It takes no parameter but the server's name.
+const UNPUBLISHED: &str = "GET /nodes/{node}/config";
+
 #[test]
 fn table_agrees_with_the_published_schemas() {
     let mut wrong = Vec::new();
     if let Some([v8, v9]) = schemas() {
-        for route in ROUTES {
-            let key = format!("{} {}", route.method, route.path);
+        let key = |route: &Route| format!("{} {}", route.method, route.path);
+        for route in ROUTES.iter().filter(|route| key(route) != UNPUBLISHED) {
+            let key = key(route);
             for (schema, version) in [(&v8, Version::V8), (&v9, Version::V9)] {
                 match schema.get(&key) {
                     Some(published) => {
