@@ -436,23 +436,13 @@ mod tests {
     #[test]
     fn the_last_error_of_a_policy_stays_and_is_written_at_most_every_ten_minutes() {
         let mut stands = Vec::new();
-        let mut check = |found, expected: (i64, Option<(&str, i64)>)| {
+        let mut check = |found, (since, error): (i64, Option<(&str, i64)>)| {
             stands = after(&stands, found);
-            let error = expected
-                .1
-                .map(|(text, second)| (text.to_owned(), format!("{:.0}", at(second))));
-            let PolicyStatus {
-                since,
-                last_error,
-                last_error_time,
-                ..
-            } = &stands[0];
-            assert_eq!(*since, format!("{:.0}", at(expected.0)), "{found:?}");
-            assert_eq!(
-                last_error.clone().zip(last_error_time.clone()),
-                error,
-                "{found:?}"
-            );
+            let shown = |second| format!("{:.0}", at(second));
+            let it = stands[0].clone();
+            let error = error.map(|(text, second)| (text.to_owned(), shown(second)));
+            let expected = (shown(since), error);
+            assert_eq!((it.since, it.last_error.zip(it.last_error_time)), expected);
         };
         check((0, "a", None), (0, None));
         check((10, "a", Some("x")), (0, Some(("x", 10))));
