@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 /// Of so many decisions, together not larger than this as JSON, the oldest are forgotten.
 const MOST: usize = 200;
 const MOST_BYTES: usize = 8 << 20;
+/// Facts about so many hypervisors and Nodes are kept of one plan: about 6 MB while it is made.
+const MOST_FACTS: usize = 20_000;
 
 /// One question to a policy, its answer, and what kproxide made of it. Fields may be added, and none changes its
 /// meaning.
@@ -48,6 +50,45 @@ pub struct Decision {
     pub candidates: Vec<Candidate>,
     /// The hypervisor that gets the machine, or the Nodes that go.
     pub chosen: Vec<String>,
+    /// What the policy was asked: with this `kproxide policy replay` asks another one. Not given where one plan asked
+    /// about more than 20,000 hypervisors and Nodes in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Box<Question>>,
+}
+
+impl Decision {
+    /// As it is before the planner has made anything of it.
+    pub fn new(at: Timestamp, question: &Question, answer: &Answer) -> Self {
+        let policy = &question.policy().policy;
+        let machine = match question {
+            Question::Rank(rank) => Some(&rank.machine),
+            Question::Decorate(decorate) => Some(&decorate.machine),
+            Question::Order(_) => None,
+        };
+        Self {
+            at,
+            kind: policy.kind.as_str().to_owned(),
+            pool: question.pool().to_string(),
+            instance_type: machine.map(|machine| machine.instance_type.to_string()),
+            claim: None,
+            decision_id: None,
+            policy: policy.name.to_string(),
+            digest: answer.digest.to_string(),
+            fallback: answer.fallback.clone(),
+            no_answer: match &answer.body {
+                AnswerBody::NoCandidate(reason) | AnswerBody::Failed(reason) => {
+                    Some(reason.clone())
+                }
+                AnswerBody::Ranking(_)
+                | AnswerBody::Removals(_)
+                | AnswerBody::Decorations(_)
+                | AnswerBody::Deferred => None,
+            },
+            candidates: candidates(question, &answer.body),
+            chosen: Vec::new(),
+            facts: None,
+        }
+    }
 }
 
 /// A hypervisor (`CLUSTER/NAME`), or with `scale-down` a Node.
@@ -72,6 +113,8 @@ pub struct Candidate {
 pub struct Deciding {
     at: Timestamp,
     made: Vec<Decision>,
+    /// Facts that may still be kept.
+    facts_left: usize,
 }
 
 impl Deciding {
@@ -79,18 +122,23 @@ impl Deciding {
         Self {
             at: now,
             made: Vec::new(),
+            facts_left: MOST_FACTS,
         }
     }
 
     /// Gives the answer to the planner, and notes what it makes of it. To ask later is no decision.
     pub fn answer(&mut self, planning: &mut Planning<'_>, question: &Question, answer: Answer) {
         let is_deferred = matches!(answer.body, AnswerBody::Deferred);
-        let decision = (!is_deferred).then(|| decision(self.at, question, &answer));
+        let decision = (!is_deferred).then(|| Decision::new(self.at, question, &answer));
         let before = planning.placements().len();
         planning.answer(answer);
         let Some(mut decision) = decision else {
             return;
         };
+        if let Some(left) = self.facts_left.checked_sub(decision.candidates.len()) {
+            self.facts_left = left;
+            decision.facts = Some(Box::new(question.clone()));
+        }
         if let Some(placed) = planning.placements().get(before) {
             decision.claim = Some(placed.claim.to_string());
             decision.chosen = vec![placed.hypervisor.to_string()];
@@ -117,35 +165,6 @@ impl Deciding {
             }
         }
         self.made
-    }
-}
-
-fn decision(at: Timestamp, question: &Question, answer: &Answer) -> Decision {
-    let policy = &question.policy().policy;
-    let machine = match question {
-        Question::Rank(rank) => Some(&rank.machine),
-        Question::Decorate(decorate) => Some(&decorate.machine),
-        Question::Order(_) => None,
-    };
-    Decision {
-        at,
-        kind: policy.kind.as_str().to_owned(),
-        pool: question.pool().to_string(),
-        instance_type: machine.map(|machine| machine.instance_type.to_string()),
-        claim: None,
-        decision_id: None,
-        policy: policy.name.to_string(),
-        digest: answer.digest.to_string(),
-        fallback: answer.fallback.clone(),
-        no_answer: match &answer.body {
-            AnswerBody::NoCandidate(reason) | AnswerBody::Failed(reason) => Some(reason.clone()),
-            AnswerBody::Ranking(_)
-            | AnswerBody::Removals(_)
-            | AnswerBody::Decorations(_)
-            | AnswerBody::Deferred => None,
-        },
-        candidates: candidates(question, &answer.body),
-        chosen: Vec::new(),
     }
 }
 
@@ -279,6 +298,7 @@ mod tests {
             no_answer: Some(reason.to_owned()),
             candidates: Vec::new(),
             chosen: Vec::new(),
+            facts: None,
         }
     }
 

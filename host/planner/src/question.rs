@@ -1,8 +1,8 @@
 //! What the planner asks policies, and what they answer.
 //!
-//! Plain serde data: these are the arguments of `wit/policy.wit` in the planner's words, the decision log, and the
-//! input of a replay. The wasm engine (or a test) answers them, and checks only the form of an answer. The planner
-//! checks the content.
+//! Plain serde data: these are the arguments of `wit/policy.wit`, with the names of their fields there, the decision
+//! log, and the input of a replay. A field that a person may leave out has a default. The wasm engine (or a test) answers
+//! them, and checks only the form of an answer. The planner checks the content.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::facts::{Labels, PolicyUse, Taint};
 use crate::ids::{Digest, HypervisorId, InstanceTypeName, NodeName, PoolName};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Question {
     Rank(RankQuestion),
     Order(OrderQuestion),
@@ -39,15 +40,19 @@ impl Question {
 
 /// On which hypervisor shall this machine be made?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RankQuestion {
     pub policy: PolicyUse,
     pub context: Context,
     pub machine: Machine,
     /// Machines placed before this one in the same tick, and how many there will be.
+    #[serde(default)]
     pub batch_index: u32,
     pub batch_size: u32,
     /// Placements ever made for this pool; survives restarts.
+    #[serde(default)]
     pub sequence: u64,
+    #[serde(default)]
     pub previous: Option<HypervisorId>,
     /// Every hypervisor of the pool's clusters, by cluster and name.
     pub candidates: Vec<Candidate>,
@@ -55,6 +60,7 @@ pub struct RankQuestion {
 
 /// Which of these Nodes, all removable, shall go first?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct OrderQuestion {
     pub policy: PolicyUse,
     pub context: Context,
@@ -66,6 +72,7 @@ pub struct OrderQuestion {
 
 /// Which labels, annotations and taints does a machine of this kind get on each hypervisor?
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DecorateQuestion {
     pub policy: PolicyUse,
     pub machine: Machine,
@@ -73,6 +80,7 @@ pub struct DecorateQuestion {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Context {
     /// Identity of the Kubernetes cluster.
     pub cluster: Arc<str>,
@@ -80,21 +88,26 @@ pub struct Context {
     pub now: i64,
     /// Stable for one decision.
     pub seed: u64,
+    #[serde(default)]
     pub dry_run: bool,
     /// At most 4096 bytes.
+    #[serde(default)]
     pub state: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Machine {
     pub pool: PoolName,
     pub instance_type: InstanceTypeName,
     pub size: Size,
+    #[serde(default)]
     pub attributes: Vec<Attribute>,
 }
 
 /// WIT's `resources`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Size {
     pub milli_cores: u64,
     pub memory_bytes: u64,
@@ -111,6 +124,7 @@ pub struct Attribute {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AttributeValue {
     Text(Arc<str>),
     Integer(i64),
@@ -119,43 +133,62 @@ pub enum AttributeValue {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HypervisorDescription {
     pub id: HypervisorId,
     pub zone: Arc<str>,
     pub capacity: Size,
     /// By key. In a question about labels only what stays.
+    #[serde(default)]
     pub attributes: Vec<Attribute>,
 }
 
 /// A hypervisor as it stands at this decision; the field comments of `wit/policy.wit` hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Candidate {
     pub hypervisor: HypervisorDescription,
     /// Why no machine may be placed here; `None`: it may.
+    #[serde(default)]
     pub ineligible: Option<String>,
+    #[serde(default)]
     pub used: Size,
+    #[serde(default)]
     pub committed: Size,
+    #[serde(default)]
     pub system_reserved: Size,
+    #[serde(default)]
     pub in_flight: Size,
     pub available: Size,
+    #[serde(default)]
     pub cpu_usage: f64,
+    #[serde(default)]
     pub machines: u32,
+    #[serde(default)]
     pub machines_of_pool: u32,
+    #[serde(default)]
     pub storage_free: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RemovableNode {
     pub name: NodeName,
     pub instance_type: InstanceTypeName,
     /// Index into the hypervisors given.
+    #[serde(default)]
     pub on: Option<u32>,
     pub created: i64,
+    #[serde(default)]
     pub unneeded_seconds: u64,
     pub allocatable: Size,
+    #[serde(default)]
     pub requested: Size,
+    #[serde(default)]
     pub movable_pods: u32,
+    #[serde(default)]
     pub labels: Labels,
+    #[serde(default)]
     pub attributes: Vec<Attribute>,
 }
 

@@ -11,11 +11,10 @@ mod leader;
 mod text;
 mod world;
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::{Limits, Planning};
+use kproxide_planner::question::{self, Question};
 use kproxide_planner::world::World;
 
 pub use answer::{Answer, NodeLine, Outcome, Pending, Verdict};
@@ -47,11 +46,19 @@ pub enum Trouble {
 
 /// One plan of this world at this moment, and what the policies answered.
 pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> (Plan, Vec<Decision>) {
-    // A person waits for the answer, and the next pod does not.
-    let mut budget = Budget {
-        fuel_left: u64::MAX,
-        time_left: Duration::MAX,
-    };
+    let mut budget = Budget::unlimited();
+    plan_with(world, now, async |question| {
+        policies.ask(question, &mut budget).await
+    })
+    .await
+}
+
+/// One plan of this world at this moment, with these answers.
+pub async fn plan_with(
+    world: &World,
+    now: Timestamp,
+    mut answer: impl AsyncFnMut(&Question) -> question::Answer,
+) -> (Plan, Vec<Decision>) {
     let limits = Limits {
         max_launches_per_tick: MOST_LAUNCHES,
         ..Limits::default()
@@ -59,7 +66,7 @@ pub async fn plan(world: &World, now: Timestamp, policies: &Library) -> (Plan, V
     let mut deciding = Deciding::at(now);
     let mut planning = Planning::new(world, now, limits);
     while let Some(question) = planning.question() {
-        let answer = policies.ask(&question, &mut budget).await;
+        let answer = answer(&question).await;
         deciding.answer(&mut planning, &question, answer);
     }
     let plan = planning.finish();

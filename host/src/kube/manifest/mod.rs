@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub use admission::Admission;
 pub use listing::{ListError, NotListed, each, everything};
-pub use read::{BadInput, Object, documents};
+pub use read::{BadInput, Object, documents, plain};
 pub use status::{settle, settle_budget};
 pub use strict::refuse;
 pub use workloads::{Made, Replicas, Standing, daemon, made, standing};

@@ -60,30 +60,37 @@ const NAMESPACED: [&str; 12] = [
     "LimitRange",
 ];
 
-/// All objects of a file, those in lists one by one. `namespace` is for objects that name none.
+/// The documents of a file that need not be Kubernetes objects.
 ///
 /// # Errors
-/// It is no YAML and no JSON, or an object lacks its kind or its name.
-pub fn documents(file: &str, text: &str, namespace: &str) -> Result<Vec<Object>, BadInput> {
+/// It is no YAML and no JSON.
+pub fn plain(file: &str, text: &str) -> Result<Vec<Object>, BadInput> {
     let file: Arc<str> = file.into();
-    let mut objects = Vec::new();
+    let mut found = Vec::new();
     for (line, text) in parts(text) {
         let document = Arc::new(Document {
             file: file.clone(),
             line,
             text: text.to_owned(),
         });
-        let whole = |value| Object {
-            value,
-            origin: Origin::Document {
-                document: document.clone(),
-                path: String::new(),
-            },
-        };
         let value = parsed(text).map_err(|(line, problem)| document.bad(line, problem))?;
         if !value.is_null() {
-            objects.extend(whole(value).unpacked(namespace)?);
+            let path = String::new();
+            let origin = Origin::Document { document, path };
+            found.push(Object { value, origin });
         }
+    }
+    Ok(found)
+}
+
+/// All objects of a file, those in lists one by one. `namespace` is for objects that name none.
+///
+/// # Errors
+/// It is no YAML and no JSON, or an object lacks its kind or its name.
+pub fn documents(file: &str, text: &str, namespace: &str) -> Result<Vec<Object>, BadInput> {
+    let mut objects = Vec::new();
+    for whole in plain(file, text)? {
+        objects.extend(whole.unpacked(namespace)?);
     }
     Ok(objects)
 }
