@@ -42,9 +42,10 @@ pub enum Command {
     Run(Box<Run>),
     /// Show the autoscaler at work on a simulated Kubernetes and Proxmox: nothing to install or configure
     ///
-    /// Load comes and goes, a server dies, a policy is replaced. It shows about ten minutes in one minute. Kubernetes and
-    /// Proxmox are simulated; the autoscaler and its policies are the real ones. In a terminal it draws a picture: space
-    /// pauses, → goes to the next thing that happens, q ends. Elsewhere it prints lines. Both end with a summary.
+    /// Load comes and goes, a server dies, a built-in policy is replaced. It shows about ten minutes in one minute.
+    /// Kubernetes and Proxmox are simulated; the autoscaler and its policies are the real ones. In a terminal it draws a
+    /// picture: space pauses, → goes to the next thing that happens, q ends. Elsewhere it prints lines. Both end with a
+    /// summary.
     #[cfg(feature = "simulator")]
     Demo(Demo),
     /// Serve a simulated Proxmox VE, and a simulated Kubernetes, to other programs
@@ -82,7 +83,9 @@ pub enum Command {
     Doctor(Box<DoctorArgs>),
     /// Print the CustomResourceDefinitions as YAML, or apply them to a cluster
     Crds(Crds),
-    /// List the built-in policies, or write them to a folder
+    /// Tools for the authors of policies: list, check, run, test and pack them
+    ///
+    /// They run a policy in their own process, with the limits of instructions and memory that the controller has.
     #[command(subcommand)]
     Policy(Policy),
     /// Print a script that lets your shell complete commands and flags

@@ -9,6 +9,7 @@
 mod doctor;
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -203,6 +204,7 @@ async fn a_host_beside_a_served_simulation_gets_a_machine_for_a_pod() {
     assert_eq!(claims["items"].as_array().unwrap().len(), 1, "{claims}");
     let claim = claims["items"][0]["metadata"]["name"].as_str().unwrap();
     explains_the_machine(claim, &format!("http://{admin}")).await;
+    asks_another_policy(claim, &format!("http://{admin}"), folder.path()).await;
     // The default of `--namespace`, which nothing here has made.
     api.get("/api/v1/namespaces/kproxide").await;
 }
@@ -226,6 +228,50 @@ async fn plans_the_same_machine(kubeconfig: &str, credentials: &str) {
     assert_eq!(launches[0]["pods"], json!(["default/waits"]), "{answer}");
     let assumed = answer["assumed"].to_string();
     assert!(!assumed.contains("hypervisors"), "{assumed}");
+}
+
+/// By what the host has noted, and by its world: what other policies would have done.
+async fn asks_another_policy(claim: &str, admin: &str, folder: &Path) {
+    let saved = async |what: &str| {
+        let answer = reqwest::get(format!("{admin}/debug/{what}")).await.unwrap();
+        let path = folder.join(format!("{what}.json"));
+        fs::write(&path, answer.bytes().await.unwrap()).unwrap();
+        path.display().to_string()
+    };
+    let decisions = saved("decisions").await;
+    let kind = ["--kind", "host-selection"];
+    let facts = printed(&["policy", "facts", "--from", &decisions, kind[0], kind[1]]).await;
+    assert!(facts.starts_with("rank:\n"), "{facts}");
+    let path = folder.join("facts.yaml");
+    fs::write(&path, facts).unwrap();
+    let facts = path.display().to_string();
+    let ranking = printed(&["policy", "run", "pack", "--facts", &facts]).await;
+    assert!(ranking.contains("host-selection for pool"), "{ranking}");
+
+    let replayed = async |policy: &str| -> Value {
+        let replay = [
+            "policy", "replay", "--policy", policy, &decisions, "-o", "json",
+        ];
+        serde_json::from_str(&printed(&replay).await).unwrap()
+    };
+    // The policy that decided decides the same again.
+    let again = replayed("spread").await;
+    let made = again["decisions"].as_array().unwrap();
+    assert!(
+        !made.is_empty() && again["changed"] == 0,
+        "{claim}: {again}"
+    );
+    let carried = &again["hypervisors"][0];
+    assert!(carried["before"].as_i64() >= Some(1), "{again}");
+    assert_eq!(carried["before"], carried["after"], "{again}");
+
+    let plan = saved("plan").await;
+    let whole = printed(&["policy", "replay", "--policy", "pack", &plan]).await;
+    assert!(
+        whole.contains("decisions would change") && whole.contains("Machines of each"),
+        "{whole}"
+    );
+    printed(&["policy", "facts", "--admin", admin]).await;
 }
 
 /// By what the host has noted: why the machine is where it is, and not on the other hypervisors.
@@ -315,6 +361,14 @@ async fn printed(arguments: &[&str]) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
+/// Code and both outputs of a demo that does not come to its end.
+async fn ended(arguments: &[&str]) -> (Option<i32>, String) {
+    let ended = kproxide(arguments).output();
+    let ended = tokio::time::timeout(SOON, ended).await.unwrap().unwrap();
+    let all = [ended.stdout, ended.stderr].concat();
+    (ended.status.code(), String::from_utf8(all).unwrap())
+}
+
 #[tokio::test]
 async fn the_demo_runs_on_the_policy_that_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
@@ -323,7 +377,23 @@ async fn the_demo_runs_on_the_policy_that_it_is_given() {
     let file = format!("{exported}/pack.wasm");
     let by_name = printed(&["demo", "--policy", "pack"]).await;
     let by_file = printed(&["demo", "--policy", &file]).await;
-    assert_eq!(by_name, by_file);
+    let taken: Vec<&str> = by_file
+        .lines()
+        .filter(|line| line.contains("was taken"))
+        .collect();
+    let [taken] = taken[..] else {
+        panic!("{by_file}");
+    };
+    assert!(
+        taken.contains(&file) && taken.contains("decides host-selection"),
+        "{taken}"
+    );
+    // A file decides until the end. What is built in is replaced in the last third.
+    let swap = by_name.find("The policy becomes max-memory").unwrap();
+    let same = by_file.replace(&format!("{taken}\n"), "");
+    let before = by_name[..swap].rsplit_once('\n').unwrap().0;
+    assert!(same.starts_with(before), "{same}");
+    assert!(same.contains("20 more pods arrive.") && !same.contains("The policy becomes"));
     assert_ne!(by_name, printed(&["demo"]).await);
 
     let unknown = kproxide(&["demo", "--policy", "nosuch"]).output();
@@ -334,6 +404,69 @@ async fn the_demo_runs_on_the_policy_that_it_is_given() {
         told.contains("--policy nosuch") && told.contains("spread"),
         "{told}"
     );
+}
+
+#[tokio::test]
+async fn the_demo_shows_what_a_policy_says_and_why_it_wants_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let hostile = kproxide_builtins::HOSTILE.iter();
+    let hostile = hostile.clone().find(|it| it.name == "hostile").unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(hostile.wasm).unwrap();
+    let (file, settings) = (at("mine.wasm.gz"), at("settings.yaml"));
+    fs::write(&file, packed.finish().unwrap()).unwrap();
+    let demo = ["demo", "--policy", &file, "--settings", &settings];
+
+    fs::write(&settings, "do: say\n").unwrap();
+    let (code, said) = ended(&demo).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("mine says: placing 0 of 3"), "{said}");
+
+    fs::write(&settings, "do: no-candidate\n").unwrap();
+    let (code, said) = ended(&demo).await;
+    let last = said.lines().last().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        last.contains("waited 60 minutes in vain until every pod runs"),
+        "{last}"
+    );
+    assert!(last.contains("not before noon"), "{last}");
+
+    // It is refused before anything begins.
+    fs::write(&settings, "do: nothing-good\n").unwrap();
+    let (code, said) = ended(&demo).await;
+    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
+    assert!(
+        said.contains("kproxide refuses it: its settings are wrong"),
+        "{said}"
+    );
+    fs::write(&file, "no wasm").unwrap();
+    let (code, said) = ended(&demo).await;
+    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
+    let wrong_kind = ["demo", "--policy", "pack", "--kind", "scale-down"];
+    let (code, said) = ended(&wrong_kind).await;
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("--policy pack makes no scale-down decisions"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn the_demo_lets_a_policy_of_each_kind_decide() {
+    let folder = tempfile::tempdir().unwrap();
+    let exported = folder.path().display().to_string();
+    printed(&["policy", "export", &exported]).await;
+    for (kind, name) in [("scale-down", "least-loaded"), ("labels", "go-template")] {
+        let file = format!("{exported}/{name}.wasm");
+        let said = printed(&["demo", "--kind", kind, "--policy", &file]).await;
+        assert!(
+            said.contains(&format!("It decides {kind} from now on")),
+            "{said}"
+        );
+        assert!(said.contains("machines removed"), "{said}");
+    }
 }
 
 /// The chart refuses other flags, by a list that the program makes.

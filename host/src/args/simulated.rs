@@ -4,14 +4,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::policy::Kind;
+
 #[derive(Debug, Args)]
 pub struct Demo {
     /// The same seed gives the same run, line by line; another seed gives another run
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// The policy that chooses hypervisors: a built-in's name (`kproxide policy list`) or a .wasm file
-    #[arg(long, default_value = "spread", value_name = "NAME|FILE")]
-    pub policy: String,
+    /// A policy: a built-in's name (`kproxide policy list`), or a file NAME.wasm, NAME.wasm.gz or NAME.wasm.zst, whose log
+    /// lines are shown too. Default: spread, least-loaded or go-template
+    #[arg(long, value_name = "NAME|FILE")]
+    pub policy: Option<String>,
+    /// What the policy decides
+    #[arg(long, value_enum, default_value_t = Kind::HostSelection, value_name = "KIND")]
+    pub kind: Kind,
+    /// File with the settings of the policy in YAML or JSON; default: none
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
     /// Print lines, even in a terminal
     #[arg(long)]
     pub plain: bool,
@@ -21,6 +30,18 @@ pub struct Demo {
     /// Show nothing, and write one picture of the run to this file, as SVG: a machine is dead, and another one boots
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plain", "speed"])]
     pub svg: Option<PathBuf>,
+}
+
+impl Demo {
+    /// The policy that is meant.
+    pub fn policy(&self) -> &str {
+        let built_in = match self.kind {
+            Kind::HostSelection => "spread",
+            Kind::ScaleDown => "least-loaded",
+            Kind::Labels => "go-template",
+        };
+        self.policy.as_deref().unwrap_or(built_in)
+    }
 }
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -68,7 +68,9 @@ impl Exit {
     const fn means(self) -> &'static str {
         match self {
             Self::Success => "done",
-            Self::Failure => "anything else",
+            Self::Failure => {
+                "anything else. policy and demo: kproxide would not take the policy, or a test of it fails"
+            }
             Self::BadInput => "bad input: a flag, a file, or a kubeconfig that cannot be used",
             Self::Kubernetes => "Kubernetes is not reachable, or refuses you",
             Self::Proxmox => "Proxmox is not reachable, or refuses you (in doctor a finding)",

@@ -122,6 +122,39 @@ impl Directories {
     }
 }
 
+/// One file, for tools that are given its path.
+pub(crate) struct OneFile {
+    /// As it lies there.
+    pub(crate) packed: Vec<u8>,
+    pub(crate) unpacked: Result<Arc<[u8]>, FilesError>,
+}
+
+/// Its name need not be legal.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_one(path: &Path) -> Result<OneFile, FilesError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (_, packing) = name.and_then(policy_name).unwrap_or(("", Packing::None));
+    let read = |problem: io::Error| FilesError::Read {
+        path: path.display().to_string(),
+        problem: problem.to_string(),
+    };
+    // To open a FIFO would wait for ever.
+    if !fs::metadata(path).map_err(read)?.is_file() {
+        return Err(read(io::Error::other("it is no regular file")));
+    }
+    let mut packed = Vec::new();
+    let file = fs::File::open(path).map_err(read)?;
+    file.take(TOTAL_BYTES_MAX as u64)
+        .read_to_end(&mut packed)
+        .map_err(read)?;
+    Ok(OneFile {
+        packed,
+        unpacked: read_file(path, packing),
+    })
+}
+
 /// `None`: it is not there.
 fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
     if !directory.try_exists()? {

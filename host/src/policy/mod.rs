@@ -15,15 +15,17 @@ mod files;
 pub(crate) mod fixtures;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+pub(crate) mod heard;
 mod library;
 mod schema;
-mod self_test;
+pub(crate) mod self_test;
 mod watch;
 
 pub use crash_marks::CrashMarks;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
-#[cfg(feature = "simulator")]
-pub(crate) use files::legal_name;
+pub(crate) use engine::{UNPACKED_BYTES_MAX, digest};
 pub use files::{Directories, FilesError, PolicyFile, PolicyFiles};
+pub(crate) use files::{OneFile, legal_name, read_one};
 pub use library::{Answering, Budget, Instead, Library, Refusal, Reload, ReloadOutcome, Unfit};
+pub(crate) use schema::check as check_schema;
 pub use watch::watch_directories;

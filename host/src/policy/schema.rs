@@ -17,7 +17,7 @@ const LISTED_MAX: usize = 10;
 ///
 /// # Errors
 /// Names the first field that is wrong, what is wrong with it, and what may stand there.
-pub(super) fn check(schema: &str, settings: &str) -> Result<(), String> {
+pub(crate) fn check(schema: &str, settings: &str) -> Result<(), String> {
     let Ok(schema) = serde_json::from_str(schema) else {
         return Ok(());
     };

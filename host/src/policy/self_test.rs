@@ -17,7 +17,7 @@ const GIB: u64 = 1 << 30;
 ///
 /// # Errors
 /// Says what is wrong with its answer.
-pub(super) async fn run(
+pub(crate) async fn run(
     engine: &Engine,
     module: &Module,
     name: &str,
@@ -38,7 +38,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-fn question(kind: PolicyKind, name: Arc<str>, settings: Arc<str>) -> Question {
+/// The small question: three hypervisors, of which one is offline, and two Nodes.
+pub(crate) fn question(kind: PolicyKind, name: Arc<str>, settings: Arc<str>) -> Question {
     let policy = PolicyUse {
         policy: PolicyRef { kind, name },
         settings,

@@ -32,6 +32,8 @@ pub enum Do {
     Spin,
     Allocate,
     Recurse,
+    /// Nothing bad, and says so.
+    Say,
     LogForever,
     LogMuch,
     /// Says more than is listened to, then why it panics.
@@ -115,6 +117,13 @@ impl HostSelection for Hostile {
             Do::Spin => spin(),
             Do::Allocate => allocate(),
             Do::Recurse => Err(PolicyError::internal(recurse(0).to_string())),
+            Do::Say => {
+                log::info(&format!(
+                    "placing {} of {}",
+                    request.batch_index, request.batch_size
+                ));
+                Ok(fine)
+            }
             Do::LogForever => loop {
                 log::info("again");
             },

@@ -84,7 +84,7 @@ pub(super) fn open(
 
 /// Which run it is.
 fn run_of(args: &Demo) -> String {
-    format!("seed {}, policy {}", args.seed, args.policy)
+    format!("seed {}, policy {}", args.seed, args.policy())
 }
 
 impl<K> Live<Screen, K> {

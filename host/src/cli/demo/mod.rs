@@ -30,11 +30,11 @@ use plain::Plain;
 /// # Errors
 /// The policy asked for cannot be used, or the run did not come to its end: the message says what was missing.
 pub(super) fn run(args: &Demo, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
-    let policy = world::policy(&args.policy).map_err(Mistake)?;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()?;
+    let policy = runtime.block_on(world::policy(args))?;
     if let Some(path) = &args.svg {
         let svg = runtime.block_on(live::still(args, policy))?;
         let written = fs::write(path, svg);
@@ -84,8 +84,14 @@ pub(super) enum DemoError {
     Host(#[source] AppError),
     #[error("the host ended before the demo did")]
     HostEnded,
-    #[error("waited {minutes} minutes in vain until {what}", minutes = script::PATIENCE.as_secs() / 60)]
-    InVain { what: &'static str },
+    #[error("waited {minutes} minutes in vain until {what}{why}", minutes = script::PATIENCE.as_secs() / 60)]
+    InVain {
+        what: &'static str,
+        /// What kproxide said last of pods that get no machine.
+        why: String,
+    },
+    #[error("kproxide refuses the policy: {0}")]
+    Refused(String),
     #[error("no server carries a machine that could die with it")]
     NoMachine,
     #[error("{0}")]

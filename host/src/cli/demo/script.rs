@@ -10,13 +10,17 @@ use tokio::time::Instant;
 use super::DemoError;
 use super::story::{Audience, Said, Seen, Story, What, machines};
 use super::world::{self, APP, Load, Policy};
+use crate::args::policy::Kind;
 use crate::lab::{self, HostHandle, Lab};
+use crate::policy::heard::{Heard, Line};
 use crate::policy::{PolicyFile, PolicyFiles};
 
 /// Nothing in the script takes longer in its own time; what does has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60 * 60);
 /// How often the script looks whether what it waits for has come.
 const LOOK: Duration = Duration::from_secs(1);
+/// Lines of policies that are told in one look.
+const SAID_MAX: usize = 5;
 
 /// Plays the whole demo. Returns when the summary was told.
 pub(super) async fn play(
@@ -24,7 +28,8 @@ pub(super) async fn play(
     policy: Policy,
     audience: &mut impl Audience,
 ) -> Result<(), DemoError> {
-    let lab = world::build(seed, &policy.name);
+    let (heard, _listening) = Heard::listen();
+    let lab = world::build(seed, &policy);
     let (app, host) = lab
         .host("kproxide-0", lab::config("kproxide-0"))
         .map_err(DemoError::Host)?;
@@ -32,6 +37,9 @@ pub(super) async fn play(
         lab: &lab,
         host: &host,
         story: Story::new(&lab),
+        heard,
+        is_file: policy.taken.is_some(),
+        is_swapped: false,
         audience,
     };
     let running = app.run();
@@ -55,6 +63,12 @@ struct Stage<'a, A> {
     lab: &'a Lab,
     host: &'a HostHandle,
     story: Story,
+    /// What policies say.
+    heard: Heard,
+    /// The policy is the user's: it decides until the end.
+    is_file: bool,
+    /// A built-in policy was replaced.
+    is_swapped: bool,
     audience: &'a mut A,
 }
 
@@ -66,6 +80,9 @@ impl<A: Audience> Stage<'_, A> {
         // The Nodes that are there from the beginning.
         tokio::time::sleep(LOOK).await;
         self.scene("No load yet: three servers, one Node that is not ours, and no machine.")?;
+        if let Some(taken) = policy.taken {
+            self.say(What::Line(taken))?;
+        }
         self.pass(Duration::from_secs(20)).await?;
 
         self.scene("30 pods arrive. Most find no room, so kproxide will make machines.")?;
@@ -94,17 +111,21 @@ impl<A: Audience> Stage<'_, A> {
         // What the server holds is read again within this time.
         self.pass(Duration::from_secs(30)).await?;
 
-        let (swapped, effect) = if policy.name == "pack" {
-            ("max-memory", "it fills the emptiest server")
-        } else {
-            ("pack", "it fills one server first")
+        let (swapped, effect) = match policy.name.as_str() {
+            "pack" => ("max-memory", "it fills the emptiest server"),
+            _ => ("pack", "it fills one server first"),
         };
-        self.scene(&format!(
-            "The policy becomes {swapped}, and 20 pods arrive: {effect}."
-        ))?;
-        let file = kproxide_builtins::builtin(swapped).map(|it| PolicyFile::alone(it.wasm));
-        files.extend(file.map(|file| (Arc::from(policy.name.as_str()), file)));
-        self.hand_over(&files).await?;
+        if self.is_file || policy.kind != Kind::HostSelection {
+            self.scene("20 more pods arrive.")?;
+        } else {
+            self.scene(&format!(
+                "The policy becomes {swapped}, and 20 pods arrive: {effect}."
+            ))?;
+            let file = kproxide_builtins::builtin(swapped).map(|it| PolicyFile::alone(it.wasm));
+            files.extend(file.map(|file| (Arc::from(policy.name.as_str()), file)));
+            self.hand_over(&files).await?;
+            self.is_swapped = true;
+        }
         scale(lab, 50);
         self.until("every pod runs", || pods_run(lab, 50)).await?;
 
@@ -136,8 +157,9 @@ impl<A: Audience> Stage<'_, A> {
             (created != destroyed + left, "the machines do not add up"),
             (created == 0, "no machine was made"),
             (destroyed == 0, "no machine was removed"),
-            (rejected == 0, "no placement was rejected"),
-            (reloads == 0, "no policy was swapped"),
+            // Whom the user's policy rejects is its own business.
+            (!self.is_file && rejected == 0, "no placement was rejected"),
+            (self.is_swapped && reloads == 0, "no policy was swapped"),
         ] {
             if missing {
                 return Err(DemoError::Incomplete(what.to_owned()));
@@ -173,6 +195,12 @@ impl<A: Audience> Stage<'_, A> {
             for line in self.story.news(self.lab) {
                 self.say(What::Line(line))?;
             }
+            for line in said(self.heard.take()) {
+                self.say(What::Line(line))?;
+            }
+            if let Some(reason) = self.story.refused.take() {
+                return Err(DemoError::Refused(reason));
+            }
             self.audience.look(self.lab, self.story.time())?;
         }
         Ok(())
@@ -186,12 +214,33 @@ impl<A: Audience> Stage<'_, A> {
         let end = Instant::now() + PATIENCE;
         while !reached() {
             if Instant::now() >= end {
-                return Err(DemoError::InVain { what });
+                let last = self.story.unhelped.as_ref();
+                let why = last.map_or(String::new(), |note| {
+                    format!("; the last that kproxide said: {note}")
+                });
+                return Err(DemoError::InVain { what, why });
             }
             self.pass(LOOK).await?;
         }
         self.say(What::Line(what.to_owned()))
     }
+}
+
+/// Lines of policies for the audience: in one second each once, and not more than a few.
+fn said(lines: Vec<Line>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for Line { policy, text, .. } in lines {
+        let line = format!("{policy} says: {text}");
+        if !told.contains(&line) {
+            told.push(line);
+        }
+    }
+    let more = told.len().saturating_sub(SAID_MAX);
+    told.truncate(SAID_MAX);
+    if more > 0 {
+        told.push(format!("policies say {more} lines more in this second"));
+    }
+    told
 }
 
 fn scale(lab: &Lab, replicas: u32) {

@@ -119,6 +119,10 @@ pub(super) struct Story {
     /// VMIDs that were started; a machine that is started again is no new one.
     made: BTreeSet<u32>,
     seen: Seen,
+    /// What was said last of pods that get no machine.
+    pub(super) unhelped: Option<String>,
+    /// Why kproxide did not take a policy.
+    pub(super) refused: Option<String>,
 }
 
 impl Story {
@@ -131,6 +135,8 @@ impl Story {
             pods: Default::default(),
             made: BTreeSet::new(),
             seen: Seen::default(),
+            unhelped: None,
+            refused: None,
         }
     }
 
@@ -212,8 +218,11 @@ impl Story {
             let (name, reason) = about(event);
             self.seen.rejected +=
                 u32::try_from(note.matches("; not on ").count()).unwrap_or(u32::MAX);
-            if reason == "PolicyLoaded" {
-                self.seen.reloads += 1;
+            match reason.as_str() {
+                "PolicyLoaded" => self.seen.reloads += 1,
+                "PolicyRefused" => self.refused = Some(note.to_owned()),
+                "NotTriggerScaleUp" => self.unhelped = Some(note.to_owned()),
+                _ => {}
             }
             match kind {
                 // What is said of thirty pods is one line.

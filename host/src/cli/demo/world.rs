@@ -1,14 +1,19 @@
 //! What there is: three hypervisors, a small k3s with its usual add-ons, one pool.
 
-use std::fs;
+use std::error::Error;
 
+use kproxide_planner::facts::PolicyKind;
 use kproxide_simulator::kube::fixtures;
 use kproxide_simulator::kubelet::NodeSpec;
 use kproxide_simulator::pve::Topology;
 use serde_json::{Value, json};
 
+use crate::args::Demo;
+use crate::args::policy::Kind;
+use crate::cli::exit::Mistake;
+use crate::cli::policy::given::{Given, Tools, no_settings, settings};
 use crate::lab::{Lab, Setting};
-use crate::policy::{PolicyFile, PolicyFiles, legal_name};
+use crate::policy::{PolicyFiles, self_test};
 
 /// The pool's name.
 pub(super) const POOL: &str = "workers";
@@ -18,51 +23,64 @@ pub(super) const APP: &str = "web";
 /// Nodes that are no machines of ours.
 pub(super) const STATIC: usize = 2;
 
-/// Which policy chooses hypervisors.
+/// Which policy decides, and what.
 pub(super) struct Policy {
     pub(super) name: String,
+    pub(super) kind: Kind,
+    settings: Value,
     /// The module, where it is a file of the user's.
     pub(super) files: PolicyFiles,
+    /// The file's own words for itself.
+    pub(super) taken: Option<String>,
 }
 
-/// A built-in's name, or a file.
+/// The policy that the flags name, if kproxide takes it.
 ///
 /// # Errors
-/// There is neither; says what there is.
-pub(super) fn policy(text: &str) -> Result<Policy, String> {
-    if !text.ends_with(".wasm") {
-        let known: Vec<_> = kproxide_builtins::BUILTINS
-            .iter()
-            .filter(|builtin| builtin.kind == kproxide_builtins::Kind::HostSelection)
-            .map(|builtin| builtin.name)
-            .collect();
-        if !known.contains(&text) {
-            return Err(format!(
-                "--policy {text}: give one of {}, or a .wasm file",
-                known.join(", ")
-            ));
-        }
-        return Ok(Policy {
-            name: text.to_owned(),
-            files: PolicyFiles::new(),
-        });
+/// There is no such policy, or it is refused: says why.
+pub(super) async fn policy(args: &Demo) -> Result<Policy, Box<dyn Error>> {
+    let text = args.policy();
+    let given =
+        Given::read(text).map_err(|Mistake(problem)| Mistake(format!("--policy {problem}")))?;
+    let settings = settings(args.settings.as_deref())?.unwrap_or_else(no_settings);
+    let refused = |problem: String| format!("--policy {text}: kproxide refuses it: {problem}");
+    let tools = Tools::new()?;
+    let module = given.load(&tools).await.map_err(refused)?;
+    let kind = PolicyKind::from(args.kind);
+    let kinds = module.kinds();
+    if !kinds.contains(&kind) {
+        let kinds: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
+        let (kind, kinds) = (kind.as_str(), kinds.join(", "));
+        return Err(Mistake(format!(
+            "--policy {text} makes no {kind} decisions: give --kind {kinds}, or another policy"
+        ))
+        .into());
     }
-    let bytes = fs::read(text).map_err(|error| format!("--policy {text}: {error}"))?;
-    // Unlike in a policy folder, the file's name does not matter here.
-    let name = legal_name(
-        text.rsplit('/')
-            .next()
-            .unwrap_or(text)
-            .trim_end_matches(".wasm"),
+    let (verdict, _) = tools.check_settings(&module, &settings).await;
+    verdict.map_err(|error| refused(error.to_string()))?;
+    let tested = self_test::run(&tools.engine, &module, &given.name, kind, &settings).await;
+    tested.map_err(refused)?;
+    let is_file = kproxide_builtins::builtin(text).is_none();
+    let (version, digest) = (&module.info().version, module.digest().as_str());
+    let taken = format!(
+        "The policy {text} was taken (version {version}, sha256:{digest}). It decides {} from now on.",
+        kind.as_str()
     );
+    let mut files = PolicyFiles::new();
+    if is_file {
+        files.insert(given.name.clone(), vec![given.file()]);
+    }
     Ok(Policy {
-        files: PolicyFiles::from([(name.as_str().into(), PolicyFile::alone(&bytes))]),
-        name,
+        name: given.name.to_string(),
+        kind: args.kind,
+        settings: serde_json::from_str(&settings)?,
+        files,
+        taken: is_file.then_some(taken),
     })
 }
 
 /// The world before anything happens.
-pub(super) fn build(seed: u64, policy: &str) -> Lab {
+pub(super) fn build(seed: u64, policy: &Policy) -> Lab {
     let mut setting = Setting::new(seed, 3);
     setting.topology = Topology {
         cluster: Some("homelab".into()),
@@ -96,7 +114,18 @@ pub(super) fn build(seed: u64, policy: &str) -> Lab {
     lab
 }
 
-fn objects(policy: &str) -> [(&'static str, Value); 3] {
+fn objects(policy: &Policy) -> [(&'static str, Value); 3] {
+    let place = match policy.kind {
+        Kind::HostSelection => "hostSelection",
+        Kind::ScaleDown => "scaleDown",
+        Kind::Labels => "labels",
+    };
+    let used = json!({ place: { "use": policy.name, "settings": policy.settings } });
+    // Templates are for go-template: another policy would get them as a setting.
+    let templates = match policy.name.as_str() {
+        name if policy.kind == Kind::Labels && name != "go-template" => json!({}),
+        _ => json!({ "topology.kubernetes.io/zone": "{{ .TargetHost }}" }),
+    };
     let meta = |name: &str| json!({ "name": name });
     [
         (
@@ -127,9 +156,9 @@ fn objects(policy: &str) -> [(&'static str, Value); 3] {
                 "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": meta(POOL),
                 "spec": {
                     "nodeClass": "debian", "clusters": ["homelab"], "limits": { "maxNodes": 12 },
-                    "policies": { "hostSelection": { "use": policy } },
+                    "policies": used,
                     "repairAfter": "2m",
-                    "labelTemplates": { "topology.kubernetes.io/zone": "{{ .TargetHost }}" },
+                    "labelTemplates": templates,
                     "scaleDown": { "stabilization": "2m", "minNodeAge": "2m", "unneededTime": "30s", "budget": 2 },
                 },
             }),

@@ -1,45 +1,122 @@
-//! `kproxide policy list`: the built-in policies.
+//! `kproxide policy list`: the policies that there are.
 
-use std::io::{self, Write};
+use std::error::Error;
+use std::io::Write;
+use std::sync::Arc;
 
-use kproxide_builtins::{BUILTINS, Kind};
+use kproxide_builtins::BUILTINS;
+use serde::Serialize;
 
-/// One line per built-in: name, kind, size, digest.
-///
-/// # Errors
-/// The output is closed.
-pub(super) fn list(out: &mut impl Write) -> io::Result<()> {
-    for builtin in BUILTINS {
-        let kind = match builtin.kind {
-            Kind::HostSelection => "host-selection",
-            Kind::ScaleDown => "scale-down",
-            Kind::Labels => "labels",
-        };
-        let kib = builtin.wasm.len().div_ceil(1024);
-        writeln!(
-            out,
-            "{:<14} {kind:<15} {kib:>4} KiB  sha256:{}",
-            builtin.name, builtin.sha256
-        )?;
-    }
-    Ok(())
+use super::given::Tools;
+use crate::args::Format;
+use crate::args::policy::List;
+use crate::cli::Exit;
+use crate::cli::plan::print;
+use crate::policy::{Directories, FilesError, PolicyFile, digest};
+use crate::whatif::table;
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    kinds: Vec<&'static str>,
+    version: String,
+    description: String,
+    bytes: usize,
+    digest: String,
+    /// It comes from a folder: with the name of a built-in policy it replaces that.
+    file: bool,
+    /// Why kproxide would not take it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_shows_name_kind_and_digest() {
-        let mut printed = Vec::new();
-        list(&mut printed).unwrap();
-        let text = String::from_utf8(printed).unwrap();
-        let spread = kproxide_builtins::builtin("spread").unwrap();
-        assert!(
-            text.lines().any(|l| l.starts_with("spread ")
-                && l.contains("host-selection")
-                && l.ends_with(spread.sha256)),
-            "{text}"
-        );
+/// # Errors
+/// The output is closed.
+pub(super) async fn list(args: &List, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
+    let tools = Tools::new()?;
+    let mut all = Vec::new();
+    let mut files = Directories::new(&args.policy_dir).read();
+    for builtin in BUILTINS {
+        let of_file = files.remove(builtin.name).and_then(decides);
+        let is_file = of_file.is_some();
+        let bytes = of_file.unwrap_or_else(|| Ok(builtin.wasm.into()));
+        let bytes = bytes.map_err(|error| error.to_string());
+        all.push(Listed::of(builtin.name, bytes, is_file, &tools).await);
     }
+    let others = files.into_iter();
+    for (name, bytes) in others.filter_map(|(name, files)| Some((name, decides(files)?))) {
+        let bytes = bytes.map_err(|error| error.to_string());
+        all.push(Listed::of(&name, bytes, true, &tools).await);
+    }
+    match args.output {
+        Format::Text => write!(out, "{}", text(&all)?)?,
+        format @ (Format::Json | Format::Yaml) => print(out, format, &all)?,
+    }
+    Ok(Exit::Success)
+}
+
+/// That of the last directory.
+fn decides(files: Vec<PolicyFile>) -> Option<Result<Arc<[u8]>, FilesError>> {
+    files.into_iter().next().map(|file| file.content)
+}
+
+impl Listed {
+    async fn of(name: &str, file: Result<Arc<[u8]>, String>, is_file: bool, tools: &Tools) -> Self {
+        let (bytes, sha256) = match &file {
+            Ok(bytes) => (bytes.len(), digest(bytes).to_string()),
+            Err(_) => (0, String::new()),
+        };
+        let module = match file {
+            Ok(bytes) => {
+                let loaded = tools.engine.load(bytes).await;
+                loaded.map_err(|error| error.to_string())
+            }
+            Err(problem) => Err(problem),
+        };
+        let mut listed = Self {
+            name: name.to_owned(),
+            kinds: Vec::new(),
+            version: String::new(),
+            description: String::new(),
+            bytes,
+            digest: sha256,
+            file: is_file,
+            refused: None,
+        };
+        match module {
+            Ok(module) => {
+                listed.kinds = module.kinds().iter().map(|kind| kind.as_str()).collect();
+                listed.version.clone_from(&module.info().version);
+                listed.description.clone_from(&module.info().description);
+            }
+            Err(problem) => listed.refused = Some(problem),
+        }
+        listed
+    }
+}
+
+fn text(all: &[Listed]) -> Result<String, std::fmt::Error> {
+    let rows = all.iter().map(|it| {
+        let whose = match it.file {
+            true => "file",
+            false => "built-in",
+        };
+        let what = match &it.refused {
+            Some(problem) => format!("refused: {problem}"),
+            None => it.description.clone(),
+        };
+        vec![
+            it.name.clone(),
+            it.kinds.join(", "),
+            whose.to_owned(),
+            it.version.clone(),
+            // As git shows commits. `digest` and -o json show all of it.
+            it.digest.chars().take(12).collect(),
+            what,
+        ]
+    });
+    let heads = ["NAME", "KIND", "FROM", "VERSION", "DIGEST", "WHAT IT DOES"];
+    let mut text = String::new();
+    table(&mut text, "", &heads, rows.collect(), usize::MAX, 120)?;
+    Ok(text.trim_start_matches('\n').to_owned())
 }

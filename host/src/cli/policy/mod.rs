@@ -1,9 +1,21 @@
 //! `kproxide policy`: tools for the authors of policies. Each verb has a file.
 
+mod answered;
+mod bench;
+mod check;
+mod digest;
+mod docs;
 mod export;
+mod facts;
+pub(super) mod given;
 mod list;
 #[cfg(feature = "init")]
 mod new;
+mod pack;
+mod properties;
+mod replay;
+mod run;
+mod test;
 
 use std::error::Error;
 use std::io::Write;
@@ -14,11 +26,24 @@ use crate::args::Policy;
 /// # Errors
 /// Those of the verb.
 pub(super) fn run(args: &Policy, out: &mut impl Write) -> Result<Exit, Box<dyn Error>> {
-    match args {
-        Policy::List => list::list(out)?,
-        Policy::Export { dir } => export::export(dir, out)?,
-        #[cfg(feature = "init")]
-        Policy::New(args) => new::new(args, out)?,
-    }
-    Ok(Exit::Success)
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match args {
+            Policy::List(args) => list::list(args, out).await,
+            Policy::Export { dir } => Ok(export::export(dir, out).map(|()| Exit::Success)?),
+            #[cfg(feature = "init")]
+            Policy::New(args) => Ok(new::new(args, out).map(|()| Exit::Success)?),
+            Policy::Check(args) => check::check(args, out).await,
+            Policy::Facts(args) => facts::facts(args, out).await,
+            Policy::Run(args) => run::run(args, out).await,
+            Policy::Test(args) => test::test(args, out).await,
+            Policy::Bench(args) => bench::bench(args, out).await,
+            Policy::Pack(args) => pack::pack(args, out).await,
+            Policy::Replay(args) => replay::replay(args, out).await,
+            Policy::Digest(args) => digest::digest(args, out),
+            Policy::Docs(args) => docs::docs(args, out).await,
+        }
+    })
 }

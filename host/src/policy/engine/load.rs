@@ -53,7 +53,7 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
     check_bytes(bytes)?;
     let component =
         Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(&error))?;
-    check_imports(engine, &component)?;
+    let imports = check_imports(engine, &component)?;
     let exports: Vec<String> = component
         .component_type()
         .exports(&engine.wasmtime)
@@ -79,6 +79,7 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
             description: String::new(),
             settings_schema: String::new(),
         },
+        imports,
         host_selection: None,
         scale_down: None,
         labels: None,
@@ -116,7 +117,9 @@ fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {
     }
 }
 
-fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError> {
+/// All imports, none of which is refused.
+fn check_imports(engine: &Engine, component: &Component) -> Result<Vec<String>, LoadError> {
+    let mut imports = Vec::new();
     for (name, _) in component.component_type().imports(&engine.wasmtime) {
         let allowed = ["kproxide:policy/types@0.1.", "kproxide:policy/log@0.1."]
             .iter()
@@ -135,8 +138,9 @@ fn check_imports(engine: &Engine, component: &Component) -> Result<(), LoadError
                 hint,
             });
         }
+        imports.push(name.to_owned());
     }
-    Ok(())
+    Ok(imports)
 }
 
 /// Puts an instance of each kind together, which is where wasmtime compares the types, and asks one for its name.

@@ -78,6 +78,7 @@ pub struct Module(Arc<Compiled>);
 struct Compiled {
     digest: Digest,
     info: PolicyInfo,
+    imports: Vec<String>,
     host_selection: Option<bindings::host_selection::HostSelectionPolicyPre<State>>,
     scale_down: Option<bindings::scale_down::ScaleDownPolicyPre<State>>,
     labels: Option<bindings::labels::LabelPolicyPre<State>>,
@@ -91,6 +92,11 @@ impl Module {
 
     pub fn info(&self) -> &PolicyInfo {
         &self.0.info
+    }
+
+    /// What it imports: no more than kproxide offers.
+    pub fn imports(&self) -> &[String] {
+        &self.0.imports
     }
 
     /// The questions that it answers, at least one.

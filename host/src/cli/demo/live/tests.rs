@@ -285,8 +285,19 @@ fn the_finished_picture_stays_until_a_key_whatever_the_terminals_size_does() {
 }
 
 fn play(seed: u64, audience: &mut impl Audience) -> Result<(), DemoError> {
-    let policy = world::policy("spread").unwrap();
-    on_its_own_time(script::play(seed, policy, audience))
+    on_its_own_time(async {
+        let policy = world::policy(&demo()).await.unwrap();
+        script::play(seed, policy, audience).await
+    })
+}
+
+/// As it is without flags.
+fn demo() -> Demo {
+    let cli = Cli::try_parse_from(["kproxide", "demo"]).unwrap();
+    let Command::Demo(args) = cli.command else {
+        panic!("it is the demo");
+    };
+    args
 }
 
 fn on_its_own_time<T>(played: impl Future<Output = T>) -> T {
@@ -332,11 +343,9 @@ fn a_step_shows_the_next_thing_that_happens_and_pauses_again() {
 /// After a change of what it shows: `KPROXIDE_UPDATE=1 cargo test -p kproxide --lib cli::demo`.
 #[test]
 fn the_picture_of_the_readme_is_the_one_that_the_demo_draws() {
-    let cli = Cli::try_parse_from(["kproxide", "demo"]).unwrap();
-    let Command::Demo(args) = cli.command else {
-        panic!("it is the demo");
-    };
-    let drawn = on_its_own_time(still(&args, world::policy(&args.policy).unwrap())).unwrap();
+    let args = demo();
+    let policy = on_its_own_time(world::policy(&args)).unwrap();
+    let drawn = on_its_own_time(still(&args, policy)).unwrap();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let file = format!("{root}/examples/demo.svg");
     if std::env::var_os("KPROXIDE_UPDATE").is_some() {

@@ -1,0 +1,317 @@
+//! What an author gives to the tools: a policy, its settings, facts.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use kproxide_builtins::{BUILTINS, builtin};
+use kproxide_planner::facts::{PolicyKind, PolicyUse};
+use kproxide_planner::question::Question;
+use tokio::time::Instant;
+use tracing::subscriber::DefaultGuard;
+
+use crate::cli::exit::Mistake;
+use crate::kube::manifest::{BadInput, Object, plain};
+use crate::policy::heard::{Heard, Line};
+use crate::policy::{
+    CallError, Called, Engine, Execution, FilesError, Module, OneFile, PolicyFile, check_schema,
+    digest, legal_name, read_one,
+};
+
+/// Pools without settings give this to a policy.
+const NO_SETTINGS: &str = "{}";
+
+/// A policy, not looked at yet.
+pub(in crate::cli) struct Given {
+    /// By which a NodePool would use it.
+    pub(in crate::cli) name: Arc<str>,
+    /// The file, or the name of the built-in policy.
+    pub(in crate::cli) place: String,
+    /// As it lies there.
+    pub(in crate::cli) packed: Vec<u8>,
+    pub(in crate::cli) unpacked: Result<Arc<[u8]>, FilesError>,
+}
+
+impl Given {
+    /// # Errors
+    /// There is neither such a file nor such a built-in policy.
+    pub(in crate::cli) fn read(text: &str) -> Result<Self, Mistake> {
+        if let Some(builtin) = builtin(text) {
+            return Ok(Self {
+                name: builtin.name.into(),
+                place: builtin.name.to_owned(),
+                packed: builtin.wasm.to_vec(),
+                unpacked: Ok(builtin.wasm.into()),
+            });
+        }
+        let OneFile { packed, unpacked } = read_one(Path::new(text)).map_err(|error| {
+            let known: Vec<_> = BUILTINS.iter().map(|it| it.name).collect();
+            let known = known.join(", ");
+            Mistake(format!(
+                "{error}: give a .wasm file, or a built-in policy: {known}"
+            ))
+        })?;
+        let file = text.rsplit('/').next().unwrap_or(text);
+        let name = file.split(".wasm").next().unwrap_or(file);
+        Ok(Self {
+            name: legal_name(name).into(),
+            place: text.to_owned(),
+            packed,
+            unpacked,
+        })
+    }
+
+    /// As a policy directory would have it.
+    pub(in crate::cli) fn file(&self) -> PolicyFile {
+        PolicyFile {
+            path: self.place.as_str().into(),
+            content: self.unpacked.clone(),
+        }
+    }
+
+    /// SHA-256 of the file as it lies.
+    pub(in crate::cli) fn digest(&self) -> String {
+        digest(&self.packed).to_string()
+    }
+
+    /// # Errors
+    /// Why kproxide would not take it.
+    pub(in crate::cli) async fn load(&self, tools: &Tools) -> Result<Module, String> {
+        let bytes = self.unpacked.clone().map_err(|error| error.to_string())?;
+        let loaded = tools.engine.load(bytes).await;
+        loaded.map_err(|error| error.to_string())
+    }
+
+    /// # Errors
+    /// kproxide would not take it: said with its file.
+    pub(super) async fn loaded(&self, tools: &Tools) -> Result<Module, Box<dyn Error>> {
+        let loaded = self.load(tools).await;
+        loaded.map_err(|problem| format!("{}: {problem}", self.place).into())
+    }
+}
+
+/// The settings of a file as JSON text.
+///
+/// # Errors
+/// The file cannot be read, or what it has are no settings.
+pub(in crate::cli) fn settings(path: Option<&Path>) -> Result<Option<Arc<str>>, Box<dyn Error>> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let documents = read(path)?;
+    let no_settings = |problem: &str| BadInput {
+        at: path.display().to_string(),
+        problem: problem.to_owned(),
+    };
+    match &documents[..] {
+        [] => Ok(Some(NO_SETTINGS.into())),
+        [one] if one.value.is_object() => Ok(Some(one.value.to_string().into())),
+        [_] => Err(no_settings("settings are fields with values, such as `prefix: rack`").into()),
+        _ => Err(no_settings("these are several documents: settings are one").into()),
+    }
+}
+
+pub(in crate::cli) fn no_settings() -> Arc<str> {
+    NO_SETTINGS.into()
+}
+
+/// The questions of a file with facts.
+///
+/// # Errors
+/// The file cannot be read, or a field of it is wrong.
+pub(super) fn questions(path: &Path) -> Result<Vec<Question>, Box<dyn Error>> {
+    let documents = read(path)?;
+    let questions: Vec<Question> = documents.iter().map(question).collect::<Result<_, _>>()?;
+    match questions.is_empty() {
+        true => Err(BadInput {
+            at: path.display().to_string(),
+            problem: "it has no facts: `kproxide policy facts` prints some".to_owned(),
+        }
+        .into()),
+        false => Ok(questions),
+    }
+}
+
+fn question(document: &Object) -> Result<Question, BadInput> {
+    serde_path_to_error::deserialize(&document.value).map_err(|error| {
+        let field = error.path().to_string();
+        document.bad(&field, error.into_inner())
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<Object>, BadInput> {
+    let at = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| BadInput {
+        at: at.clone(),
+        problem: error.to_string(),
+    })?;
+    plain(&at, &text)
+}
+
+/// Where the policies of an author run: in this process, and on this thread.
+pub(in crate::cli) struct Tools {
+    pub(in crate::cli) engine: Engine,
+    heard: Heard,
+    _listening: DefaultGuard,
+}
+
+/// What came of a call.
+pub(super) struct Asked {
+    pub(super) called: Called,
+    pub(super) log: Vec<Line>,
+    pub(super) microseconds: u64,
+}
+
+impl Tools {
+    /// # Errors
+    /// wasmtime does not run here.
+    pub(in crate::cli) fn new() -> Result<Self, Box<dyn Error>> {
+        let (heard, listening) = Heard::listen();
+        Ok(Self {
+            engine: Engine::new(Execution::Inline)?,
+            heard,
+            _listening: listening,
+        })
+    }
+
+    pub(super) async fn ask(&self, module: &Module, question: &Question) -> Asked {
+        self.heard.take();
+        let begin = Instant::now();
+        let called = self.engine.ask(module, question).await;
+        let microseconds = begin.elapsed().as_micros();
+        Asked {
+            called,
+            log: self.heard.take(),
+            microseconds: u64::try_from(microseconds).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(in crate::cli) async fn check_settings(
+        &self,
+        module: &Module,
+        settings: &Arc<str>,
+    ) -> (Result<(), CallError>, Vec<Line>) {
+        self.heard.take();
+        let name = &module.info().name;
+        let asked = self.engine.check_settings(module, name, settings.clone());
+        // As the library of the controller.
+        let checked = asked.await.and_then(|()| {
+            check_schema(&module.info().settings_schema, settings)
+                .map_err(CallError::InvalidSettings)
+        });
+        (checked, self.heard.take())
+    }
+}
+
+/// The same question to this policy; without settings with those that it has.
+pub(super) fn asked_of(
+    question: &Question,
+    name: &Arc<str>,
+    settings: Option<&Arc<str>>,
+) -> Question {
+    let mut question = question.clone();
+    let PolicyUse {
+        policy,
+        settings: has,
+    } = match &mut question {
+        Question::Rank(rank) => &mut rank.policy,
+        Question::Order(order) => &mut order.policy,
+        Question::Decorate(decorate) => &mut decorate.policy,
+    };
+    policy.name = name.clone();
+    if let Some(settings) = settings {
+        *has = settings.clone();
+    }
+    question
+}
+
+pub(super) fn kind_of(question: &Question) -> PolicyKind {
+    question.policy().policy.kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(text: &str) -> Result<Vec<Question>, String> {
+        let documents = plain("f.yaml", text).map_err(|error| error.to_string())?;
+        let questions = documents.iter().map(question);
+        questions
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_facts_of_the_page_are_facts() {
+        let page = include_str!("../../../../policies/README.md");
+        let (_, after) = page.split_once("\n## Facts\n").unwrap();
+        let (_, block) = after.split_once("```yaml\n").unwrap();
+        let (block, _) = block.split_once("```").unwrap();
+        let questions = facts(block).unwrap();
+        let [Question::Rank(rank)] = &questions[..] else {
+            panic!("{questions:?}");
+        };
+        assert_eq!(rank.candidates.len(), 3);
+        assert_eq!(rank.candidates[1].machines_of_pool, 3);
+    }
+
+    #[test]
+    fn what_facts_prints_is_read_as_it_was() {
+        use crate::cli::policy::facts::yaml;
+        use crate::cli::policy::properties::generated;
+        let kinds = [
+            PolicyKind::HostSelection,
+            PolicyKind::ScaleDown,
+            PolicyKind::Labels,
+        ];
+        for kind in kinds {
+            let mut question = generated(kind, 20, 3, &"a".into(), &r#"{"b": "c"}"#.into());
+            if let Question::Rank(rank) = &mut question {
+                // YAML has numbers that are not as exact.
+                rank.context.seed = u64::MAX;
+            }
+            let text = yaml(&question).unwrap();
+            let read = facts(&format!("{text}---\n{text}")).unwrap();
+            assert_eq!(read, [question.clone(), question]);
+        }
+    }
+
+    #[test]
+    fn a_wrong_field_of_facts_is_named_with_its_line() {
+        let text = "order:\n  policy: {policy: scale-down/a, settings: ''}\n  pol: web\n";
+        let said = facts(text).unwrap_err();
+        assert!(
+            said.starts_with("f.yaml:3: order.pol: unknown field"),
+            "{said}"
+        );
+        let said = facts("rank: {policy: {policy: pack, settings: ''}}\n").unwrap_err();
+        assert!(
+            said.contains("policy.policy") && said.contains("is not kind/name"),
+            "{said}"
+        );
+    }
+
+    #[tokio::test]
+    async fn lines_of_a_policy_are_heard_and_nothing_else() {
+        let hostile = kproxide_builtins::HOSTILE
+            .iter()
+            .find(|it| it.name == "hostile");
+        let tools = Tools::new().unwrap();
+        let module = tools
+            .engine
+            .load(hostile.unwrap().wasm.into())
+            .await
+            .unwrap();
+        let settings: Arc<str> = r#"{"do": "log-then-panic"}"#.into();
+        let question =
+            crate::policy::self_test::question(PolicyKind::HostSelection, "mine".into(), settings);
+        let asked = tools.ask(&module, &question).await;
+        assert!(asked.called.result.is_err());
+        let texts: Vec<&str> = asked.log.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(&texts[..2], ["line 0", "line 1"]);
+        assert!(texts[50].contains("more than 50 lines"), "{texts:?}");
+        assert!(texts[51].contains("after 100 lines"), "{texts:?}");
+        assert_eq!((asked.log[0].level.as_str(), texts.len()), ("info", 52));
+    }
+}
