@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use kproxide_planner::facts::LabelSelector;
+use kproxide_planner::quantity::{Quantity, QuantityError};
 
 use crate::period::parse_period;
 
@@ -163,10 +164,16 @@ pub struct Run {
     /// from nowhere else
     #[arg(long, default_value = "/etc/kproxide/join", value_name = "DIR")]
     pub join_dir: PathBuf,
-    /// Folder for crash marks: kproxide no longer loads a policy file that was running in each of 3 crashes. Replicas
-    /// must not share it. An emptyDir will do
-    #[arg(long, default_value = "/dev/shm/kproxide", value_name = "DIR")]
-    pub state_dir: PathBuf,
+    /// Memory for the processes in which kproxide compiles and calls your policies, all of them together, such as 512Mi;
+    /// at least 128Mi. Default: what the container may use less 160Mi, but no more than 512Mi
+    #[arg(long, value_parser = memory, value_name = "BYTES")]
+    pub policy_memory: Option<u64>,
+    /// A pool waits at most so long for the first load of the policy file that it names. Then another policy answers for it
+    #[arg(long, default_value = "60s", value_parser = duration, value_name = "DURATION")]
+    pub policy_wait: std::time::Duration,
+    /// No longer used: kproxide ignores it
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
     /// Make machines for pods of these schedulers alone
     #[arg(
         long,
@@ -203,6 +210,28 @@ pub struct Run {
         value_name = "FILTER"
     )]
     pub log: String,
+}
+
+/// Answer for one policy of a file. `kproxide run` starts this for each of them; it is no command for people, and no list shows it
+#[derive(Debug, Parser)]
+#[command(name = "kproxide policy-worker")]
+pub struct PolicyWorker {
+    /// Use at most so much memory
+    #[arg(long, value_name = "BYTES")]
+    pub memory_bytes: u64,
+    /// Try this from within the cage, to show that it holds
+    #[arg(long = "try", value_enum, value_name = "WHAT")]
+    pub escape: Option<Escape>,
+}
+
+/// What a worker tries once its cage is shut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Escape {
+    OpenFile,
+    ParentEnvironment,
+    Socket,
+    Thread,
+    Process,
 }
 
 #[derive(Debug, Args)]
@@ -459,6 +488,19 @@ pub enum Format {
 
 /// A longer duration is a mistake. The limit also keeps sums of a clock and a duration from overflowing.
 const DURATION_MAX: std::time::Duration = std::time::Duration::from_hours(365 * 24);
+
+/// The smallest in which one small policy is compiled and called.
+const POLICY_MEMORY_MIN: u64 = 128 << 20;
+
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = text
+        .parse()
+        .map_err(|error: QuantityError| error.to_string())?;
+    match u64::try_from(Quantity::units_down(bytes)) {
+        Ok(bytes) if bytes >= POLICY_MEMORY_MIN => Ok(bytes),
+        _ => Err("it is less than 128Mi, in which no policy can be compiled".to_owned()),
+    }
+}
 
 fn duration(text: &str) -> Result<std::time::Duration, String> {
     parse_period(text)

@@ -87,8 +87,7 @@ pub struct Autoscaler {
 #[derive(Debug)]
 pub struct Reloading {
     task: JoinSet<Vec<Reload>>,
-    /// The policy files found at the start are not loaded yet. Without them the loop would plan for pools that use
-    /// them.
+    /// The policy folders were not read yet. Without that the loop would plan for pools that use a file in them.
     awaits_first: bool,
 }
 
@@ -101,6 +100,9 @@ impl Reloading {
     }
 
     fn begin(&mut self, policies: &Library, files: PolicyFiles) {
+        // From now on the pools that use a new file wait for it, and no others.
+        policies.expect(&files);
+        self.awaits_first = false;
         let policies = policies.clone();
         self.task.spawn(async move { policies.sync(files).await });
     }
@@ -114,7 +116,6 @@ impl Reloading {
         let Some(ended) = self.task.join_next().await else {
             return std::future::pending().await;
         };
-        self.awaits_first = false;
         ended.unwrap_or_else(|error| {
             tracing::error!(%error, "policy files could not be taken");
             Vec::new()

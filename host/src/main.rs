@@ -1,11 +1,12 @@
 //! Parses, runs, maps the result to an exit code. What comes from the operating system comes in here.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
+use clap::{FromArgMatches, Parser as _};
 
-use kproxide::args::Cli;
+use kproxide::args::{Cli, PolicyWorker};
 use kproxide::cli::{self, Exit};
 
 #[cfg(feature = "mutants")]
@@ -16,12 +17,23 @@ compile_error!(
 fn main() -> ExitCode {
     // One TLS provider for kube and reqwest. A second installation would fail, but this is the first.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
-    let exit = cli::main(cli).unwrap_or_else(|error| {
+    let exit = run().unwrap_or_else(|error| {
         eprintln!("kproxide: {}", kproxide::chain::chain(error.as_ref()));
         Exit::of(error.as_ref())
     });
     exit.into()
+}
+
+fn run() -> Result<Exit, Box<dyn Error>> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    if arguments
+        .peek()
+        .is_some_and(|first| first == "policy-worker")
+    {
+        return cli::policy_worker(&PolicyWorker::parse_from(arguments));
+    }
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    cli::main(cli)
 }
 
 /// kubectl finds programs named kubectl-NAME, and people call them as `kubectl NAME`.

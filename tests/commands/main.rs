@@ -7,6 +7,8 @@
 )]
 
 mod doctor;
+#[cfg(target_os = "linux")]
+mod hostile;
 
 use std::fs::{self, File};
 use std::io::Write as _;

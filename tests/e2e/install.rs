@@ -48,8 +48,6 @@ fn flags() -> Vec<&'static str> {
         "--lease-duration=4s",
         "--lease-renew-deadline=3s",
         "--lease-retry=500ms",
-        // The default, said so that it is moved into the pod's own folder: whoever dies of a policy does so in one case.
-        "--state-dir=/dev/shm/kproxide",
     ]
 }
 

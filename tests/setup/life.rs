@@ -193,8 +193,6 @@ fn run(cluster: &Cluster, kube: &SimulatedKube, token: &str) -> Child {
         &text("credentials"),
         "--join-dir",
         &text("join"),
-        "--state-dir",
-        &text("state"),
         "--admin-address",
         &format!("127.0.0.1:{}", free_port().unwrap()),
         "--poll-interval=1s",

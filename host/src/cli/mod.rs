@@ -26,7 +26,7 @@ use std::io;
 
 #[cfg(feature = "simulator")]
 use crate::args::Simulate;
-use crate::args::{Cli, Command, LogFormat};
+use crate::args::{Cli, Command, LogFormat, PolicyWorker};
 use crate::telemetry;
 use clap::CommandFactory as _;
 pub use exit::Exit;
@@ -65,6 +65,15 @@ pub fn main(cli: Cli) -> Result<Exit, Box<dyn Error>> {
         Command::Completions { shell } => completions::print(shell, &mut out)?,
         Command::Version { output } => version::print(output, &mut out)?,
     }
+    Ok(Exit::Success)
+}
+
+/// Serves `kproxide run` as one of its children.
+///
+/// # Errors
+/// wasmtime does not run here, or the pipes to the parent break.
+pub fn policy_worker(args: &PolicyWorker) -> Result<Exit, Box<dyn Error>> {
+    crate::policy::serve_worker(args.memory_bytes, args.escape)?;
     Ok(Exit::Success)
 }
 

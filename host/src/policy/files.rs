@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::engine::{LoadError, UNPACKED_BYTES_MAX, printable};
 
-/// Files by the name of their policy: that of the last directory first, then those of the same name in the directories before it.
+/// Files as they lie there, by the name of their policy: that of the last directory first, then those of the same name in the directories before it.
 pub type PolicyFiles = BTreeMap<Arc<str>, Vec<PolicyFile>>;
 
 /// One file. One that cannot be used is there with its reason.
@@ -33,8 +33,6 @@ const TOTAL_BYTES_MAX: usize = 32 << 20;
 pub enum FilesError {
     #[error("{path} cannot be read: {problem}")]
     Read { path: String, problem: String },
-    #[error("{path} cannot be unpacked: {problem}")]
-    Unpack { path: String, problem: String },
     #[error("{first} and {second} are both of this policy: remove one")]
     Twice { first: String, second: String },
     #[error(
@@ -122,39 +120,6 @@ impl Directories {
     }
 }
 
-/// One file, for tools that are given its path.
-pub(crate) struct OneFile {
-    /// As it lies there.
-    pub(crate) packed: Vec<u8>,
-    pub(crate) unpacked: Result<Arc<[u8]>, FilesError>,
-}
-
-/// Its name need not be legal.
-///
-/// # Errors
-/// It cannot be read.
-pub(crate) fn read_one(path: &Path) -> Result<OneFile, FilesError> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let (_, packing) = name.and_then(policy_name).unwrap_or(("", Packing::None));
-    let read = |problem: io::Error| FilesError::Read {
-        path: path.display().to_string(),
-        problem: problem.to_string(),
-    };
-    // To open a FIFO would wait for ever.
-    if !fs::metadata(path).map_err(read)?.is_file() {
-        return Err(read(io::Error::other("it is no regular file")));
-    }
-    let mut packed = Vec::new();
-    let file = fs::File::open(path).map_err(read)?;
-    file.take(TOTAL_BYTES_MAX as u64)
-        .read_to_end(&mut packed)
-        .map_err(read)?;
-    Ok(OneFile {
-        packed,
-        unpacked: read_file(path, packing),
-    })
-}
-
 /// `None`: it is not there.
 fn read_directory(directory: &Path) -> io::Result<Option<InDirectory>> {
     if !directory.try_exists()? {
@@ -190,7 +155,7 @@ fn read_files(directory: &Path) -> io::Result<InDirectory> {
         let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else {
             continue;
         };
-        let Some((name, packing)) = policy_name(file_name) else {
+        let Some(name) = policy_name(file_name) else {
             continue;
         };
         let twice = paths_by_name.insert(name, path);
@@ -204,7 +169,7 @@ fn read_files(directory: &Path) -> io::Result<InDirectory> {
                 first: shown(first),
                 second: shown(path),
             }),
-            None => read_file(path, packing),
+            None => read_file(path),
         };
         let size = read.as_ref().map_or(0, |bytes| bytes.len());
         let content = match bytes_left.checked_sub(size) {
@@ -243,25 +208,15 @@ fn shown(path: &Path) -> String {
     printable(&path.display().to_string(), 300)
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Packing {
-    None,
-    Gzip,
-    Zstd,
-}
-
-fn policy_name(file_name: &str) -> Option<(&str, Packing)> {
+/// What packs a file its first bytes tell to whoever unpacks it.
+fn policy_name(file_name: &str) -> Option<&str> {
     if file_name.starts_with('.') {
         return None;
     }
-    [
-        (".wasm", Packing::None),
-        (".wasm.gz", Packing::Gzip),
-        (".wasm.zst", Packing::Zstd),
-    ]
-    .into_iter()
-    .find_map(|(suffix, packing)| Some((file_name.strip_suffix(suffix)?, packing)))
-    .filter(|(name, _)| !name.is_empty())
+    [".wasm", ".wasm.gz", ".wasm.zst"]
+        .into_iter()
+        .find_map(|suffix| file_name.strip_suffix(suffix))
+        .filter(|name| !name.is_empty())
 }
 
 /// The name that a NodePool could give to this policy (cargo makes `my_policy.wasm` of a crate `my-policy`): itself, if it is legal.
@@ -278,19 +233,20 @@ pub(crate) fn legal_name(name: &str) -> String {
     }
 }
 
-fn read_file(path: &Path, packing: Packing) -> Result<Arc<[u8]>, FilesError> {
-    let read = |problem: String| FilesError::Read {
+/// As it lies there. Packing makes none larger than a policy may be unpacked.
+///
+/// # Errors
+/// It cannot be read, or is too big.
+pub(crate) fn read_file(path: &Path) -> Result<Arc<[u8]>, FilesError> {
+    let read = |problem: io::Error| FilesError::Read {
         path: shown(path),
-        problem,
+        problem: problem.to_string(),
     };
-    let file = open(path).map_err(|problem| read(problem.to_string()))?;
-    let bytes = unpacked(file, packing).map_err(|problem| match packing {
-        Packing::None => read(problem),
-        Packing::Gzip | Packing::Zstd => FilesError::Unpack {
-            path: shown(path),
-            problem,
-        },
-    })?;
+    let file = open(path).map_err(read)?;
+    let mut bytes = Vec::new();
+    file.take(UNPACKED_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(read)?;
     if bytes.len() > UNPACKED_BYTES_MAX {
         return Err(LoadError::TooBig.into());
     }
@@ -308,28 +264,6 @@ fn open(path: &Path) -> io::Result<fs::File> {
         true => Ok(file),
         false => Err(io::Error::other("it is no regular file")),
     }
-}
-
-/// At most a byte more than is allowed; the error is the reader's or the unpacker's.
-pub(super) fn unpacked(packed: impl Read, packing: Packing) -> Result<Vec<u8>, String> {
-    let bytes = match packing {
-        Packing::None => limited(packed),
-        Packing::Gzip => limited(flate2::read::GzDecoder::new(packed)),
-        Packing::Zstd => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(packed);
-            limited(decoder.map_err(|error| error.to_string())?)
-        }
-    };
-    bytes.map_err(|error| error.to_string())
-}
-
-/// One byte more than allowed is enough to know that it is too big.
-fn limited(reader: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    reader
-        .take(UNPACKED_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

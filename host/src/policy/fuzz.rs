@@ -7,8 +7,7 @@ use futures::FutureExt as _;
 use kproxide_planner::fuzz::Draw;
 use wasm_smith::{Component, Config};
 
-use super::engine::{Engine, Execution, LoadError};
-use super::files::{self, Packing};
+use super::engine::{self, Engine, Execution, LoadError};
 
 const SECTIONS: [u8; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 
@@ -26,8 +25,8 @@ pub fn component(data: &[u8]) {
     let mut draw = Draw::new(data);
     let bytes = match draw.byte() % 16 {
         0 => draw.rest().to_vec(),
-        1 => return unpacked(draw.rest(), Packing::Gzip),
-        2 => return unpacked(draw.rest(), Packing::Zstd),
+        1 => return unpacked([&[0x1f, 0x8b], draw.rest()].concat()),
+        2 => return unpacked([&[0x28, 0xb5, 0x2f, 0xfd], draw.rest()].concat()),
         3..6 => match valid(draw.rest()) {
             Some(bytes) => bytes,
             None => return,
@@ -36,7 +35,7 @@ pub fn component(data: &[u8]) {
         _ => drawn(&mut draw),
     };
     let starts_well = bytes.starts_with(b"\0asm");
-    let loaded = engine().load(bytes.into()).now_or_never();
+    let loaded = inline().load(bytes.into()).now_or_never();
     match loaded.expect("an engine that runs inline answers at once") {
         Ok(policy) => assert!(!policy.kinds().is_empty()),
         Err(LoadError::NotWasm) => assert!(!starts_well),
@@ -51,10 +50,10 @@ pub fn component(data: &[u8]) {
     }
 }
 
-fn unpacked(packed: &[u8], packing: Packing) {
-    match files::unpacked(packed, packing) {
-        Ok(bytes) => assert!(bytes.len() <= super::engine::UNPACKED_BYTES_MAX + 1),
-        Err(problem) => assert!(!problem.is_empty()),
+fn unpacked(packed: Vec<u8>) {
+    match engine::unpacked(&packed) {
+        Ok(bytes) => assert!(bytes.len() <= engine::UNPACKED_BYTES_MAX + 1),
+        Err(problem) => assert!(!problem.to_string().is_empty()),
     }
 }
 
@@ -126,7 +125,7 @@ fn section(bytes: &mut Vec<u8>, id: u8, content: &[u8]) {
     bytes.extend(content);
 }
 
-fn engine() -> &'static Engine {
+fn inline() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
     ENGINE.get_or_init(|| Engine::new(Execution::Inline).expect("wasmtime runs here"))
 }

@@ -15,7 +15,7 @@ use kproxide_planner::ids::{Digest, PoolName};
 use kproxide_planner::question::{Answer, AnswerBody, Question};
 use tokio::time::{Instant, timeout};
 
-use super::crash_marks::CrashMarks;
+use super::PolicyFiles;
 use super::engine::{CALL_FUEL, CallError, Called, Engine, LoadError, Module};
 use super::schema;
 
@@ -78,7 +78,8 @@ impl Budget {
 pub struct Library {
     engine: Engine,
     state: Arc<Mutex<State>>,
-    crash_marks: CrashMarks,
+    /// How long a pool waits for a file that was never loaded.
+    wait: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +90,8 @@ struct State {
     overrides: BTreeMap<Arc<str>, Override>,
     /// What each file was when it was last looked at, good or bad.
     files: BTreeMap<Arc<str>, reload::Seen>,
+    /// Since when files are known that were not looked at yet.
+    expected: BTreeMap<Arc<str>, Instant>,
     /// Modules of files that answer.
     compiled: BTreeMap<Digest, Module>,
     /// What each pool uses, as its last question said: a new file must work with it.
@@ -161,11 +164,17 @@ pub struct Answering {
 enum Failure {
     /// The tick's time was up. That is not held against it: others may have used the time.
     OutOfTime,
+    /// Its file or its process is not ready yet. Other pools go on.
+    NotReady(String),
     Of {
         /// The module, if there is one.
         digest: Option<Digest>,
         reason: String,
     },
+}
+
+fn loading_since(since: Duration) -> String {
+    format!("its file has been loading for {} s", since.as_secs())
 }
 
 fn deferred() -> Answer {
@@ -181,14 +190,32 @@ impl Library {
         Self {
             engine,
             state: Arc::default(),
-            crash_marks: CrashMarks::default(),
+            wait: Duration::from_secs(60),
         }
     }
 
-    /// With files that ended earlier processes refused, and a mark left for the next process while one of them is busy with a file.
-    pub fn remembering(mut self, crash_marks: CrashMarks) -> Self {
-        self.crash_marks = crash_marks;
+    /// With so much time for pools to wait for the first load of the file that they name, before another policy answers for them.
+    pub fn waiting(mut self, wait: Duration) -> Self {
+        self.wait = wait;
         self
+    }
+
+    /// Tells of files that [`Library::sync`] is about to load: those of a new name are waited for.
+    pub fn expect(&self, files: &PolicyFiles) {
+        let mut state = self.lock();
+        for name in files.keys() {
+            if !state.files.contains_key(name) {
+                let now = Instant::now();
+                state.expected.entry(name.clone()).or_insert(now);
+            }
+        }
+    }
+
+    /// Why it is too early to do without this policy's file.
+    fn is_awaited(&self, policy: &PolicyRef) -> Option<String> {
+        let state = self.lock();
+        let since = state.expected.get(&policy.name)?.elapsed();
+        (since < self.wait).then(|| loading_since(since))
     }
 
     /// Which bytes answer for each name and kind now: what the planner caches answers by.
@@ -239,6 +266,12 @@ impl Library {
         let (digest, reason) = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
             Err(Failure::OutOfTime) => return deferred(),
+            Err(Failure::NotReady(reason)) => {
+                return Answer {
+                    body: AnswerBody::NoCandidate(reason),
+                    ..deferred()
+                };
+            }
             Err(Failure::Of { digest, reason }) => (digest, reason),
         };
         let name = &question.policy().policy.name;
@@ -262,6 +295,9 @@ impl Library {
         budget: &mut Budget,
     ) -> Result<Answer, Failure> {
         let PolicyUse { policy, settings } = question.policy();
+        if let Some(reason) = self.is_awaited(policy) {
+            return Err(Failure::NotReady(reason));
+        }
         let module = self.module(policy).await.map_err(|reason| Failure::Of {
             digest: None,
             reason,
@@ -276,10 +312,6 @@ impl Library {
         if let Some(reason) = given_up {
             return Err(failed(reason));
         }
-        let is_of_file = self.lock().overrides.contains_key(&policy.name);
-        if is_of_file {
-            self.crash_marks.begin(&digest);
-        }
         let call = async {
             match self.check_settings(&module, &policy.name, settings).await {
                 Ok(()) => Ok(self.engine.ask(&module, question).await),
@@ -292,11 +324,11 @@ impl Library {
             }
         };
         let called = budget.time(call).await;
-        if is_of_file {
-            self.crash_marks.end(&digest);
-        }
         let called = called.ok_or(Failure::OutOfTime)?;
         let Called { result, fuel } = called.map_err(|error| failed(error.to_string()))?;
+        if result == Err(CallError::Starting) {
+            return Err(Failure::NotReady(CallError::Starting.to_string()));
+        }
         budget.spend(fuel);
         match result {
             Ok(body) => {
@@ -360,6 +392,11 @@ impl Library {
             {
                 return Err(format!("its file is refused: {reason}"));
             }
+            if builtin.is_none()
+                && let Some(since) = state.expected.get(&policy.name)
+            {
+                return Err(loading_since(since.elapsed()));
+            }
         }
         match builtin {
             Some(builtin) => self.builtin(builtin).await.map_err(|it| it.to_string()),
@@ -396,7 +433,7 @@ impl Library {
         if let Some(module) = self.lock().compiled.get(&digest) {
             return Ok(module.clone());
         }
-        let module = self.engine.load(bytes()).await?;
+        let module = self.engine.load_file(bytes()).await?;
         self.lock().compiled.insert(digest, module.clone());
         Ok(module)
     }

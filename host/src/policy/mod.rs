@@ -3,12 +3,11 @@
 //! ```text
 //! files ──► library ──► engine ──► a fresh instance of the component, with limits
 //!  (bytes)   (names, last good one,    (the only module that knows wasmtime)
-//!             fallback, breaker)
+//!             fallback, breaker)            for files in a process of its own: worker
 //! ```
 //!
 //! A policy is advice. The engine checks the form of an answer, the planner its content.
 
-mod crash_marks;
 mod engine;
 mod files;
 #[cfg(test)]
@@ -20,12 +19,13 @@ mod library;
 mod schema;
 pub(crate) mod self_test;
 mod watch;
+mod worker;
 
-pub use crash_marks::CrashMarks;
 pub use engine::{CALL_FUEL, CallError, Called, Engine, Execution, LoadError, Module, PolicyInfo};
-pub(crate) use engine::{UNPACKED_BYTES_MAX, digest};
+pub(crate) use engine::{UNPACKED_BYTES_MAX, digest, unpacked};
 pub use files::{Directories, FilesError, PolicyFile, PolicyFiles};
-pub(crate) use files::{OneFile, legal_name, read_one};
+pub(crate) use files::{legal_name, read_file};
 pub use library::{Answering, Budget, Instead, Library, Refusal, Reload, ReloadOutcome, Unfit};
 pub(crate) use schema::check as check_schema;
 pub use watch::watch_directories;
+pub use worker::{Workers, memory_bytes, serve as serve_worker};

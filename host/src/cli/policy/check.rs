@@ -66,7 +66,7 @@ pub(super) async fn check(args: &Check, out: &mut impl Write) -> Result<Exit, Bo
         file: given.place.clone(),
         digest: given.digest(),
         bytes: given.packed.len(),
-        unpacked_bytes: given.unpacked.as_ref().ok().map(|bytes| bytes.len()),
+        unpacked_bytes: given.unpacked().ok().map(|bytes| bytes.len()),
         ..Checked::default()
     };
     match given.load(&tools).await {

@@ -15,8 +15,8 @@ use crate::cli::exit::Mistake;
 use crate::kube::manifest::{BadInput, Object, plain};
 use crate::policy::heard::{Heard, Line};
 use crate::policy::{
-    CallError, Called, Engine, Execution, FilesError, Module, OneFile, PolicyFile, check_schema,
-    digest, legal_name, read_one,
+    CallError, Called, Engine, Execution, LoadError, Module, PolicyFile, check_schema, digest,
+    legal_name, read_file, unpacked,
 };
 
 /// Pools without settings give this to a policy.
@@ -29,8 +29,7 @@ pub(in crate::cli) struct Given {
     /// The file, or the name of the built-in policy.
     pub(in crate::cli) place: String,
     /// As it lies there.
-    pub(in crate::cli) packed: Vec<u8>,
-    pub(in crate::cli) unpacked: Result<Arc<[u8]>, FilesError>,
+    pub(in crate::cli) packed: Arc<[u8]>,
 }
 
 impl Given {
@@ -41,11 +40,10 @@ impl Given {
             return Ok(Self {
                 name: builtin.name.into(),
                 place: builtin.name.to_owned(),
-                packed: builtin.wasm.to_vec(),
-                unpacked: Ok(builtin.wasm.into()),
+                packed: builtin.wasm.into(),
             });
         }
-        let OneFile { packed, unpacked } = read_one(Path::new(text)).map_err(|error| {
+        let packed = read_file(Path::new(text)).map_err(|error| {
             let known: Vec<_> = BUILTINS.iter().map(|it| it.name).collect();
             let known = known.join(", ");
             Mistake(format!(
@@ -58,7 +56,6 @@ impl Given {
             name: legal_name(name).into(),
             place: text.to_owned(),
             packed,
-            unpacked,
         })
     }
 
@@ -66,7 +63,7 @@ impl Given {
     pub(in crate::cli) fn file(&self) -> PolicyFile {
         PolicyFile {
             path: self.place.as_str().into(),
-            content: self.unpacked.clone(),
+            content: Ok(self.packed.clone()),
         }
     }
 
@@ -76,10 +73,15 @@ impl Given {
     }
 
     /// # Errors
+    /// What packed it is not known, or it is too big.
+    pub(in crate::cli) fn unpacked(&self) -> Result<Vec<u8>, LoadError> {
+        unpacked(&self.packed).map(|bytes| bytes.into_owned())
+    }
+
+    /// # Errors
     /// Why kproxide would not take it.
     pub(in crate::cli) async fn load(&self, tools: &Tools) -> Result<Module, String> {
-        let bytes = self.unpacked.clone().map_err(|error| error.to_string())?;
-        let loaded = tools.engine.load(bytes).await;
+        let loaded = tools.engine.load(self.packed.clone()).await;
         loaded.map_err(|error| error.to_string())
     }
 

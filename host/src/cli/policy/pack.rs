@@ -26,7 +26,7 @@ pub(super) async fn pack(args: &Pack, out: &mut impl Write) -> Result<Exit, Box<
     let given = Given::read(&args.policy)?;
     // What kproxide would refuse is not worth a ConfigMap.
     given.loaded(&Tools::new()?).await?;
-    let unpacked = given.unpacked.clone()?;
+    let unpacked = given.unpacked()?;
     // Without a name and a time the same policy gives the same bytes.
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
     encoder.write_all(&unpacked)?;

@@ -1,26 +1,15 @@
-//! Converts the planner's types to WIT's and back, and checks the form of answers: a policy's answer is foreign data.
+//! Converts the planner's types to WIT's, and WIT's answers to [`Reply`].
 
-use std::collections::BTreeSet;
-
-use kproxide_planner::facts::{Labels, Taint, TaintEffect};
 use kproxide_planner::question::{
-    AnswerBody, Attribute, AttributeValue, Candidate, Context, DecorateQuestion, Decoration,
-    HypervisorDescription, Machine, OrderQuestion, RankQuestion, Ranking, Rejected, Removals,
-    Scored, Size,
+    Attribute, AttributeValue, Candidate, Context, DecorateQuestion, HypervisorDescription,
+    Machine, OrderQuestion, RankQuestion, Rejected, Scored, Size,
 };
 
-use super::CallError;
 use super::bindings::host_selection::exports::kproxide::policy::host_selection as hs;
 use super::bindings::host_selection::kproxide::policy::types;
 use super::bindings::labels::exports::kproxide::policy::labels;
 use super::bindings::scale_down::exports::kproxide::policy::scale_down as sd;
-use crate::labels::{LabelError, check_key, check_value};
-
-const STATE_BYTES_MAX: usize = 4096;
-const REASON_BYTES_MAX: usize = 300;
-/// Labels, annotations or taints of one machine.
-const DECORATIONS_MAX: usize = 64;
-const ANNOTATION_BYTES_MAX: usize = 4096;
+use super::reply::{Decorated, Reply};
 
 /// Text from a policy, made safe to print: what cannot be seen, such as marks that move the cursor, turn the direction of reading or hide text, becomes a
 /// space; cut at a character boundary.
@@ -48,15 +37,6 @@ fn is_visible(c: char) -> bool {
     let mut behind_a_letter = [b'a', 0, 0, 0, 0];
     let end = 1 + c.encode_utf8(&mut behind_a_letter[1..]).len();
     str::from_utf8(&behind_a_letter[..end]).is_ok_and(|text| text.escape_debug().count() == 2)
-}
-
-pub(super) fn refused(error: types::PolicyError) -> Result<AnswerBody, CallError> {
-    let reason = |text: &str| printable(text, REASON_BYTES_MAX);
-    match error {
-        types::PolicyError::NoCandidate(text) => Ok(AnswerBody::NoCandidate(reason(&text))),
-        types::PolicyError::InvalidSettings(text) => Err(CallError::InvalidSettings(reason(&text))),
-        types::PolicyError::Internal(text) => Err(CallError::Internal(reason(&text))),
-    }
 }
 
 // === To the policy ===
@@ -191,238 +171,64 @@ fn attributes(attributes: &[Attribute]) -> Vec<types::Attribute> {
 
 // === From the policy ===
 
-pub(super) fn ranking(
-    answer: Result<hs::Ranking, types::PolicyError>,
-    question: &RankQuestion,
-) -> Result<AnswerBody, CallError> {
+pub(super) fn refused(error: types::PolicyError) -> Reply {
+    match error {
+        types::PolicyError::NoCandidate(text) => Reply::NoCandidate(text),
+        types::PolicyError::InvalidSettings(text) => Reply::InvalidSettings(text),
+        types::PolicyError::Internal(text) => Reply::Internal(text),
+    }
+}
+
+pub(super) fn ranking(answer: Result<hs::Ranking, types::PolicyError>) -> Reply {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return refused(error),
     };
-    let mut seen = BTreeSet::new();
-    let mut placements = Vec::with_capacity(answer.placements.len().min(question.candidates.len()));
-    for placement in answer.placements {
-        let candidate = question.candidates.get(placement.index as usize);
-        let candidate = candidate.ok_or_else(|| {
-            invalid(format!(
-                "placement index {} is out of range: there are {} candidates",
-                placement.index,
-                question.candidates.len()
-            ))
-        })?;
-        if let Some(reason) = &candidate.ineligible {
-            return Err(invalid(format!(
-                "it placed the machine on {}, which is not eligible: {reason}",
-                candidate.hypervisor.id
-            )));
-        }
-        placements.push(scored(
-            "placement",
-            placement.index,
-            placement.score,
-            &placement.reason,
-            &mut seen,
-        )?);
+    let placements = answer.placements.into_iter().map(|it| Scored {
+        index: it.index,
+        score: it.score,
+        reason: it.reason,
+    });
+    let rejected = answer.rejected.into_iter().map(|it| Rejected {
+        index: it.index,
+        reason: it.reason,
+    });
+    Reply::Ranking {
+        placements: placements.collect(),
+        rejected: rejected.collect(),
+        state: answer.state,
     }
-    let mut rejected = Vec::with_capacity(answer.rejected.len().min(question.candidates.len()));
-    for rejection in answer.rejected {
-        let index = rejection.index;
-        if index as usize >= question.candidates.len() {
-            return Err(invalid(format!(
-                "rejection index {index} is out of range: there are {} candidates",
-                question.candidates.len()
-            )));
-        }
-        see("rejection", index, &mut seen)?;
-        rejected.push(Rejected {
-            index,
-            reason: printable(&rejection.reason, REASON_BYTES_MAX),
-        });
-    }
-    Ok(AnswerBody::Ranking(Ranking {
-        placements,
-        rejected,
-        state: state(answer.state)?,
-    }))
 }
 
-pub(super) fn removals(
-    answer: Result<sd::Plan, types::PolicyError>,
-    question: &OrderQuestion,
-) -> Result<AnswerBody, CallError> {
+pub(super) fn removals(answer: Result<sd::Plan, types::PolicyError>) -> Reply {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return refused(error),
     };
-    let mut seen = BTreeSet::new();
-    let removals = answer
-        .removals
-        .into_iter()
-        .map(|removal| {
-            if removal.index as usize >= question.nodes.len() {
-                return Err(invalid(format!(
-                    "removal index {} is out of range: there are {} nodes",
-                    removal.index,
-                    question.nodes.len()
-                )));
-            }
-            scored(
-                "removal",
-                removal.index,
-                removal.score,
-                &removal.reason,
-                &mut seen,
-            )
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(AnswerBody::Removals(Removals {
-        removals,
-        state: state(answer.state)?,
-    }))
+    let removals = answer.removals.into_iter().map(|it| Scored {
+        index: it.index,
+        score: it.score,
+        reason: it.reason,
+    });
+    Reply::Removals {
+        removals: removals.collect(),
+        state: answer.state,
+    }
 }
 
-pub(super) fn decorations(
-    answer: Result<Vec<labels::Decoration>, types::PolicyError>,
-    question: &DecorateQuestion,
-) -> Result<AnswerBody, CallError> {
+pub(super) fn decorations(answer: Result<Vec<labels::Decoration>, types::PolicyError>) -> Reply {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return refused(error),
     };
-    if answer.len() != question.hypervisors.len() {
-        return Err(invalid(format!(
-            "{} decorations for {} hypervisors",
-            answer.len(),
-            question.hypervisors.len()
-        )));
-    }
-    let decorations = answer
-        .into_iter()
-        .zip(&question.hypervisors)
-        .map(|(answer, hypervisor)| {
-            decoration(answer).map_err(|error| invalid(format!("for {}: {error}", hypervisor.id)))
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(AnswerBody::Decorations(decorations))
-}
-
-fn decoration(answer: labels::Decoration) -> Result<Decoration, LabelError> {
-    let count = answer
-        .labels
-        .len()
-        .max(answer.annotations.len())
-        .max(answer.taints.len());
-    if count > DECORATIONS_MAX {
-        return Err(LabelError::TooMany {
-            count,
-            max: DECORATIONS_MAX,
-        });
-    }
-    let mut labels = Labels::new();
-    for (key, value) in answer.labels {
-        check_key("label", &key)?;
-        check_value("label", &key, &value)?;
-        insert("label", &mut labels, key, value)?;
-    }
-    let mut annotations = Labels::new();
-    for (key, value) in answer.annotations {
-        check_key("annotation", &key)?;
-        if value.len() > ANNOTATION_BYTES_MAX {
-            return Err(LabelError::LongAnnotation {
-                key,
-                max: ANNOTATION_BYTES_MAX,
-            });
-        }
-        insert("annotation", &mut annotations, key, value)?;
-    }
-    let mut taints: Vec<Taint> = Vec::with_capacity(answer.taints.len());
-    for taint in answer.taints {
-        check_key("taint", &taint.key)?;
-        check_value("taint", &taint.key, &taint.value)?;
-        let Some(effect) = TaintEffect::from_word(&taint.effect) else {
-            return Err(LabelError::Effect {
-                key: taint.key,
-                effect: printable(&taint.effect, 40),
-            });
-        };
-        // Kubernetes tells taints apart by key and effect.
-        if taints
-            .iter()
-            .any(|before| *before.key == *taint.key && before.effect == effect)
-        {
-            return Err(LabelError::Twice {
-                what: "taint",
-                key: taint.key,
-            });
-        }
-        taints.push(Taint {
-            key: taint.key.into(),
-            value: taint.value.into(),
-            effect,
-        });
-    }
-    Ok(Decoration {
-        labels,
-        annotations,
-        taints,
-    })
-}
-
-fn insert(
-    what: &'static str,
-    map: &mut Labels,
-    key: String,
-    value: String,
-) -> Result<(), LabelError> {
-    if map.contains_key(&key) {
-        return Err(LabelError::Twice { what, key });
-    }
-    map.insert(key, value);
-    Ok(())
-}
-
-fn scored(
-    what: &str,
-    index: u32,
-    score: f64,
-    reason: &str,
-    seen: &mut BTreeSet<u32>,
-) -> Result<Scored, CallError> {
-    see(what, index, seen)?;
-    // NaN is in no range.
-    if !(0.0..=1.0).contains(&score) {
-        return Err(invalid(format!(
-            "the score {score} of {what} {index} is not between 0 and 1"
-        )));
-    }
-    // Adding zero takes the sign off -0.0, which a total order would put below 0.0.
-    Ok(Scored {
-        index,
-        score: score + 0.0,
-        reason: printable(reason, REASON_BYTES_MAX),
-    })
-}
-
-fn see(what: &str, index: u32, seen: &mut BTreeSet<u32>) -> Result<(), CallError> {
-    if seen.insert(index) {
-        Ok(())
-    } else {
-        Err(invalid(format!(
-            "index {index} is given twice, the second time as a {what}"
-        )))
-    }
-}
-
-fn state(state: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, CallError> {
-    match state {
-        Some(bytes) if bytes.len() > STATE_BYTES_MAX => Err(invalid(format!(
-            "its state has {} bytes; at most {STATE_BYTES_MAX} are kept",
-            bytes.len()
-        ))),
-        state => Ok(state),
-    }
-}
-
-fn invalid(text: String) -> CallError {
-    CallError::InvalidAnswer(text)
+    let decorated = answer.into_iter().map(|it| Decorated {
+        labels: it.labels,
+        annotations: it.annotations,
+        taints: it
+            .taints
+            .into_iter()
+            .map(|taint| (taint.key, taint.value, taint.effect))
+            .collect(),
+    });
+    Reply::Decorations(decorated.collect())
 }

@@ -1,8 +1,12 @@
 //! From bytes to a module: what a component must look like, and what to say about one that does not.
 
+use std::sync::Arc;
+
+use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::ids::Digest;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
+use wasmparser::{BinaryReaderError, Chunk, ComponentTypeRef, Parser, Payload, TypeBounds};
 use wasmtime::Store;
 use wasmtime::component::{Component, InstancePre};
 
@@ -10,10 +14,28 @@ use super::bindings::host_selection::HostSelectionPolicyPre;
 use super::bindings::labels::LabelPolicyPre;
 use super::bindings::scale_down::ScaleDownPolicyPre;
 use super::store::{self, State};
-use super::{CallError, Compiled, Engine, Module, PolicyInfo, convert};
+use super::unpack::{UNPACKED_BYTES_MAX, unpacked};
+use super::{CallError, Code, Engine, Loaded, Module, PolicyInfo, convert};
 
-/// Compiling takes up to 40 times the module's size in memory: 4 MiB keep it below 200 MB.
-pub(crate) const UNPACKED_BYTES_MAX: usize = 4 << 20;
+/// What answers each kind of question.
+pub(super) struct Compiled {
+    pub(super) host_selection: Option<HostSelectionPolicyPre<State>>,
+    pub(super) scale_down: Option<ScaleDownPolicyPre<State>>,
+    pub(super) labels: Option<LabelPolicyPre<State>>,
+}
+
+impl Compiled {
+    fn kinds(&self) -> Vec<PolicyKind> {
+        [
+            (self.host_selection.is_some(), PolicyKind::HostSelection),
+            (self.scale_down.is_some(), PolicyKind::ScaleDown),
+            (self.labels.is_some(), PolicyKind::Labels),
+        ]
+        .into_iter()
+        .filter_map(|(answers, kind)| answers.then_some(kind))
+        .collect()
+    }
+}
 
 /// Why bytes are no policy that kproxide can use.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -29,6 +51,8 @@ pub enum LoadError {
         "it has more than {UNPACKED_BYTES_MAX} bytes unpacked, which is the most that is loaded"
     )]
     TooBig,
+    #[error("it cannot be unpacked: {0}")]
+    Unpack(String),
     #[error("it does not compile: {0}")]
     Compile(String),
     #[error(
@@ -45,15 +69,22 @@ pub enum LoadError {
     Describe(CallError),
     #[error("wasmtime does not run here: {0}")]
     Platform(String),
+    /// What another process says of it.
+    #[error("{0}")]
+    Refused(String),
+    #[error("it cannot be loaded: {0}")]
+    Died(String),
     #[error("the engine lost it: {0}")]
     Lost(String),
 }
 
-pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
+/// Takes packed bytes too.
+pub(super) fn load(engine: &Engine, packed: &[u8]) -> Result<Module, LoadError> {
+    let bytes = &*unpacked(packed)?;
     check_bytes(bytes)?;
+    let imports = check_imports(bytes)?;
     let component =
         Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(&error))?;
-    let imports = check_imports(engine, &component)?;
     let exports: Vec<String> = component
         .component_type()
         .exports(&engine.wasmtime)
@@ -72,14 +103,6 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
             .map_err(|error| interface_error(&error))
     };
     let mut compiled = Compiled {
-        digest: digest(bytes),
-        info: PolicyInfo {
-            name: String::new(),
-            version: String::new(),
-            description: String::new(),
-            settings_schema: String::new(),
-        },
-        imports,
         host_selection: None,
         scale_down: None,
         labels: None,
@@ -96,8 +119,13 @@ pub(super) fn load(engine: &Engine, bytes: &[u8]) -> Result<Module, LoadError> {
         compiled.labels =
             Some(LabelPolicyPre::new(pre()?).map_err(|error| interface_error(&error))?);
     }
-    compiled.info = describe(engine, &compiled)?;
-    Ok(Module(std::sync::Arc::new(compiled)))
+    Ok(Module(Arc::new(Loaded {
+        digest: digest(packed),
+        info: describe(engine, &compiled)?.printable(),
+        imports,
+        kinds: compiled.kinds(),
+        code: Code::Here(Box::new(compiled)),
+    })))
 }
 
 /// SHA-256 in lower-case hexadecimal digits.
@@ -117,10 +145,10 @@ fn check_bytes(bytes: &[u8]) -> Result<(), LoadError> {
     }
 }
 
-/// All imports, none of which is refused.
-fn check_imports(engine: &Engine, component: &Component) -> Result<Vec<String>, LoadError> {
-    let mut imports = Vec::new();
-    for (name, _) in component.component_type().imports(&engine.wasmtime) {
+/// All imports, none of which is refused. Before anything is compiled: that takes seconds, for what would be refused.
+fn check_imports(bytes: &[u8]) -> Result<Vec<String>, LoadError> {
+    let imports = imports(bytes).map_err(|error| compile_error(&error.into()))?;
+    for name in &imports {
         let allowed = ["kproxide:policy/types@0.1.", "kproxide:policy/log@0.1."]
             .iter()
             .any(|prefix| name.starts_with(prefix));
@@ -134,11 +162,44 @@ fn check_imports(engine: &Engine, component: &Component) -> Result<Vec<String>, 
                 ""
             };
             return Err(LoadError::Import {
-                import: name.to_owned(),
+                import: convert::printable(name, 200),
                 hint,
             });
         }
-        imports.push(name.to_owned());
+    }
+    Ok(imports.into_iter().map(str::to_owned).collect())
+}
+
+/// What the component itself imports, but for names that it gives to types. What is nested in it is skipped: it may import what it likes, and nobody goes
+/// into what is nested deeply.
+fn imports(bytes: &[u8]) -> Result<Vec<&str>, BinaryReaderError> {
+    let mut imports = Vec::new();
+    let (mut parser, mut left) = (Parser::new(0), bytes);
+    while let Chunk::Parsed { consumed, payload } = parser.parse(left, true)? {
+        left = &left[consumed..];
+        #[expect(clippy::wildcard_enum_match_arm, reason = "one of forty kinds")]
+        match payload {
+            Payload::End(_) => break,
+            Payload::ModuleSection {
+                unchecked_range: range,
+                ..
+            }
+            | Payload::ComponentSection {
+                unchecked_range: range,
+                ..
+            } => {
+                left = left.get(range.len()..).unwrap_or_default();
+            }
+            Payload::ComponentImportSection(section) => {
+                for import in section {
+                    let import = import?;
+                    if !matches!(import.ty, ComponentTypeRef::Type(TypeBounds::Eq(_))) {
+                        imports.push(import.name.name);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
     Ok(imports)
 }
@@ -149,7 +210,7 @@ fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadErro
     macro_rules! describe {
         ($pre:expr) => {
             if let Some(pre) = $pre {
-                let mut store = store::store(engine, "new policy".into());
+                let mut store = store::store(engine);
                 let failed = |error: wasmtime::Error, store: &Store<State>| {
                     LoadError::Describe(store::failure(&error, store.data()))
                 };
@@ -175,10 +236,10 @@ fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadErro
     describe!(&compiled.labels);
     let info = info.ok_or(LoadError::NoKnownExport)?;
     Ok(PolicyInfo {
-        name: convert::printable(&info.name, 63),
-        version: convert::printable(&info.version, 63),
-        description: convert::printable(&info.description, 1000),
-        settings_schema: convert::printable(&info.settings_schema, 64 << 10),
+        name: info.name,
+        version: info.version,
+        description: info.description,
+        settings_schema: info.settings_schema,
     })
 }
 

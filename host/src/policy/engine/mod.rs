@@ -1,14 +1,17 @@
-//! Runs policies in wasmtime. The interface has none of wasmtime's types, so that the engine can move into a child process.
+//! Runs policies in wasmtime: those of files in processes of their own ([`super::worker`]), where there are any.
 //!
 //! A fresh instance answers each question: nothing leaks from one decision to the next, and a trap costs one answer. What an instance may use is
 //! bounded in instructions (fuel, deterministic), in wall time as a backstop (epochs), in memory, stack and bytes returned.
 //! A component may import `kproxide:policy/log` and the types, nothing else: no clock, no randomness, no file, no network.
 
 mod bindings;
+mod check;
 mod convert;
 mod load;
+mod reply;
 mod store;
 mod ticker;
+mod unpack;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,28 +19,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::ids::Digest;
 use kproxide_planner::question::{AnswerBody, Question};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wasmtime::component::Linker;
 
 use self::store::State;
 use self::ticker::Ticker;
+use super::worker::{Caged, Workers};
 
 pub(crate) use self::convert::printable;
 pub use self::load::LoadError;
-pub(crate) use self::load::{UNPACKED_BYTES_MAX, digest};
+pub(crate) use self::load::digest;
+pub(super) use self::reply::{Replied, Reply};
+pub(crate) use self::unpack::{UNPACKED_BYTES_MAX, unpacked};
 
 /// Instructions for one question: an empty loop takes 130 to 200 ms for them, so that they end before the clock does (250 ms). A built-in policy needs less
 /// than a hundredth of them for 1000 hypervisors.
 pub const CALL_FUEL: u64 = 400_000_000;
 
 /// What a policy says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
     pub name: String,
     pub version: String,
     pub description: String,
     /// JSON Schema of the settings, or empty.
     pub settings_schema: String,
+}
+
+impl PolicyInfo {
+    /// With texts that can be shown.
+    pub(super) fn printable(self) -> Self {
+        Self {
+            name: printable(&self.name, 63),
+            version: printable(&self.version, 63),
+            description: printable(&self.description, 1000),
+            settings_schema: printable(&self.settings_schema, 64 << 10),
+        }
+    }
 }
 
 /// Where calls and compilations run.
@@ -57,10 +76,12 @@ pub struct Engine {
     execution: Execution,
     /// Instructions for one call.
     fuel: u64,
-    /// `None`: inline.
+    /// `None`: no wall-clock backstop.
     ticker: Option<Arc<Ticker>>,
     /// `None`: a module goes with the last who has it.
     kept: Option<Arc<Mutex<BTreeMap<Digest, Module>>>>,
+    /// `None`: files run in this process too.
+    workers: Option<Workers>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -71,21 +92,26 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// A compiled policy, cheap to clone.
+/// A policy that can be asked, cheap to clone.
 #[derive(Clone)]
-pub struct Module(Arc<Compiled>);
+pub struct Module(Arc<Loaded>);
 
-struct Compiled {
+struct Loaded {
     digest: Digest,
     info: PolicyInfo,
+    /// Not told by a child.
     imports: Vec<String>,
-    host_selection: Option<bindings::host_selection::HostSelectionPolicyPre<State>>,
-    scale_down: Option<bindings::scale_down::ScaleDownPolicyPre<State>>,
-    labels: Option<bindings::labels::LabelPolicyPre<State>>,
+    kinds: Vec<PolicyKind>,
+    code: Code,
+}
+
+enum Code {
+    Here(Box<load::Compiled>),
+    Caged(Caged),
 }
 
 impl Module {
-    /// SHA-256 of the component's bytes.
+    /// SHA-256 of the policy's bytes, packed as they came.
     pub fn digest(&self) -> &Digest {
         &self.0.digest
     }
@@ -101,15 +127,7 @@ impl Module {
 
     /// The questions that it answers, at least one.
     pub fn kinds(&self) -> Vec<PolicyKind> {
-        let compiled = &self.0;
-        [
-            (compiled.host_selection.is_some(), PolicyKind::HostSelection),
-            (compiled.scale_down.is_some(), PolicyKind::ScaleDown),
-            (compiled.labels.is_some(), PolicyKind::Labels),
-        ]
-        .into_iter()
-        .filter_map(|(answers, kind)| answers.then_some(kind))
-        .collect()
+        self.0.kinds.clone()
     }
 }
 
@@ -122,8 +140,11 @@ impl std::fmt::Debug for Module {
     }
 }
 
+/// The text of an error is shown to this length: a line of the log.
+const ERROR_BYTES_MAX: usize = 1024;
+
 /// Why a question has no usable answer.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallError {
     #[error("it does not answer {} questions", .0.as_str())]
     WrongKind(PolicyKind),
@@ -143,6 +164,10 @@ pub enum CallError {
     Internal(String),
     #[error("its answer is invalid: {0}")]
     InvalidAnswer(String),
+    #[error("{0}")]
+    Died(String),
+    #[error("its process is still being started")]
+    Starting,
     #[error("the engine lost it: {0}")]
     Lost(String),
 }
@@ -151,7 +176,29 @@ impl CallError {
     /// Asked again, the policy comes to the same end: it depends on nothing but its bytes and its arguments. Another call may end otherwise if the machine
     /// was busy.
     pub(crate) fn is_deterministic(&self) -> bool {
-        !matches!(self, Self::Interrupted | Self::Lost(_))
+        !matches!(
+            self,
+            Self::Interrupted | Self::Died(_) | Self::Starting | Self::Lost(_)
+        )
+    }
+
+    /// With texts that can be shown, whoever made it.
+    fn printable(self) -> Self {
+        let show = |text: String| printable(&text, ERROR_BYTES_MAX);
+        match self {
+            Self::Trapped(text) => Self::Trapped(show(text)),
+            Self::InvalidSettings(text) => Self::InvalidSettings(show(text)),
+            Self::Internal(text) => Self::Internal(show(text)),
+            Self::InvalidAnswer(text) => Self::InvalidAnswer(show(text)),
+            Self::Died(text) => Self::Died(show(text)),
+            Self::Lost(text) => Self::Lost(show(text)),
+            Self::WrongKind(_)
+            | Self::OutOfFuel
+            | Self::Interrupted
+            | Self::OutOfMemory
+            | Self::TooMuch
+            | Self::Starting => self,
+        }
     }
 }
 
@@ -166,12 +213,24 @@ impl Engine {
     /// # Errors
     /// wasmtime refuses its configuration, or no thread can be had: the platform is not supported.
     pub fn new(execution: Execution) -> Result<Self, LoadError> {
+        Self::with(execution, execution == Execution::Blocking)
+    }
+
+    /// For a process of its own: calls run on the caller's thread, with the backstop.
+    ///
+    /// # Errors
+    /// As for [`Engine::new`].
+    pub(super) fn caged() -> Result<Self, LoadError> {
+        Self::with(Execution::Inline, true)
+    }
+
+    fn with(execution: Execution, has_backstop: bool) -> Result<Self, LoadError> {
         let platform = |error: wasmtime::Error| LoadError::Platform(format!("{error:#}"));
         let wasmtime = store::configure().map_err(platform)?;
         let linker = store::linker(&wasmtime).map_err(platform)?;
-        let ticker = match execution {
-            Execution::Inline => None,
-            Execution::Blocking => {
+        let ticker = match has_backstop {
+            false => None,
+            true => {
                 let ticker = Ticker::start(&wasmtime)
                     .map_err(|error| LoadError::Platform(error.to_string()))?;
                 Some(Arc::new(ticker))
@@ -184,6 +243,7 @@ impl Engine {
             fuel: CALL_FUEL,
             ticker,
             kept: None,
+            workers: None,
         })
     }
 
@@ -200,6 +260,31 @@ impl Engine {
         self
     }
 
+    /// Unpacks, compiles and calls files in processes of their own.
+    pub fn caging(mut self, workers: Workers) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Loads the bytes of others, in a process of its own where this engine has them.
+    ///
+    /// # Errors
+    /// As for [`Engine::load`]; or the process died over it.
+    pub async fn load_file(&self, bytes: Arc<[u8]>) -> Result<Module, LoadError> {
+        let Some(workers) = &self.workers else {
+            return self.load(bytes).await;
+        };
+        let digest = digest(&bytes);
+        let (described, caged) = workers.load(&digest, bytes).await?;
+        Ok(Module(Arc::new(Loaded {
+            digest,
+            info: described.info.printable(),
+            imports: Vec::new(),
+            kinds: described.kinds,
+            code: Code::Caged(caged),
+        })))
+    }
+
     /// Compiles a component, after looking at what it imports, and asks it for its name.
     ///
     /// # Errors
@@ -214,7 +299,7 @@ impl Engine {
         }
         let engine = self.clone();
         let module = self
-            .run(move || load::load(&engine, &bytes))
+            .run(move || engine.load_here(&bytes))
             .await
             .unwrap_or_else(|lost| Err(LoadError::Lost(lost)))?;
         if let Some(kept) = &self.kept {
@@ -222,6 +307,11 @@ impl Engine {
             kept.insert(module.digest().clone(), module.clone());
         }
         Ok(module)
+    }
+
+    /// As [`Engine::load`], on the caller's thread.
+    pub(super) fn load_here(&self, bytes: &[u8]) -> Result<Module, LoadError> {
+        load::load(self, bytes)
     }
 
     /// Asks the policy whether it accepts these settings. `name`: whose its lines in the log are, beside that they are of a test.
@@ -234,26 +324,53 @@ impl Engine {
         name: &str,
         settings: Arc<str>,
     ) -> Result<(), CallError> {
-        let (engine, module, name) = (self.clone(), module.clone(), tested(name));
-        let checked = self
-            .run(move || store::check_settings(&engine, &module, name, &settings))
-            .await;
-        checked.unwrap_or_else(|lost| Err(CallError::Lost(lost)))
+        let replied = match &module.0.code {
+            Code::Caged(caged) => caged.check_settings(&settings).await,
+            Code::Here(_) => {
+                let (engine, module) = (self.clone(), module.clone());
+                let checked = self.run(move || engine.settings_reply(&module, &settings));
+                checked.await.unwrap_or_else(Replied::lost)
+            }
+        };
+        replied.tell(&tested(name));
+        replied.result.map_err(CallError::printable)
     }
 
     /// Asks one question of a fresh instance.
     pub async fn ask(&self, module: &Module, question: &Question) -> Called {
-        if self.execution == Execution::Inline {
-            return store::ask(self, module, question);
+        let replied = match &module.0.code {
+            Code::Caged(caged) => caged.ask(question).await,
+            Code::Here(_) if self.execution == Execution::Inline => self.reply(module, question),
+            Code::Here(_) => {
+                let (engine, module, question) = (self.clone(), module.clone(), question.clone());
+                let replied = self.run(move || engine.reply(&module, &question));
+                replied.await.unwrap_or_else(Replied::lost)
+            }
+        };
+        replied.tell(&question.policy().policy.name);
+        Called {
+            result: replied
+                .result
+                .map_err(CallError::printable)
+                .and_then(|reply| check::answer(reply, question)),
+            fuel: replied.fuel,
         }
-        let (engine, module, question) = (self.clone(), module.clone(), question.clone());
-        let called = self
-            .run(move || store::ask(&engine, &module, &question))
-            .await;
-        called.unwrap_or_else(|lost| Called {
-            result: Err(CallError::Lost(lost)),
-            fuel: 0,
-        })
+    }
+
+    /// What the policy says of settings, on the caller's thread.
+    pub(super) fn settings_reply(&self, module: &Module, settings: &str) -> Replied<()> {
+        match &module.0.code {
+            Code::Here(compiled) => store::check_settings(self, compiled, settings),
+            Code::Caged(_) => Replied::lost("it is not in this process".to_owned()),
+        }
+    }
+
+    /// What the policy says, unchecked, on the caller's thread.
+    pub(super) fn reply(&self, module: &Module, question: &Question) -> Replied<Reply> {
+        match &module.0.code {
+            Code::Here(compiled) => store::ask(self, compiled, question),
+            Code::Caged(_) => Replied::lost("it is not in this process".to_owned()),
+        }
     }
 
     /// # Errors

@@ -1,7 +1,5 @@
 //! One call of a policy: a store with its limits, an instance, and the answer or the reason for a failure.
 
-use std::sync::Arc;
-
 use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::question::Question;
 use thiserror::Error;
@@ -9,9 +7,10 @@ use wasmtime::component::Linker;
 use wasmtime::{Config, ResourceLimiter, Store, StoreContextMut, Trap};
 
 use super::bindings::host_selection::kproxide::policy::log::Level;
-use super::bindings::host_selection::kproxide::policy::types::PolicyError;
+use super::load::Compiled;
+use super::reply::{Replied, Reply, Said};
 use super::ticker::Running;
-use super::{CallError, Called, Engine, Module, convert};
+use super::{CallError, Engine, check, convert};
 
 /// Linear memories and tables of all instances of a component together.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
@@ -25,9 +24,9 @@ const RETURNED_BYTES_MAX: usize = 4 << 20;
 /// The backstop is 25 ticks of 10 ms: 250 ms.
 const TICKS_MAX: u64 = 25;
 /// What is listened to in one call. A policy that has said too much can still say why it panics.
-const LOG_LINES_MAX: u32 = 50;
-const LOG_ERRORS_MAX: u32 = 5;
-const LOG_BYTES_MAX: usize = 1024;
+pub(super) const LOG_LINES_MAX: u32 = 50;
+pub(super) const LOG_ERRORS_MAX: u32 = 5;
+pub(super) const LOG_BYTES_MAX: usize = 1024;
 /// What a line costs the policy, whether it is listened to or not: the host's work, as instructions.
 const LOG_FUEL_PER_LINE: u64 = 10_000;
 const LOG_FUEL_PER_BYTE: u64 = 16;
@@ -40,16 +39,18 @@ pub(super) fn configure() -> wasmtime::Result<wasmtime::Engine> {
         .epoch_interruption(true)
         .max_wasm_stack(STACK_BYTES_MAX)
         .wasm_relaxed_simd(false)
+        // A file of its own for each module, to map memory from: a process of its own may open none, and it costs each call more than it gives.
+        .memory_init_cow(false)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(20));
     wasmtime::Engine::new(&config)
 }
 
 /// What lives as long as one instance.
 pub(super) struct State {
-    policy: Arc<str>,
     bytes_left: usize,
     lines_left: u32,
     errors_left: u32,
+    said: Vec<Said>,
     dropped: bool,
     /// The last line of level error: of a policy that panics, why.
     last_error: Option<String>,
@@ -134,7 +135,6 @@ impl State {
         if is_error {
             self.last_error = Some(line.clone());
         }
-        let policy = &*self.policy;
         let left = if is_error && self.lines_left == 0 {
             &mut self.errors_left
         } else {
@@ -143,30 +143,26 @@ impl State {
         let Some(fewer) = left.checked_sub(1) else {
             if !self.dropped {
                 self.dropped = true;
-                tracing::warn!(
-                    policy,
-                    "policy says more than {LOG_LINES_MAX} lines in one call; the rest is dropped"
-                );
+                self.said.push(Said::TooMuch);
             }
             return;
         };
         *left = fewer;
-        match level {
-            Level::Debug => tracing::debug!(policy, line, "policy says"),
-            Level::Info => tracing::info!(policy, line, "policy says"),
-            // A policy's errors are its own: they are no broken invariant of ours.
-            Level::Warn | Level::Error => tracing::warn!(policy, line, "policy says"),
-        }
+        self.said.push(match level {
+            Level::Debug => Said::Debug(line),
+            Level::Info => Said::Info(line),
+            Level::Warn | Level::Error => Said::Warn(line),
+        });
     }
 }
 
-pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Store<State> {
+pub(super) fn store(engine: &Engine) -> Store<State> {
     let running = engine.ticker.as_ref().map(|ticker| ticker.running());
     let state = State {
-        policy,
         bytes_left: MEMORY_BYTES_MAX,
         lines_left: LOG_LINES_MAX,
         errors_left: LOG_ERRORS_MAX,
+        said: Vec::new(),
         dropped: false,
         last_error: None,
         _running: running,
@@ -186,14 +182,8 @@ pub(super) fn store(engine: &Engine, policy: Arc<str>) -> Store<State> {
     store
 }
 
-pub(super) fn check_settings(
-    engine: &Engine,
-    module: &Module,
-    name: Arc<str>,
-    settings: &str,
-) -> Result<(), CallError> {
-    let mut store = store(engine, name);
-    let compiled = &module.0;
+pub(super) fn check_settings(engine: &Engine, compiled: &Compiled, settings: &str) -> Replied<()> {
+    let mut store = store(engine);
     let answer = if let Some(pre) = &compiled.host_selection {
         pre.instantiate(&mut store)
             .and_then(|policy| policy.call_check_settings(&mut store, settings))
@@ -202,25 +192,21 @@ pub(super) fn check_settings(
             .and_then(|policy| policy.call_check_settings(&mut store, settings))
     } else {
         let Some(pre) = &compiled.labels else {
-            return Err(CallError::WrongKind(PolicyKind::Labels));
+            return Replied::failed(CallError::WrongKind(PolicyKind::Labels), 0);
         };
         pre.instantiate(&mut store)
             .and_then(|policy| policy.call_check_settings(&mut store, settings))
     };
-    match answer {
+    let result = match answer {
         Ok(Ok(())) => Ok(()),
-        // There is no candidate yet: whatever it says is of its settings.
-        Ok(Err(PolicyError::NoCandidate(text) | PolicyError::InvalidSettings(text))) => {
-            convert::refused(PolicyError::InvalidSettings(text)).map(|_| ())
-        }
-        Ok(Err(refusal @ PolicyError::Internal(_))) => convert::refused(refusal).map(|_| ()),
+        Ok(Err(refusal)) => Err(check::settings(convert::refused(refusal))),
         Err(error) => Err(failure(&error, store.data())),
-    }
+    };
+    replied(engine, store, result)
 }
 
-pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Called {
-    let mut store = store(engine, question.policy().policy.name.clone());
-    let compiled = &module.0;
+pub(super) fn ask(engine: &Engine, compiled: &Compiled, question: &Question) -> Replied<Reply> {
+    let mut store = store(engine);
     let result = match question {
         Question::Rank(rank) => match &compiled.host_selection {
             None => Err(CallError::WrongKind(PolicyKind::HostSelection)),
@@ -236,7 +222,7 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                         )
                     })
                     .map_err(|error| failure(&error, store.data()))
-                    .and_then(|answer| convert::ranking(answer, rank))
+                    .map(convert::ranking)
             }
         },
         Question::Order(order) => match &compiled.scale_down {
@@ -255,7 +241,7 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                         )
                     })
                     .map_err(|error| failure(&error, store.data()))
-                    .and_then(|answer| convert::removals(answer, order))
+                    .map(convert::removals)
             }
         },
         Question::Decorate(decorate) => match &compiled.labels {
@@ -272,15 +258,27 @@ pub(super) fn ask(engine: &Engine, module: &Module, question: &Question) -> Call
                         )
                     })
                     .map_err(|error| failure(&error, store.data()))
-                    .and_then(|answer| convert::decorations(answer, decorate))
+                    .map(convert::decorations)
             }
         },
     };
+    replied(engine, store, result)
+}
+
+fn replied<T>(
+    engine: &Engine,
+    mut store: Store<State>,
+    result: Result<T, CallError>,
+) -> Replied<T> {
     let fuel = match &result {
         Err(CallError::Interrupted) => engine.fuel,
         Ok(_) | Err(_) => engine.fuel - store.get_fuel().unwrap_or(0),
     };
-    Called { result, fuel }
+    Replied {
+        result,
+        fuel,
+        said: std::mem::take(&mut store.data_mut().said),
+    }
 }
 
 /// What wasmtime's error means for the policy's author.
@@ -295,11 +293,7 @@ pub(super) fn failure(error: &wasmtime::Error, state: &State) -> CallError {
         _ if cause.starts_with("too much data is being copied") => return CallError::TooMuch,
         _ => {}
     }
-    tracing::debug!(
-        policy = &*state.policy,
-        error = format!("{error:#}"),
-        "policy crashed"
-    );
+    tracing::debug!(error = format!("{error:#}"), "policy crashed");
     match &state.last_error {
         // A panic ends in this trap, which says nothing of it.
         Some(said) if trap == Some(&Trap::UnreachableCodeReached) => {

@@ -4,7 +4,7 @@
 //! end policies that have hardly run.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wasmtime::EngineWeak;
@@ -33,9 +33,16 @@ impl Ticker {
     pub(super) fn start(engine: &wasmtime::Engine) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (of_thread, engine) = (shared.clone(), engine.weak());
+        // A cage that is shut while a thread begins ends it: its C library still asks the kernel for things.
+        let begun = Arc::new(Barrier::new(2));
+        let begins = begun.clone();
         std::thread::Builder::new()
             .name("policy-ticker".to_owned())
-            .spawn(move || tick(&of_thread, &engine))?;
+            .spawn(move || {
+                begins.wait();
+                tick(&of_thread, &engine);
+            })?;
+        begun.wait();
         Ok(Self(shared))
     }
 

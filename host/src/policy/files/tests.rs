@@ -1,4 +1,3 @@
-use std::io::Write;
 use std::os::unix::fs::symlink;
 
 use super::*;
@@ -17,13 +16,6 @@ fn content(files: &PolicyFiles, name: &str) -> Result<Vec<u8>, String> {
 
 fn names(files: &PolicyFiles) -> Vec<&str> {
     files.keys().map(|name| &**name).collect()
-}
-
-fn gzip(path: &Path, bytes: &[u8]) {
-    let mut encoder =
-        flate2::write::GzEncoder::new(fs::File::create(path).unwrap(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap();
 }
 
 #[test]
@@ -63,29 +55,24 @@ fn a_name_that_no_pool_can_give_is_refused_with_one_that_it_can() {
 }
 
 #[test]
-fn f94_packed_files_are_unpacked_and_other_files_are_none_of_ours() {
+fn f94_packed_files_are_read_as_they_lie_and_other_files_are_none_of_ours() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    fs::write(path("plain.wasm"), b"plain").unwrap();
-    gzip(&path("gzipped.wasm.gz"), b"gzipped");
-    let zstd = ruzstd::encoding::compress_to_vec(
-        &b"zstd"[..],
-        ruzstd::encoding::CompressionLevel::Fastest,
-    );
-    fs::write(path("zstd.wasm.zst"), zstd).unwrap();
     for name in [
+        "gzipped.wasm.gz",
+        "plain.wasm",
+        "zstd.wasm.zst",
         "notes.txt",
         ".hidden.wasm",
         ".wasm",
         "wasm",
         "compiled.cwasm",
     ] {
-        fs::write(path(name), b"ignored").unwrap();
+        fs::write(folder.path().join(name), name).unwrap();
     }
     let files = read(folder.path());
     assert_eq!(names(&files), ["gzipped", "plain", "zstd"]);
     for name in names(&files) {
-        assert_eq!(content(&files, name).unwrap(), name.as_bytes());
+        assert!(content(&files, name).unwrap().starts_with(name.as_bytes()));
     }
 }
 
@@ -93,13 +80,10 @@ fn f94_packed_files_are_unpacked_and_other_files_are_none_of_ours() {
 fn f93_a_file_that_cannot_be_used_is_there_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    gzip(&path("bomb.wasm.gz"), &vec![0; UNPACKED_BYTES_MAX * 4]);
     fs::write(path("big.wasm"), vec![0; UNPACKED_BYTES_MAX + 1]).unwrap();
-    fs::write(path("cut.wasm.gz"), b"\x1f\x8b").unwrap();
-    fs::write(path("cut2.wasm.zst"), b"\x28\xb5\x2f\xfd").unwrap();
     fs::create_dir(path("folder.wasm")).unwrap();
     fs::write(path("twice.wasm"), b"a").unwrap();
-    gzip(&path("twice.wasm.gz"), b"b");
+    fs::write(path("twice.wasm.gz"), b"b").unwrap();
 
     let at = folder.path().display().to_string();
     let files = read(folder.path());
@@ -110,10 +94,7 @@ fn f93_a_file_that_cannot_be_used_is_there_with_its_reason() {
     assert_eq!(
         said,
         [
-            "it has more than 4194304 bytes unpacked, which is the most that is loaded",
-            "it has more than 4194304 bytes unpacked, which is the most that is loaded",
-            "DIR/cut.wasm.gz cannot be unpacked: unexpected end of file",
-            "DIR/cut2.wasm.zst cannot be unpacked: FrameDescriptorReadError(Error { kind: UnexpectedEof, message: \"failed to fill whole buffer\" })",
+            "it has more than 33554432 bytes unpacked, which is the most that is loaded",
             "DIR/folder.wasm cannot be read: it is no regular file",
             "DIR/twice.wasm and DIR/twice.wasm.gz are both of this policy: remove one",
         ]

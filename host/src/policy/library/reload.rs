@@ -97,8 +97,16 @@ impl Seen {
 impl Library {
     /// Takes what lies in the policy directories now. Returns what changed since the last time.
     pub async fn sync(&self, files: PolicyFiles) -> Vec<Reload> {
+        self.expect(&files);
         let mut reloads = Vec::new();
-        for (name, files) in &files {
+        // What is small is soon loaded: a large one holds up no other.
+        let bytes = |files: &[PolicyFile]| -> usize {
+            let contents = files.iter().filter_map(|file| file.content.as_ref().ok());
+            contents.map(|bytes| bytes.len()).sum()
+        };
+        let mut by_size: Vec<_> = files.iter().collect();
+        by_size.sort_by_key(|(_, files)| bytes(files));
+        for (name, files) in by_size {
             let outcomes = self.sync_files(name, files).await;
             reloads.extend(outcomes.into_iter().map(|outcome| Reload {
                 policy: name.clone(),
@@ -106,6 +114,7 @@ impl Library {
             }));
         }
         let mut state = self.lock();
+        state.expected.clear();
         let gone: Vec<_> = state
             .files
             .keys()
@@ -186,7 +195,7 @@ impl Library {
         let mut taken = None;
         for (content, file) in contents.iter().zip(files) {
             let tried = match (content, &file.content) {
-                (Ok(digest), Ok(bytes)) => self.try_marked(name, digest, bytes, &uses).await,
+                (Ok(digest), Ok(bytes)) => self.try_file(name, digest, bytes, &uses).await,
                 (_, Err(error)) | (Err(error), _) => Err(error.to_string()),
             };
             match tried {
@@ -215,6 +224,7 @@ impl Library {
             uses,
             refused,
         };
+        state.expected.remove(name);
         state.files.insert(name.clone(), seen);
         if let Some((module, path)) = taken {
             let digest = module.digest().clone();
@@ -230,22 +240,6 @@ impl Library {
             state.overrides.insert(name.clone(), module);
         }
         outcomes
-    }
-
-    async fn try_marked(
-        &self,
-        name: &Arc<str>,
-        digest: &Digest,
-        bytes: &Arc<[u8]>,
-        uses: &[(PoolName, PolicyUse)],
-    ) -> Result<Module, String> {
-        if let Some(reason) = self.crash_marks.verdict(digest) {
-            return Err(reason);
-        }
-        self.crash_marks.begin(digest);
-        let tried = self.try_file(name, digest, bytes, uses).await;
-        self.crash_marks.end(digest);
-        tried
     }
 
     async fn try_file(

@@ -1,8 +1,9 @@
 //! Bytes that are no policy, each with what an operator is told.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
-use super::engine;
+use super::{UNPACKED_BYTES_MAX, digest, engine};
 use crate::policy::fixtures::{component_exporting, component_importing, wasm};
 
 async fn refused(bytes: impl Into<Arc<[u8]>>) -> String {
@@ -21,9 +22,58 @@ async fn f91_what_is_no_component_is_refused_with_what_it_is() {
          for other languages, wrap it with `wasm-tools component new`"
     );
     assert_eq!(
-        refused(vec![0; (4 << 20) + 1]).await,
-        "it has more than 4194304 bytes unpacked, which is the most that is loaded"
+        refused(vec![0; (32 << 20) + 1]).await,
+        "it has more than 33554432 bytes unpacked, which is the most that is loaded"
     );
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+#[tokio::test]
+async fn f94_packed_bytes_are_unpacked_and_known_by_the_digest_of_the_file() {
+    let plain = wasm("spread");
+    for packed in [gzip(&plain), zstd(&plain)] {
+        assert!(packed.len() < plain.len());
+        let expected = digest(&packed);
+        let module = engine().load(packed.into()).await.unwrap();
+        assert_eq!(module.info().name, "spread");
+        assert_eq!(module.digest(), &expected);
+    }
+}
+
+#[tokio::test]
+async fn f93_what_does_not_unpack_is_refused_before_it_takes_memory() {
+    let too_big = "it has more than 33554432 bytes unpacked, which is the most that is loaded";
+    assert_eq!(
+        refused(gzip(&vec![0; UNPACKED_BYTES_MAX * 4])).await,
+        too_big
+    );
+    assert_eq!(
+        refused(*b"\x1f\x8b").await,
+        "it cannot be unpacked: unexpected end of file"
+    );
+    assert!(
+        refused(*b"\x28\xb5\x2f\xfd")
+            .await
+            .starts_with("it cannot be unpacked: FrameDescriptorReadError")
+    );
+    // A window of 2 GiB; and content of 2 GiB, which is its own window.
+    for header in [&[0x00, 21 << 3][..], &[0xa0, 0, 0, 0, 0x80]] {
+        let bomb = [&[0x28, 0xb5, 0x2f, 0xfd], header, &[0; 9]].concat();
+        assert_eq!(
+            refused(bomb).await,
+            "it cannot be unpacked: to unpack it takes a buffer of 2147483648 bytes, and at most 33554432 are given: \
+             pack it with `zstd -19`, without --long"
+        );
+    }
 }
 
 /// What wasmtime would take as machine code, and run without asking.

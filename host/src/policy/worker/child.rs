@@ -1,0 +1,80 @@
+//! The child: it loads one policy, and answers for it until its parent closes the pipe.
+
+use std::error::Error;
+use std::io::{self, Write as _};
+
+use super::cage;
+use super::wire::{self, Described, Request, Response};
+use crate::args::Escape;
+use crate::policy::engine::{Engine, Module, Replied};
+
+/// Serves on standard input and output. `memory_bytes`: what it may use.
+///
+/// # Errors
+/// wasmtime does not run here, the pipe breaks, or what comes through it is no request.
+pub fn serve(memory_bytes: u64, escape: Option<Escape>) -> Result<(), Box<dyn Error>> {
+    let mut refused = cage::limit(memory_bytes);
+    // With its thread: after the filter there is no other.
+    let engine = Engine::caged()?;
+    refused.extend(cage::filter());
+    if let Some(escape) = escape {
+        return try_to(escape);
+    }
+    let mut input = io::stdin().lock();
+    send(&Response::Ready(refused))?;
+    let mut module = None;
+    while let Some((request, bytes)) = wire::read(&mut input)? {
+        send(&respond(&engine, &mut module, &request, &bytes))?;
+    }
+    Ok(())
+}
+
+fn respond(
+    engine: &Engine,
+    module: &mut Option<Module>,
+    request: &Request<'_>,
+    bytes: &[u8],
+) -> Response {
+    let none = || "no policy was loaded".to_owned();
+    match request {
+        Request::Load(_) => {
+            let loaded = engine.load_here(bytes).map_err(|error| error.to_string());
+            Response::Loaded(loaded.map(|loaded| {
+                let described = Described {
+                    info: loaded.info().clone(),
+                    kinds: loaded.kinds(),
+                };
+                *module = Some(loaded);
+                described
+            }))
+        }
+        Request::CheckSettings(settings) => Response::Checked(match module {
+            Some(module) => engine.settings_reply(module, settings),
+            None => Replied::lost(none()),
+        }),
+        Request::Ask(question) => Response::Replied(match module {
+            Some(module) => engine.reply(module, question),
+            None => Replied::lost(none()),
+        }),
+    }
+}
+
+fn send(response: &Response) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(&wire::encode(response)?)?;
+    output.flush()
+}
+
+fn try_to(escape: Escape) -> Result<(), Box<dyn Error>> {
+    match escape {
+        Escape::OpenFile => drop(std::fs::read("/etc/hostname")?),
+        Escape::ParentEnvironment => {
+            let parent = std::os::unix::process::parent_id();
+            drop(std::fs::read(format!("/proc/{parent}/environ"))?);
+        }
+        Escape::Socket => drop(std::net::UdpSocket::bind("127.0.0.1:0")?),
+        Escape::Thread => std::thread::Builder::new().spawn(|| ()).map(drop)?,
+        Escape::Process => drop(std::process::Command::new("/bin/true").status()?),
+    }
+    Ok(())
+}

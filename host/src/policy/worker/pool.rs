@@ -1,0 +1,344 @@
+//! All children together: how many there are, what memory they share, and that one compiles at a time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use kproxide_planner::ids::Digest;
+use kproxide_planner::question::Question;
+use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::process::{Gone, Process};
+use super::wire::{self, Described, Request, Response};
+use crate::policy::engine::{CALL_FUEL, CallError, LoadError, Replied, Reply};
+
+/// Children at once. The one that was asked least recently ends for another.
+const CHILDREN_MAX: usize = 16;
+/// What a file may take to load.
+const LOAD: Duration = Duration::from_secs(60);
+/// The instance's own 250 ms, and as much again twice for a machine that is busy.
+const CALL: Duration = Duration::from_millis(750);
+/// An asker waits so long for a child that is being started again, and a child that compiles longer answers the next question.
+const START: Duration = Duration::from_millis(500);
+/// Of a call: an instance's memory, and the question and the answer.
+const CALL_BYTES: u64 = 80 << 20;
+/// Children end until so much is left to compile in.
+const LOAD_BYTES_MIN: u64 = 96 << 20;
+/// Files that ended their process, and are not tried again. Forgetting one costs another process.
+const DEAD_MAX: usize = 1000;
+
+/// Starts children, and keeps them within their limits. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Workers(Arc<Shared>);
+
+/// A policy in a process of its own. Cheap to clone; its process ends with the last clone.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct Caged(Arc<Policy>);
+
+#[derive(Debug)]
+struct Shared {
+    program: PathBuf,
+    /// For all children together.
+    memory_bytes: u64,
+    /// From the file to the answer what it is.
+    load: Duration,
+    compiling: tokio::sync::Mutex<()>,
+    policies: Mutex<Vec<Weak<Policy>>>,
+    /// By the files' bytes, of what they died.
+    dead: Mutex<BTreeMap<Digest, String>>,
+    /// Counts questions.
+    asked: AtomicU64,
+    /// What the kernel refuses has been told.
+    has_told: AtomicBool,
+    /// Work with children that goes on whether or not anybody waits for it; each has a deadline.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+struct Policy {
+    shared: Arc<Shared>,
+    bytes: Arc<[u8]>,
+    /// `None`: it has ended, and is started again for the next question. Empty as well while it works: were the work given up, so would be the process.
+    process: Arc<tokio::sync::Mutex<Option<Process>>>,
+    /// What its process has taken of the memory; 0: there is none.
+    held_bytes: AtomicU64,
+    /// When it was asked last, as [`Shared::asked`] counts.
+    asked: AtomicU64,
+}
+
+impl Workers {
+    /// With this program, which must know the command `policy-worker`, and so much memory for all together.
+    pub fn new(program: PathBuf, memory_bytes: u64) -> Self {
+        Self::with(program, memory_bytes, LOAD)
+    }
+
+    /// With another deadline than a minute, before any file is loaded.
+    pub fn loading_within(self, load: Duration) -> Self {
+        Self::with(self.0.program.clone(), self.0.memory_bytes, load)
+    }
+
+    fn with(program: PathBuf, memory_bytes: u64, load: Duration) -> Self {
+        Self(Arc::new(Shared {
+            load,
+            program,
+            memory_bytes,
+            compiling: tokio::sync::Mutex::default(),
+            policies: Mutex::default(),
+            dead: Mutex::default(),
+            asked: AtomicU64::new(1),
+            has_told: AtomicBool::new(false),
+            tasks: Mutex::default(),
+        }))
+    }
+
+    /// Loads a file in a child of its own.
+    ///
+    /// # Errors
+    /// What the child says is wrong with it, or of what the child died. Bytes that a child has died of are not tried again.
+    pub(in crate::policy) async fn load(
+        &self,
+        digest: &Digest,
+        bytes: Arc<[u8]>,
+    ) -> Result<(Described, Caged), LoadError> {
+        let shared = &self.0;
+        if let Some(reason) = lock(&shared.dead).get(digest) {
+            return Err(LoadError::Died(reason.clone()));
+        }
+        let policy = Arc::new(Policy {
+            shared: shared.clone(),
+            bytes,
+            process: Arc::default(),
+            held_bytes: AtomicU64::new(0),
+            asked: AtomicU64::new(shared.asked.fetch_add(1, Relaxed)),
+        });
+        match policy.start().await {
+            Ok((process, described)) => {
+                *policy.process.lock().await = Some(process);
+                let mut policies = lock(&shared.policies);
+                policies.retain(|policy| policy.strong_count() > 0);
+                policies.push(Arc::downgrade(&policy));
+                drop(policies);
+                Ok((described, Caged(policy)))
+            }
+            Err(Unstarted::Refused(reason)) => Err(LoadError::Refused(reason)),
+            Err(Unstarted::Died(reason)) => {
+                let mut dead = lock(&shared.dead);
+                if dead.len() >= DEAD_MAX {
+                    dead.clear();
+                }
+                dead.insert(digest.clone(), reason.clone());
+                Err(LoadError::Died(reason))
+            }
+        }
+    }
+}
+
+/// Why there is no child for a file.
+enum Unstarted {
+    /// The child's words.
+    Refused(String),
+    Died(String),
+}
+
+impl Policy {
+    async fn start(&self) -> Result<(Process, Described), Unstarted> {
+        let shared = &self.shared;
+        let _alone = shared.compiling.lock().await;
+        let memory_bytes = shared.make_room();
+        let load = async {
+            let (process, refused) = Process::start(&shared.program, memory_bytes).await?;
+            shared.tell(&refused);
+            let request = Request::Load(self.bytes.len() as u64);
+            let mut message = wire::encode(&request).map_err(|error| error.to_string())?;
+            message.extend(&*self.bytes);
+            let loaded = process.exchange(&message, shared.load).await;
+            loaded.map_err(Gone::reason)
+        };
+        match load.await.map_err(Unstarted::Died)? {
+            (mut process, Response::Loaded(Ok(described))) => {
+                let held = process.confine(CALL_BYTES).unwrap_or(memory_bytes);
+                self.held_bytes.store(held, Relaxed);
+                Ok((process, described))
+            }
+            (process, Response::Loaded(Err(reason))) => {
+                process.kill().await;
+                let reason = crate::policy::engine::printable(&reason, 2000);
+                Err(Unstarted::Refused(reason))
+            }
+            (process, _) => Err(Unstarted::Died(process.contradicts().await)),
+        }
+    }
+
+    /// The process, started again if it has ended. An asker who stops waiting does not stop the start.
+    async fn running(self: Arc<Self>) -> Result<OwnedMutexGuard<Option<Process>>, CallError> {
+        let running = async {
+            let mut slot = self.process.clone().lock_owned().await;
+            // One that somebody has killed meanwhile did not die of its policy.
+            if slot.as_mut().is_some_and(Process::is_alive) {
+                return Ok(slot);
+            }
+            *slot = None;
+            self.held_bytes.store(0, Relaxed);
+            let policy = self.clone();
+            let (started, outcome) = oneshot::channel();
+            self.shared.spawn(async move {
+                let starting = policy.start().await;
+                let _ = started.send(match starting {
+                    Ok((process, _)) => {
+                        *slot = Some(process);
+                        Ok(slot)
+                    }
+                    Err(Unstarted::Refused(reason) | Unstarted::Died(reason)) => Err(
+                        CallError::Died(format!("it cannot be started again: {reason}")),
+                    ),
+                });
+            });
+            outcome
+                .await
+                .unwrap_or_else(|error| Err(CallError::Lost(error.to_string())))
+        };
+        timeout(START, running)
+            .await
+            .unwrap_or(Err(CallError::Starting))
+    }
+
+    /// Whoever stops waiting for the answer, as at the end of a tick's time, leaves the process at its work.
+    ///
+    /// # Errors
+    /// It has died, or cannot be had in time.
+    async fn call(self: &Arc<Self>, request: &Request<'_>) -> Result<Response, CallError> {
+        let shared = &self.shared;
+        self.asked
+            .store(shared.asked.fetch_add(1, Relaxed), Relaxed);
+        let message = wire::encode(request)
+            .map_err(|error| CallError::Lost(format!("the question is too large: {error}")))?;
+        let (done, answer) = oneshot::channel();
+        let policy = self.clone();
+        shared.spawn(async move {
+            let _ = done.send(policy.exchange(&message).await);
+        });
+        answer
+            .await
+            .unwrap_or_else(|error| Err(CallError::Lost(error.to_string())))
+    }
+
+    /// A question that somebody killed the process over is asked once more.
+    async fn exchange(self: &Arc<Self>, message: &[u8]) -> Result<Response, CallError> {
+        let mut may_repeat = true;
+        loop {
+            let mut slot = self.clone().running().await?;
+            let Some(process) = slot.take() else {
+                return Err(CallError::Starting);
+            };
+            match process.exchange(message, CALL).await {
+                Ok((process, response)) => {
+                    *slot = Some(process);
+                    return Ok(response);
+                }
+                Err(Gone::Killed(_)) if may_repeat => may_repeat = false,
+                Err(gone) => {
+                    self.held_bytes.store(0, Relaxed);
+                    return Err(CallError::Died(gone.reason()));
+                }
+            }
+        }
+    }
+
+    /// Ends a process that answers what it was not asked.
+    async fn contradicts<T>(&self) -> Replied<T> {
+        let process = self.process.lock().await.take();
+        self.held_bytes.store(0, Relaxed);
+        failed(CallError::Died(match process {
+            Some(process) => process.contradicts().await,
+            None => "its process has ended".to_owned(),
+        }))
+    }
+}
+
+impl Caged {
+    pub(in crate::policy) async fn check_settings(&self, settings: &str) -> Replied<()> {
+        let request = Request::CheckSettings(Cow::Borrowed(settings));
+        match self.0.call(&request).await {
+            Ok(Response::Checked(replied)) => replied.bounded(),
+            Ok(Response::Ready(_) | Response::Loaded(_) | Response::Replied(_)) => {
+                self.0.contradicts().await
+            }
+            Err(error) => failed(error),
+        }
+    }
+
+    pub(in crate::policy) async fn ask(&self, question: &Question) -> Replied<Reply> {
+        let request = Request::Ask(Cow::Borrowed(question));
+        match self.0.call(&request).await {
+            Ok(Response::Replied(replied)) => replied.bounded(),
+            Ok(Response::Ready(_) | Response::Loaded(_) | Response::Checked(_)) => {
+                self.0.contradicts().await
+            }
+            Err(error) => failed(error),
+        }
+    }
+}
+
+/// A process that died has cost all that a call may.
+fn failed<T>(error: CallError) -> Replied<T> {
+    let has_died = matches!(error, CallError::Died(_));
+    Replied::failed(error, if has_died { CALL_FUEL } else { 0 })
+}
+
+impl Shared {
+    /// Ends children until there is room for another. Returns what that may use.
+    fn make_room(&self) -> u64 {
+        loop {
+            let mut running: Vec<_> = lock(&self.policies)
+                .iter()
+                .filter_map(Weak::upgrade)
+                .filter(|policy| policy.held_bytes.load(Relaxed) > 0)
+                .collect();
+            let held: u64 = running
+                .iter()
+                .map(|policy| policy.held_bytes.load(Relaxed))
+                .sum();
+            let left = self.memory_bytes.saturating_sub(held + CALL_BYTES);
+            if running.len() < CHILDREN_MAX && left >= LOAD_BYTES_MIN {
+                return left;
+            }
+            running.sort_by_key(|policy| policy.asked.load(Relaxed));
+            let ended = running.iter().any(|policy| {
+                // One that is at work is left alone.
+                let Ok(mut process) = policy.process.try_lock() else {
+                    return false;
+                };
+                policy.held_bytes.store(0, Relaxed);
+                drop(process.take());
+                true
+            });
+            if !ended {
+                return left.max(LOAD_BYTES_MIN);
+            }
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = lock(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn tell(&self, refused: &[String]) {
+        if !refused.is_empty() && !self.has_told.swap(true, Relaxed) {
+            tracing::warn!(
+                "the kernel refuses a part of the cage for policies of files: {}",
+                refused.join(", ")
+            );
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,196 @@
+//! Workers that die: what is said of it, and that the next question has its answer.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use kproxide::policy::{CallError, Engine, LoadError, Module};
+use kproxide_builtins::{HOSTILE, builtin};
+use kproxide_planner::question::Question;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::questions::question;
+use super::{caged, wasm};
+
+/// The workers that this thread has started and that run now: those of one test, whose runtime has one thread.
+fn workers() -> Vec<Pid> {
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap();
+    let pids = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    pids.map(|pid| Pid::from_raw(pid).unwrap()).collect()
+}
+
+fn kill_all() {
+    for worker in workers() {
+        kill_process(worker, Signal::KILL).unwrap();
+    }
+}
+
+fn to_spread() -> Question {
+    let policy = builtin("spread").unwrap();
+    question(policy.kind, "spread", "", &mut Rng::with_seed(3))
+}
+
+fn to_hostile(what: &str) -> Question {
+    let kind = HOSTILE.iter().find(|it| it.name == "hostile").unwrap().kind;
+    let settings = format!(r#"{{"do": "{what}"}}"#);
+    question(kind, "hostile", &settings, &mut Rng::with_seed(3))
+}
+
+#[tokio::test]
+async fn f83_a_worker_that_somebody_kills_between_two_questions_is_missed_by_none() {
+    let engine = caged();
+    let module = engine.load_file(wasm("spread")).await.unwrap();
+    let answer = engine.ask(&module, &to_spread()).await;
+    assert!(answer.result.is_ok());
+    for _ in 0..3 {
+        let before = workers();
+        assert_eq!(before.len(), 1);
+        kill_all();
+        assert_eq!(in_time(&engine, &module).await, answer.result);
+        assert_ne!(workers(), before);
+    }
+}
+
+/// A machine that is busy starts a process late: an asker does not wait for it, and comes again.
+async fn in_time(
+    engine: &Engine,
+    module: &Module,
+) -> Result<kproxide_planner::question::AnswerBody, CallError> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match engine.ask(module, &to_spread()).await.result {
+            Err(CallError::Starting) if Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Kills whatever worker there is, so many times, each time a moment after it was there.
+async fn kill_next(times: usize) {
+    let mut killed = Vec::new();
+    while killed.len() < times {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let new = workers()
+            .into_iter()
+            .find(|worker| !killed.contains(worker));
+        if let Some(worker) = new {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            kill_process(worker, Signal::KILL).unwrap();
+            killed.push(worker);
+        }
+    }
+}
+
+#[tokio::test]
+async fn f83_a_question_outlives_one_worker_that_is_killed_over_it_and_fails_with_the_second() {
+    let engine = caged();
+    let module = engine.load_file(wasm("hostile")).await.unwrap();
+    let good = engine.ask(&module, &to_hostile("behave")).await;
+    assert!(good.result.is_ok());
+    for (kills, expected) in [(1, false), (2, true)] {
+        let spinning = to_hostile("spin");
+        let (called, ()) = tokio::join!(engine.ask(&module, &spinning), kill_next(kills));
+        let said = called.result.unwrap_err();
+        let is_death = said.to_string().contains("was killed (SIGKILL)");
+        // Too slow a machine starts none in time.
+        assert!(
+            is_death == expected || said == CallError::Starting,
+            "{said}"
+        );
+        let until = Instant::now() + Duration::from_secs(60);
+        while engine.ask(&module, &to_hostile("behave")).await != good {
+            assert!(Instant::now() < until);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_worker_ends_with_the_last_who_has_its_policy() {
+    let engine = caged();
+    let modules = [
+        engine.load_file(wasm("spread")).await.unwrap(),
+        engine.load_file(wasm("pack")).await.unwrap(),
+    ];
+    assert_eq!(workers().len(), 2);
+    drop(modules);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !workers().is_empty() {
+        assert!(Instant::now() < until, "{:?}", workers());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A worker has its three pipes, and nothing that the program has open.
+#[tokio::test]
+async fn f90_a_worker_gets_no_files_and_no_environment() {
+    let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let engine = caged();
+    let _module = engine.load_file(wasm("spread")).await.unwrap();
+    let [worker] = workers()[..] else {
+        panic!("{:?}", workers());
+    };
+    let of = |file: &str| format!("/proc/{}/{file}", worker.as_raw_nonzero());
+    // What whoever started this test has left open is not ours to close, but a worker can read three alone.
+    let links = |folder: &str| -> Vec<PathBuf> {
+        let files = fs::read_dir(folder).unwrap();
+        files
+            .filter_map(|file| fs::read_link(file.unwrap().path()).ok())
+            .collect()
+    };
+    let is_socket = |link: &&PathBuf| link.to_string_lossy().starts_with("socket:");
+    assert!(links("/proc/self/fd").iter().any(|link| is_socket(&link)));
+    assert_eq!(links(&of("fd")).iter().find(is_socket), None);
+    assert_eq!(fs::read(of("environ")).unwrap(), b"");
+    let limits = fs::read_to_string(of("limits")).unwrap();
+    let limit = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(limit("Max open files"), "3");
+    assert_eq!(limit("Max file size"), "0");
+    assert_eq!(limit("Max core file size"), "0");
+    let data: u64 = limit("Max data size").parse().unwrap();
+    assert!(data < super::MEMORY_BYTES / 2, "{data}");
+}
+
+/// Each is refused with a reason, in its time and its memory, and what is good goes on answering meanwhile.
+#[tokio::test]
+async fn f83_f93_hostile_files_are_refused_and_end_nothing_but_their_workers() {
+    let engine = super::caged_within(Duration::from_secs(10));
+    let good = engine.load_file(wasm("spread")).await.unwrap();
+    let expected = engine.ask(&good, &to_spread()).await.result;
+    assert!(expected.is_ok());
+    let files = super::hostile::files(&wasm("spread"));
+    assert!(files.len() >= 60, "{}", files.len());
+    let mut died = Vec::new();
+    for (name, bytes) in files {
+        let (began, size) = (Instant::now(), bytes.len());
+        let error = match engine.load_file(bytes.clone().into()).await {
+            Err(error) => error,
+            Ok(module) => panic!("{name} is a policy: {module:?}"),
+        };
+        eprintln!("{name}, {size} bytes, {:?}: {error}", began.elapsed());
+        if matches!(error, LoadError::Died(_)) {
+            died.push(name.clone());
+            // It is not tried again.
+            let before = workers();
+            let again = engine.load_file(bytes.into()).await.unwrap_err();
+            assert_eq!((again, workers()), (error, before), "{name}");
+        }
+        assert_eq!(in_time(&engine, &good).await, expected, "after {name}");
+    }
+    for name in [
+        "nested-component-types-20000",
+        "instantiated-twice-30",
+        "loops-and-locals",
+    ] {
+        assert!(
+            died.iter().any(|it| it == name),
+            "{name} is not among {died:?}"
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! `kproxide run` with a folder of files that end, fill or hold up a process that reads them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kproxide_simulator::kube::fixtures;
+use kproxide_testkit::{eventually, free_port};
+use serde_json::{Value, json};
+
+use super::{Api, SOON, create_objects, kproxide, served};
+
+#[path = "../cage/hostile.rs"]
+mod files;
+
+/// What the chart's container may use.
+const MEMORY_BYTES: u64 = 512 << 20;
+
+/// A process and its children, and theirs.
+fn tree(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    for task in tasks.flatten() {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        found.extend(children.flat_map(tree));
+    }
+    found
+}
+
+/// What memory a process and its children use together: what two of them share counts once.
+fn bytes_used(pid: u32) -> u64 {
+    let of = |pid: u32| -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    tree(pid).into_iter().filter_map(of).sum::<u64>() << 10
+}
+
+fn put(folder: &Path, name: &str, bytes: &[u8]) {
+    let hidden = folder.join(".new");
+    fs::write(&hidden, bytes).unwrap();
+    fs::rename(hidden, folder.join(format!("{name}.wasm"))).unwrap();
+}
+
+async fn pool(api: &Api, name: &str) {
+    let object = json!({
+        "apiVersion": "kproxide.dev/v1alpha1", "kind": "NodePool", "metadata": { "name": name },
+        "spec": {
+            "nodeClass": "default",
+            "limits": { "maxNodes": 3 },
+            // No pod tolerates it.
+            "taints": [{ "key": "example.com/nobody", "effect": "NoSchedule" }],
+            "policies": { "hostSelection": { "use": name } },
+        },
+    });
+    api.create("/apis/kproxide.dev/v1alpha1/nodepools", &object)
+        .await;
+}
+
+/// A pod that needs a machine of its own; returns once it has one, how long that took, and the claim.
+async fn decided(api: &Api, name: &str, claims: usize, log: &Path) -> Duration {
+    let began = Instant::now();
+    let pod = fixtures::pod(name, "6", "12Gi");
+    api.create("/api/v1/namespaces/default/pods", &pod).await;
+    eventually(SOON, "a machine for the pod", async || {
+        let found = api.get("/apis/kproxide.dev/v1alpha1/nodeclaims").await;
+        match found["items"].as_array().unwrap().len() == claims {
+            true => Ok(()),
+            false => Err(format!("{found}\n{}", fs::read_to_string(log).unwrap())),
+        }
+    })
+    .await;
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn f83_f93_hostile_files_end_no_run_and_change_no_decision_and_each_pool_says_what_is_wrong()
+{
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let _simulation = served(&out).await;
+    let api = Api::of(Path::new(&format!("{out}/kubeconfig")));
+    let connection = fs::read_to_string(format!("{out}/pve.json")).unwrap();
+    create_objects(&api, &serde_json::from_str(&connection).unwrap()).await;
+
+    let pack = kproxide_builtins::builtin("pack").unwrap();
+    let good = pack.wasm;
+    let policies = folder.path().join("policies");
+    fs::create_dir(&policies).unwrap();
+    // It takes the name of the built-in that the pool `default` uses, and is another: it fills one server before the next.
+    put(&policies, "spread", good);
+
+    let log = folder.path().join("log");
+    let admin = format!("127.0.0.1:{}", free_port().unwrap());
+    let mut host = kproxide(&[
+        "run",
+        "--kubeconfig",
+        &format!("{out}/kubeconfig"),
+        "--credentials-dir",
+        &format!("{out}/credentials"),
+        "--policy-dir",
+        &policies.display().to_string(),
+        "--policy-memory=352Mi",
+        "--admin-address",
+        &admin,
+        "--poll-interval=1s",
+        "--inventory-max-age=1s",
+    ])
+    .stderr(File::create(&log).unwrap())
+    .spawn()
+    .unwrap();
+    let pid = host.id().unwrap();
+    decided(&api, "first", 1, &log).await;
+    let before = bytes_used(pid);
+
+    let most = Arc::new(AtomicU64::new(0));
+    let (sampled, stop) = (most.clone(), tokio_util::sync::CancellationToken::new());
+    let stopped = stop.clone();
+    let sampling = std::thread::spawn(move || {
+        while !stopped.is_cancelled() {
+            sampled.fetch_max(bytes_used(pid), Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let mut hostile = files::files(good);
+    // Each of these takes its whole minute. Another that does is among the others.
+    hostile
+        .retain(|(name, _)| !["instantiated-twice-20", "many-functions"].contains(&name.as_str()));
+    assert!(hostile.len() >= 60, "{}", hostile.len());
+    let began = Instant::now();
+    for (name, bytes) in &hostile {
+        put(&policies, name, bytes);
+    }
+    for (name, _) in &hostile {
+        pool(&api, name).await;
+    }
+    // While they are read.
+    let during = decided(&api, "second", 2, &log).await;
+    eventually(SOON, "each pool to say what is wrong", async || {
+        let pools = api.get("/apis/kproxide.dev/v1alpha1/nodepools").await;
+        let said: BTreeMap<String, Value> = pools["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pool| {
+                let name = pool["metadata"]["name"].as_str().unwrap().to_owned();
+                let conditions = pool["status"]["conditions"].as_array().cloned();
+                let ready = conditions
+                    .unwrap_or_default()
+                    .into_iter()
+                    .find(|it| it["type"] == "Ready");
+                (name, ready.unwrap_or_default())
+            })
+            .collect();
+        let silent: Vec<_> = hostile
+            .iter()
+            .filter(|(name, _)| said[name.as_str()]["reason"] != "PolicyRefused")
+            .map(|(name, _)| (name, &said[name.as_str()]))
+            .collect();
+        match silent.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{silent:?}")),
+        }
+    })
+    .await;
+    let took = began.elapsed();
+    let after = decided(&api, "third", 3, &log).await;
+    stop.cancel();
+    sampling.join().unwrap();
+    let most = most.load(Ordering::Relaxed);
+    eventually(SOON, "the memory to be as before", async || {
+        let now = bytes_used(pid);
+        match now < before + (40 << 20) {
+            true => Ok(()),
+            false => Err(format!(
+                "{} MiB, and before {} MiB",
+                now >> 20,
+                before >> 20
+            )),
+        }
+    })
+    .await;
+    eprintln!(
+        "{} files in {took:?}; memory {} MiB before, {} MiB at most; decisions in {during:?} and {after:?}",
+        hostile.len(),
+        before >> 20,
+        most >> 20
+    );
+    assert!(most < MEMORY_BYTES, "{} MiB", most >> 20);
+    assert!(host.try_wait().unwrap().is_none(), "it has ended");
+    // All by the file that overrides the built-in.
+    let claims = api.get("/apis/kproxide.dev/v1alpha1/nodeclaims").await;
+    for claim in claims["items"].as_array().unwrap() {
+        assert_eq!(claim["spec"]["policyDigest"], pack.sha256, "{claim}");
+    }
+    // Written once each, on the pool's own Events.
+    let events = api.get("/apis/events.k8s.io/v1/events").await;
+    for (name, _) in &hostile {
+        let is_told = events["items"].as_array().unwrap().iter().any(|event| {
+            event["reason"] == "PolicyRefused" && event["regarding"]["name"] == name.as_str()
+        });
+        assert!(is_told, "{name}: {events}");
+    }
+}
