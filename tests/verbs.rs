@@ -186,7 +186,7 @@ fn rows() -> impl Iterator<Item = Row> {
 }
 
 /// Commands that do their work only with Proxmox or without an end, and the tests that see them do it.
-const ELSEWHERE: [(&str, &str, &str); 3] = [
+const ELSEWHERE: [(&str, &str, &str); 4] = [
     (
         "run",
         "commands/main.rs",
@@ -201,6 +201,11 @@ const ELSEWHERE: [(&str, &str, &str); 3] = [
         "init",
         "setup/init.rs",
         "what_setup_prints_is_what_init_asks_for_and_the_folder_is_all_that_the_chart_needs",
+    ),
+    (
+        "policy wrap",
+        "e2e/languages.rs",
+        "a_first_policy_in_each_language_decides_a_launch",
     ),
 ];
 

@@ -16,32 +16,12 @@ use crate::{files, lines, pages, read, root};
 
 /// Commands that this test does not run, as they stand in the pages. Behind each the test that does the same, or a file
 /// and what stands there.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 3] = [
     ("cargo demo", "the_demo_runs_on_the_policy_that_it_is_given"),
     ("cargo verify", ".ci/run: cargo verify"),
     (
         "cargo image",
         "the_archive_is_an_image_to_oci_and_to_docker_by_the_charts_name",
-    ),
-    (
-        "cargo demo --policy ../prefer/target/wasm32-unknown-unknown/release/prefer.wasm",
-        "the_demo_runs_on_the_policy_that_it_is_given",
-    ),
-    (
-        "rustup target add wasm32-unknown-unknown",
-        "policies/build.rs: rustup target add",
-    ),
-    (
-        "export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-component-ld",
-        ".cargo/config.toml: linker = \"wasm-component-ld\"",
-    ),
-    (
-        "cargo build --release --target wasm32-unknown-unknown",
-        "policies/build.rs: wasm32-unknown-unknown",
-    ),
-    (
-        "ls target/wasm32-unknown-unknown/release/prefer.wasm",
-        "policies/build.rs: .wasm",
     ),
 ];
 
@@ -86,10 +66,13 @@ fn commands(page: &str, text: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// Whose commands are looked at.
+/// Whose commands are looked at. Those of `policies/README.md` and of the examples of policies build something, each in a
+/// folder of its own: `tests/e2e/languages.rs` types them all.
 fn is_for_users(page: &str) -> bool {
-    let folders = ["examples/", "charts/", "policies/README.md"];
-    page == "README.md" || folders.iter().any(|folder| page.starts_with(folder))
+    let folders = ["examples/", "charts/"];
+    let is_of_policies = page.starts_with("examples/policies/");
+    page == "README.md"
+        || (folders.iter().any(|folder| page.starts_with(folder)) && !is_of_policies)
 }
 
 /// What is wrong with the table.
@@ -156,9 +139,6 @@ impl Place {
             symlink(root().join(name), at(name)).unwrap();
         }
         // What the commands before it would have made.
-        let built = "target/wasm32-unknown-unknown/release";
-        fs::create_dir_all(at(built)).unwrap();
-        fs::write(at(built).join("prefer.wasm"), b"\0asm").unwrap();
         fs::create_dir(at("kproxide")).unwrap();
         symlink(
             root().join("examples/values/minimal.yaml"),

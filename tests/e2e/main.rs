@@ -34,6 +34,7 @@ mod foreign;
 mod from_zero;
 mod image;
 mod labels;
+mod languages;
 mod neighbours;
 mod placement;
 mod policies;

@@ -86,7 +86,7 @@ fn a_new_module_decides_the_next_launch_and_a_broken_one_is_refused() {
 }
 
 /// Waits until so many different modules were taken: equal Events are told apart by their digests.
-async fn eventually_taken(stage: &Stage<'_>, modules: usize) {
+pub(crate) async fn eventually_taken(stage: &Stage<'_>, modules: usize) {
     kproxide_testkit::eventually(crate::stage::SOON, "the module to be taken", async || {
         let mut taken = stage.events("default").await;
         taken.retain(|(reason, _)| reason == "PolicyLoaded");

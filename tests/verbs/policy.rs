@@ -3,7 +3,7 @@
 use super::{ANYTHING_ELSE, BAD_INPUT, DONE, NO_KUBERNETES, Row};
 
 /// `policy/` is `data/policy`.
-pub(super) const VERBS: [Row; 13] = [
+pub(super) const VERBS: [Row; 14] = [
     (
         "policy",
         &[("policy nosuch", BAD_INPUT), ("policy", BAD_INPUT)],
@@ -179,6 +179,14 @@ pub(super) const VERBS: [Row; 13] = [
             ("policy docs spread", DONE),
             ("policy docs policy/broken.wasm", ANYTHING_ELSE),
             ("policy docs nosuch", BAD_INPUT),
+        ],
+    ),
+    (
+        "policy wrap",
+        &[
+            ("policy wrap nosuch.wasm --output OUT", BAD_INPUT),
+            ("policy wrap NOTHING --output OUT", ANYTHING_ELSE),
+            ("policy wrap NOTHING", BAD_INPUT),
         ],
     ),
 ];

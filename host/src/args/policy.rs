@@ -22,6 +22,17 @@ pub enum Policy {
     /// It has all that the policy is built of, a test, and a README with the next commands.
     #[cfg(feature = "init")]
     New(New),
+    /// Make a policy of a core module that Go, C or Rust built for WASI preview 1
+    ///
+    /// What the module writes to standard error becomes lines of the policy's log. It sees no files, no environment and no
+    /// network; its clock begins at 0, and its random numbers are the same in each call.
+    Wrap {
+        /// The core module, as Go's `-buildmode=c-shared` or zig's `-mexec-model=reactor` makes it
+        core: PathBuf,
+        /// The policy, for example mine.wasm
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// Say what a policy is, and whether kproxide would take it
     ///
     /// It loads the policy as the controller does, shows it the settings, and asks it the questions of the self-test.

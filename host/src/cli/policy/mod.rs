@@ -16,6 +16,7 @@ mod properties;
 mod replay;
 mod run;
 mod test;
+mod wrap;
 
 use std::error::Error;
 use std::io::Write;
@@ -35,6 +36,7 @@ pub(super) fn run(args: &Policy, out: &mut impl Write) -> Result<Exit, Box<dyn E
             Policy::Export { dir } => Ok(export::export(dir, out).map(|()| Exit::Success)?),
             #[cfg(feature = "init")]
             Policy::New(args) => Ok(new::new(args, out).map(|()| Exit::Success)?),
+            Policy::Wrap { core, output } => wrap::wrap(core, output, out),
             Policy::Check(args) => check::check(args, out).await,
             Policy::Facts(args) => facts::facts(args, out).await,
             Policy::Run(args) => run::run(args, out).await,

@@ -44,7 +44,7 @@ pub enum LoadError {
     NotWasm,
     #[error(
         "it is a core WebAssembly module, not a component: for Rust, build for wasm32-unknown-unknown with linker = \"wasm-component-ld\"; \
-         for other languages, wrap it with `wasm-tools component new`"
+         for Go, C and others, `kproxide policy wrap FILE --output NAME.wasm` makes a policy of it"
     )]
     CoreModule,
     #[error(
@@ -155,7 +155,8 @@ fn check_imports(bytes: &[u8]) -> Result<Vec<String>, LoadError> {
         if !allowed {
             let hint = if name.starts_with("wasi:") {
                 ". WASI is not offered: for Rust, build for wasm32-unknown-unknown instead of wasm32-wasip2; for JavaScript, \
-                 `jco componentize --backend quickjs --backend-qjs-stub-wasi`; for Python, `componentize-py --stub-wasi`"
+                 `jco componentize --backend quickjs --backend-qjs-stub-wasi --backend-qjs-disable-async`; for Go and C, give the core module to \
+                 `kproxide policy wrap`; for Python, `componentize-py componentize --stub-wasi`, which makes 18 MB"
             } else if name.starts_with("kproxide:policy/") {
                 ". It was built for another version of the interface"
             } else {
