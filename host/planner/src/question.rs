@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Labels, PolicyUse, Taint};
 use crate::ids::{Digest, HypervisorId, InstanceTypeName, NodeName, PoolName};
 
+pub use crate::facts::{Attribute, AttributeValue, PROXMOX_SAYS};
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
@@ -111,25 +113,6 @@ pub struct Machine {
 pub struct Size {
     pub milli_cores: u64,
     pub memory_bytes: u64,
-}
-
-/// With this begins the key of each attribute that Proxmox gives; an operator's never does.
-pub const PROXMOX_SAYS: &str = "pve.";
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Attribute {
-    /// A key stands once in a list.
-    pub key: Arc<str>,
-    pub value: AttributeValue,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AttributeValue {
-    Text(Arc<str>),
-    Integer(i64),
-    Number(f64),
-    Boolean(bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

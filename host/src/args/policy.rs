@@ -30,8 +30,8 @@ pub enum Policy {
         /// The core module, as Go's `-buildmode=c-shared` or zig's `-mexec-model=reactor` makes it
         core: PathBuf,
         /// The policy, for example mine.wasm
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
+        #[arg(short, long = "output", value_name = "FILE")]
+        policy: PathBuf,
     },
     /// Say what a policy is, and whether kproxide would take it
     ///

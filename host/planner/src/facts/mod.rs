@@ -4,6 +4,7 @@
 //! records in [`claim`] and [`ledger`] (in the words of [`record`]), Proxmox's side in [`proxmox`]. Everything that
 //! changes arrives as a [`Delta`].
 
+mod attributes;
 mod claim;
 mod kubernetes;
 mod learned;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use attributes::*;
 pub use claim::*;
 pub use kubernetes::*;
 pub use learned::*;

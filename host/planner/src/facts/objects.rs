@@ -7,11 +7,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::attributes::Attribute;
 use super::kubernetes::{Labels, Taint};
 use super::learned::LearnedNode;
 use super::machine::{MachineSpec, ProviderId};
 use crate::ids::{ClassName, ClusterName, Digest, InstanceTypeName, StorageName, Uid, Vmid};
-use crate::question::Attribute;
 use crate::resources::Resources;
 
 /// How one of the user's objects stands in the API server.

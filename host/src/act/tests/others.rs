@@ -52,7 +52,7 @@ async fn f72_two_hosts_that_both_lead_make_and_remove_one_machine() {
             // The one who asked for it first hears of it when the other has gone on.
             let asked = Matcher::new(Method::POST, request);
             lab.faults
-                .inject(asked, Fault::Delay(Duration::from_secs(40)), 1);
+                .inject(asked, Fault::Delay(Duration::from_secs(30)), 1);
         }
         turn_both(&mut lab, &mut hosts, &Verdict::Keep, in_service).await;
         let down = Verdict::Remove(RemovalReason::Empty);

@@ -143,6 +143,10 @@ impl Seen {
     fn of(module: &[u8]) -> Result<Self, wasmparser::BinaryReaderError> {
         let mut seen = Self::default();
         for part in Parser::new(0).parse_all(module) {
+            #[expect(
+                clippy::wildcard_enum_match_arm,
+                reason = "nothing else says what a module offers"
+            )]
             match part? {
                 Payload::ImportSection(imports) => {
                     for import in imports.into_imports() {
@@ -165,10 +169,6 @@ impl Seen {
                 Payload::CustomSection(section) => {
                     seen.typed |= section.name().starts_with("component-type");
                 }
-                #[expect(
-                    clippy::wildcard_enum_match_arm,
-                    reason = "nothing else says what a module offers"
-                )]
                 _ => {}
             }
         }

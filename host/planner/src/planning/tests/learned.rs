@@ -346,7 +346,7 @@ fn r3_daemon_sets_ask_what_their_pods_of_the_newest_revision_ask() {
 }
 
 #[test]
-fn r2_static_pods_of_one_old_node_do_not_count_on_the_next_one() {
+fn static_pods_of_one_old_node_do_not_count_on_the_next_one() {
     for count in [KEPT, KEPT + 2] {
         let mut scene = Scene::default();
         for number in 0..count {

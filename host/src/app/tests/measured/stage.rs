@@ -82,7 +82,7 @@ pub(super) fn metric(series: &str) -> &str {
     let name = series.split('{').next().unwrap();
     let ends = ["_bucket", "_sum", "_count"];
     let end = ends.iter().find_map(|end| name.strip_suffix(end));
-    end.filter(|name| name.ends_with("_seconds"))
+    end.filter(|name| name.ends_with("_seconds") || name.ends_with("_fuel"))
         .unwrap_or(name)
 }
 
