@@ -235,9 +235,15 @@ async fn plans_the_same_machine(kubeconfig: &str, credentials: &str) {
 /// By what the host has noted, and by its world: what other policies would have done.
 async fn asks_another_policy(claim: &str, admin: &str, folder: &Path) {
     let saved = async |what: &str| {
-        let answer = reqwest::get(format!("{admin}/debug/{what}")).await.unwrap();
         let path = folder.join(format!("{what}.json"));
-        fs::write(&path, answer.bytes().await.unwrap()).unwrap();
+        // It is answered once in a while, and others have asked.
+        eventually(SOON, "an answer", async || {
+            let answer = reqwest::get(format!("{admin}/debug/{what}")).await;
+            let answer = answer.and_then(reqwest::Response::error_for_status);
+            let answer = answer.map_err(|error| error.to_string())?;
+            fs::write(&path, answer.bytes().await.unwrap()).map_err(|error| error.to_string())
+        })
+        .await;
         path.display().to_string()
     };
     let decisions = saved("decisions").await;

@@ -30,7 +30,7 @@ pub enum Policy {
         /// The core module, as Go's `-buildmode=c-shared` or zig's `-mexec-model=reactor` makes it
         core: PathBuf,
         /// The policy, for example mine.wasm
-        #[arg(short, long = "output", value_name = "FILE")]
+        #[arg(short = 'o', long = "output", value_name = "FILE")]
         policy: PathBuf,
     },
     /// Say what a policy is, and whether kproxide would take it

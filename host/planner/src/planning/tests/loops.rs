@@ -399,10 +399,16 @@ fn machines_that_are_used_are_never_limited() {
     // A cold burst.
     let mut play = Play::new();
     play.scheduler = Play::bind;
-    for number in 0..60 {
+    for name in ["alpha", "beta", "gamma"] {
+        let hypervisor = play.scene.hypervisor(name);
+        hypervisor.threads = 512;
+        hypervisor.memory_bytes = 1 << 41;
+    }
+    for number in 0..500 {
         play.pod(&format!("web-{number:03}"), ("ReplicaSet", "web"), "cpu=1");
     }
-    play.run(600);
+    play.run(1800);
+    assert!(play.made.len() >= 125, "{}", play.made.len());
     assert!(play.scene.pods.values().all(|pod| pod.node.is_some()));
     assert_eq!(play.scene.ledger.tries, []);
 }
