@@ -99,6 +99,14 @@ pub(super) fn decorate(question: &DecorateQuestion) -> (types::Machine, Vec<type
     )
 }
 
+/// JSON in any case: without settings an object without fields.
+pub(super) fn given(settings: &str) -> &str {
+    match settings {
+        "" => "{}",
+        settings => settings,
+    }
+}
+
 fn context(context: &Context, settings: &str) -> types::Context {
     types::Context {
         cluster: context.cluster.to_string(),
@@ -106,7 +114,7 @@ fn context(context: &Context, settings: &str) -> types::Context {
         seed: context.seed,
         dry_run: context.dry_run,
         state: context.state.clone(),
-        settings: settings.to_owned(),
+        settings: given(settings).to_owned(),
     }
 }
 

@@ -183,6 +183,7 @@ pub(super) fn store(engine: &Engine) -> Store<State> {
 }
 
 pub(super) fn check_settings(engine: &Engine, compiled: &Compiled, settings: &str) -> Replied<()> {
+    let settings = convert::given(settings);
     let mut store = store(engine);
     let answer = if let Some(pre) = &compiled.host_selection {
         pre.instantiate(&mut store)
@@ -252,7 +253,7 @@ pub(super) fn ask(engine: &Engine, compiled: &Compiled, question: &Question) -> 
                     .and_then(|policy| {
                         policy.kproxide_policy_labels().call_decorate(
                             &mut store,
-                            &decorate.policy.settings,
+                            convert::given(&decorate.policy.settings),
                             &machine,
                             &hypervisors,
                         )
