@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use kproxide::policy::{CallError, Engine, LoadError, Module};
@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::questions::question;
 use super::{caged, wasm};
+use tokio::time::Instant;
 
 /// The workers that this thread has started and that run now: those of one test, whose runtime has one thread.
 fn workers() -> Vec<Pid> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use kproxide::policy::{Budget, Library, PolicyFile, PolicyFiles};
@@ -11,6 +11,7 @@ use kproxide_planner::question::AnswerBody;
 
 use super::questions::question;
 use super::{caged, wasm};
+use tokio::time::Instant;
 
 const RELOADS: usize = 500;
 

@@ -1,13 +1,12 @@
 //! In a process of its own a policy says what it says in this one, and uses as many instructions.
 
-use std::time::Instant;
-
 use fastrand::Rng;
 use kproxide::policy::{CallError, Engine, Execution};
 use kproxide_builtins::{BUILTINS, HOSTILE};
 
 use super::questions::question;
 use super::{caged, wasm};
+use tokio::time::Instant;
 
 const QUESTIONS: usize = 50;
 

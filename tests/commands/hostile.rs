@@ -5,11 +5,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kproxide_simulator::kube::fixtures;
 use kproxide_testkit::{eventually, free_port};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{Api, SOON, create_objects, kproxide, served};
 
