@@ -8,11 +8,14 @@ use fastrand::Rng;
 use kproxide::policy::{CallError, Engine, LoadError, Module};
 use kproxide_builtins::{HOSTILE, builtin};
 use kproxide_planner::question::Question;
+use kproxide_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
 
 use super::questions::question;
 use super::{caged, wasm};
-use tokio::time::Instant;
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// The workers that this thread has started and that run now: those of one test, whose runtime has one thread.
 fn workers() -> Vec<Pid> {
@@ -58,31 +61,34 @@ async fn in_time(
     engine: &Engine,
     module: &Module,
 ) -> Result<kproxide_planner::question::AnswerBody, CallError> {
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
+    eventually(SOON, "a worker that has started", async || {
         match engine.ask(module, &to_spread()).await.result {
-            Err(CallError::Starting) if Instant::now() < until => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            result => return result,
+            Err(CallError::Starting) => None,
+            result => Some(result),
         }
+    })
+    .await
+}
+
+/// Kills whatever worker there is, so many times, each time when it is at work.
+async fn kill_next(times: usize) {
+    let mut killed = Vec::new();
+    for _ in 0..times {
+        let worker = eventually(SOON, "a worker at work", async || {
+            let mut workers = workers().into_iter();
+            workers.find(|worker| !killed.contains(worker) && computes(*worker))
+        })
+        .await;
+        kill_process(worker, Signal::KILL).unwrap();
+        killed.push(worker);
     }
 }
 
-/// Kills whatever worker there is, so many times, each time a moment after it was there.
-async fn kill_next(times: usize) {
-    let mut killed = Vec::new();
-    while killed.len() < times {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let new = workers()
-            .into_iter()
-            .find(|worker| !killed.contains(worker));
-        if let Some(worker) = new {
-            tokio::time::sleep(Duration::from_millis(30)).await;
-            kill_process(worker, Signal::KILL).unwrap();
-            killed.push(worker);
-        }
-    }
+/// Its main thread, on which policies run, waits for nothing.
+fn computes(worker: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", worker.as_raw_nonzero()));
+    // The name of the program stands in brackets before the state.
+    stat.is_ok_and(|stat| stat.contains(") R "))
 }
 
 #[tokio::test]
@@ -101,11 +107,11 @@ async fn f83_a_question_outlives_one_worker_that_is_killed_over_it_and_fails_wit
             is_death == expected || said == CallError::Starting,
             "{said}"
         );
-        let until = Instant::now() + Duration::from_secs(60);
-        while engine.ask(&module, &to_hostile("behave")).await != good {
-            assert!(Instant::now() < until);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually(SOON, "the answer of another worker", async || {
+            let again = engine.ask(&module, &to_hostile("behave")).await;
+            (again == good).then_some(())
+        })
+        .await;
     }
 }
 
@@ -118,11 +124,10 @@ async fn a_worker_ends_with_the_last_who_has_its_policy() {
     ];
     assert_eq!(workers().len(), 2);
     drop(modules);
-    let until = Instant::now() + Duration::from_secs(60);
-    while !workers().is_empty() {
-        assert!(Instant::now() < until, "{:?}", workers());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually(SOON, "the end of the workers", async || {
+        workers().is_empty().then_some(())
+    })
+    .await;
 }
 
 /// A worker has its three pipes, and nothing that the program has open.
