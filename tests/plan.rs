@@ -324,20 +324,8 @@ async fn a_running_cluster_is_only_listed() {
     let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let definitions = text(&kproxide(&["crds"]).stdout);
+    cluster.define(&text(&kproxide(&["crds"]).stdout)).await;
     let apply = ["apply", "--server-side", "-f", "-"];
-    cluster
-        .kubectl_with_input(&apply, &definitions)
-        .await
-        .unwrap();
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=60s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&wait).await.unwrap();
     cluster.kubectl_with_input(&apply, CLUSTER).await.unwrap();
     let pods = "/api/v1/namespaces/default/pods";
     eventually(

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::act::{Actor, Context, Fence as ActFence, Identity, Rules};
 use crate::admin::Vitals;
-use crate::autoscaler::{Autoscaler, Inputs, Reloading, Term};
+use crate::autoscaler::{Autoscaler, Inputs, Term};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::decisions::Decisions;
@@ -31,7 +31,7 @@ use crate::kube::lease::{self, Fence, LeaseSettings};
 use crate::kube::watch as kube_watch;
 use crate::metrics::Metrics;
 use crate::observe::{Clusters, Connect};
-use crate::policy::{Library, LoadError, PolicyFiles};
+use crate::policy::{Library, LoadError, PolicyFiles, Reloading};
 use crate::pve::ownership::Key;
 use crate::reporter::Reporter;
 use ownership::{Identified, Ownership};

@@ -16,7 +16,6 @@ use kproxide_planner::time::later;
 use kproxide_planner::world::World;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +27,7 @@ use crate::kube::lease::Fence;
 use crate::kube::watch::{self as kube_watch, Change, Report};
 use crate::metrics::Metrics;
 use crate::observe::{self, Clusters};
-use crate::policy::{Budget, Library, PolicyFiles, Reload};
+use crate::policy::{Budget, Library, PolicyFiles, Reload, Reloading};
 use crate::pve::limits::Concurrency;
 use crate::reporter::{Reporter, policies};
 
@@ -81,46 +80,6 @@ pub struct Autoscaler {
     pub reloading: Reloading,
     /// Read by `/debug/decisions`.
     pub decisions: Decisions,
-}
-
-/// New policy files that are being compiled and tested, one set at a time.
-#[derive(Debug)]
-pub struct Reloading {
-    task: JoinSet<Vec<Reload>>,
-    /// The policy folders were not read yet. Without that the loop would plan for pools that use a file in them.
-    awaits_first: bool,
-}
-
-impl Reloading {
-    pub fn new(has_directories: bool) -> Self {
-        Self {
-            task: JoinSet::new(),
-            awaits_first: has_directories,
-        }
-    }
-
-    fn begin(&mut self, policies: &Library, files: PolicyFiles) {
-        // From now on the pools that use a new file wait for it, and no others.
-        policies.expect(&files);
-        self.awaits_first = false;
-        let policies = policies.clone();
-        self.task.spawn(async move { policies.sync(files).await });
-    }
-
-    fn is_idle(&self) -> bool {
-        self.task.is_empty()
-    }
-
-    /// The result. Waits forever if nothing is under way. Safe to drop and to call again.
-    async fn ended(&mut self) -> Vec<Reload> {
-        let Some(ended) = self.task.join_next().await else {
-            return std::future::pending().await;
-        };
-        ended.unwrap_or_else(|error| {
-            tracing::error!(%error, "policy files could not be taken");
-            Vec::new()
-        })
-    }
 }
 
 /// Our present term as leader.
@@ -240,7 +199,7 @@ impl Autoscaler {
             Some(note) = inputs.notes.recv() => Event::Note(note),
             Some(report) = inputs.watches.recv() => Event::Watched(report),
             () = self.actor.finished() => Event::Acted,
-            () = tokio::time::sleep_until(due), if !self.reloading.awaits_first => Event::Due,
+            () = tokio::time::sleep_until(due), if self.reloading.has_begun() => Event::Due,
             // Last, so that a reader of /debug/plan does not keep the loop from its work.
             Some(answer) = inputs.debug_plan.recv() => Event::Debug(answer),
         }

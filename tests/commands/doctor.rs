@@ -150,32 +150,12 @@ async fn doctor_asks_a_real_api_server_what_the_controllers_account_may_do() {
     let Some(cluster) = ControlPlane::without_kwok().await else {
         return;
     };
-    let apply = ["apply", "--server-side", "-f", "-"];
-    let definitions = printed(&["crds"]).await;
+    cluster.define(&printed(&["crds"]).await).await;
+    let apply: Vec<&str> = "apply --server-side --namespace kproxide -f -"
+        .split(' ')
+        .collect();
     cluster
-        .kubectl_with_input(&apply, &definitions)
-        .await
-        .unwrap();
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=60s",
-        "crd",
-        "--all",
-    ];
-    cluster.kubectl(&wait).await.unwrap();
-    cluster
-        .kubectl_with_input(
-            &[
-                "apply",
-                "--server-side",
-                "--namespace",
-                "kproxide",
-                "-f",
-                "-",
-            ],
-            &installed(),
-        )
+        .kubectl_with_input(&apply, &installed())
         .await
         .unwrap();
     let token = cluster.token_for("kproxide", "boss", None).await.unwrap();

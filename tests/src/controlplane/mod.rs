@@ -370,6 +370,21 @@ impl ControlPlane {
             .await
     }
 
+    /// Applies custom resource definitions, as YAML, and waits until the API server serves them.
+    ///
+    /// # Panics
+    ///
+    /// When kubectl fails, or after a minute, with what it wrote to both outputs.
+    pub async fn define(&self, definitions: &str) {
+        let apply = ["apply", "--server-side", "-f", "-"];
+        let wait = "wait crd --all --for=condition=Established --timeout=60s";
+        let wait: Vec<&str> = wait.split(' ').collect();
+        let applied = self.kubectl_with_input(&apply, definitions).await;
+        applied.expect("the definitions are legal");
+        let served = self.kubectl(&wait).await;
+        served.expect("the definitions are served");
+    }
+
     /// Runs Helm against this cluster and returns its standard output.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 //! steps share: hypervisors ([`sites`]) and their free room ([`room`]), which pods fit where ([`fit`]), machines as
 //! pods will see them ([`machines`]), the simulated cluster ([`snapshot`]).
 
+mod addresses;
 mod attributes;
 mod awaited;
 mod blockers;

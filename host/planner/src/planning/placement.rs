@@ -2,17 +2,16 @@
 //! it, and gives the machine a number, an address and a name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use super::addresses::{address, number, used_addresses};
 use super::claims::ClaimState;
 use super::machines;
 use super::room::Room;
 use super::scale_up::{Purpose, Wanted, put_back};
 use super::sites::Site;
 use super::{Planning, pools};
-use crate::facts::{
-    ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, LedgerFacts, PolicyKind,
-};
+use crate::facts::{ClaimResources, ClaimSpec, ClassFacts, EntryState, LedgerEntry, PolicyKind};
 use crate::ids::{ClaimName, ClusterName, Digest, HypervisorId, PodKey, PoolName, Vmid};
 use crate::ledger::{policy_state, set_policy_state};
 use crate::loops;
@@ -22,7 +21,6 @@ use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Rank
 use crate::reasons::Replacing;
 use crate::refusal::{Refusal, Refused};
 use crate::report::{Limit, NoAnswer, PlacementReport, RejectedHypervisor, Severity, Why};
-use crate::world::World;
 
 /// When a choice could take the room of later orders, this many of them are considered.
 const LOOK_AHEAD: usize = 64;
@@ -562,30 +560,6 @@ impl<'w> Planning<'w> {
             })
             .find(|name| names.insert(name.clone()))
             .expect("some attempt's name is free")
-    }
-}
-
-/// Addresses that the Ledger or a claim holds.
-pub(super) fn used_addresses(world: &World, ledger: &LedgerFacts) -> BTreeSet<IpAddr> {
-    let entries = ledger.entries.iter().filter_map(|entry| entry.address);
-    let claims = world
-        .claims()
-        .values()
-        .filter_map(|claim| claim.spec.address);
-    entries.chain(claims).collect()
-}
-
-pub(super) fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
-fn address(number: u128, is_ipv4: bool) -> IpAddr {
-    match is_ipv4 {
-        true => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
-        false => IpAddr::V6(Ipv6Addr::from(number)),
     }
 }
 

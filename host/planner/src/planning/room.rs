@@ -1,7 +1,7 @@
 //! What can still be given: numbers that can be copied, taken from and tried out.
 
+use super::addresses;
 use super::machines::signed;
-use super::placement;
 use super::sites::{Hypervisors, NewDisk, Site};
 use crate::facts::{LedgerEntry, LedgerFacts};
 use crate::ids::{ClassName, ClusterName};
@@ -238,19 +238,19 @@ fn free_numbers(world: &World, ledger: &LedgerFacts, name: &ClusterName) -> u64 
 
 fn free_addresses(world: &World, ledger: &LedgerFacts, class: &ClassName) -> Option<u64> {
     let ranges = world.classes().get(class)?.addresses.as_ref()?;
-    let used = placement::used_addresses(world, ledger);
+    let used = addresses::used_addresses(world, ledger);
     let mut free = 0u64;
     for range in ranges {
         let (first, last) = (
-            placement::number(range.first),
-            placement::number(range.last),
+            addresses::number(range.first),
+            addresses::number(range.last),
         );
         let all = last
             .checked_sub(first)
             .map_or(0, |count| count.saturating_add(1));
         let taken = used.iter().filter(|address| {
             address.is_ipv4() == range.first.is_ipv4()
-                && (first..=last).contains(&placement::number(**address))
+                && (first..=last).contains(&addresses::number(**address))
         });
         free = free.saturating_add(
             u64::try_from(all)

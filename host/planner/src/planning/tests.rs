@@ -1,6 +1,7 @@
 //! What a tick decides, scene by scene. Properties over many worlds are in [`properties`].
 
 mod acceptance;
+mod answers;
 mod attributes;
 mod awaited;
 mod backoff;
