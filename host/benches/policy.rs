@@ -192,13 +192,13 @@ fn question(count: u32) -> Question {
         storage_free: 500 * GIB,
     };
     Question::Rank(RankQuestion {
-        policy: PolicyUse {
-            policy: PolicyRef {
+        policy: PolicyUse::alone(
+            PolicyRef {
                 kind: PolicyKind::HostSelection,
                 name: "spread".into(),
             },
-            settings: "".into(),
-        },
+            "".into(),
+        ),
         context: Context {
             cluster: "bench".into(),
             now: 1_750_000_000,

@@ -10,12 +10,9 @@ use kproxide_planner::question::{
 };
 
 pub(crate) fn question(kind: Kind, name: &str, settings: &str, rng: &mut Rng) -> Question {
-    let policy = |kind| PolicyUse {
-        policy: PolicyRef {
-            kind,
-            name: name.into(),
-        },
-        settings: settings.into(),
+    let policy = |kind| {
+        let name = name.into();
+        PolicyUse::alone(PolicyRef { kind, name }, settings.into())
     };
     let candidates: Vec<Candidate> = (0..rng.usize(..12)).map(|n| candidate(n, rng)).collect();
     match kind {

@@ -188,6 +188,12 @@ async fn flags_and_policies_that_the_program_does_not_have_are_refused_by_name()
             using("hostSelection", "ballanced"),
             "hostSelection.use: \"ballanced\" is not built in (these are: balanced, max-cpu, max-memory, pack, round-robin, spread)",
         ),
+        (
+            json!({ "nodePools": { "default": { "spec": { "policies": { "hostSelection": {
+                "filters": [{ "use": "spread" }], "scores": [{ "use": "pack" }, { "use": "racks" }],
+            } } } } } }),
+            "hostSelection.scores.use: \"racks\" is not built in",
+        ),
         // Built in, for another question.
         (
             using("scaleDown", "spread"),

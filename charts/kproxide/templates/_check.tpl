@@ -193,8 +193,12 @@ program knows (program.yaml).
 {{- if not (or $.Values.policies.configMaps $.Values.extraVolumeMounts) -}}
 {{- range $question, $policy := $spec.policies -}}
 {{- $builtin := get $program.policies $question | default list -}}
-{{- if not (has ($policy.use | default (first $builtin)) $builtin) -}}
-{{- $problems = append $problems (printf "nodePools.%s.spec.policies.%s.use: %q is not built in (these are: %s). A policy of your own comes by policies.configMaps or extraVolumeMounts" $name $question $policy.use (join ", " $builtin)) -}}
+{{- range $list, $all := dict "" (list $policy) ".filters" $policy.filters ".scores" $policy.scores -}}
+{{- range $one := $all -}}
+{{- if not (has ($one.use | default (first $builtin)) $builtin) -}}
+{{- $problems = append $problems (printf "nodePools.%s.spec.policies.%s%s.use: %q is not built in (these are: %s). A policy of your own comes by policies.configMaps or extraVolumeMounts" $name $question $list $one.use (join ", " $builtin)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

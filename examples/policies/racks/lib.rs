@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kproxide_policy_sdk::{
-    About, Candidate, Context, HostSelection, Placement, Policy, PolicyError, Ranking, Rejection, Request, Value, percent,
+    About, Candidate, Context, HostSelection, Policy, PolicyError, Ranking, Request, Value, percent,
 };
 
 #[derive(serde::Deserialize)]
@@ -35,19 +35,14 @@ impl HostSelection for Racks {
         let rack = |candidate| rack(candidate, &settings.attribute);
         // A hypervisor that takes no machine now may still have one.
         let taken: BTreeSet<String> = candidates.iter().filter(|it| it.machines_of_pool > 0).map(rack).collect();
-        let mut ranking = Ranking { placements: Vec::new(), rejected: Vec::new(), state: None };
-        for (index, candidate) in (0..).zip(candidates).filter(|(_, it)| it.is_eligible()) {
+        Ok(Ranking::by(candidates, |candidate| {
             let rack = rack(candidate);
             if taken.contains(&rack) {
-                let reason = format!("rack {rack} has a machine of this pool");
-                ranking.rejected.push(Rejection { index, reason });
-                continue;
+                return Err(format!("rack {rack} has a machine of this pool"));
             }
             let share = candidate.memory_share();
-            let reason = format!("rack {rack} has none; {} % of the memory is free", percent(share));
-            ranking.placements.push(Placement { index, score: share, reason });
-        }
-        Ok(ranking)
+            Ok((share, format!("rack {rack} has none; {} % of the memory is free", percent(share))))
+        }))
     }
 }
 
@@ -84,6 +79,6 @@ mod tests {
         let ranking = call::rank::<Racks>(&context("{}"), &request(), &candidates).unwrap();
         assert_eq!(tried_in_order(&ranking, &candidates), ["c1", "d1"]);
         let rejected: Vec<u32> = ranking.rejected.iter().map(|it| it.index).collect();
-        assert_eq!(rejected, [0, 1, 3]);
+        assert_eq!(rejected, [0, 1, 2, 3]);
     }
 }

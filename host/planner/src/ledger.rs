@@ -203,10 +203,10 @@ pub(crate) fn policy_state(
         })
 }
 
-/// Replaces the row of this pool and kind.
+/// Replaces the row of this pool, kind and policy.
 pub(crate) fn set_policy_state(ledger: &mut LedgerFacts, row: PolicyState) {
     let rows = &mut ledger.policy_state;
-    let key = |row: &PolicyState| (row.pool.clone(), row.kind);
+    let key = |row: &PolicyState| (row.pool.clone(), row.kind, row.policy.clone());
     match rows.binary_search_by_key(&key(&row), key) {
         Ok(index) => rows[index] = row,
         Err(index) if rows.len() < MOST_STATES => rows.insert(index, row),

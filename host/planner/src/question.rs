@@ -4,11 +4,12 @@
 //! log, and the input of a replay. A field that a person may leave out has a default. The wasm engine (or a test) answers
 //! them, and checks only the form of an answer. The planner checks the content.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Labels, PolicyUse, Taint};
+use crate::facts::{Labels, PolicyMember, PolicyUse, Taint};
 use crate::ids::{Digest, HypervisorId, InstanceTypeName, NodeName, PoolName};
 
 pub use crate::facts::{Attribute, AttributeValue, PROXMOX_SAYS};
@@ -29,6 +30,21 @@ impl Question {
             Self::Order(question) => &question.policy,
             Self::Decorate(question) => &question.policy,
         }
+    }
+
+    /// As it is put to one of several policies that decide together.
+    pub fn to_member(&self, member: &PolicyMember) -> Self {
+        let mut question = self.clone();
+        let (policy, state) = match &mut question {
+            Self::Rank(rank) => (&mut rank.policy, Some(&mut rank.context.state)),
+            Self::Order(order) => (&mut order.policy, Some(&mut order.context.state)),
+            Self::Decorate(decorate) => (&mut decorate.policy, None),
+        };
+        *policy = PolicyUse::alone(member.policy.clone(), member.settings.clone());
+        if let Some(state) = state {
+            state.clone_from(&member.state);
+        }
+        question
     }
 
     pub fn pool(&self) -> &PoolName {
@@ -178,11 +194,29 @@ pub struct RemovableNode {
 /// One answer, with what gave it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Digest of the module that answered.
+    /// Digest of the module that answered; of several policies that decide together one over all of theirs.
     pub digest: Digest,
     /// The policy asked for failed, for this reason, and another one (host-selection: the built-in `spread`) answered instead.
     pub fallback: Option<String>,
     pub body: AnswerBody,
+    /// What those of several policies that decide together want to be given again, by name. One that decides alone has it in its answer.
+    #[serde(default)]
+    pub states: States,
+}
+
+/// By name of the policy.
+pub type States = BTreeMap<Arc<str>, Vec<u8>>;
+
+impl Answer {
+    /// By the policy asked for, which decides alone.
+    pub fn of(digest: Digest, body: AnswerBody) -> Self {
+        Self {
+            digest,
+            fallback: None,
+            body,
+            states: States::new(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::claim::is_over;
 use crate::facts::{
     Backoff, ClaimFacts, Condition, EntryState, LedgerEntry, LedgerFacts, OrphanLook, PolicyKind,
+    PolicyState, PolicyUse,
 };
 use crate::guard::{anchor, breaker, freeze};
 use crate::ids::ClaimName;
@@ -203,11 +204,16 @@ impl Upkeep {
                 PolicyKind::ScaleDown => &policies.scale_down,
                 PolicyKind::Labels => &policies.labels,
             });
-            current.is_some_and(|current| current.policy.name == row.policy)
+            let names = |current: &PolicyUse| {
+                let mut members = current.members.iter().map(|it| &it.policy.name);
+                current.policy.name == row.policy || members.any(|name| *name == row.policy)
+            };
+            current.is_some_and(names)
         });
         let rows = &mut self.ledger.policy_state;
-        rows.sort_by(|a, b| (&a.pool, a.kind).cmp(&(&b.pool, b.kind)));
-        rows.dedup_by(|b, a| (&a.pool, a.kind) == (&b.pool, b.kind));
+        let key = |row: &PolicyState| (row.pool.clone(), row.kind, row.policy.clone());
+        rows.sort_by_key(key);
+        rows.dedup_by_key(|row| key(row));
         if rows.len() > MOST_STATES {
             rows.truncate(MOST_STATES);
             self.findings.push(Finding {

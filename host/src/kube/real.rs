@@ -171,6 +171,35 @@ async fn good_objects_are_taken_and_bad_ones_refused(client: &Client) {
             "unknown field \"spec.endpoint\"",
         ),
         (
+            "NodePool",
+            with(pool(), |spec| {
+                spec["policies"]["hostSelection"]["filters"] = json!([{"use": "racks"}])
+            }),
+            "use and settings cannot stand beside filters and scores",
+        ),
+        (
+            "NodePool",
+            with(pool(), |spec| {
+                spec["policies"]["hostSelection"] =
+                    json!({"settings": {"a": 1}, "scores": [{"use": "pack"}]})
+            }),
+            "use and settings cannot stand beside filters and scores",
+        ),
+        (
+            "NodePool",
+            with(pool(), |spec| {
+                spec["policies"]["scaleDown"] = json!({"scores": [{"use": "a"}, {"use": "a"}]})
+            }),
+            "Duplicate value",
+        ),
+        (
+            "NodePool",
+            with(pool(), |spec| {
+                spec["policies"]["scaleDown"] = json!({"scores": [{"use": "a", "weight": 0}]})
+            }),
+            "greater than or equal to 1",
+        ),
+        (
             "NodeClass",
             with(class(), |spec| {
                 spec["template"] = json!({"name": "t", "clone": "linked", "storage": "s"})

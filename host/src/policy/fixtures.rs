@@ -99,13 +99,8 @@ pub(super) fn decorate(name: &str, settings: &str) -> DecorateQuestion {
 }
 
 pub(super) fn policy(kind: PolicyKind, name: &str, settings: &str) -> PolicyUse {
-    PolicyUse {
-        policy: PolicyRef {
-            kind,
-            name: name.into(),
-        },
-        settings: settings.into(),
-    }
+    let name = name.into();
+    PolicyUse::alone(PolicyRef { kind, name }, settings.into())
 }
 
 fn context() -> Context {

@@ -4,6 +4,7 @@
 //! keeps failing is not called again until its file or its settings change.
 
 mod reload;
+mod together;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -146,9 +147,9 @@ impl Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unfit {
     /// What they say of their settings, where they do not accept them.
-    pub settings: BTreeMap<(PoolName, PolicyKind), String>,
+    pub settings: BTreeMap<(PoolName, PolicyRef), String>,
     /// Why kproxide does not call them any more.
-    pub given_up: BTreeMap<(PoolName, PolicyKind), String>,
+    pub given_up: BTreeMap<(PoolName, PolicyRef), String>,
 }
 
 /// The module that answers for a name.
@@ -178,11 +179,7 @@ fn loading_since(since: Duration) -> String {
 }
 
 fn deferred() -> Answer {
-    Answer {
-        digest: "".into(),
-        fallback: None,
-        body: AnswerBody::Deferred,
-    }
+    Answer::of("".into(), AnswerBody::Deferred)
 }
 
 impl Library {
@@ -263,18 +260,26 @@ impl Library {
             return deferred();
         }
         self.note_use(question.pool(), question.policy());
-        let (digest, reason) = match self.try_policy(question, budget).await {
+        let (name, failure) = match self.try_policy(question, budget).await {
             Ok(answer) => return answer,
-            Err(Failure::OutOfTime) => return deferred(),
-            Err(Failure::NotReady(reason)) => {
+            Err(failed) => failed,
+        };
+        let is_alone = question.policy().members.is_empty();
+        // Where several decide together, which of them.
+        let of = |reason: String| match is_alone {
+            true => reason,
+            false => format!("{name}: {reason}"),
+        };
+        let (digest, reason) = match failure {
+            Failure::OutOfTime => return deferred(),
+            Failure::NotReady(reason) => {
                 return Answer {
-                    body: AnswerBody::NoCandidate(reason),
+                    body: AnswerBody::NoCandidate(of(reason)),
                     ..deferred()
                 };
             }
-            Err(Failure::Of { digest, reason }) => (digest, reason),
+            Failure::Of { digest, reason } => (digest, reason),
         };
-        let name = &question.policy().policy.name;
         let fallback = format!("policy {name}: {reason}");
         if let Some(answer) = self.fall_back(question, fallback, budget).await {
             return answer;
@@ -282,19 +287,47 @@ impl Library {
         if budget.time_left.is_zero() {
             return deferred();
         }
-        Answer {
-            digest: digest.unwrap_or_else(|| "".into()),
-            fallback: None,
-            body: AnswerBody::Failed(reason),
-        }
+        let digest = digest.filter(|_| is_alone);
+        let digest = digest.unwrap_or_else(|| "".into());
+        Answer::of(digest, AnswerBody::Failed(of(reason)))
     }
 
+    /// Puts the question to the policy, or to each of several that decide together: they share what one question may use, and if one fails, all do.
     async fn try_policy(
         &self,
         question: &Question,
         budget: &mut Budget,
-    ) -> Result<Answer, Failure> {
-        let PolicyUse { policy, settings } = question.policy();
+    ) -> Result<Answer, (Arc<str>, Failure)> {
+        let (mut answered, mut spent) = (Vec::new(), 0);
+        for (question, weight) in together::parts(question) {
+            let failed = |failure| (question.policy().policy.name.clone(), failure);
+            let asked = self.try_alone(&question, spent, budget).await;
+            let (digest, body, fuel) = asked.map_err(failed)?;
+            spent += fuel;
+            let is_over = matches!(body, AnswerBody::NoCandidate(_));
+            answered.push(together::Part {
+                question,
+                weight,
+                digest,
+                body,
+            });
+            if is_over {
+                break;
+            }
+        }
+        Ok(together::answer(question, answered))
+    }
+
+    /// `spent`: instructions that this question has taken so far.
+    async fn try_alone(
+        &self,
+        question: &Question,
+        spent: u64,
+        budget: &mut Budget,
+    ) -> Result<(Digest, AnswerBody, u64), Failure> {
+        let PolicyUse {
+            policy, settings, ..
+        } = question.policy();
         if let Some(reason) = self.is_awaited(policy) {
             return Err(Failure::NotReady(reason));
         }
@@ -314,7 +347,7 @@ impl Library {
         }
         let call = async {
             match self.check_settings(&module, &policy.name, settings).await {
-                Ok(()) => Ok(self.engine.ask(&module, question).await),
+                Ok(()) => Ok(self.engine.ask_after(&module, question, spent).await),
                 // It is remembered, and costs no more calls.
                 Err(error) if error.is_deterministic() => Err(error),
                 Err(error) => Ok(Called {
@@ -333,14 +366,15 @@ impl Library {
         match result {
             Ok(body) => {
                 self.record(key, |record| record.failures = 0);
-                Ok(Answer {
-                    digest,
-                    fallback: None,
-                    body,
-                })
+                Ok((digest, body, fuel))
             }
             Err(error) => {
-                let reason = error.to_string();
+                let mut reason = error.to_string();
+                if error == CallError::OutOfFuel && spent > 0 {
+                    reason += &format!(
+                        ", of which the policies that decide with it had taken {spent} before"
+                    );
+                }
                 self.record(key, |record| record.fail(&error));
                 Err(failed(reason))
             }
@@ -364,6 +398,7 @@ impl Library {
             .ok()?;
         let mut rank = rank.clone();
         rank.policy.settings = "".into();
+        rank.policy.members.clear();
         rank.context.state.clear();
         let question = Question::Rank(rank);
         let called = budget.time(self.engine.ask(&module, &question)).await?;
@@ -373,9 +408,8 @@ impl Library {
             ranking.state = None;
         }
         Some(Answer {
-            digest: module.digest().clone(),
             fallback: Some(reason),
-            body,
+            ..Answer::of(module.digest().clone(), body)
         })
     }
 
@@ -488,29 +522,42 @@ impl Library {
         let mut unfit = Unfit::default();
         for (pool, used) in pools {
             self.note_use(&pool, &used);
-            let PolicyUse { policy, settings } = &used;
-            let Ok(module) = self.module(policy).await else {
-                continue;
-            };
-            let key = (module.digest().clone(), settings.clone());
-            let given_up = self.lock().records.get(&key).and_then(Record::given_up);
-            if let Some(reason) = given_up {
-                unfit.given_up.insert((pool, policy.kind), reason);
-                continue;
-            }
-            if budget.is_used_up() || !module.kinds().contains(&policy.kind) {
-                continue;
-            }
-            let check = self.check_settings(&module, &policy.name, settings);
-            if let Some(Err(error)) = budget.time(check).await
-                && error.is_deterministic()
-            {
-                unfit
-                    .settings
-                    .insert((pool, policy.kind), error.to_string());
+            for used in used.each() {
+                self.judge_one(&pool, &used, budget, &mut unfit).await;
             }
         }
         unfit
+    }
+
+    async fn judge_one(
+        &self,
+        pool: &PoolName,
+        used: &PolicyUse,
+        budget: &mut Budget,
+        unfit: &mut Unfit,
+    ) {
+        let PolicyUse {
+            policy, settings, ..
+        } = used;
+        let Ok(module) = self.module(policy).await else {
+            return;
+        };
+        let subject = (pool.clone(), policy.clone());
+        let key = (module.digest().clone(), settings.clone());
+        let given_up = self.lock().records.get(&key).and_then(Record::given_up);
+        if let Some(reason) = given_up {
+            unfit.given_up.insert(subject, reason);
+            return;
+        }
+        if budget.is_used_up() || !module.kinds().contains(&policy.kind) {
+            return;
+        }
+        let check = self.check_settings(&module, &policy.name, settings);
+        if let Some(Err(error)) = budget.time(check).await
+            && error.is_deterministic()
+        {
+            unfit.settings.insert(subject, error.to_string());
+        }
     }
 
     fn note_use(&self, pool: &PoolName, policy: &PolicyUse) {

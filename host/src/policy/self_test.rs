@@ -40,10 +40,7 @@ pub(crate) async fn run(
 
 /// The small question: three hypervisors, of which one is offline, and two Nodes.
 pub(crate) fn question(kind: PolicyKind, name: Arc<str>, settings: Arc<str>) -> Question {
-    let policy = PolicyUse {
-        policy: PolicyRef { kind, name },
-        settings,
-    };
+    let policy = PolicyUse::alone(PolicyRef { kind, name }, settings);
     let context = Context {
         cluster: "self-test".into(),
         now: 1_767_225_600,

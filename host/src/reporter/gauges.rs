@@ -79,8 +79,11 @@ impl Reporter {
         let clusters = world.clusters().keys().map(ToString::to_string);
         let clusters = clusters.chain(claims().map(|claim| claim.spec.cluster.to_string()));
         let used = world.pools().values().flat_map(used_by);
-        let known = world.policies().keys().map(|policy| &policy.name);
-        let refused = self.refusals.keys();
+        // Those that decide together are asked by the names of all.
+        let together = world.pools().values().flat_map(|it| it.policies.by_field());
+        let together = together.map(|(_, used)| used.policy.name.clone());
+        let known = world.policies().keys().map(|policy| policy.name.clone());
+        let refused = self.refusals.keys().cloned().chain(together);
         let policies = used.chain(known).chain(refused).map(|it| it.to_string());
         let mut present = Present::default();
         present.names.insert("pool", pools.collect());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies};
+use kproxide_planner::facts::{PolicyKind, PolicyRef, PolicyUse, PoolFacts};
 use kproxide_planner::ids::PoolName;
 use kproxide_planner::report::{PolicyFailure, Report};
 use kproxide_planner::world::World;
@@ -48,29 +48,18 @@ pub(super) fn by_pool(failures: &[PolicyFailure]) -> Failures {
     by_pool
 }
 
-/// The policies that a pool uses, each with its field.
-pub(super) fn of_pool(pool: &PoolFacts) -> [(&'static str, &PolicyUse); 3] {
-    let PoolPolicies {
-        host_selection,
-        scale_down,
-        labels,
-    } = &pool.policies;
-    [
-        ("hostSelection", host_selection),
-        ("scaleDown", scale_down),
-        ("labels", labels),
-    ]
-}
-
 /// The names of the policies that a pool uses.
-pub(super) fn used_by(pool: &PoolFacts) -> BTreeSet<&Arc<str>> {
-    of_pool(pool).map(|(_, used)| &used.policy.name).into()
+pub(super) fn used_by(pool: &PoolFacts) -> BTreeSet<Arc<str>> {
+    let used = pool.policies.each().into_iter();
+    used.map(|(_, used)| used.policy.name).collect()
 }
 
 /// What all pools use.
 pub(crate) fn used(world: &World) -> impl Iterator<Item = (PoolName, PolicyUse)> {
-    let of = |(name, pool)| of_pool(pool).map(|(_, used)| (PoolName::clone(name), used.clone()));
-    world.pools().iter().flat_map(of)
+    world.pools().iter().flat_map(|(name, pool)| {
+        let used = pool.policies.by_field();
+        used.map(|(_, used)| (name.clone(), used.clone()))
+    })
 }
 
 impl Reporter {
@@ -92,9 +81,9 @@ impl Reporter {
         failed: &Failed,
         now: Timestamp,
     ) -> Vec<PolicyStatus> {
-        let shown = |(field, used): (&str, &PolicyUse)| {
+        let shown = |(field, used): (String, PolicyUse)| {
             let answering = self.answering.get(&used.policy);
-            let key = (name.clone(), used.policy.kind);
+            let key = (name.clone(), used.policy.clone());
             let refusal = self
                 .refusals
                 .get(&used.policy.name)
@@ -102,9 +91,17 @@ impl Reporter {
             let unfit = self.unfit.settings.get(&key);
             let error = refusal
                 .or_else(|| unfit.or(self.unfit.given_up.get(&key)).cloned())
-                .or_else(|| failed.get(&key).cloned());
+                .or_else(|| {
+                    let failed = failed.get(&(name.clone(), used.policy.kind))?;
+                    // Of several that decide together one has failed, and its name comes first.
+                    let it = &used.policy.name;
+                    let is_it = !field.contains('.')
+                        || failed.starts_with(&format!("policy {it}: "))
+                        || failed.contains(&format!(": {it}: "));
+                    is_it.then(|| failed.clone())
+                });
             PolicyStatus {
-                kind: field.to_owned(),
+                kind: field.split('.').next().unwrap_or_default().to_owned(),
                 name: used.policy.name.to_string(),
                 version: answering.map(|it| it.version.clone()),
                 digest: answering.map(|it| format!("sha256:{}", it.digest)),
@@ -114,7 +111,7 @@ impl Reporter {
                 last_error: error.map(|it| truncated(&it, 1000)),
             }
         };
-        of_pool(pool).map(shown).into()
+        pool.policies.each().into_iter().map(shown).collect()
     }
 
     /// Which files are refused from now on.
@@ -127,7 +124,7 @@ impl Reporter {
         let mut told = BTreeSet::new();
         for (name, pool) in world.pools() {
             for policy in used_by(pool) {
-                let Some(refusal) = self.refusals.get(policy) else {
+                let Some(refusal) = self.refusals.get(&policy) else {
                     continue;
                 };
                 let about = About::pool(name, &pool.existence.uid);

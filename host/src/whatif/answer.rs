@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use kproxide_planner::facts::{PoolFacts, PoolPolicies};
+use kproxide_planner::facts::PoolFacts;
 use kproxide_planner::ids::{PodKey, PoolName};
 use kproxide_planner::plan::Plan;
 use kproxide_planner::planning::Filters;
@@ -346,16 +346,7 @@ fn unmet(world: &World, name: &PoolName) -> String {
 
 /// The policies that a pool names and nobody has given. Machines are placed by `spread` then.
 pub(super) fn missing_policies(world: &World, pool: &PoolFacts) -> Vec<String> {
-    let PoolPolicies {
-        host_selection,
-        scale_down,
-        labels,
-    } = &pool.policies;
-    let used = [
-        ("hostSelection", host_selection),
-        ("scaleDown", scale_down),
-        ("labels", labels),
-    ];
+    let used = pool.policies.each();
     let missing = used
         .into_iter()
         .filter(|(_, used)| !world.policies().contains_key(&used.policy));

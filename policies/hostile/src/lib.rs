@@ -54,6 +54,8 @@ pub enum Do {
     UnprintableReason,
     LongReason,
 
+    /// Nothing bad: the first candidate is not wanted.
+    RejectFirst,
     NothingPlaced,
     NoCandidate,
     Internal,
@@ -179,6 +181,15 @@ impl HostSelection for Hostile {
                 ..scored(0, 0.5)
             })),
 
+            Do::RejectFirst => {
+                let mut is_first = true;
+                Ok(Ranking::by(candidates, |_| {
+                    match std::mem::take(&mut is_first) {
+                        true => Err("not wanted".to_owned()),
+                        false => Ok((1.0, String::new())),
+                    }
+                }))
+            }
             Do::NothingPlaced => Ok(Ranking {
                 placements: Vec::new(),
                 ..fine

@@ -9,24 +9,31 @@ impl Ranking {
         candidates: &[Candidate],
         mut score: impl FnMut(&Candidate) -> (f64, String),
     ) -> Ranking {
+        Self::by(candidates, |candidate| Ok(score(candidate)))
+    }
+
+    /// The same, but `judge` may also reject a candidate: then it gives the reason as an error.
+    pub fn by(
+        candidates: &[Candidate],
+        mut judge: impl FnMut(&Candidate) -> Result<(f64, String), String>,
+    ) -> Ranking {
         let mut ranking = Ranking {
             placements: Vec::new(),
             rejected: Vec::new(),
             state: None,
         };
         for (index, candidate) in (0_u32..).zip(candidates) {
-            if let Some(reason) = &candidate.ineligible {
-                ranking.rejected.push(Rejection {
-                    index,
-                    reason: reason.clone(),
-                });
-            } else {
-                let (score, reason) = score(candidate);
-                ranking.placements.push(Placement {
+            let judged = match &candidate.ineligible {
+                Some(reason) => Err(reason.clone()),
+                None => judge(candidate),
+            };
+            match judged {
+                Ok((score, reason)) => ranking.placements.push(Placement {
                     index,
                     score,
                     reason,
-                });
+                }),
+                Err(reason) => ranking.rejected.push(Rejection { index, reason }),
             }
         }
         ranking

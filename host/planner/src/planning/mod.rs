@@ -47,6 +47,7 @@ mod scale_up;
 mod schedule;
 mod sites;
 mod snapshot;
+mod states;
 mod topology;
 mod unexpected_taints;
 mod volumes;
@@ -256,11 +257,7 @@ impl<'w> Planning<'w> {
             return plan.clone();
         }
         while self.question().is_some() {
-            self.answer(Answer {
-                digest: "".into(),
-                fallback: None,
-                body: AnswerBody::Deferred,
-            });
+            self.answer(Answer::of("".into(), AnswerBody::Deferred));
         }
         self.review_awaited();
         self.report_pending();

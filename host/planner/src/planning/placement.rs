@@ -17,7 +17,9 @@ use crate::ledger::{policy_state, set_policy_state};
 use crate::loops;
 use crate::numbers::used_numbers;
 use crate::plan::Launch;
-use crate::question::{Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored};
+use crate::question::{
+    Answer, AnswerBody, Candidate, Context, RankQuestion, Ranking, Scored, States,
+};
 use crate::reasons::Replacing;
 use crate::refusal::{Refusal, Refused};
 use crate::report::{Limit, NoAnswer, PlacementReport, RejectedHypervisor, Severity, Why};
@@ -112,7 +114,7 @@ impl<'w> Planning<'w> {
 
     fn rank(&self, wanted: &Wanted, candidates: Vec<Candidate>) -> RankQuestion {
         let pool = &self.pools[wanted.pool];
-        let policy = pool.facts.policies.host_selection.clone();
+        let policy = self.with_states(pool.name, &pool.facts.policies.host_selection);
         let state = policy_state(
             &self.ledger,
             pool.name,
@@ -200,13 +202,14 @@ impl<'w> Planning<'w> {
             digest,
             fallback,
             body,
+            states,
         } = answer;
         let failure = match body {
             AnswerBody::Ranking(ranking) => {
                 let rejected = self.rejections(&question, &ranking, refused_by_us);
                 return match self.choose(&question, &ranking) {
                     Some(chosen) => {
-                        let answer = (ranking, digest, fallback);
+                        let answer = (ranking, digest, fallback, states);
                         self.launch(&question, chosen, answer, rejected);
                     }
                     None => self.drop_order(refused(NoAnswer::ChoseNone)),
@@ -280,7 +283,7 @@ impl<'w> Planning<'w> {
         &mut self,
         question: &RankQuestion,
         chosen: Scored,
-        (ranking, digest, fallback): (Ranking, Digest, Option<String>),
+        (ranking, digest, fallback, mut states): (Ranking, Digest, Option<String>, States),
         rejected: Vec<Refused>,
     ) {
         let index = self.placing.next;
@@ -375,13 +378,12 @@ impl<'w> Planning<'w> {
         });
         state.sequence += 1;
         state.previous = Some(hypervisor);
-        // A fallback's state is not the policy's own.
-        let bytes = ranking.state.clone().filter(|_| fallback.is_none());
-        let (name, size) = (pool.name, offer.size);
-        if let Some(bytes) = self.acceptable(name, policy, bytes) {
-            state.state = bytes;
-        }
         set_policy_state(&mut self.ledger, state);
+        let (name, size) = (pool.name, offer.size);
+        // A fallback's state is not the policy's own.
+        let state = ranking.state.filter(|_| fallback.is_none());
+        states.extend(state.map(|state| (policy.clone(), state)));
+        self.keep_states(name, PolicyKind::HostSelection, states);
         self.hypervisors.add_machine(site.hypervisor, name, size);
         self.placing.room.take(&site, size);
         for (need, count) in &self.placing.wanted[index].order.pods {

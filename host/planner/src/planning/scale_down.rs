@@ -16,11 +16,11 @@ use crate::eviction::ENDS;
 use crate::facts::PolicyKind;
 use crate::hold::Hold;
 use crate::ids::{HypervisorId, ObjectKey, PoolName};
-use crate::ledger::{MOST_STATE_BYTES, policy_state, set_policy_state};
+use crate::ledger::policy_state;
 use crate::plan::{RemovalReason, Verdict};
-use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size};
+use crate::question::{Answer, AnswerBody, OrderQuestion, RemovableNode, Removals, Size, States};
 use crate::reasons::{Kept, Moment};
-use crate::report::{NoAnswer, NodeOutcome, NodeReport, Severity};
+use crate::report::{NoAnswer, NodeOutcome, NodeReport};
 use crate::resources::Resources;
 use crate::time::later;
 use crate::world::{NodeView, PodView};
@@ -240,7 +240,7 @@ impl<'w> Planning<'w> {
 
     fn order(&self, pool: &PoolName, rows: &[usize], most: u32) -> Option<OrderQuestion> {
         let plan = self.pools.iter().find(|plan| plan.name == pool)?;
-        let policy = plan.facts.policies.scale_down.clone();
+        let policy = self.with_states(pool, &plan.facts.policies.scale_down);
         let state = policy_state(
             &self.ledger,
             pool,
@@ -300,6 +300,7 @@ impl<'w> Planning<'w> {
         let (no_order, has_failed) = match answer.body {
             AnswerBody::Removals(removals) => {
                 let is_fallback = answer.fallback.is_some();
+                let removals = (removals, answer.states);
                 return self.take_removals(&pool, &question, &rows, removals, is_fallback);
             }
             AnswerBody::NoCandidate(reason) => (NoAnswer::Refused(reason), false),
@@ -320,7 +321,7 @@ impl<'w> Planning<'w> {
         pool: &PoolName,
         question: &OrderQuestion,
         rows: &[usize],
-        removals: Removals,
+        (removals, mut states): (Removals, States),
         is_fallback: bool,
     ) {
         let name = |index: u32| &question.nodes[index as usize].name;
@@ -356,37 +357,10 @@ impl<'w> Planning<'w> {
         let policy = &question.policy.policy.name;
         self.keep_all(&left_out, &Kept::PolicyKeeps(policy.clone()));
         if !order.is_empty() && !is_fallback {
-            self.keep_state(pool, policy, removals.state);
+            states.extend(removals.state.map(|state| (policy.clone(), state)));
+            self.keep_states(pool, PolicyKind::ScaleDown, states);
         }
         self.scale_down.ordered.insert(pool.clone(), order.into());
-    }
-
-    fn keep_state(&mut self, pool: &PoolName, policy: &str, state: Option<Vec<u8>>) {
-        if let Some(bytes) = self.acceptable(pool, policy, state) {
-            let mut row = policy_state(&self.ledger, pool, PolicyKind::ScaleDown, policy);
-            row.state = bytes;
-            set_policy_state(&mut self.ledger, row);
-        }
-    }
-
-    /// What a policy wants to be given again next time, if it is not too much.
-    pub(super) fn acceptable(
-        &mut self,
-        pool: &PoolName,
-        policy: &str,
-        state: Option<Vec<u8>>,
-    ) -> Option<Vec<u8>> {
-        let bytes = state?;
-        if bytes.len() <= MOST_STATE_BYTES {
-            return Some(bytes);
-        }
-        let about = format!("NodePool/{pool}");
-        let message = format!(
-            "policy {policy} returned a state of {} bytes, but kproxide keeps at most {MOST_STATE_BYTES}. The old state stays",
-            bytes.len()
-        );
-        self.tick.found(Severity::Warning, about, message);
-        None
     }
 
     /// Step 8: removes one Node of each pool in turn, those on hypervisors in maintenance first, and checks each again

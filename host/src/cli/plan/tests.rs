@@ -99,6 +99,7 @@ async fn explain_answers_in_its_first_line() {
         ("waiting.yaml", "pod finished"),
         ("unusable.yaml", "pool broken"),
         ("unusable.yaml", "pool workers"),
+        ("together.yaml", "pool workers"),
     ];
     let policies = policies();
     let explained = async |file: &str, subject: &str| {

@@ -58,11 +58,7 @@ impl Answered {
             Ok(body) => body.clone(),
             Err(error) => AnswerBody::Failed(error.to_string()),
         };
-        let answer = Answer {
-            digest: "".into(),
-            fallback: None,
-            body,
-        };
+        let answer = Answer::of("".into(), body);
         let decision = Decision::new(Timestamp::UNIX_EPOCH, question, &answer);
         let mut decorations = match answer.body {
             AnswerBody::Decorations(decorations) => decorations,

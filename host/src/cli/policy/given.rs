@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kproxide_builtins::{BUILTINS, builtin};
-use kproxide_planner::facts::{PolicyKind, PolicyUse};
+use kproxide_planner::facts::PolicyKind;
 use kproxide_planner::question::Question;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
@@ -206,24 +206,32 @@ impl Tools {
     }
 }
 
-/// The same question to this policy; without settings with those that it has.
+/// The same question to this policy; without settings with those that it has. Of several that decide together only this one is asked.
 pub(super) fn asked_of(
     question: &Question,
     name: &Arc<str>,
     settings: Option<&Arc<str>>,
 ) -> Question {
-    let mut question = question.clone();
-    let PolicyUse {
-        policy,
-        settings: has,
-    } = match &mut question {
+    let asked = question.policy();
+    let member = asked.members.iter().find(|it| it.policy.name == *name);
+    let mut question = match (asked.members.first(), member) {
+        (None, _) => question.clone(),
+        (Some(_), Some(member)) => question.to_member(member),
+        (Some(first), None) => {
+            let mut stranger = first.clone();
+            stranger.settings = no_settings();
+            stranger.state.clear();
+            question.to_member(&stranger)
+        }
+    };
+    let used = match &mut question {
         Question::Rank(rank) => &mut rank.policy,
         Question::Order(order) => &mut order.policy,
         Question::Decorate(decorate) => &mut decorate.policy,
     };
-    policy.name = name.clone();
+    used.policy.name = name.clone();
     if let Some(settings) = settings {
-        *has = settings.clone();
+        used.settings = settings.clone();
     }
     question
 }

@@ -1,11 +1,11 @@
 //! NodePool: facts for the planner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use kproxide_planner::facts::{
-    BlockedBy, PolicyKind, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
+    BlockedBy, PolicyKind, PolicyMember, PolicyRef, PolicyUse, PoolFacts, PoolPolicies, ScaleDown,
 };
 use kproxide_planner::ids::{ClassName, ClusterName};
 use kproxide_planner::keys;
@@ -15,7 +15,10 @@ use serde_json::{Map, Value};
 
 use super::pod::annotation;
 use super::{Problems, existence, flagged_in};
-use crate::kube::crd::{self, Headroom, Limits, NodePoolSpec, Period, PolicyChoice};
+use crate::kube::crd::{
+    self, DEFAULT_HOST_SELECTION, DEFAULT_SCALE_DOWN, Headroom, Limits, NodePoolSpec, Period,
+    PolicyChain,
+};
 
 pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
     let NodePoolSpec {
@@ -71,7 +74,6 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         scale_down: scale_down_policy,
         labels: label_policy,
     } = policies;
-    let used = |kind, choice: &PolicyChoice| policy_use(kind, choice, &choice.settings);
     let facts = PoolFacts {
         existence: existence(meta),
         keep_machines: flagged_in(meta, keys::KEEP_MACHINES),
@@ -89,11 +91,21 @@ pub fn pool_facts(meta: &ObjectMeta, spec: &NodePoolSpec) -> PoolFacts {
         taints: taints.clone(),
         startup_taints: startup_taints.clone(),
         policies: PoolPolicies {
-            host_selection: used(PolicyKind::HostSelection, host_selection),
-            scale_down: used(PolicyKind::ScaleDown, scale_down_policy),
+            host_selection: chain(
+                (PolicyKind::HostSelection, "policies.hostSelection"),
+                host_selection,
+                DEFAULT_HOST_SELECTION,
+                &mut problems,
+            ),
+            scale_down: chain(
+                (PolicyKind::ScaleDown, "policies.scaleDown"),
+                scale_down_policy,
+                DEFAULT_SCALE_DOWN,
+                &mut problems,
+            ),
             labels: policy_use(
                 PolicyKind::Labels,
-                label_policy,
+                &label_policy.r#use,
                 &label_settings(&label_policy.settings, label_templates, &mut problems),
             ),
         },
@@ -132,15 +144,65 @@ fn expiry(age: &Period, problems: &mut Problems) -> Option<SignedDuration> {
     None
 }
 
-fn policy_use(kind: PolicyKind, choice: &PolicyChoice, settings: &Map<String, Value>) -> PolicyUse {
-    PolicyUse {
-        policy: PolicyRef {
-            kind,
-            name: choice.r#use.as_str().into(),
-        },
-        // Keys are sorted, so equal settings are equal texts.
-        settings: Arc::from(serde_json::to_string(settings).expect("JSON values are plain data")),
+fn policy_use(kind: PolicyKind, name: &str, settings: &Map<String, Value>) -> PolicyUse {
+    let name = name.into();
+    // Keys are sorted, so equal settings are equal texts.
+    let settings = serde_json::to_string(settings).expect("JSON values are plain data");
+    PolicyUse::alone(PolicyRef { kind, name }, settings.into())
+}
+
+/// One policy, or several that decide together.
+fn chain(
+    (kind, field): (PolicyKind, &'static str),
+    chain: &PolicyChain,
+    default: &str,
+    problems: &mut Problems,
+) -> PolicyUse {
+    let PolicyChain {
+        r#use,
+        settings,
+        filters,
+        scores,
+    } = chain;
+    if filters.is_empty() && scores.is_empty() {
+        return policy_use(kind, r#use.as_deref().unwrap_or(default), settings);
     }
+    if r#use.is_some() || !settings.is_empty() {
+        problems.add(
+            field,
+            "use and settings cannot stand beside filters and scores: write that policy into one of the two lists",
+        );
+    }
+    let member = |name: &str, weight, settings: &Map<String, Value>| {
+        let PolicyUse {
+            policy, settings, ..
+        } = policy_use(kind, name, settings);
+        PolicyMember {
+            policy,
+            settings,
+            weight,
+            state: Vec::new(),
+        }
+    };
+    let filters = filters.iter().map(|it| member(&it.r#use, 0, &it.settings));
+    let mut members: Vec<_> = filters.collect();
+    let scores = scores.iter();
+    members.extend(scores.map(|it| member(&it.r#use, it.weight, &it.settings)));
+    if members.iter().all(|it| it.weight == 0) {
+        members.push(member(default, 1, &Map::new()));
+    }
+    let mut names = BTreeSet::new();
+    // Its state is kept by its name.
+    if let Some(twice) = members.iter().find(|it| !names.insert(&it.policy.name)) {
+        problems.add(
+            field,
+            format_args!(
+                "policy {} stands there twice: leave one out",
+                twice.policy.name
+            ),
+        );
+    }
+    PolicyUse::together(kind, members)
 }
 
 /// Labels that every machine gets from another source, so that the pool's value would be lost without notice. The text
@@ -288,6 +350,52 @@ mod tests {
                 .unwrap()
                 .starts_with("spec.labelTemplates: cannot be combined")
         );
+    }
+
+    #[test]
+    fn several_policies_decide_together() {
+        let used = |chain: Value| {
+            let facts = read(|spec| spec["policies"] = json!({"hostSelection": chain}));
+            let members = facts.policies.host_selection.members.iter();
+            let members =
+                members.map(|it| format!("{} {} {}", it.policy.name, it.weight, it.settings));
+            let name = facts.policies.host_selection.policy.name.to_string();
+            (name, members.collect::<Vec<_>>(), facts.problem)
+        };
+        let (name, members, problem) = used(json!({
+            "filters": [{"use": "racks", "settings": {"attribute": "rack"}}, {"use": "quiet"}],
+            "scores": [{"use": "pack", "weight": 2}, {"use": "spread"}],
+        }));
+        assert_eq!((&*name, problem), ("racks+quiet+pack+spread", None));
+        let racks = r#"racks 0 {"attribute":"rack"}"#;
+        assert_eq!(members, [racks, "quiet 0 {}", "pack 2 {}", "spread 1 {}"]);
+        // Somebody must give scores.
+        let (_, members, _) = used(json!({"filters": [{"use": "racks"}]}));
+        assert_eq!(members, ["racks 0 {}", "spread 1 {}"]);
+        let (name, members, _) = used(json!({"scores": [{"use": "pack"}]}));
+        assert_eq!(
+            (&*name, &members[..]),
+            ("pack", &["pack 1 {}".to_owned()][..])
+        );
+        for (chain, wrong) in [
+            (
+                json!({"use": "pack", "scores": [{"use": "pack"}]}),
+                "use and settings cannot stand beside",
+            ),
+            (
+                json!({"settings": {"a": 1}, "filters": [{"use": "pack"}]}),
+                "use and settings cannot stand beside",
+            ),
+            (
+                json!({"filters": [{"use": "pack"}], "scores": [{"use": "pack"}]}),
+                "policy pack stands there twice",
+            ),
+        ] {
+            let (_, _, problem) = used(chain);
+            let problem = problem.unwrap();
+            let expected = format!("spec.policies.hostSelection: {wrong}");
+            assert!(problem.starts_with(&expected), "{problem}");
+        }
     }
 
     #[test]

@@ -180,26 +180,79 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Policies {
-    /// Chooses the hypervisor for a new machine. Built in: spread, max-memory, max-cpu, balanced, round-robin, pack.
-    pub host_selection: PolicyChoice,
-    /// Chooses which of the Nodes that can go, goes first. Built in: least-loaded.
-    pub scale_down: PolicyChoice,
+    /// Chooses the hypervisor for a new machine. Not given: spread. Built in: spread, max-memory, max-cpu, balanced, round-robin, pack.
+    pub host_selection: PolicyChain,
+    /// Chooses which of the Nodes that can go, goes first. Not given: least-loaded. Built in: least-loaded.
+    pub scale_down: PolicyChain,
     /// Makes labels, annotations and taints of a new Node. Built in: go-template.
     pub labels: PolicyChoice,
 }
 
 impl Default for Policies {
     fn default() -> Self {
-        let choice = |name: &str| PolicyChoice {
-            r#use: name.to_owned(),
-            settings: Map::new(),
-        };
         Self {
-            host_selection: choice("spread"),
-            scale_down: choice("least-loaded"),
-            labels: choice("go-template"),
+            host_selection: PolicyChain::default(),
+            scale_down: PolicyChain::default(),
+            labels: PolicyChoice {
+                r#use: "go-template".to_owned(),
+                settings: Map::new(),
+            },
         }
     }
+}
+
+/// Decide where a pool says nothing else; of several policies that decide together, where none gives scores.
+pub const DEFAULT_HOST_SELECTION: &str = "spread";
+pub const DEFAULT_SCALE_DOWN: &str = "least-loaded";
+
+/// A policy and its settings, or several policies that decide together: filters, scores or both.
+// The default has no name in it: beside one that the API server wrote, nobody could apply filters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!(has(self.use) || has(self.settings)) || !(has(self.filters) || has(self.scores))",
+        "message": "use and settings cannot stand beside filters and scores: write that policy into one of the two lists"
+    }
+]))]
+pub struct PolicyChain {
+    /// Name of the policy: of a built-in, or of your file without `.wasm`. Not given: spread, or least-loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63))]
+    pub r#use: Option<String>,
+    /// Settings for the policy. The policy defines them, and refuses those that it does not know.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object")]
+    pub settings: Map<String, Value>,
+    /// Policies that only refuse: what one of them refuses, or does not name, is out. Their scores do not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["use"]))]
+    pub filters: Vec<PolicyChoice>,
+    /// Policies whose scores count, each by its weight. They refuse as filters do. Not given: the default policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["use"]))]
+    pub scores: Vec<PolicyScore>,
+}
+
+/// A policy whose scores count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyScore {
+    /// Name of the policy: of a built-in, or of your file without `.wasm`.
+    #[schemars(regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), length(max = 63))]
+    pub r#use: String,
+    /// How much its score counts: twice as much with 2 as with 1. 1 to 100.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 100))]
+    pub weight: u32,
+    /// Settings for the policy. The policy defines them, and refuses those that it does not know.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[schemars(schema_with = "any_object")]
+    pub settings: Map<String, Value>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// A policy and its settings.
@@ -366,7 +419,7 @@ pub struct NodePoolStatus {
     pub nodes: u32,
     /// The policies that answer for it, by their fields in spec.policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind"]))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind", "name"]))]
     pub policies: Vec<PolicyStatus>,
     /// Ready, with the reason if not. Paused. LimitReached: one more machine would pass a limit. Degraded: it can use only
     /// some of its ProxmoxClusters, or an older file of a policy answers.

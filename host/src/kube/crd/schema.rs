@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(spec["drainTimeout"]["default"], json!("15m"));
         assert_eq!(
             spec["policies"]["properties"]["hostSelection"]["default"],
-            json!({"use": "spread"})
+            json!({})
         );
         let cluster = schema_of("ProxmoxCluster");
         let spec = &cluster["properties"]["spec"]["properties"];

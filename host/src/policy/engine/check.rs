@@ -14,7 +14,7 @@ use super::reply::{Decorated, Reply};
 use crate::labels::{LabelError, check_key, check_value};
 
 const STATE_BYTES_MAX: usize = 4096;
-const REASON_BYTES_MAX: usize = 300;
+pub(in crate::policy) const REASON_BYTES_MAX: usize = 300;
 /// Labels, annotations or taints of one machine.
 const DECORATIONS_MAX: usize = 64;
 const ANNOTATION_BYTES_MAX: usize = 4096;

@@ -211,7 +211,7 @@ fn describe(engine: &Engine, compiled: &Compiled) -> Result<PolicyInfo, LoadErro
     macro_rules! describe {
         ($pre:expr) => {
             if let Some(pre) = $pre {
-                let mut store = store::store(engine);
+                let mut store = store::store(engine, 0);
                 let failed = |error: wasmtime::Error, store: &Store<State>| {
                     LoadError::Describe(store::failure(&error, store.data()))
                 };

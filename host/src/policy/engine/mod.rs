@@ -27,6 +27,7 @@ use self::store::State;
 use self::ticker::Ticker;
 use super::worker::{Caged, Workers};
 
+pub(super) use self::check::REASON_BYTES_MAX;
 pub(crate) use self::convert::printable;
 pub use self::load::LoadError;
 pub(crate) use self::load::digest;
@@ -338,12 +339,24 @@ impl Engine {
 
     /// Asks one question of a fresh instance.
     pub async fn ask(&self, module: &Module, question: &Question) -> Called {
+        self.ask_after(module, question, 0).await
+    }
+
+    /// Where others have used so many instructions for the same question, there is that much less left, and that much less time.
+    pub(super) async fn ask_after(
+        &self,
+        module: &Module,
+        question: &Question,
+        spent: u64,
+    ) -> Called {
         let replied = match &module.0.code {
-            Code::Caged(caged) => caged.ask(question).await,
-            Code::Here(_) if self.execution == Execution::Inline => self.reply(module, question),
+            Code::Caged(caged) => caged.ask(question, spent).await,
+            Code::Here(_) if self.execution == Execution::Inline => {
+                self.reply(module, question, spent)
+            }
             Code::Here(_) => {
                 let (engine, module, question) = (self.clone(), module.clone(), question.clone());
-                let replied = self.run(move || engine.reply(&module, &question));
+                let replied = self.run(move || engine.reply(&module, &question, spent));
                 replied.await.unwrap_or_else(Replied::lost)
             }
         };
@@ -366,9 +379,9 @@ impl Engine {
     }
 
     /// What the policy says, unchecked, on the caller's thread.
-    pub(super) fn reply(&self, module: &Module, question: &Question) -> Replied<Reply> {
+    pub(super) fn reply(&self, module: &Module, question: &Question, spent: u64) -> Replied<Reply> {
         match &module.0.code {
-            Code::Here(compiled) => store::ask(self, compiled, question),
+            Code::Here(compiled) => store::ask(self, compiled, question, spent),
             Code::Caged(_) => Replied::lost("it is not in this process".to_owned()),
         }
     }

@@ -23,6 +23,8 @@ const STACK_BYTES_MAX: usize = 512 << 10;
 const RETURNED_BYTES_MAX: usize = 4 << 20;
 /// The backstop is 25 ticks of 10 ms: 250 ms.
 const TICKS_MAX: u64 = 25;
+/// However little others have left.
+const TICKS_MIN: u64 = 3;
 /// What is listened to in one call. A policy that has said too much can still say why it panics.
 pub(super) const LOG_LINES_MAX: u32 = 50;
 pub(super) const LOG_ERRORS_MAX: u32 = 5;
@@ -156,7 +158,8 @@ impl State {
     }
 }
 
-pub(super) fn store(engine: &Engine) -> Store<State> {
+/// `spent`: instructions that others have taken of what there is.
+pub(super) fn store(engine: &Engine, spent: u64) -> Store<State> {
     let running = engine.ticker.as_ref().map(|ticker| ticker.running());
     let state = State {
         bytes_left: MEMORY_BYTES_MAX,
@@ -170,12 +173,12 @@ pub(super) fn store(engine: &Engine) -> Store<State> {
     let mut store = Store::new(&engine.wasmtime, state);
     store.limiter(|state| state);
     store.set_hostcall_fuel(RETURNED_BYTES_MAX);
-    store
-        .set_fuel(engine.fuel)
-        .expect("every engine counts fuel");
+    let fuel = engine.fuel.saturating_sub(spent);
+    store.set_fuel(fuel).expect("every engine counts fuel");
     // Without a ticker the epoch never moves: the deadline must lie ahead, but not so far that adding it overflows.
     store.set_epoch_deadline(if engine.ticker.is_some() {
-        TICKS_MAX
+        let share = fuel.saturating_mul(TICKS_MAX) / engine.fuel.max(1);
+        share.max(TICKS_MIN)
     } else {
         1 << 40
     });
@@ -184,7 +187,7 @@ pub(super) fn store(engine: &Engine) -> Store<State> {
 
 pub(super) fn check_settings(engine: &Engine, compiled: &Compiled, settings: &str) -> Replied<()> {
     let settings = convert::given(settings);
-    let mut store = store(engine);
+    let mut store = store(engine, 0);
     let answer = if let Some(pre) = &compiled.host_selection {
         pre.instantiate(&mut store)
             .and_then(|policy| policy.call_check_settings(&mut store, settings))
@@ -203,11 +206,16 @@ pub(super) fn check_settings(engine: &Engine, compiled: &Compiled, settings: &st
         Ok(Err(refusal)) => Err(check::settings(convert::refused(refusal))),
         Err(error) => Err(failure(&error, store.data())),
     };
-    replied(engine, store, result)
+    replied(engine.fuel, store, result)
 }
 
-pub(super) fn ask(engine: &Engine, compiled: &Compiled, question: &Question) -> Replied<Reply> {
-    let mut store = store(engine);
+pub(super) fn ask(
+    engine: &Engine,
+    compiled: &Compiled,
+    question: &Question,
+    spent: u64,
+) -> Replied<Reply> {
+    let mut store = store(engine, spent);
     let result = match question {
         Question::Rank(rank) => match &compiled.host_selection {
             None => Err(CallError::WrongKind(PolicyKind::HostSelection)),
@@ -263,17 +271,13 @@ pub(super) fn ask(engine: &Engine, compiled: &Compiled, question: &Question) -> 
             }
         },
     };
-    replied(engine, store, result)
+    replied(engine.fuel.saturating_sub(spent), store, result)
 }
 
-fn replied<T>(
-    engine: &Engine,
-    mut store: Store<State>,
-    result: Result<T, CallError>,
-) -> Replied<T> {
+fn replied<T>(given: u64, mut store: Store<State>, result: Result<T, CallError>) -> Replied<T> {
     let fuel = match &result {
-        Err(CallError::Interrupted) => engine.fuel,
-        Ok(_) | Err(_) => engine.fuel - store.get_fuel().unwrap_or(0),
+        Err(CallError::Interrupted) => given,
+        Ok(_) | Err(_) => given - store.get_fuel().unwrap_or(0),
     };
     Replied {
         result,

@@ -262,7 +262,13 @@ impl Library {
                 "it takes the name of a built-in {wanted} policy, but does not answer {wanted} questions"
             ));
         }
-        for (pool, PolicyUse { policy, settings }) in uses {
+        for (
+            pool,
+            PolicyUse {
+                policy, settings, ..
+            },
+        ) in uses
+        {
             if !kinds.contains(&policy.kind) {
                 return Err(format!(
                     "it does not answer {} questions, for which pool {pool} uses it",
@@ -314,11 +320,10 @@ impl Library {
 
     fn uses_of(&self, name: &Arc<str>) -> Vec<(PoolName, PolicyUse)> {
         let state = self.lock();
-        let uses = state
-            .uses
-            .iter()
-            .filter(|(_, used)| used.policy.name == *name);
-        uses.map(|((pool, _), used)| (pool.clone(), used.clone()))
-            .collect()
+        let uses = state.uses.iter().flat_map(|((pool, _), used)| {
+            let each = used.each().into_iter();
+            each.map(|used| (pool.clone(), used))
+        });
+        uses.filter(|(_, used)| used.policy.name == *name).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 mod reload;
 mod time;
+mod together;
 mod watched;
 
 use kproxide_planner::question::{RankQuestion, Ranking};

@@ -52,8 +52,8 @@ fn respond(
             Some(module) => engine.settings_reply(module, settings),
             None => Replied::lost(none()),
         }),
-        Request::Ask(question) => Response::Replied(match module {
-            Some(module) => engine.reply(module, question),
+        Request::Ask(question, spent) => Response::Replied(match module {
+            Some(module) => engine.reply(module, question, *spent),
             None => Replied::lost(none()),
         }),
     }

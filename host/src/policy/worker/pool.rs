@@ -272,8 +272,8 @@ impl Caged {
         }
     }
 
-    pub(in crate::policy) async fn ask(&self, question: &Question) -> Replied<Reply> {
-        let request = Request::Ask(Cow::Borrowed(question));
+    pub(in crate::policy) async fn ask(&self, question: &Question, spent: u64) -> Replied<Reply> {
+        let request = Request::Ask(Cow::Borrowed(question), spent);
         match self.0.call(&request).await {
             Ok(Response::Replied(replied)) => replied.bounded(),
             Ok(Response::Ready(_) | Response::Loaded(_) | Response::Checked(_)) => {

@@ -19,7 +19,8 @@ pub(super) enum Request<'a> {
     /// So many bytes follow the frame: a file may be larger than a frame.
     Load(u64),
     CheckSettings(Cow<'a, str>),
-    Ask(Cow<'a, Question>),
+    /// With the instructions that others have taken for the same question.
+    Ask(Cow<'a, Question>, u64),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

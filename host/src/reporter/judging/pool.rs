@@ -9,7 +9,7 @@ use kproxide_planner::planning::{addresses_used_up, limit_reached};
 use kproxide_planner::report::{AnchorReport, AnchorTrouble, Limit};
 use kproxide_planner::world::World;
 
-use super::super::policies::{self, Failures};
+use super::super::policies::Failures;
 use super::super::reasons::{self, Reason};
 use super::{
     DEGRADED, LIMIT_REACHED, PAUSED, holds, is_down, is_ready, listed, not_ready, ready, together,
@@ -120,10 +120,10 @@ fn settings(name: &PoolName, pool: &PoolFacts, around: &Around<'_>) -> Option<Ju
             ),
         ));
     }
-    let wrong = policies::of_pool(pool).into_iter();
+    let wrong = pool.policies.each().into_iter();
     let wrong: Vec<_> = wrong
         .filter_map(|(field, used)| {
-            let (reason, text) = policy(name, used, around)?;
+            let (reason, text) = policy(name, &used, around)?;
             Some((reason, format!("spec.policies.{field}{text}")))
         })
         .collect();
@@ -160,7 +160,7 @@ fn policy(
         };
         return Some((&reasons::POLICY_MISSING, text));
     }
-    let key = (pool.clone(), *kind);
+    let key = (pool.clone(), used.policy.clone());
     if let Some(wrong) = around.unfit.settings.get(&key) {
         // Templates become settings of this policy.
         let or_templates = match kind {
@@ -221,7 +221,7 @@ fn in_words(down: &[(&ClusterName, &Judgement)]) -> String {
 
 /// One of several Proxmox clusters cannot be used, or an older file of a policy decides than the one that lies there.
 fn degraded(pool: &PoolFacts, around: &Around<'_>) -> Judgement {
-    let used = policies::of_pool(pool).into_iter();
+    let used = pool.policies.each().into_iter();
     let older = used.filter_map(|(field, used)| {
         let refusal = around.refusals.get(&used.policy.name)?;
         let is_older = matches!(refusal.instead, Instead::LastGood | Instead::Earlier);
@@ -341,7 +341,15 @@ mod tests {
         let mut spec = json!({"nodeClass": "standard", "clusters": ["home"]});
         let of = |kind| {
             let text = change.get("wrong").map(Value::to_string);
-            text.map(|text| (("workers".into(), kind), text))
+            let name = match kind {
+                PolicyKind::Labels => "go-template",
+                PolicyKind::HostSelection | PolicyKind::ScaleDown => "least-loaded",
+            };
+            let policy = PolicyRef {
+                kind,
+                name: name.into(),
+            };
+            text.map(|text| (("workers".into(), policy), text))
         };
         let unfit = Unfit {
             settings: of(PolicyKind::Labels).into_iter().collect(),

@@ -41,6 +41,22 @@ fn a_good_answer_is_valid() {
 }
 
 #[test]
+fn what_a_policy_rejects_is_not_tried_and_keeps_its_reason() {
+    let candidates = [candidate("a"), candidate("b"), ineligible("c", "offline")];
+    let ranking = Ranking::by(&candidates, |candidate| {
+        match &*candidate.hypervisor.id.name {
+            "a" => Err("too old".to_owned()),
+            _ => Ok((0.5, "fine".to_owned())),
+        }
+    });
+    assert_valid_ranking(&ranking, &candidates);
+    assert_eq!(tried_in_order(&ranking, &candidates), ["b"]);
+    let rejected = ranking.rejected.iter();
+    let rejected: Vec<_> = rejected.map(|it| (it.index, &*it.reason)).collect();
+    assert_eq!(rejected, [(0, "too old"), (2, "offline")]);
+}
+
+#[test]
 fn bad_indices_and_scores_are_not() {
     for bad in [(3, 0.5), (2, 0.5), (0, 1.1), (0, -0.1), (0, f64::NAN)] {
         assert!(!is_valid(ranking(&[bad])), "{bad:?}");

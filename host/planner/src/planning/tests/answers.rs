@@ -1,4 +1,6 @@
 use super::*;
+use crate::facts::{PolicyKind, PolicyMember, PolicyRef, PolicyUse};
+use crate::ledger::MOST_STATE_BYTES;
 use crate::question::*;
 
 #[test]
@@ -128,4 +130,58 @@ fn state_sequence_and_previous_run_through_the_batch() {
         "a fallback's state is not kept"
     );
     assert_eq!(plan.report.placements[2].fallback.as_deref(), Some("trap"));
+}
+
+#[test]
+fn policies_that_decide_together_keep_a_state_each() {
+    let member = |name: &str| PolicyMember {
+        policy: PolicyRef {
+            kind: PolicyKind::HostSelection,
+            name: name.into(),
+        },
+        settings: "{}".into(),
+        weight: 1,
+        state: Vec::new(),
+    };
+    let mut scene = Scene::default();
+    scene.workers().policies.host_selection =
+        PolicyUse::together(PolicyKind::HostSelection, ["a", "b"].map(member).into());
+    scene.pending("web", 12, spec("cpu=1"));
+    let mut seen = Vec::new();
+    let plan = scene.plan_with(|question| match question {
+        Question::Rank(rank) => {
+            let states = rank.policy.members.iter().map(|it| it.state.clone());
+            seen.push((rank.sequence, states.collect::<Vec<_>>()));
+            // The second says nothing the second time, and the first is too long then.
+            let states = match rank.batch_index {
+                0 => vec![("a".into(), vec![1]), ("b".into(), vec![2])],
+                1 => vec![("a".into(), vec![3; MOST_STATE_BYTES + 1])],
+                _ => vec![("b".into(), vec![4])],
+            };
+            Answer {
+                states: states.into_iter().collect(),
+                ..reasonable(question)
+            }
+        }
+        Question::Order(_) | Question::Decorate(_) => reasonable(question),
+    });
+    let (none, both) = (vec![vec![], vec![]], vec![vec![1], vec![2]]);
+    assert_eq!(seen, [(0, none), (1, both.clone()), (2, both)]);
+    let ledger = plan.ledger.unwrap();
+    let rows = ledger.policy_state.iter();
+    let rows: Vec<_> = rows
+        .map(|it| (&*it.policy, it.sequence, it.state.clone()))
+        .collect();
+    assert_eq!(
+        rows,
+        [("a", 0, vec![1]), ("a+b", 3, vec![]), ("b", 0, vec![4])]
+    );
+    // One that no longer decides is forgotten, and the other keeps its own.
+    scene.ledger = ledger;
+    scene.workers().policies.host_selection =
+        PolicyUse::together(PolicyKind::HostSelection, ["b", "c"].map(member).into());
+    scene.pending("more", 12, spec("cpu=1"));
+    let ledger = scene.plan().ledger.unwrap();
+    let rows: Vec<_> = ledger.policy_state.iter().map(|it| &*it.policy).collect();
+    assert_eq!(rows, ["b", "b+c"]);
 }

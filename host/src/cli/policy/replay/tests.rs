@@ -9,11 +9,7 @@ async fn decided(name: &str, kind: PolicyKind, settings: &str, went: usize) -> D
     let question = self_test::question(kind, name.into(), settings.into());
     let body = tools.ask(&module, &question).await.called.result.unwrap();
     let answered = Answered::of(&question, &Ok(body.clone()));
-    let answer = Answer {
-        digest: "".into(),
-        fallback: None,
-        body,
-    };
+    let answer = Answer::of("".into(), body);
     let mut decision = Decision::new(Timestamp::UNIX_EPOCH, &question, &answer);
     let rows = answered.candidates.iter().take(went);
     decision.chosen = rows.map(|row| row.name.clone()).collect();
