@@ -55,6 +55,8 @@ pub struct Screen {
     /// What is wrong. The first one is what to mend first.
     pub troubles: Vec<Trouble>,
     pub pools: Vec<Pool>,
+    /// What decides for the pools, as the controller has said.
+    pub policies: Vec<Policy>,
     pub hypervisors: Vec<Hypervisor>,
     /// Machines that come or go.
     pub machines: Vec<Machine>,
@@ -88,6 +90,26 @@ pub struct Pool {
     /// `Ready`, or the reasons why not all goes on, such as `Paused` or `Frozen`. `NotJudgedYet`: the controller has not
     /// said.
     pub state: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    pub pool: String,
+    /// `hostSelection`, `scaleDown` or `labels`.
+    pub kind: String,
+    pub name: String,
+    /// Not given: nothing of that name answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Where its file lies. Not given: it is built in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// What went wrong with it last, and when that was first seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error_time: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -170,6 +192,7 @@ impl Screen {
             source,
             computed: is_computed,
             pools: rows::pools(world, &plan.report, &troubles, objects),
+            policies: rows::policies(objects),
             hypervisors: match scene.assumes_hypervisors {
                 false => rows::hypervisors(world),
                 true => rows::hypervisors_named(world, objects),

@@ -7,7 +7,7 @@ use kproxide_planner::report::Report;
 use kproxide_planner::world::World;
 
 use super::troubles::{named, why_not_ready};
-use super::{Decided, Hypervisor, HypervisorSize, Machine, Pool, Trouble};
+use super::{Decided, Hypervisor, HypervisorSize, Machine, Policy, Pool, Trouble};
 use crate::decisions::Decision;
 use crate::doctor::of_conditions;
 use crate::kube::manifest::Object;
@@ -66,6 +66,27 @@ pub(super) fn pools(
         }
     });
     pools.collect()
+}
+
+/// As the status of each NodePool names them.
+pub(super) fn policies(objects: &[Object]) -> Vec<Policy> {
+    let pools = objects.iter().filter(|it| it.kind() == "NodePool");
+    let rows = pools.flat_map(|pool| {
+        let listed = pool.value["status"]["policies"].as_array();
+        listed.into_iter().flatten().map(|policy| {
+            let text = |field: &str| policy[field].as_str().map(str::to_owned);
+            Policy {
+                pool: pool.name().to_owned(),
+                kind: text("kind").unwrap_or_default(),
+                name: text("name").unwrap_or_default(),
+                version: text("version"),
+                file: text("file"),
+                last_error: text("lastError"),
+                last_error_time: text("lastErrorTime").and_then(|it| it.parse().ok()),
+            }
+        })
+    });
+    rows.collect()
 }
 
 fn is_ready(world: &World, claim: &ClaimFacts) -> bool {

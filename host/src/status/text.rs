@@ -65,6 +65,7 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
         computed,
         troubles,
         pools,
+        policies,
         hypervisors,
         machines,
         pending,
@@ -109,6 +110,22 @@ fn draw(f: &mut String, screen: &Screen, columns: Option<usize>) -> fmt::Result 
     });
     let heads = ["POOL", "MACHINES", "READY", "MIN", "CORES", "GIB", "STATE"];
     section("POOLS", &heads, rows.collect())?;
+    let rows = policies.iter().map(|it| {
+        let when = it.last_error_time.map(|then| age(*at, then));
+        let error = it.last_error.as_ref().zip(when);
+        let error = error.map(|(error, when)| format!("{when} ago: {error}"));
+        vec![
+            it.pool.clone(),
+            it.kind.clone(),
+            it.name.clone(),
+            it.version
+                .clone()
+                .unwrap_or_else(|| "none answers".to_owned()),
+            error.unwrap_or_default(),
+        ]
+    });
+    let heads = ["POOL", "DECIDES", "POLICY", "VERSION", "LAST ERROR"];
+    section("POLICIES", &heads, rows.collect())?;
     let bar = match width >= WIDE && columns.is_some() {
         true => 20,
         false => 6,
