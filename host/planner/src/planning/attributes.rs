@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Planning;
 use super::sites::Hypervisor;
 use crate::question::{Attribute, AttributeValue};
+use crate::world::NodeView;
 
 /// What was measured longer ago is left out.
 const MEASURED_MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
@@ -89,11 +90,28 @@ impl Planning<'_> {
             "pods.oldest-seconds",
             seconds.map(|it| it.max(0).unsigned_abs()),
         );
-        let highest = highest.map(i64::from).map(AttributeValue::Integer);
-        all.0
-            .extend(highest.map(|it| attribute("pods.highest-priority", it)));
+        all.signed("pods.highest-priority", highest);
         all.by_key()
     }
+}
+
+/// Of a Node that can go: the pods that would have to move. What is said of its hypervisor stands there.
+pub(super) fn pods_moving(node: &NodeView<'_>, now: Timestamp) -> Vec<Attribute> {
+    let (mut highest, mut youngest, mut jobs) = (None, None, 0);
+    for pod in node.pods().filter(|pod| pod.is_movable()) {
+        highest = highest.max(Some(pod.spec().priority));
+        youngest = youngest.max(Some(pod.created()));
+        jobs += u64::from(pod.is_of_job());
+    }
+    let seconds = youngest.map(|created| now.duration_since(created).as_secs());
+    let mut all = Attributes(Vec::new());
+    all.integer("pods.of-jobs", Some(jobs));
+    all.integer(
+        "pods.youngest-seconds",
+        seconds.map(|it| it.max(0).unsigned_abs()),
+    );
+    all.signed("pods.highest-priority", highest);
+    all.by_key()
 }
 
 struct Attributes(Vec<Attribute>);
@@ -109,6 +127,11 @@ impl Attributes {
         let integer = integer.map(|it| i64::try_from(it).unwrap_or(i64::MAX));
         self.0
             .extend(integer.map(|it| attribute(key, AttributeValue::Integer(it))));
+    }
+
+    fn signed(&mut self, key: &str, integer: Option<i32>) {
+        let integer = integer.map(i64::from).map(AttributeValue::Integer);
+        self.0.extend(integer.map(|it| attribute(key, it)));
     }
 
     fn number(&mut self, key: &str, number: Option<f64>) {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::claims::Stage;
 use super::safety::is_closed_control_plane;
-use super::{Planning, machines, pools};
+use super::{Planning, attributes, machines, pools};
 use crate::claim::Condition;
 use crate::eviction::ENDS;
 use crate::facts::PolicyKind;
@@ -287,7 +287,7 @@ impl<'w> Planning<'w> {
             requested: size_of(&node.requested()),
             movable_pods: node.movable_pods(),
             labels: node.facts.labels.clone(),
-            attributes: Vec::new(),
+            attributes: attributes::pods_moving(&node, self.tick.now),
         })
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::facts::{HypervisorDetails, PodSpec};
+use crate::facts::{HypervisorDetails, PodFacts, PodSpec};
+use crate::ids::PodKey;
 use crate::question::{Attribute, AttributeValue, Candidate, HypervisorDescription, Question};
 
 fn attribute(key: &str, value: AttributeValue) -> Attribute {
@@ -242,4 +243,48 @@ fn a_ranking_is_told_how_many_pods_wait_for_the_machine_and_how_urgently() {
             "pods.waiting=0",
         ]
     );
+}
+
+#[test]
+fn a_policy_for_removals_is_told_of_the_pods_that_would_have_to_move() {
+    let mut scene = idle();
+    // Three on the one Node, none on the other but what a DaemonSet ties to it.
+    scene.machine("c", "alpha");
+    scene.running("web-b", 1, "b", spec("cpu=500m memory=512Mi"));
+    let urgent = PodSpec {
+        priority: 1000,
+        ..spec("cpu=100m")
+    };
+    scene.running("urgent", 1, "b", urgent.clone());
+    scene.pod("urgent-00000").created = at(NOW - 40);
+    scene.pod("web-b-00000").created = at(NOW - 90);
+    for (name, node, kind) in [("tied", "c", "DaemonSet"), ("job", "b", "Job")] {
+        let pod = PodFacts {
+            owner: Some(owner(kind)),
+            ..running_pod(node, urgent.clone())
+        };
+        scene.pods.insert(PodKey::new("default", name), pod);
+    }
+    scene.workers().scale_down.blocked_by.unfinished_jobs = false;
+    let Some(Question::Order(order)) = questions(&scene).pop() else {
+        panic!("nothing can go");
+    };
+    let told = |name: &str| {
+        let node = order
+            .nodes
+            .iter()
+            .find(|it| it.name.as_str() == name)
+            .expect("it can go");
+        assert!(node.attributes.is_sorted_by(|a, b| a.key < b.key));
+        let in_words = node
+            .attributes
+            .iter()
+            .map(|it| format!("{}={:?}", it.key, it.value));
+        in_words.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        told("b"),
+        "pods.highest-priority=Integer(1000) pods.of-jobs=Integer(1) pods.youngest-seconds=Integer(40)"
+    );
+    assert_eq!(told("c"), "pods.of-jobs=Integer(0)");
 }
